@@ -1,0 +1,38 @@
+# Two commands matter: `make demo` and `make test`. Both set everything up by themselves.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: setup demo test lint unit bench clean help
+
+help:            ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(STAMP)  ## a virtual environment with the package and its development tools
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup      ## the whole way on the embedded graph
+	$(BIN)/unkgcp demo -o demo-run
+
+test: lint unit  ## lint, types and all tests
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: setup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+bench: bench-read bench-train bench-conformal  ## all side-by-side benchmarks
+
+bench-%: setup
+	$(BIN)/python benchmarks/$(subst -,_,$*).py
+
+clean:           ## remove what the targets above made
+	rm -rf $(VENV) .venv-peers demo-run .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,63 @@
+"""Uncertain knowledge graphs with statistical guarantees.
+
+A fact (head, relation, tail) carries a confidence in [0, 1]. This package predicts the confidence of unseen
+facts as an interval that contains the true value with a probability chosen by the caller.
+
+>>> import unkgcp
+>>> graph = unkgcp.load("demo")
+>>> splits = graph.split(calibration=0.07, test=0.08, seed=0)
+
+Names are imported on first use: `import unkgcp` alone loads neither NumPy nor torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from unkgcp._version import __version__
+
+if TYPE_CHECKING:
+    from unkgcp.bundle import Predictor, calibrate
+    from unkgcp.errors import InputError
+    from unkgcp.graph import Dataset, Graph, Splits, load, load_dataset, read, write
+    from unkgcp.training import train
+
+_WHERE = {
+    "Dataset": "unkgcp.graph",
+    "Graph": "unkgcp.graph",
+    "InputError": "unkgcp.errors",
+    "Predictor": "unkgcp.bundle",
+    "Splits": "unkgcp.graph",
+    "calibrate": "unkgcp.bundle",
+    "load": "unkgcp.graph",
+    "load_dataset": "unkgcp.graph",
+    "read": "unkgcp.graph",
+    "train": "unkgcp.training",
+    "write": "unkgcp.graph",
+}
+
+__all__ = [
+    "Dataset",
+    "Graph",
+    "InputError",
+    "Predictor",
+    "Splits",
+    "__version__",
+    "calibrate",
+    "load",
+    "load_dataset",
+    "read",
+    "train",
+    "write",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'unkgcp' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

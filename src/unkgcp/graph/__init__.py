@@ -1,0 +1,6 @@
+"""Facts with confidences: vocabulary, reading and writing, splitting, named data sets, the demo graph."""
+
+from unkgcp.graph.facts import Graph, concatenate, triple_keys
+from unkgcp.graph.vocabulary import Vocabulary
+
+__all__ = ["Graph", "Vocabulary", "concatenate", "triple_keys"]

@@ -1,0 +1,37 @@
+import numpy as np
+
+from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.negatives import corrupt
+
+
+def graph(n: int = 300, entities: int = 12, seed: int = 0) -> Graph:
+    rng = np.random.default_rng(seed)
+    vocabulary = Vocabulary.of([f"e{i}" for i in range(entities)], ["r0", "r1"])
+    draw = lambda high: rng.integers(high, size=n, dtype=np.int32)  # noqa: E731
+    return Graph(draw(entities), draw(2), draw(entities), rng.random(n), vocabulary)
+
+
+def test_corruptions_are_not_known_and_change_one_side() -> None:
+    facts = graph(100)
+    known = graph(150, seed=1)
+    negatives = corrupt(facts, known, seed=3, per_fact=4)
+    assert len(negatives) == 400
+    assert not np.isin(negatives.keys, known.keys).any()
+    head, tail = np.repeat(facts.head, 4), np.repeat(facts.tail, 4)
+    assert ((negatives.head == head) ^ (negatives.tail == tail)).all()
+    assert (negatives.relation == np.repeat(facts.relation, 4)).all()
+    assert (negatives.confidence == 0).all()
+
+
+def test_a_complete_graph_has_no_corruptions() -> None:
+    vocabulary = Vocabulary.of(["a", "b"], ["r"])
+    ids = np.array([0, 0, 1, 1], dtype=np.int32)
+    complete = Graph(ids, np.zeros(4, np.int32), np.array([0, 1, 0, 1], np.int32), np.ones(4), vocabulary)
+    assert len(corrupt(complete, complete, seed=0)) == 0
+
+
+def test_seed_determines_the_draw() -> None:
+    facts = graph()
+    first, second = corrupt(facts, facts[:50], seed=7), corrupt(facts, facts[:50], seed=7)
+    assert (first.keys == second.keys).all()
+    assert (first.keys != corrupt(facts, facts[:50], seed=8).keys).any()

@@ -1,0 +1,157 @@
+"""Figures that judge intervals and point predictions, from plain arrays.
+
+What it is: the paper's coverage and sharpness, the usual point errors, and what the field uses to see whether
+coverage also holds *conditionally* (by slice of the data). What it is not: it draws no samples, knows no
+model and never rounds. A label counts as covered exactly when `lower <= truth <= upper`, compared as given: a label
+stored with fewer digits than the calibration labels is another number, so snap labels when reading them.
+
+>>> import numpy as np
+>>> truth, lower, upper = np.array([0.2, 0.9]), np.array([0.1, 0.5]), np.array([0.4, 0.8])
+>>> coverage(truth, lower, upper), round(sharpness(lower, upper), 12)
+(0.5, 0.3)
+
+Every figure of no rows is NaN: there is nothing to say about an empty set.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+
+def covered(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> NDArray[np.bool_]:
+    """Which labels lie in their interval, both ends included: (n,) bool."""
+    y, low, high = _columns(truth, lower, upper)
+    return (low <= y) & (y <= high)
+
+
+def coverage(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
+    """Share of labels inside their interval."""
+    return _mean(covered(truth, lower, upper))
+
+
+def sharpness(lower: ArrayLike, upper: ArrayLike) -> float:
+    """Mean width of the intervals; smaller is sharper."""
+    low, high = _columns(lower, upper)
+    return _mean(high - low)
+
+
+def interval_score(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confidence: float) -> float:
+    """Winkler's score: mean of width + 2 / (1 - confidence) times the distance by which a label is missed.
+
+    It is proper: the true central quantiles minimise its expectation. At confidence 1 a miss costs infinity.
+    """
+    y, low, high = _columns(truth, lower, upper)
+    missed = np.maximum(low - y, 0.0) + np.maximum(y - high, 0.0)
+    if confidence >= 1.0:
+        return math.inf if missed.any() else _mean(high - low)
+    return _mean(high - low + (2.0 / (1.0 - confidence)) * missed)
+
+
+def mse(prediction: ArrayLike, truth: ArrayLike) -> float:
+    """Mean squared error."""
+    guess, y = _columns(prediction, truth)
+    return _mean((guess - y) ** 2)
+
+
+def mae(prediction: ArrayLike, truth: ArrayLike) -> float:
+    """Mean absolute error."""
+    guess, y = _columns(prediction, truth)
+    return _mean(np.abs(guess - y))
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Coverage and sharpness of disjoint slices of the rows; every column has shape (slices,).
+
+    `key` names a slice: the lowest value in it, or the group. Only slices that hold rows are listed.
+    """
+
+    key: NDArray[np.generic]
+    n: NDArray[np.int64]
+    coverage: Floats
+    sharpness: Floats
+
+    def worst(self, at_least: int = 1) -> float:
+        """The lowest coverage among slices with at least so many rows; NaN if there is none."""
+        large = self.n >= at_least
+        return float(self.coverage[large].min()) if large.any() else math.nan
+
+
+def coverage_by_group(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, group: ArrayLike) -> Slices:
+    """Coverage a group (for example a relation), groups in ascending order; group: (n,)."""
+    y, low, high = _columns(truth, lower, upper)
+    labels = np.asarray(group)
+    if labels.shape != y.shape:
+        raise ValueError(f"group has shape {labels.shape}, truth {y.shape}; they must agree")
+    keys, member = np.unique(labels, return_inverse=True)
+    n = np.bincount(member, minlength=len(keys))
+    hits = np.bincount(member, weights=covered(y, low, high), minlength=len(keys))
+    width = np.bincount(member, weights=high - low, minlength=len(keys))
+    return Slices(keys, n.astype(np.int64), hits / n, width / n)
+
+
+def coverage_by_bin(
+    truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, by: ArrayLike, bins: int = 10
+) -> Slices:
+    """Coverage in `bins` bins of equal size of the quantity `by` (n,).
+
+    Equal values stay in one bin, so bins differ in size where `by` has ties; `key` is a bin's lowest value.
+    """
+    values, _ = _columns(by, truth)
+    if not len(values):
+        return coverage_by_group(truth, lower, upper, values)
+    edges = np.unique(np.sort(values)[(np.arange(bins) * len(values)) // bins])
+    return coverage_by_group(truth, lower, upper, edges[np.searchsorted(edges, values, side="right") - 1])
+
+
+def coverage_by_width(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, bins: int = 10) -> Slices:
+    """Coverage in bins of the interval's width: does a wide interval cover as often as a narrow one?"""
+    low, high = _columns(lower, upper)
+    return coverage_by_bin(truth, low, high, high - low, bins)
+
+
+def coverage_by_prediction(
+    prediction: ArrayLike, truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, bins: int = 10
+) -> Slices:
+    """Coverage by decile (or `bins` bins) of the predicted score."""
+    return coverage_by_bin(truth, lower, upper, prediction, bins)
+
+
+def width_error_correlation(
+    prediction: ArrayLike, truth: ArrayLike, lower: ArrayLike, upper: ArrayLike
+) -> float:
+    """Spearman's rank correlation of an interval's width with the absolute error of its prediction.
+
+    High when wide intervals mark hard queries; NaN when all widths or all errors are equal.
+    """
+    guess, y, low, high = _columns(prediction, truth, lower, upper)
+    width, error = _ranks(high - low), _ranks(np.abs(guess - y))
+    width, error = width - _mean(width), error - _mean(error)
+    norm = math.sqrt(float(width @ width) * float(error @ error))
+    return float(width @ error) / norm if norm > 0 else math.nan
+
+
+def _columns(*arrays: ArrayLike) -> tuple[Floats, ...]:
+    columns = tuple(np.asarray(array, dtype=np.float64) for array in arrays)
+    if any(column.ndim != 1 or column.shape != columns[0].shape for column in columns):
+        shapes = ", ".join(str(column.shape) for column in columns)
+        raise ValueError(f"all columns must have one shape (n,), got {shapes}")
+    return columns
+
+
+def _mean(values: NDArray[np.float64] | NDArray[np.bool_]) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _ranks(values: Floats) -> Floats:
+    """Ranks from 1, ties share their mean rank: (n,)."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks: Floats = (last - (counts - 1) / 2)[inverse]
+    return ranks

@@ -1,0 +1,108 @@
+"""Every figure against values worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from unkgcp.evaluation import metrics
+
+TRUTH = np.array([0.0, 0.25, 0.5, 1.0])
+LOWER = np.array([0.0, 0.5, 0.25, 0.25])
+UPPER = np.array([0.5, 0.75, 0.5, 0.75])
+PREDICTION = np.array([0.25, 0.5, 0.5, 0.5])
+
+
+def test_coverage_counts_both_ends() -> None:
+    # row 0 sits on its lower end, row 2 on its upper end; rows 1 and 3 are missed
+    assert metrics.covered(TRUTH, LOWER, UPPER).tolist() == [True, False, True, False]
+    assert metrics.coverage(TRUTH, LOWER, UPPER) == 0.5
+
+
+def test_a_label_a_hair_outside_is_not_covered() -> None:
+    outside = np.nextafter(0.5, 1.0)
+    assert metrics.coverage([outside], [0.0], [0.5]) == 0.0
+
+
+def test_sharpness_is_the_mean_width() -> None:
+    assert metrics.sharpness(LOWER, UPPER) == (0.5 + 0.25 + 0.25 + 0.5) / 4
+
+
+def test_interval_score() -> None:
+    # misses: 0.25 below in row 1, 0.25 above in row 3; at 0.75 a miss costs 8 times its distance
+    expected = (0.5 + (0.25 + 8 * 0.25) + 0.25 + (0.5 + 8 * 0.25)) / 4
+    assert metrics.interval_score(TRUTH, LOWER, UPPER, 0.75) == pytest.approx(expected, abs=1e-15)
+
+
+def test_interval_score_at_full_confidence() -> None:
+    assert metrics.interval_score(TRUTH, LOWER, UPPER, 1.0) == math.inf
+    assert metrics.interval_score([0.5], [0.0], [1.0], 1.0) == 1.0
+
+
+def test_point_errors() -> None:
+    assert metrics.mse(PREDICTION, TRUTH) == (0.0625 + 0.0625 + 0.0 + 0.25) / 4
+    assert metrics.mae(PREDICTION, TRUTH) == (0.25 + 0.25 + 0.0 + 0.5) / 4
+
+
+def test_coverage_by_group() -> None:
+    slices = metrics.coverage_by_group(TRUTH, LOWER, UPPER, np.array([7, 3, 7, 7]))
+    assert slices.key.tolist() == [3, 7]
+    assert slices.n.tolist() == [1, 3]
+    assert slices.coverage.tolist() == [0.0, 2 / 3]
+    assert slices.sharpness == pytest.approx([0.25, 1.25 / 3])
+    assert slices.worst() == 0.0
+    assert slices.worst(at_least=2) == 2 / 3
+    assert math.isnan(slices.worst(at_least=4))
+
+
+def test_coverage_by_width_keeps_ties_together() -> None:
+    slices = metrics.coverage_by_width(TRUTH, LOWER, UPPER, bins=2)
+    assert slices.key.tolist() == [0.25, 0.5]
+    assert slices.n.tolist() == [2, 2]
+    assert slices.coverage.tolist() == [0.5, 0.5]
+    assert metrics.coverage_by_width(TRUTH, LOWER, LOWER + 0.125, bins=4).n.tolist() == [4]
+
+
+def test_coverage_by_prediction_has_equal_bins_without_ties() -> None:
+    prediction = np.linspace(0, 1, 100)[::-1]
+    truth = np.zeros(100)
+    slices = metrics.coverage_by_prediction(prediction, truth, truth, prediction, bins=10)
+    assert slices.n.tolist() == [10] * 10
+    assert slices.key == pytest.approx(np.arange(10) * 10 / 99)
+    assert slices.coverage.tolist() == [1.0] * 10
+
+
+def test_rank_correlation_of_width_with_error() -> None:
+    truth = np.zeros(4)
+    error = np.array([0.1, 0.2, 0.3, 0.4])
+    width = np.array([0.1, 0.3, 0.2, 0.4])
+    # Spearman without ties: 1 - 6 * (0 + 1 + 1 + 0) / (4 * 15)
+    assert metrics.width_error_correlation(error, truth, truth, width) == pytest.approx(1 - 12 / 60)
+    assert metrics.width_error_correlation(error, truth, truth, -width) == pytest.approx(-1 + 12 / 60)
+    assert math.isnan(metrics.width_error_correlation(error, truth, truth, truth + 0.5))
+
+
+def test_rank_correlation_shares_tied_ranks() -> None:
+    from scipy.stats import spearmanr
+
+    rng = np.random.default_rng(0)
+    prediction, truth, width = (rng.integers(0, 5, 200) / 4 for _ in range(3))
+    ours = metrics.width_error_correlation(prediction, truth, np.zeros(200), width)
+    assert ours == pytest.approx(float(spearmanr(width, np.abs(prediction - truth)).statistic))
+
+
+def test_nothing_can_be_said_about_no_rows() -> None:
+    empty = np.empty(0)
+    assert math.isnan(metrics.coverage(empty, empty, empty))
+    assert math.isnan(metrics.sharpness(empty, empty))
+    assert math.isnan(metrics.mse(empty, empty))
+    assert len(metrics.coverage_by_width(empty, empty, empty).n) == 0
+
+
+def test_lengths_that_differ_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"one shape \(n,\), got \(2,\), \(1,\), \(1,\)"):
+        metrics.coverage([0.1, 0.2], [0.1], [0.1])
+    with pytest.raises(ValueError, match="group has shape"):
+        metrics.coverage_by_group(TRUTH, LOWER, UPPER, [1, 2])

@@ -54,7 +54,7 @@ def test_parts_are_disjoint_and_together_the_whole(
             keep_repeats_together=together,
         )
     except InputError:
-        # right only where whole groups cannot fill every part, or too few rows are left for a validation slice
+        # right only where whole groups cannot fill every part, or too few are left for a validation slice
         assert together or (validation and n * (1 - calibration - test) < 6)
         return
     assert np.sort(np.concatenate(rows(splits))).tolist() == list(range(n))

@@ -1,0 +1,264 @@
+"""Download of the benchmark data sets, verified file by file.
+
+A file is taken over only if its git blob id is the published one; anything else is refused and removed. A
+download that was cut off is resumed where the server allows it and restarted otherwise. This module does not
+read the files: `unkgcp.graph.datasets` does.
+
+>>> fetch("ppi5k", data_dir="data")          # -> data/ppi5k/{train,val,test,test_with_neg,softlogic}.tsv
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from unkgcp._version import __version__
+from unkgcp.errors import InputError
+from unkgcp.graph.locations import cache_folder
+from unkgcp.progress import Progress, Silent
+
+UKGE = "https://raw.githubusercontent.com/stasl0217/UKGE/5049b84501657abc44c36dd7d2db5f8519e5ee8f/data"
+BEURRE = "https://raw.githubusercontent.com/stasl0217/beurre/374b724008d1a215a0c07006528697bc7f6dcad4/data"
+
+CHUNK = 1 << 16
+LARGEST = 1 << 28  # bytes; no official file is near it, a server that never stops is
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class FetchError(RuntimeError):
+    """A download failed or was refused: not the user's input, but something they can act on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Official:
+    """A published file: the base address of its repository and its git blob id."""
+
+    blob: str
+    base: str = UKGE
+
+
+# NL27k's official test_with_neg.tsv uses ids where the other files use names; the tables that join the two
+# were published with a later paper of the same authors.
+OFFICIAL: dict[str, dict[str, Official]] = {
+    "cn15k": {
+        "train.tsv": Official("8f6ffded2c097ef2014cdbd387e10fcaf46ca9ff"),
+        "val.tsv": Official("acc77e6f762142b9d4f569cc17a7bf7da68c8560"),
+        "test.tsv": Official("27c6036baa2a535622c289bf2650be0ffbb5facf"),
+        "test_with_neg.tsv": Official("e30803e69c07133c47769587939f5eb67eec4835"),
+        "softlogic.tsv": Official("cc703b59ae3759548b8601f61fc744354c2ec7b3"),
+    },
+    "nl27k": {
+        "train.tsv": Official("56a3ba485a1f32363b6bcb91791c1fedd3fa10f0"),
+        "val.tsv": Official("5a320a3da58aa530d0989b26d6a4e8135dbdeaaa"),
+        "test.tsv": Official("56d444ca5b683e569a1d974e49b137fd8c19e5ac"),
+        "test_with_neg.tsv": Official("c6a4e740e2852dd9e97c15a39974665a01173853"),
+        "softlogic.tsv": Official("30357b65ef50e7273127c1629368eae092261df2"),
+        "entity_id.csv": Official("962b0285d8582159f99d02295190c8228cfe2e27", BEURRE),
+        "relation_id.csv": Official("2a3f7baa3c4a39a65b55eaf9ca0537aefad0f3bc", BEURRE),
+    },
+    "ppi5k": {
+        "train.tsv": Official("18b88239bcfd133e53fd80872ffdf635340d3cba"),
+        "val.tsv": Official("c4f64909001d9a737ab7c8a576e0d7410c4e7c24"),
+        "test.tsv": Official("795d1cd3fad2148348dafc2a721e4e2afe5991d3"),
+        "test_with_neg.tsv": Official("300dbc2b9162f6194d7fe3f2833e8707b0571d93"),
+        "softlogic.tsv": Official("79d8cd083d5b50e8e51ad51d15c1043e0827468b"),
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to try: seconds without a byte, attempts a file, seconds before the second one."""
+
+    timeout: float = 30.0
+    attempts: int = 4
+    pause: float = 1.0  # doubled after every attempt
+
+
+def fetch(
+    name: str,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    url: str | None = None,
+    patience: Patience = Patience(),  # noqa: B008 - frozen
+    progress: Progress = Silent(),  # noqa: B008 - stateless
+) -> Path:
+    """Bring the official files of a benchmark into `data_dir` (by default the user's cache): its folder.
+
+    `url` names a mirror: the files are then taken from `url/<name>/<file>`. Files that are there and right
+    are kept, so a second call only verifies; a file that is there and differs is left alone and the call
+    refused.
+    """
+    if name not in OFFICIAL:
+        raise InputError(
+            f"there is nothing to fetch under the name {name!r}; the names are {', '.join(OFFICIAL)}"
+        )
+    if url is not None and urlsplit(url).scheme not in ("http", "https"):
+        raise InputError(
+            f"{url} is no http or https address; give one that {name}/train.tsv can be appended to"
+        )
+    folder = Path(cache_folder() if data_dir is None else data_dir) / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        missing = _missing(folder, OFFICIAL[name])
+        for position, file in enumerate(missing):
+            official = OFFICIAL[name][file]
+            source = f"{(url or official.base).rstrip('/')}/{name}/{file}"
+            done = len(OFFICIAL[name]) - len(missing) + position
+            _bring(source, folder / file, official.blob, patience, _Steps(progress, done, file))
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(
+            f"{folder} cannot be filled: {reason}; choose another folder with --data-dir"
+        ) from error
+    progress.update(len(OFFICIAL[name]), "all files verified")
+    return folder
+
+
+def _missing(folder: Path, files: dict[str, Official]) -> list[str]:
+    """The files that are not there yet; one that is there with other content is somebody's own."""
+    there = [file for file in files if (folder / file).exists()]
+    for file in there:
+        if blob_id(folder / file) != files[file].blob:
+            raise InputError(
+                f"{folder / file} is there but is not the official file; "
+                "move it away or choose another folder with --data-dir"
+            )
+    return [file for file in files if file not in there]
+
+
+def blob_id(path: str | os.PathLike[str]) -> str:
+    """The id git gives a file's content: SHA-1 of `blob <bytes>`, a zero byte and the content."""
+    with Path(path).open("rb") as file:
+        digest = hashlib.sha1(b"blob %d\0" % os.fstat(file.fileno()).st_size, usedforsecurity=False)
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Bytes of one file as part of the progress over all files."""
+
+    progress: Progress
+    position: int
+    file: str
+
+    def update(self, done: int, total: int | None) -> None:
+        of = f" of {total / 1e6:.1f}" if total else ""
+        share = done / total if total else 0.0
+        self.progress.update(self.position + share, f"{self.file} {done / 1e6:.1f}{of} MB")
+
+
+class _Passing(Exception):
+    """Something that another attempt may cure."""
+
+
+class _Beyond(_Passing):
+    """The part on disk is longer than the file: it cannot be continued."""
+
+
+def _bring(source: str, target: Path, blob: str, patience: Patience, steps: _Steps) -> None:
+    """One verified file at `target`, or a FetchError and at most a hidden part for the next call to continue."""
+    partial = target.with_name(f".{target.name}.part")
+    if _accept(partial, target, blob):
+        return
+    problem = ""
+    for attempt in range(patience.attempts):
+        if attempt:
+            time.sleep(patience.pause * 2 ** (attempt - 1))
+        try:
+            _receive(source, partial, patience.timeout, steps)
+        except _Passing as passing:
+            problem = str(passing)
+            continue
+        if _accept(partial, target, blob):
+            return
+        problem = f"its content is not the published one (git blob id {blob_id(partial)}, expected {blob})"
+        # whatever is wrong is wrong for good: the next attempt starts from the first byte
+        partial.unlink()
+    raise FetchError(
+        f"{source} could not be had in {patience.attempts} attempts: {problem}; "
+        "try again later or name a mirror with --url"
+    )
+
+
+def _accept(partial: Path, target: Path, blob: str) -> bool:
+    if not partial.is_file() or blob_id(partial) != blob:
+        return False
+    partial.replace(target)
+    return True
+
+
+def _receive(source: str, partial: Path, timeout: float, steps: _Steps) -> None:
+    """Append what is missing to `partial`, or write it anew where the server does not continue."""
+    start = partial.stat().st_size if partial.exists() else 0
+    try:
+        response = _open(source, start, timeout)
+    except _Beyond:
+        partial.unlink(missing_ok=True)
+        raise
+    with response:
+        if start and not _continues(response, start):
+            start = 0
+        length = response.headers.get("Content-Length", "")
+        total = start + int(length) if length.isdecimal() else None
+        done = start
+        with partial.open("ab" if start else "wb") as file:
+            while piece := _read(response, timeout):
+                file.write(piece)
+                done += len(piece)
+                if done > LARGEST:
+                    file.truncate(0)
+                    raise FetchError(
+                        f"{source} is larger than {LARGEST >> 20} MiB and was refused; check --url"
+                    )
+                steps.update(done, total)
+    if total is not None and done < total:
+        raise _Passing(f"the connection ended after {done:,} of {total:,} bytes")
+
+
+def _continues(response: http.client.HTTPResponse, start: int) -> bool:
+    """Whether the answer begins at byte `start`; a server that ignores ranges sends the whole file."""
+    sent = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    return response.status == 206 and sent is not None and int(sent[1]) == start
+
+
+def _open(source: str, start: int, timeout: float) -> http.client.HTTPResponse:
+    headers = {"User-Agent": f"unkgcp/{__version__}"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    try:
+        response: http.client.HTTPResponse = urlopen(Request(source, headers=headers), timeout=timeout)
+        return response
+    except HTTPError as error:
+        if error.code == 416:
+            raise _Beyond("the server has nothing beyond the part that was already here") from None
+        sentence = f"the server answered {error.code} {error.reason}"
+        if error.code in PASSING:
+            raise _Passing(sentence) from None
+        raise FetchError(f"{source} cannot be fetched: {sentence}; check the address or --url") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise _broken(error, timeout) from None
+
+
+def _read(response: http.client.HTTPResponse, timeout: float) -> bytes:
+    try:
+        return response.read(CHUNK)
+    except (OSError, http.client.HTTPException) as error:
+        raise _broken(error, timeout) from None
+
+
+def _broken(error: Exception, timeout: float) -> _Passing:
+    reason = error.reason if isinstance(error, URLError) else error
+    if isinstance(reason, TimeoutError):
+        return _Passing(f"nothing came for {timeout:g} seconds")
+    return _Passing(f"the connection broke ({reason or type(reason).__name__})")

@@ -1,0 +1,311 @@
+"""Downloads against a local server that truncates, corrupts, stalls, ignores ranges and answers errors."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from unkgcp.errors import InputError
+from unkgcp.graph import fetching, locations
+from unkgcp.graph.fetching import FetchError, Official, Patience, blob_id, fetch
+
+CONTENT = {
+    "train.tsv": b"".join(b"a%d\tr\tb\t0.5\r\n" % i for i in range(20_000)),
+    "val.tsv": b"a\tr\tb\t0.25\n",
+}
+QUICK = Patience(timeout=0.4, attempts=3, pause=0.01)
+
+
+def git_blob(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+class Server:
+    """Serves CONTENT under /<name>/<file>; `trouble(handler, body, start)` may answer in its place."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str | None]] = []
+        self.trouble: Callable[[BaseHTTPRequestHandler, bytes, int], bool] = lambda *_: False
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                wanted = self.headers.get("Range")
+                server.requests.append((self.path, wanted))
+                body = CONTENT.get(self.path.rsplit("/", 1)[1])
+                if body is None:
+                    self.send_error(404)
+                    return
+                start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+                if server.trouble(self, body, start):
+                    return
+                if start >= len(body):
+                    self.send_error(416)
+                    return
+                self.send_response(206 if start else 200)
+                if start:
+                    self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+                self.send_header("Content-Length", str(len(body) - start))
+                self.end_headers()
+                self.wfile.write(body[start:])
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/mirror/"
+
+    @property
+    def of_train(self) -> list[str | None]:
+        return [wanted for path, wanted in self.requests if path.endswith("/train.tsv")]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    official = {file: Official(git_blob(body), "http://127.0.0.1:9") for file, body in CONTENT.items()}
+    monkeypatch.setattr(fetching, "OFFICIAL", {"tiny": official})
+    server = Server()
+    thread = threading.Thread(target=server.http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.http.shutdown()
+    server.http.server_close()
+    thread.join()
+
+
+def once(trouble: Callable[[BaseHTTPRequestHandler, bytes, int], None]):
+    """Trouble with the first request only."""
+    seen = []
+
+    def first(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> bool:
+        if seen:
+            return False
+        seen.append(True)
+        trouble(handler, body, start)
+        return True
+
+    return first
+
+
+def truncate(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body[: len(body) // 3])
+    handler.close_connection = True
+
+
+def corrupt(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body[:100] + b"?" + body[101:])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_all_files_come_and_a_second_call_only_verifies(server, tmp_path):
+    folder = fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
+    assert folder == tmp_path / "tiny"
+    assert files(folder) == CONTENT
+    assert [path for path, _ in server.requests] == ["/mirror/tiny/train.tsv", "/mirror/tiny/val.tsv"]
+    assert fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK) == folder
+    assert len(server.requests) == 2
+
+
+def test_the_default_place_is_the_cache(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(locations.VARIABLE, str(tmp_path / "elsewhere"))
+    assert fetch("tiny", url=server.url, patience=QUICK) == tmp_path / "cache" / "unkgcp" / "tiny"
+
+
+def test_a_truncated_download_is_resumed(server, tmp_path):
+    server.trouble = once(truncate)
+    folder = fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
+    assert files(folder) == CONTENT
+    assert server.of_train == [None, f"bytes={len(CONTENT['train.tsv']) // 3}-"]
+
+
+def test_a_server_that_ignores_ranges_means_a_clean_restart(server, tmp_path):
+    part = tmp_path / "tiny" / ".train.tsv.part"
+    part.parent.mkdir()
+    part.write_bytes(CONTENT["train.tsv"][:500])
+
+    def whole(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    server.trouble = once(whole)
+    folder = fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
+    assert files(folder) == CONTENT
+    assert server.of_train == ["bytes=500-"]
+
+
+def test_a_call_continues_what_an_earlier_call_left(server, tmp_path):
+    server.trouble = lambda handler, body, start: start == 0 and truncate(handler, body, start) is None
+    with pytest.raises(FetchError, match="ended after"):
+        fetch("tiny", url=server.url, data_dir=tmp_path, patience=Patience(1, 1, 0))
+    assert [path.name for path in (tmp_path / "tiny").iterdir()] == [".train.tsv.part"]
+    server.trouble = lambda *_: False
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
+    assert server.of_train[-1] == f"bytes={len(CONTENT['train.tsv']) // 3}-"
+
+
+@pytest.mark.parametrize("left", [CONTENT["train.tsv"] + b"more", b"?" * 1000])
+def test_a_wrong_part_from_earlier_is_thrown_away(server, tmp_path, left):
+    part = tmp_path / "tiny" / ".train.tsv.part"
+    part.parent.mkdir()
+    part.write_bytes(left)
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
+    assert server.of_train[-1] is None
+
+
+def test_a_whole_part_from_earlier_needs_no_request(server, tmp_path):
+    part = tmp_path / "tiny" / ".train.tsv.part"
+    part.parent.mkdir()
+    part.write_bytes(CONTENT["train.tsv"])
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
+    assert server.of_train == []
+
+
+def test_corruption_once_is_cured_by_another_attempt(server, tmp_path):
+    server.trouble = once(corrupt)
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
+
+
+def test_corruption_for_good_is_refused_and_nothing_is_left(server, tmp_path):
+    server.trouble = lambda handler, body, start: corrupt(handler, body, start) is None
+    with pytest.raises(FetchError) as error:
+        fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
+    sentence = str(error.value)
+    assert server.url + "tiny/train.tsv" in sentence
+    assert git_blob(CONTENT["train.tsv"]) in sentence
+    assert "\n" not in sentence
+    assert files(tmp_path) == {}
+    assert len(server.requests) == QUICK.attempts
+
+
+def test_a_silent_server_times_out_and_is_asked_again(server, tmp_path):
+    server.trouble = once(lambda *_: time.sleep(2 * QUICK.timeout))
+    started = time.monotonic()
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
+    assert time.monotonic() - started < 10
+
+
+def test_a_server_that_stalls_midway_is_resumed(server, tmp_path):
+    def stall(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body[:131_072])
+        handler.wfile.flush()
+        time.sleep(2 * QUICK.timeout)
+
+    server.trouble = once(stall)
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
+    assert server.of_train[1] not in (None, "bytes=0-")
+
+
+def test_silence_for_good_is_one_sentence(server, tmp_path):
+    server.trouble = lambda *_: time.sleep(2 * QUICK.timeout) is None
+    with pytest.raises(FetchError, match=r"nothing came for 0\.4 seconds"):
+        fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
+    assert files(tmp_path) == {}
+
+
+def test_server_errors_pass_and_missing_files_do_not(server, tmp_path):
+    server.trouble = once(lambda handler, *_: handler.send_error(500))
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path / "a", patience=QUICK)) == CONTENT
+    assert len(server.of_train) == 2
+    server.requests.clear()
+    server.trouble = lambda handler, *_: handler.send_error(404) is None
+    with pytest.raises(FetchError, match="404"):
+        fetch("tiny", url=server.url, data_dir=tmp_path / "b", patience=QUICK)
+    assert len(server.requests) == 1, "a missing file is not asked for again"
+    server.trouble = lambda handler, *_: handler.send_error(503) is None
+    with pytest.raises(FetchError, match="in 3 attempts: the server answered 503"):
+        fetch("tiny", url=server.url, data_dir=tmp_path / "b", patience=QUICK)
+
+
+def test_no_content_length_is_verified_by_content_alone(server, tmp_path):
+    def unannounced(cut: int | None):
+        def answer(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> None:
+            handler.send_response(200)
+            handler.end_headers()
+            handler.wfile.write(body[:cut])
+
+        return answer
+
+    server.trouble = once(unannounced(1000))
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path / "cut", patience=QUICK)) == CONTENT
+    server.trouble = once(unannounced(None))
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path / "whole", patience=QUICK)) == CONTENT
+
+
+def test_an_endless_answer_is_refused(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(fetching, "LARGEST", 100_000)
+    with pytest.raises(FetchError, match="larger than"):
+        fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
+    assert sum(map(len, files(tmp_path).values())) == 0
+
+
+def test_somebodys_own_file_is_never_replaced(server, tmp_path):
+    own = tmp_path / "tiny" / "val.tsv"
+    own.parent.mkdir()
+    own.write_bytes(b"mine")
+    with pytest.raises(InputError, match=r"val\.tsv is there but is not the official file"):
+        fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
+    assert files(tmp_path) == {"val.tsv": b"mine"}
+    assert server.requests == []
+
+
+def test_no_server_no_name_no_address(server, tmp_path):
+    with pytest.raises(FetchError, match="connection broke"):
+        fetch("tiny", url="http://127.0.0.1:9", data_dir=tmp_path, patience=Patience(1, 2, 0))
+    with pytest.raises(InputError, match="the names are tiny"):
+        fetch("cn15", data_dir=tmp_path)
+    with pytest.raises(InputError, match="no http or https address"):
+        fetch("tiny", url="file:///etc", data_dir=tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="choose another folder"):
+        fetch("tiny", url=server.url, data_dir=tmp_path / "file")
+
+
+def test_progress_is_reported_in_bytes_and_ends_at_the_number_of_files(server, tmp_path):
+    class Log:
+        def __init__(self) -> None:
+            self.lines: list[tuple[float, str]] = []
+
+        def update(self, done: float, text: str = "") -> None:
+            self.lines.append((done, text))
+
+    log = Log()
+    fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK, progress=log)
+    done = [share for share, _ in log.lines]
+    assert done == sorted(done)
+    assert done[-1] == len(CONTENT)
+    assert any(text == "train.tsv 0.1 of 0.3 MB" for _, text in log.lines)
+
+
+def test_blob_ids_are_those_of_git(tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "hello").write_bytes(b"hello world\n")
+    assert blob_id(tmp_path / "empty") == "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+    assert blob_id(tmp_path / "hello") == "3b18e512dba79e4c8300dd08aeb37f8e728b8dad"
+
+
+def test_official_addresses_and_ids_are_well_formed():
+    assert set(fetching.OFFICIAL) == {"cn15k", "nl27k", "ppi5k"}
+    ids = [file.blob for files in fetching.OFFICIAL.values() for file in files.values()]
+    assert len(set(ids)) == len(ids) == 17
+    assert all(len(blob) == 40 and int(blob, 16) for blob in ids)

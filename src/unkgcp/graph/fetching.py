@@ -167,7 +167,7 @@ class _Beyond(_Passing):
 
 
 def _bring(source: str, target: Path, blob: str, patience: Patience, steps: _Steps) -> None:
-    """One verified file at `target`, or a FetchError and at most a hidden part for the next call to continue."""
+    """One verified file at `target`, or a FetchError and at most a hidden part to be continued."""
     partial = target.with_name(f".{target.name}.part")
     if _accept(partial, target, blob):
         return

@@ -1,0 +1,54 @@
+"""Soft logic of the demo world: what its rules say about triples that are not among the given facts.
+
+    knows(a, b) -> knows(b, a)                                   and so for every symmetric relation
+    works_for(a, b) & has_office_in(b, c) -> works_in(a, c)
+
+A conclusion's confidence is a lower bound: that of the single condition, or max(0, x + y - 1) for two. These
+are inferences, not observations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.graph.demo.drawing import COMPOSED, join
+from unkgcp.graph.demo.world import RELATIONS
+from unkgcp.graph.facts import Graph, triple_keys
+
+LEAST = 0.5  # weaker conclusions say nothing
+
+
+def infer(facts: Graph) -> Graph:
+    """Conclusions from the facts that are not among them: every triple once, with its strongest bound."""
+    names = [row.name for row in RELATIONS]
+    index = dict(zip(names, facts.vocabulary.relation_ids(names).tolist(), strict=True))
+    found: list[tuple[NDArray[np.int64], int, NDArray[np.int64], NDArray[np.float64]]] = []
+    for row in RELATIONS:
+        if row.symmetric:
+            part = facts[facts.relation == index[row.name]]
+            found.append(
+                (part.tail.astype(np.int64), index[row.name], part.head.astype(np.int64), part.confidence)
+            )
+    for name, (first, second) in COMPOSED.items():
+        left, right = facts[facts.relation == index[first]], facts[facts.relation == index[second]]
+        # joined by row number, so that the confidences come along
+        at, _, to = join(
+            (np.arange(len(left)), left.tail.astype(np.int64)),
+            (right.head.astype(np.int64), np.arange(len(right))),
+        )
+        bound = np.maximum(0.0, left.confidence[at] + right.confidence[to] - 1)
+        found.append((left.head[at].astype(np.int64), index[name], right.tail[to].astype(np.int64), bound))
+    head = np.concatenate([heads for heads, _, _, _ in found]).astype(np.int32)
+    tail = np.concatenate([tails for _, _, tails, _ in found]).astype(np.int32)
+    relation = np.repeat([r for _, r, _, _ in found], [len(heads) for heads, _, _, _ in found]).astype(
+        np.int32
+    )
+    bound = np.concatenate([bounds for _, _, _, bounds in found])
+    keys = triple_keys(head, relation, tail, facts.n_entities, facts.n_relations)
+    strongest = np.lexsort((-bound, keys))
+    strongest = strongest[np.concatenate([[True], np.diff(keys[strongest]) > 0])[: len(keys)]]
+    strongest = strongest[(bound[strongest] >= LEAST) & ~np.isin(keys[strongest], facts.keys)]
+    return Graph(
+        head[strongest], relation[strongest], tail[strongest], np.round(bound[strongest], 3), facts.vocabulary
+    )

@@ -1,0 +1,209 @@
+"""What no real graph can tell: the true distribution of every confidence of the demo graph.
+
+A confidence is drawn from a mixture that depends on the triple alone: the stock values 0.7 and 1.0 with known
+probabilities, otherwise a logistic variable cut to [0.05, 1]; all rounded to three decimals. Given the triple
+it is independent of every other fact, so nothing learned from the graph can know more than this distribution.
+It is not a predictor: it speaks of triples that are facts, never of whether a triple is one.
+
+>>> graph, oracle = generate(seed=0)
+>>> oracle.interval(graph[:5], confidence=0.9)         # (5, 2): the shortest intervals that hold 90 %
+>>> oracle.coverage(graph[:5], lower, upper)           # (5,): true probability that [lower, upper] covers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unkgcp.graph.demo.world import RELATIONS, Floats, World
+from unkgcp.graph.facts import Graph
+
+STEPS = 1000  # confidences are multiples of 1 / STEPS
+LOWEST = 50  # the smallest one, in steps
+STATED, RECORDED = 0.7, 1.0
+ROWS = 2048  # rows whose whole distribution is held in memory at a time
+
+_MARGIN = 0.5 / STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Distributions of n confidences: weights of 0.7 and 1.0, place and scale of the rest; each (n,)."""
+
+    stated: Floats
+    recorded: Floats
+    place: Floats
+    scale: Floats
+
+    def draw(self, generator: np.random.Generator) -> Floats:
+        """One confidence each: (n,)."""
+        kind, within = generator.random((2, len(self.place)))
+        low, high = self._ends()
+        value = self.place + self.scale * _logit(low + within * (high - low))
+        value = np.clip(np.round(value * STEPS), LOWEST, STEPS) / STEPS
+        value[kind < self.stated] = STATED
+        value[kind >= 1 - self.recorded] = RECORDED
+        return value
+
+    def below(self, steps: NDArray[np.float64]) -> Floats:
+        """P(confidence <= steps / STEPS) for whole numbers of steps, (n,) or (n, m): the same shape."""
+        column = (slice(None),) + (None,) * (steps.ndim - 1)
+        low, high = self._ends()
+        inside = np.clip(steps, LOWEST - 1, STEPS)
+        share = _logistic((inside / STEPS + _MARGIN - self.place[column]) / self.scale[column])
+        rest = (1 - self.stated - self.recorded)[column]
+        continuous = rest * (share - low[column]) / (high - low)[column]
+        return (
+            continuous
+            + self.stated[column] * (steps >= round(STATED * STEPS))
+            + self.recorded[column] * (steps >= round(RECORDED * STEPS))
+        )
+
+    def _ends(self) -> tuple[Floats, Floats]:
+        low = _logistic((LOWEST / STEPS - _MARGIN - self.place) / self.scale)
+        high = _logistic((1 + _MARGIN - self.place) / self.scale)
+        return low, high
+
+    def __getitem__(self, rows: slice) -> Mixture:
+        return Mixture(self.stated[rows], self.recorded[rows], self.place[rows], self.scale[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Oracle:
+    """The conditional distributions of a demo graph; every method takes a graph and answers row by row.
+
+    The graph may have been read from a file: labels count, not ids. `path_keys` and `path_places` hold the
+    composed relation: head * entities + tail, sorted, and the place that the best way over a company gives.
+    """
+
+    world: World
+    path_keys: NDArray[np.int64]
+    path_places: Floats
+
+    def mixture(self, graph: Graph) -> Mixture:
+        """The distribution of each row's confidence."""
+        head, relation, tail = self._ids(graph)
+        place = place_of(self.world, head, relation, tail)
+        composed = np.array([row.name == "works_in" for row in RELATIONS])[relation]
+        place[composed] = self._over_a_company(head[composed], tail[composed])
+        # a symmetric statement is the same statement from either end
+        by = np.array([0.5 if row.symmetric else 1.0 for row in RELATIONS])[relation, None]
+        habit = by * self.world.habits[head] + (1 - by) * self.world.habits[tail]
+        weight = habit * np.array([(row.stated, row.recorded) for row in RELATIONS])[relation]
+        careless = np.sqrt(self.world.carelessness[head] * self.world.carelessness[tail])
+        spread = np.array([row.spread for row in RELATIONS])[relation]
+        return Mixture(weight[:, 0], weight[:, 1], place, spread * careless)
+
+    def cdf(self, graph: Graph, value: ArrayLike) -> Floats:
+        """P(confidence <= value) for a value, or one value a row: (n,)."""
+        values = np.broadcast_to(np.asarray(value, dtype=np.float64), (len(graph),))
+        return self.mixture(graph).below(np.floor(values * STEPS + 1e-6))
+
+    def coverage(self, graph: Graph, lower: ArrayLike, upper: ArrayLike) -> Floats:
+        """P(lower <= confidence <= upper), the conditional coverage of any given intervals: (n,)."""
+        mixture = self.mixture(graph)
+        lowers = np.broadcast_to(np.asarray(lower, dtype=np.float64), (len(graph),))
+        uppers = np.broadcast_to(np.asarray(upper, dtype=np.float64), (len(graph),))
+        left = mixture.below(np.ceil(lowers * STEPS - 1e-6) - 1)
+        return np.maximum(mixture.below(np.floor(uppers * STEPS + 1e-6)) - left, 0.0)
+
+    def mean(self, graph: Graph) -> Floats:
+        """The expected confidence, the best prediction in squared error: (n,)."""
+        values = np.arange(LOWEST, STEPS + 1) / STEPS
+        found = [np.diff(below, axis=1) @ values for below in self._tables(graph)]
+        return np.concatenate(found) if found else np.empty(0)
+
+    def interval(self, graph: Graph, confidence: float) -> Floats:
+        """The shortest interval that covers with this probability, given the triple: (n, 2).
+
+        Of several equally short ones the one with the largest coverage.
+        """
+        if not 0 < confidence <= 1:
+            raise ValueError(f"confidence is {confidence}, expected a number in (0, 1]")
+        found = [_shortest(below, confidence) for below in self._tables(graph)]
+        return np.concatenate(found) if found else np.empty((0, 2))
+
+    def width(self, graph: Graph, confidence: float) -> float:
+        """Mean width of those intervals: no method that covers every kind of query equally can be sharper."""
+        ends = self.interval(graph, confidence)
+        return float(np.mean(ends[:, 1] - ends[:, 0]))
+
+    def draw(self, graph: Graph, generator: np.random.Generator) -> Graph:
+        """The same triples with freshly drawn confidences."""
+        return graph.with_confidence(self.mixture(graph).draw(generator))
+
+    def _tables(self, graph: Graph) -> Iterator[Floats]:
+        """P(confidence < LOWEST), P(<= LOWEST), ... P(<= STEPS), for some rows of the graph at a time."""
+        steps = np.arange(LOWEST - 1, STEPS + 1, dtype=np.float64)
+        mixture = self.mixture(graph)
+        for start in range(0, len(graph), ROWS):
+            part = mixture[start : start + ROWS]
+            yield part.below(np.broadcast_to(steps, (len(part.place), len(steps))))
+
+    def _ids(self, graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        own = self.world.vocabulary
+        entity = own.entity_ids(graph.vocabulary.entities).astype(np.int64)
+        relation = own.relation_ids(graph.vocabulary.relations).astype(np.int64)
+        ids = entity[graph.head], relation[graph.relation], entity[graph.tail]
+        if any(np.any(column < 0) for column in ids):
+            raise ValueError("the oracle knows the entities and relations of the demo graph only")
+        return ids
+
+    def _over_a_company(self, head: NDArray[np.int64], tail: NDArray[np.int64]) -> Floats:
+        keys = head * len(self.world.vocabulary.entities) + tail
+        position = np.minimum(np.searchsorted(self.path_keys, keys), len(self.path_keys) - 1)
+        # without a way over a company there is little reason to believe it
+        return np.where(self.path_keys[position] == keys, self.path_places[position], 0.1)
+
+
+def place_of(
+    world: World, head: NDArray[np.int64], relation: NDArray[np.int64], tail: NDArray[np.int64]
+) -> Floats:
+    """Where the continuous part of a confidence is centred, in [0.05, 1], unless the relation is composed.
+
+    The affinity of two positions is a weighted product, coordinate by coordinate: what DistMult can express.
+    """
+    affinity = np.einsum("nd,nd,nd->n", world.position[head], world.direction[relation], world.position[tail])
+    weights = np.array([(row.base, row.affinity, row.head, row.tail) for row in RELATIONS])[relation]
+    strength = (
+        weights[:, 0]
+        + weights[:, 1] * affinity
+        + weights[:, 2] * world.standing[head]
+        + weights[:, 3] * world.standing[tail]
+    )
+    lowest = LOWEST / STEPS
+    return lowest + (1 - lowest) * _logistic(strength)
+
+
+def _shortest(below: Floats, confidence: float) -> Floats:
+    """Shortest windows that hold a mass, by bisection of the width, from tables (n, values + 1): (n, 2)."""
+    n, values = below.shape[0], below.shape[1] - 1
+    start = np.arange(values)
+
+    def masses(width: NDArray[np.int64]) -> Floats:
+        end = np.minimum(start + width[:, None] + 1, values)
+        window: Floats = np.take_along_axis(below, end, axis=1) - below[:, :-1]
+        return window
+
+    enough = confidence - 1e-12
+    narrow, wide = np.zeros(n, dtype=np.int64), np.full(n, values - 1, dtype=np.int64)
+    while np.any(narrow < wide):
+        middle = (narrow + wide) // 2
+        holds = masses(middle).max(axis=1) >= enough
+        wide = np.where(holds, middle, wide)
+        narrow = np.where(holds, narrow, middle + 1)
+    first = masses(wide).argmax(axis=1)
+    # a window that starts near the upper end stops there, so its width is what is left
+    last = np.minimum(first + wide, values - 1)
+    return np.stack([first + LOWEST, last + LOWEST], axis=1) / STEPS
+
+
+def _logistic(x: Floats) -> Floats:
+    return 0.5 * (1 + np.tanh(0.5 * x))
+
+
+def _logit(p: Floats) -> Floats:
+    return np.log(p) - np.log1p(-p)

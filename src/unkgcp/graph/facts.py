@@ -127,5 +127,16 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
 def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relations: int) -> NDArray[np.int64]:
     """(head * relations + relation) * entities + tail as int64; the product must fit."""
     if n_entities**2 * max(n_relations, 1) >= 2**63:
-        raise ValueError(f"{n_entities} entities and {n_relations} relations are too many for 64-bit triple keys")
+        raise ValueError(
+            f"{n_entities} entities and {n_relations} relations are too many for 64-bit triple keys"
+        )
     return (head.astype(np.int64) * n_relations + relation) * n_entities + tail
+
+
+def contained(keys: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of the keys occur in a sorted array: (n,) bool."""
+    if len(ordered) == 0:
+        return np.zeros(len(keys), dtype=np.bool_)
+    position = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
+    found: NDArray[np.bool_] = ordered[position] == keys
+    return found

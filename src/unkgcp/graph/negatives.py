@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unkgcp.graph.facts import Graph, triple_keys
+from unkgcp.graph.facts import Graph, contained, triple_keys
 
 ROUNDS = 100
 
@@ -40,7 +40,7 @@ def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1) -> Grap
             head[open_rows], relation[open_rows], tail[open_rows], facts.n_entities, facts.n_relations
         )
         unchanged = drawn == np.where(at_head, original_head[open_rows], original_tail[open_rows])
-        open_rows = open_rows[unchanged | _contains(keys, candidate)]
+        open_rows = open_rows[unchanged | contained(candidate, keys)]
     kept = np.ones(len(relation), dtype=bool)
     kept[open_rows] = False
     return replace(
@@ -50,13 +50,3 @@ def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1) -> Grap
         tail=tail[kept],
         confidence=np.zeros(int(kept.sum())),
     )
-
-
-def _contains(
-    sorted_keys: np.ndarray[tuple[int], np.dtype[np.int64]], keys: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    if len(sorted_keys) == 0:
-        return np.zeros(len(keys), dtype=bool)
-    position = np.minimum(np.searchsorted(sorted_keys, keys), len(sorted_keys) - 1)
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = sorted_keys[position] == keys
-    return found

@@ -1,1 +1,6 @@
+"""Soft logic: rules people write, turned into unseen facts with a lower bound on their confidence."""
 
+from unkgcp.rules.grounding import ground, unseen
+from unkgcp.rules.language import Atom, Rule, parse, read_rules
+
+__all__ = ["Atom", "Rule", "ground", "parse", "read_rules", "unseen"]

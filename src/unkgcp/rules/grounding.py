@@ -1,0 +1,186 @@
+"""What rules say about facts that nobody stated: lower bounds from the Lukasiewicz t-norm.
+
+For a rule `w: b1 & ... & bk -> h` and every way to fill its variables from the training graph, the body is
+true to the degree max(0, c1 + ... + ck - (k - 1)) and the head at least to the degree max(0, body + w - 1).
+An unseen head fact gets the highest such bound of all its groundings; UKGE then asks its score to be at least
+that.
+
+- A triple stated several times counts once, with the mean of its confidences: the value that training on the
+  repeated facts aims at.
+- The bounds follow from the training graph alone. Facts in `exclude` (calibration, test) are dropped from the
+  result; nothing else depends on them.
+- It is not inference over contradictions: a stated fact keeps its confidence, whatever the rules say of it.
+  `unkgcp.rules.psl` weighs such conflicts.
+
+>>> import numpy as np
+>>> from unkgcp.graph import Graph, Vocabulary
+>>> from unkgcp.rules import parse
+>>> ids = np.array([0, 1], np.int32)
+>>> facts = Graph(ids, ids * 0, ids + np.int32(1), np.array([0.9, 0.8]), Vocabulary.of("abc", ["likes"]))
+>>> bounds = ground(parse("likes(A, B) & likes(B, C) -> likes(A, C)"), facts)
+>>> bounds.head.tolist(), bounds.tail.tolist(), bounds.confidence.tolist()
+([0], [2], [0.7])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph, concatenate
+from unkgcp.progress import Progress, Silent
+from unkgcp.rules.joins import Bindings, best, join
+from unkgcp.rules.language import Atom, Rule, nearest
+
+MINIMUM = 0.3
+"""Bounds below it say too little to be worth a training fact (the files published with UKGE start at 0.3)."""
+
+LIMIT = 20_000_000
+"""Distinct bindings that a rule may have at once: a few GB."""
+
+# differences below it are rounding: 0.7 + 0.6 - 1 is meant to be 0.3
+ROUNDING = 1e-9
+
+
+def ground(
+    rules: Sequence[Rule],
+    facts: Graph,
+    *,
+    exclude: Iterable[Graph] = (),
+    minimum: float = MINIMUM,
+    rounds: int | None = 1,
+    limit: int = LIMIT,
+    progress: Progress | None = None,
+) -> Graph:
+    """Unseen facts with their lower bound as confidence, in order of their triples.
+
+    Bounds below `minimum` are left out, and bounds of 0 always. With `rounds` above 1 the bounds found so far
+    take part in the bodies of the next round; `None` goes on until no bound rises. Triples of the graphs in
+    `exclude`, which share the vocabulary of `facts`, do not come out.
+    """
+    if not 0.0 <= minimum <= 1.0:
+        raise InputError(f"the minimum bound {minimum} is no degree of truth; choose it between 0 and 1")
+    if rounds is not None and rounds < 1:
+        raise InputError(f"{rounds} rounds derive nothing; choose 1 or more")
+    progress = progress or Silent()
+    exclude = list(exclude)
+    named = relation_ids(rules, facts)
+    stated = merge_repeats(facts)
+    derived = _nothing(facts)
+    done = 0
+    while rounds is None or done < rounds:
+        known = concatenate([stated, derived])
+        found = [_nothing(facts)]
+        for number, rule in enumerate(rules, start=1):
+            found.append(_heads(rule, named, known, minimum, limit))
+            progress.update(done * len(rules) + number, f"{len(found[-1]):,} bounds from {rule.place}")
+        before = derived
+        derived = _unstated(_highest(concatenate(found)), [stated])
+        done += 1
+        if len(derived) == len(before) and np.allclose(derived.confidence, before.confidence, 0, ROUNDING):
+            break
+    return _unstated(derived, exclude)
+
+
+def unseen(softlogic: Graph, known: Iterable[Graph]) -> Graph:
+    """The facts of `softlogic` that no graph in `known` states, each triple once with its highest bound.
+
+    For soft-logic files from elsewhere: the published ones repeat triples and hold facts of every split.
+    """
+    return _unstated(_highest(softlogic), list(known))
+
+
+def relation_ids(rules: Sequence[Rule], facts: Graph) -> dict[str, int]:
+    """The id of every relation that the rules name; the error for an unknown one names the nearest label."""
+    labels = {atom.relation: rule for rule in reversed(rules) for atom in (*rule.body, rule.head)}
+    ids = facts.vocabulary.relation_ids(list(labels))
+    for (label, rule), found in zip(labels.items(), ids, strict=True):
+        if found < 0:
+            near = nearest(label, facts.vocabulary.relations.to_pylist())
+            remedy = (
+                f"did you mean {near!r}?" if near else "`unkgcp data describe` lists the relations of a graph"
+            )
+            raise InputError(f"{rule.place}: the graph has no relation {label!r}; {remedy}")
+    return {label: int(found) for label, found in zip(labels, ids, strict=True)}
+
+
+def merge_repeats(facts: Graph) -> Graph:
+    """Every triple once, with the mean of its confidences, in order of the triples."""
+    keys, first, inverse, count = np.unique(
+        facts.keys, return_index=True, return_inverse=True, return_counts=True
+    )
+    total = np.bincount(inverse, weights=facts.confidence, minlength=len(keys))
+    return facts[first].with_confidence(total / count)
+
+
+def _heads(rule: Rule, named: dict[str, int], facts: Graph, minimum: float, limit: int) -> Graph:
+    """The head facts of one rule with their best bounds, stated ones included."""
+    n = max(facts.n_entities, 1)
+    floor = max(minimum - ROUNDING, ROUNDING)
+    needed = [{rule.head.first, rule.head.second}]  # after the last atom, then after the one before it ...
+    atoms = list(rule.join_order())
+    for atom in reversed(atoms[1:]):
+        needed.append(needed[-1] | {atom.first, atom.second})
+    open_pairs = list(rule.distinct)
+    bindings: Bindings | None = None
+    try:
+        for atom, later in zip(atoms, reversed(needed), strict=True):
+            pairs = _atom(atom, named[atom.relation], facts)
+            if bindings is None:
+                truth = pairs.truth + rule.weight - 1.0
+                pieces: Iterable[Bindings] = [Bindings(pairs.columns, truth)[truth >= floor]]
+                bound = set(pairs.columns)
+            else:
+                pieces = join(bindings, pairs, n, floor)
+                bound = set(bindings.columns) | set(pairs.columns)
+            closed = [pair for pair in open_pairs if bound.issuperset(pair)]
+            open_pairs = [pair for pair in open_pairs if pair not in closed]
+            keep = bound & (later | {name for pair in open_pairs for name in pair})
+            bindings = best((_differing(piece, closed) for piece in pieces), sorted(keep), n, limit)
+    except OverflowError:
+        raise InputError(
+            f"{rule.place}: the rule has more than {limit:,} distinct groundings; raise the minimum bound "
+            f"(now {minimum:g}) or add atoms that narrow it"
+        ) from None
+    assert bindings is not None
+    head, tail = bindings.columns[rule.head.first], bindings.columns[rule.head.second]
+    relation = np.full(len(bindings), named[rule.head.relation], np.int32)
+    truth = np.clip(np.round(bindings.truth, 12), 0.0, 1.0)
+    return Graph(head.astype(np.int32), relation, tail.astype(np.int32), truth, facts.vocabulary)
+
+
+def _atom(atom: Atom, relation: int, facts: Graph) -> Bindings:
+    rows: NDArray[np.bool_] = facts.relation == relation
+    if atom.first == atom.second:
+        rows &= facts.head == facts.tail
+    columns = {atom.first: facts.head[rows].astype(np.int64), atom.second: facts.tail[rows].astype(np.int64)}
+    return Bindings(columns, facts.confidence[rows])
+
+
+def _differing(bindings: Bindings, pairs: Sequence[tuple[str, str]]) -> Bindings:
+    for first, second in pairs:
+        bindings = bindings[bindings.columns[first] != bindings.columns[second]]
+    return bindings
+
+
+def _highest(facts: Graph) -> Graph:
+    """Every triple once, with its highest confidence, in order of the triples."""
+    order = np.lexsort((-facts.confidence, facts.keys))
+    return facts[order[np.unique(facts.keys[order], return_index=True)[1]]]
+
+
+def _unstated(facts: Graph, stated: Sequence[Graph]) -> Graph:
+    for graph in stated:
+        if graph.vocabulary is not facts.vocabulary and graph.vocabulary != facts.vocabulary:
+            raise ValueError(
+                "facts to leave out are over another vocabulary; read them together with the facts"
+            )
+        facts = facts[~np.isin(facts.keys, graph.keys)]
+    return facts
+
+
+def _nothing(like: Graph) -> Graph:
+    return like[:0]

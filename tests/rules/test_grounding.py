@@ -1,0 +1,239 @@
+import time
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph, Vocabulary
+from unkgcp.rules import Rule, ground, joins, parse, unseen
+
+TRANSITIVE = parse("r(A,B) & r(B,C) -> r(A,C)")
+
+
+@pytest.mark.parametrize(
+    ("rule", "facts", "expected"),
+    [
+        # transitivity: 0.9 + 0.8 - 1
+        ("r(A,B) & r(B,C) -> r(A,C)", [("a", "r", "b", 0.9), ("b", "r", "c", 0.8)], {("a", "r", "c"): 0.7}),
+        # the best of two ways: max(0.9 + 0.8, 0.6 + 1.0) - 1
+        (
+            "r(A,B) & r(B,C) -> r(A,C)",
+            [("a", "r", "b", 0.9), ("b", "r", "c", 0.8), ("a", "r", "d", 0.6), ("d", "r", "c", 1.0)],
+            {("a", "r", "c"): 0.7},
+        ),
+        # composition of two relations into a third
+        ("r(A,B) & s(B,C) -> t(A,C)", [("a", "r", "b", 0.75), ("b", "s", "c", 0.5)], {("a", "t", "c"): 0.25}),
+        # symmetry and inversion keep the confidence
+        ("r(A,B) -> r(B,A)", [("a", "r", "b", 0.65)], {("b", "r", "a"): 0.65}),
+        ("r(A,B) -> s(B,A)", [("a", "r", "b", 0.65)], {("b", "s", "a"): 0.65}),
+        # a weight is one more conjunct: 0.9 + 0.8 + 0.75 - 2
+        (
+            "0.75: r(A,B) & r(B,C) -> r(A,C)",
+            [("a", "r", "b", 0.9), ("b", "r", "c", 0.8)],
+            {("a", "r", "c"): 0.45},
+        ),
+        ("0.5: r(A,B) -> s(A,B)", [("a", "r", "b", 0.9), ("c", "r", "d", 0.5)], {("a", "s", "b"): 0.4}),
+        # three atoms: 0.9 + 0.8 + 0.7 - 2
+        (
+            "r(A,B) & s(B,C) & t(C,D) -> r(A,D)",
+            [("a", "r", "b", 0.9), ("b", "s", "c", 0.8), ("c", "t", "d", 0.7)],
+            {("a", "r", "d"): 0.4},
+        ),
+        # both variables shared: 0.9 + 0.6 - 1, and only where both facts are there
+        (
+            "r(A,B) & s(A,B) -> t(B,A)",
+            [("a", "r", "b", 0.9), ("a", "s", "b", 0.6), ("c", "r", "d", 1.0)],
+            {("b", "t", "a"): 0.5},
+        ),
+        # one variable twice: loops alone
+        (
+            "r(A,A) & s(A,B) -> t(A,B)",
+            [("a", "r", "a", 0.9), ("b", "r", "c", 1.0), ("a", "s", "b", 1.0), ("b", "s", "c", 1.0)],
+            {("a", "t", "b"): 0.9},
+        ),
+        # a bound of 0 says nothing
+        ("r(A,B) & r(B,C) -> r(A,C)", [("a", "r", "b", 0.5), ("b", "r", "c", 0.5)], {}),
+        # a triple stated twice counts with its mean, 0.7
+        ("r(A,B) -> s(A,B)", [("a", "r", "b", 0.6), ("a", "r", "b", 0.8)], {("a", "s", "b"): 0.7}),
+        # what is stated is not derived, however low its confidence
+        ("r(A,B) -> r(B,A)", [("a", "r", "b", 0.9), ("b", "r", "a", 0.1)], {}),
+        # without and with `A != C`
+        ("r(A,B) & r(C,B) -> s(A,C)", [("a", "r", "b", 1.0)], {("a", "s", "a"): 1.0}),
+        ("r(A,B) & r(C,B) & A != C -> s(A,C)", [("a", "r", "b", 1.0)], {}),
+        ("r(A,B) -> s(A,B)", [], {}),
+        ("r(A,B) & s(B,C) -> t(A,C)", [("a", "r", "b", 1.0)], {}),
+    ],
+)
+def test_solved_by_hand(rule, facts, expected, graph_of, facts_of):
+    bounds = facts_of(ground(parse(rule), graph_of(facts), minimum=0.0))
+    assert bounds == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_minimum_counts_as_reached_despite_rounding(graph_of, facts_of):
+    facts = graph_of([("a", "r", "b", 0.7), ("b", "r", "c", 0.6), ("c", "r", "d", 0.69)])
+    assert 0.7 + 0.6 - 1.0 < 0.3
+    assert facts_of(ground(TRANSITIVE, facts, minimum=0.3)) == {("a", "r", "c"): 0.3}
+
+
+def test_rules_together_give_the_highest_bound(graph_of, facts_of):
+    rules = parse("0.5: r(A,B) -> t(A,B)\n s(A,B) -> t(A,B)\n 0.9: r(A,B) -> t(A,B)")
+    facts = graph_of([("a", "r", "b", 1.0), ("a", "s", "b", 0.7), ("c", "s", "d", 0.8)])
+    expected = {("a", "t", "b"): 0.9, ("c", "t", "d"): 0.8}
+    assert facts_of(ground(rules, facts)) == pytest.approx(expected)
+
+
+def test_rounds_carry_bounds_on(graph_of, facts_of):
+    chain = graph_of([("a", "r", "b", 0.9), ("b", "r", "c", 0.9), ("c", "r", "d", 0.9), ("d", "r", "e", 0.9)])
+    two = {("a", "r", "c"): 0.8, ("b", "r", "d"): 0.8, ("c", "r", "e"): 0.8}
+    four = two | {("a", "r", "d"): 0.7, ("b", "r", "e"): 0.7, ("a", "r", "e"): 0.6}
+    assert facts_of(ground(TRANSITIVE, chain)) == pytest.approx(two)
+    assert facts_of(ground(TRANSITIVE, chain, rounds=2)) == pytest.approx(four)
+    assert facts_of(ground(TRANSITIVE, chain, rounds=None)) == pytest.approx(four)
+
+
+def test_calibration_and_test_facts_never_come_out_and_change_nothing_else(graph_of, facts_of):
+    train = graph_of([("a", "r", "b", 0.9), ("b", "r", "c", 0.9), ("c", "r", "d", 0.9)])
+    calibration, test = (
+        graph_of([("a", "r", "c", 0.2)]),
+        graph_of([("b", "r", "d", 1.0), ("d", "r", "e", 1.0)]),
+    )
+    everything = facts_of(ground(TRANSITIVE, train, rounds=None))
+    kept = facts_of(ground(TRANSITIVE, train, exclude=[calibration, test], rounds=None))
+    assert kept == {("a", "r", "d"): everything["a", "r", "d"]}
+
+
+ATOMS = st.tuples(st.sampled_from("rst"), st.sampled_from("XYZ"), st.sampled_from("XYZ"))
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> list[Rule]:
+    made = []
+    for _ in range(draw(st.integers(1, 3))):
+        body = draw(st.lists(ATOMS, min_size=1, max_size=3))
+        head = draw(ATOMS)
+        weight = draw(st.sampled_from([1.0, 0.9, 0.75]))
+        differ = draw(st.sampled_from(["", " & X != Y", " & X != Y & Z != X"]))
+        text = " & ".join(f"{r}({a},{b})" for r, a, b in body) + differ
+        try:
+            made += parse(f"{weight}: {text} -> {head[0]}({head[1]},{head[2]})")
+        except InputError:
+            continue
+    return made
+
+
+FACTS = st.lists(
+    st.tuples(
+        st.sampled_from("abcd"), st.sampled_from("rst"), st.sampled_from("abcd"),
+        st.integers(1, 20).map(lambda x: x / 20),
+    ),
+    max_size=25,
+)  # fmt: skip
+
+
+def by_brute_force(rules, facts, minimum):
+    """Every assignment of entities to variables, one by one."""
+    stated: dict[tuple[str, str, str], list[float]] = {}
+    for head, relation, tail, confidence in facts:
+        stated.setdefault((head, relation, tail), []).append(confidence)
+    truth = {triple: sum(values) / len(values) for triple, values in stated.items()}
+    bounds: dict[tuple[str, str, str], float] = {}
+    for rule in rules:
+        names = sorted(rule.variables)
+        for entities in product("abcd", repeat=len(names)):
+            value = dict(zip(names, entities, strict=True))
+            body = [
+                truth.get((value[atom.first], atom.relation, value[atom.second]), 0.0) for atom in rule.body
+            ]
+            bound = max(0.0, sum(body) + rule.weight - len(body))
+            head = (value[rule.head.first], rule.head.relation, value[rule.head.second])
+            differ = all(value[first] != value[second] for first, second in rule.distinct)
+            if differ and bound > 1e-9 and bound >= minimum - 1e-9 and head not in truth:
+                bounds[head] = max(bound, bounds.get(head, 0.0))
+    return bounds
+
+
+@settings(max_examples=150, deadline=None)
+@given(rules(), FACTS, st.sampled_from([0.0, 0.3, 0.5]))
+def test_equals_brute_force(graph_of, facts_of, rules, facts, minimum):
+    found = facts_of(ground(rules, graph_of(facts), minimum=minimum))
+    assert found == pytest.approx(by_brute_force(rules, facts, minimum), abs=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rules(), FACTS)
+def test_small_pieces_give_the_same(graph_of, facts_of, rules, facts):
+    whole = facts_of(ground(rules, graph_of(facts), minimum=0.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joins, "PIECE", 3)
+        assert facts_of(ground(rules, graph_of(facts), minimum=0.0)) == whole
+
+
+@settings(max_examples=40, deadline=None)
+@given(rules(), FACTS, FACTS)
+def test_never_a_known_or_excluded_fact(graph_of, rules, facts, excluded):
+    train, left_out = graph_of(facts), graph_of(excluded)
+    bounds = ground(rules, train, exclude=[left_out], minimum=0.0, rounds=2)
+    assert not np.isin(bounds.keys, np.concatenate([train.keys, left_out.keys])).any()
+    assert (bounds.confidence > 0).all()
+    assert (bounds.confidence <= 1).all()
+
+
+def test_an_unknown_relation_names_the_nearest(graph_of):
+    vocabulary = Vocabulary.of(["a", "b"], ["concept:competeswith", "concept:playsfor"])
+    one = np.zeros(1, np.int32)
+    facts = Graph(one, one, one + np.int32(1), np.ones(1), vocabulary)
+    with pytest.raises(
+        InputError, match=r"my.rules, line 2: .* 'competeswith'; did you mean 'concept:competeswith'\?"
+    ):
+        ground(parse("\ncompeteswith(A,B) -> concept:playsfor(B,A)", source="my.rules"), facts)
+    with pytest.raises(InputError, match=r"'xyzzy'; `unkgcp data describe`"):
+        ground(parse("xyzzy(A,B) -> xyzzy(B,A)"), facts)
+
+
+def test_too_many_groundings_stop_with_a_sentence(graph_of):
+    facts = graph_of([(a, "r", b, 1.0) for a in "abcd" for b in "efgh"])
+    with pytest.raises(InputError, match="more than 10 distinct groundings; raise the minimum bound"):
+        ground(parse("r(A,B) & r(C,B) -> s(A,C)"), facts, limit=10)
+    assert len(ground(parse("r(A,B) & r(C,B) -> s(A,C)"), facts, limit=16)) == 16
+
+
+@pytest.mark.parametrize("options", [{"minimum": 1.1}, {"minimum": -0.1}, {"rounds": 0}])
+def test_impossible_options(options, graph_of):
+    with pytest.raises(InputError, match="choose"):
+        ground(TRANSITIVE, graph_of([("a", "r", "b", 1.0)]), **options)
+
+
+def test_another_vocabulary_is_refused(graph_of):
+    facts = graph_of([("a", "r", "b", 1.0)])
+    other = Graph(facts.head, facts.relation, facts.tail, facts.confidence, Vocabulary.of(["x", "y"], ["z"]))
+    with pytest.raises(ValueError, match="another vocabulary"):
+        ground(TRANSITIVE, facts, exclude=[other])
+
+
+def test_soft_logic_from_elsewhere_is_cleaned(graph_of, facts_of):
+    published = graph_of(
+        [("a", "r", "b", 0.5), ("a", "r", "c", 0.6), ("a", "r", "c", 0.8), ("a", "r", "c", 0.7)]
+    )
+    assert facts_of(unseen(published, [graph_of([("a", "r", "b", 0.9)])])) == {("a", "r", "c"): 0.8}
+
+
+def test_two_hundred_thousand_facts_take_seconds() -> None:
+    rng = np.random.default_rng(0)
+    n, entities = 200_000, 15_000
+    facts = Graph(
+        rng.integers(entities, size=n, dtype=np.int32),
+        rng.integers(10, size=n, dtype=np.int32),
+        rng.integers(entities, size=n, dtype=np.int32),
+        rng.random(n),
+        Vocabulary.of([f"e{i}" for i in range(entities)], [f"r{i}" for i in range(10)]),
+    )
+    chains = "\n".join(f"r{i}(A,B) & r{(i + 1) % 10}(B,C) -> r{i}(A,C)" for i in range(10))
+    start = time.perf_counter()
+    bounds = ground(parse(chains), facts, minimum=0.0)
+    seconds = time.perf_counter() - start
+    # 10 rules, 20,000 x 20,000 / 15,000 chains each, half of them with a sum of confidences above 1
+    assert len(bounds) == pytest.approx(10 * 20_000**2 / 15_000 / 2, rel=0.05)
+    assert seconds < 10

@@ -1,0 +1,130 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unkgcp.errors import InputError
+from unkgcp.rules import Atom, Rule, parse, read_rules
+from unkgcp.rules.language import nearest
+
+
+def test_a_rule_has_weight_body_and_head() -> None:
+    (rule,) = parse("0.9: competeswith(A,B) & competeswith(B,C) -> competeswith(A,C)")
+    assert rule.weight == 0.9
+    assert rule.body == (Atom("competeswith", "A", "B"), Atom("competeswith", "B", "C"))
+    assert rule.head == Atom("competeswith", "A", "C")
+
+
+@pytest.mark.parametrize(
+    ("text", "relations"),
+    [
+        ("concept:competeswith(A,B) -> concept:rival(B,A)", ["concept:competeswith", "concept:rival"]),
+        ("1: /r/IsA(A,B)->/r/IsA(B,A)", ["/r/IsA", "/r/IsA"]),
+        ("'is a'(A, B) -> \"kind (of)\"(B, A)", ["is a", "kind (of)"]),
+        (r"'don\'t like'(A, B) -> 'back\\slash'(A, B)", ["don't like", "back\\slash"]),
+        ("272(A,B) -> 35(B,A)", ["272", "35"]),
+        ("0.5: 272(A,B) -> 35(B,A)", ["272", "35"]),
+        ("rdf#type(A,B) -> ex-of(B,A)# a comment", ["rdf#type", "ex-of"]),
+    ],
+)
+def test_labels_plain_and_quoted(text: str, relations: list[str]) -> None:
+    (rule,) = parse(text)
+    assert [rule.body[0].relation, rule.head.relation] == relations
+
+
+def test_comments_blank_lines_and_the_default_weight() -> None:
+    rules = parse("# a heading\n\n  likes(A,B) -> likes(B,A)  # symmetric\n.5 : likes(A,B) -> knows(A,B)\n")
+    assert [rule.weight for rule in rules] == [1.0, 0.5]
+    assert [rule.place for rule in rules] == ["rules, line 3", "rules, line 4"]
+
+
+def test_variables_that_must_differ() -> None:
+    (rule,) = parse("r(A,B) & r(B,C) & A!=C & B != C -> r(A,C)")
+    assert rule.distinct == (("A", "C"), ("B", "C"))
+    assert len(rule.body) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("likes(A,B)", "needs `&` or `->` before its end"),
+        ("likes(A,B) -> ", "needs a name or a quoted name before its end"),
+        ("-> likes(A,B)", "needs a name or a quoted name before `->`"),
+        ("likes(A) -> likes(A,A)", "needs `,` before `)`"),
+        ("likes(A,B,C) -> likes(A,B)", "needs `)` before `,`"),
+        ("likes('A',B) -> likes(A,B)", "needs a name before `'A'`"),
+        ("likes(A,B) -> likes(B,A) likes(A,A)", "goes on with `likes` after its head"),
+        ("'likes(A,B) -> likes(B,A)", "unfinished quote"),
+        ("!likes(A,B) -> likes(B,A)", "cannot use '!'"),
+        ("2: likes(A,B) -> likes(B,A)", "weight 2 is the degree to which the rule holds"),
+        ("0: likes(A,B) -> likes(B,A)", "weight 0 is the degree"),
+        ("-1: likes(A,B) -> likes(B,A)", "weight -1 is the degree"),
+        ("0.5:", "has a weight but no rule"),
+        ("likes(A,B) -> likes(A,C)", "variable C is in no atom of the body"),
+        ("likes(A,B) & A != D -> likes(B,A)", "variable D is in no atom of the body"),
+        ("likes(A,B) & likes(C,D) -> likes(A,D)", "parts that share no variable"),
+        ("A != B -> likes(A,B)", "no atom in its body"),
+    ],
+)
+def test_a_wrong_rule_is_one_sentence_with_file_line_and_remedy(text: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(f"# first line\n{text}\n", source="my.rules")
+    message = str(caught.value)
+    assert message.startswith("my.rules, line 2: ")
+    assert says in message
+    assert ";" in message  # the remedy
+    assert "\n" not in message
+
+
+LABELS = st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), min_size=1, max_size=8)
+
+
+@given(st.lists(LABELS, min_size=2, max_size=4), st.floats(0.001, 1.0).map(lambda w: float(f"{w:g}")))
+def test_what_is_printed_is_read_back(labels: list[str], weight: float) -> None:
+    body = tuple(Atom(label, f"V{i}", f"V{i + 1}") for i, label in enumerate(labels[1:]))
+    rule = Rule(
+        body, Atom(labels[0], "V0", f"V{len(body)}"), weight, (("V0", f"V{len(body)}"),), "rules, line 1"
+    )
+    assert parse(str(rule)) == [rule]
+
+
+def test_atoms_are_joined_along_shared_variables() -> None:
+    (rule,) = parse("r(A,B) & s(C,D) & t(B,C) -> r(A,D)")
+    assert [atom.relation for atom in rule.join_order()] == ["r", "t", "s"]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda path: None, "does not exist"),
+        (lambda path: path.mkdir(), "is a folder"),
+        (lambda path: path.write_bytes(b"\xff\xfe\x00"), "is not UTF-8 text"),
+        (lambda path: path.write_text("# nothing yet\n"), "holds no rule"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path, make, says):
+    path = tmp_path / "rules.txt"
+    make(path)
+    with pytest.raises(InputError, match=says) as caught:
+        read_rules(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_of_rules(tmp_path):
+    path = tmp_path / "rules.txt"
+    path.write_bytes("\ufeff0.5: a(X,Y) -> b(X,Y)\r\na(X,Y) -> a(Y,X)\r\n".encode())
+    rules = read_rules(path)
+    assert [str(rule) for rule in rules] == ["0.5: a(X, Y) -> b(X, Y)", "1: a(X, Y) -> a(Y, X)"]
+    assert rules[1].place == f"{path}, line 2"
+
+
+@pytest.mark.parametrize(
+    ("label", "near"),
+    [
+        ("competeswith", "concept:competeswith"),
+        ("Concept:CompetesWith", "concept:competeswith"),
+        ("concept:competwith", "concept:competeswith"),
+        ("zzz", None),
+    ],
+)
+def test_nearest_label(label: str, near: str | None) -> None:
+    assert nearest(label, ["concept:competeswith", "concept:playsfor", "/r/IsA"]) == near

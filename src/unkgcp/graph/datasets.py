@@ -1,0 +1,214 @@
+"""Data sets: a name, a folder with parts or one file to split, as graphs over one vocabulary.
+
+Named data sets are looked for under `data_dir`, then $UNKGCP_DATA, then the user's cache; nothing is
+downloaded here (see `unkgcp.graph.fetching`). Test negatives and soft-logic facts belong to a data set and
+are kept apart from its facts.
+
+>>> dataset = load_dataset("ppi5k")
+>>> dataset.splits.train
+Graph(230,929 facts, 4,999 entities, 7 relations)
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unkgcp.errors import InputError
+from unkgcp.graph import demo, layout
+from unkgcp.graph.facts import Graph, contained
+from unkgcp.graph.labels import TABLES, Names, named, over_one_vocabulary, read_names
+from unkgcp.graph.locations import VARIABLE, find, search_folders
+from unkgcp.graph.negatives import corrupt
+from unkgcp.graph.reading import read, read_parts
+from unkgcp.graph.splitting import CALIBRATION, TEST, Splits, hold_out, split
+
+BENCHMARKS = ("cn15k", "nl27k", "ppi5k")
+NAMES = (*BENCHMARKS, "demo")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """The parts of a data set and what belongs to it, all over one vocabulary.
+
+    `negatives` are triples that are taken for no facts, confidence 0, to test with. `softlogic` are
+    inferred facts to train with; rows that name a calibration or test triple are already out,
+    `softlogic_removed` says how many. `hashes` has the SHA-256 of every file. `names` are the names of
+    labels that are mere ids, where known.
+    """
+
+    name: str
+    splits: Splits
+    negatives: Graph | None = None
+    softlogic: Graph | None = None
+    softlogic_removed: int = 0
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    names: Names | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """All facts: train, validation, calibration and test, one after the other."""
+        return self.splits.graph
+
+
+def load(data: str | os.PathLike[str], **options: Any) -> Graph:
+    """All facts of a data set; options as in `load_dataset`."""
+    return load_dataset(data, **options).graph
+
+
+def load_dataset(
+    data: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    calibration: float | None = None,
+    test: float | None = None,
+    validation: float = 0.0,
+    keep_repeats_together: bool = False,
+    **reading: Any,
+) -> Dataset:
+    """A data set by name (cn15k, nl27k, ppi5k, demo), by folder, or made of one file by a random split.
+
+    `calibration` and `test` are fractions for one file and for the demo graph (default 0.07 and 0.08); other
+    data sets come split. `validation` is a fraction of the training part, for early stopping, and works
+    for all. `reading` goes to `unkgcp.graph.read`: format, header, columns, scale and so on.
+    """
+    cut = {
+        "calibration": CALIBRATION if calibration is None else calibration,
+        "test": TEST if test is None else test,
+        "validation": validation,
+        "seed": seed,
+        "keep_repeats_together": keep_repeats_together,
+    }
+    if str(data) == "demo":
+        return _demo(cut)
+    if str(data) not in BENCHMARKS and Path(data).is_file():
+        return _one_file(Path(data), cut, reading)
+    folder, remedy = _locate(data, data_dir)
+    for name, fraction in (("calibration", calibration), ("test", test)):
+        if fraction is not None:
+            raise InputError(
+                f"{data} comes split into train, calibration and test, so no {name} fraction can be chosen; "
+                "leave it out or give one file"
+            )
+    dataset = _folder(str(data), folder, remedy, reading)
+    if validation:
+        with _naming(folder):
+            train, held = hold_out(dataset.splits.train, validation, seed, keep_repeats_together)
+        dataset = replace(dataset, splits=replace(dataset.splits, train=train, validation=held))
+    return dataset
+
+
+def _locate(data: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None) -> tuple[Path, str]:
+    """The folder of a data set, and what to do if something is missing in it."""
+    name = str(data)
+    if name in BENCHMARKS:
+        remedy = f"`unkgcp data fetch {name}` downloads it"
+        folder = find(name, data_dir)
+        if folder is None:
+            looked = ", ".join(str(place) for place in search_folders(data_dir))
+            variable = "" if os.environ.get(VARIABLE) else f" (${VARIABLE} is not set)"
+            raise InputError(f"{name} is not in {looked}{variable}; {remedy}")
+        return folder, remedy
+    if Path(data).is_dir():
+        return Path(data), ""
+    nearest = difflib.get_close_matches(name, NAMES, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"named data sets are {', '.join(NAMES)}"
+    raise InputError(f"{name}: there is no such file or folder; {hint}")
+
+
+def _one_file(path: Path, cut: Mapping[str, Any], reading: Mapping[str, Any]) -> Dataset:
+    graph = read(path, **reading)
+    with _naming(path):
+        splits = split(graph, **cut)
+    return Dataset(str(path), splits, hashes={path.name: _sha256(path)})
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say of which file a graph came that cannot be split."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _folder(name: str, folder: Path, remedy: str, reading: Mapping[str, Any]) -> Dataset:
+    paths = layout.parts(folder, remedy)
+    names = read_names(folder)
+    facts = {part: path for part, path in paths.items() if part != "negatives"}
+    graphs = read_parts(facts, **reading)
+    negatives = None
+    if "negatives" in paths:
+        negatives = _negatives(paths["negatives"], names, graphs["train"], reading)
+        *rest, negatives = over_one_vocabulary([*graphs.values(), negatives])
+        graphs = dict(zip(graphs, rest, strict=True))
+    splits = Splits(graphs["train"], graphs["calibration"], graphs["test"], graphs["train"][:0])
+    softlogic, removed = _safe(graphs.get("softlogic"), splits)
+    files = [*paths.values(), *(folder / table for table in TABLES if names is not None)]
+    hashes = {path.name: _sha256(path) for path in files}
+    return Dataset(name, splits, negatives, softlogic, removed, hashes, names)
+
+
+def _negatives(path: Path, names: Names | None, train: Graph, reading: Mapping[str, Any]) -> Graph:
+    """The rows of confidence exactly 0; UKGE's file lists the test facts before them."""
+    rows = read(path, **reading)
+    if not _shares_entities(rows, train) and names is not None:
+        # NL27k is published with names in its facts and ids in its negatives
+        rows = named(rows, names)
+    if not _shares_entities(rows, train):
+        raise InputError(
+            f"{path} has no entity in common with the training facts; "
+            f"put the tables {' and '.join(TABLES)} beside it if it uses ids, or remove it"
+        )
+    return rows[rows.confidence == 0]
+
+
+def _shares_entities(graph: Graph, other: Graph) -> bool:
+    return bool(np.any(other.vocabulary.entity_ids(graph.vocabulary.entities) >= 0))
+
+
+def _safe(softlogic: Graph | None, splits: Splits) -> tuple[Graph | None, int]:
+    """Soft-logic facts without those whose triple is calibrated or tested on, and how many those were."""
+    if softlogic is None:
+        return None, 0
+    held = np.sort(np.concatenate([splits.calibration.keys, splits.test.keys]))
+    removed = contained(softlogic.keys, held)
+    return softlogic[~removed], int(removed.sum())
+
+
+def _demo(cut: Mapping[str, Any]) -> Dataset:
+    graph, _ = demo.generate()
+    splits = split(graph, **cut)
+    softlogic, removed = _safe(demo.infer(splits.train), splits)
+    return Dataset(
+        "demo",
+        splits,
+        # everything that is a fact is known here, so the negatives are filtered with all of it
+        corrupt(splits.test, graph, seed=cut["seed"]),
+        softlogic,
+        removed,
+        {"demo": _content(graph)},
+    )
+
+
+def _content(graph: Graph) -> str:
+    digest = hashlib.sha256()
+    for column in (graph.head, graph.relation, graph.tail, graph.confidence):
+        digest.update(np.ascontiguousarray(column).tobytes())
+    for label in (*graph.vocabulary.entities.to_pylist(), *graph.vocabulary.relations.to_pylist()):
+        digest.update(label.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,129 @@
+"""What a backbone is: parameter tables and a scoring formula over their rows. Nothing else.
+
+It is not a trainer, holds no parameters, knows no device and reads no file. A backbone names its tables; somebody
+else owns them, looks rows up and hands them to `value`. Rows broadcast, so one formula serves both call shapes:
+triples (every row of its own) and one against many (head rows (..., 1, d), tail rows (..., k, d), or the reverse).
+
+>>> backbone = get("ukge")
+>>> parameters = backbone.initial(n_entities=5, n_relations=2, dimension=4, seed=0)
+>>> score_triples(backbone, parameters, head, relation, tail)          # (n,) in [0, 1]
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Rows = Mapping[str, Tensor]
+Kind = Literal["entity", "relation", "model"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One parameter table: a row of `width` numbers for each entity, each relation, or the model as a whole."""
+
+    kind: Kind
+    width: int
+    initial: Callable[[tuple[int, int], torch.Generator], Tensor]
+
+
+class Backbone(ABC):
+    """A scoring function with named parameter tables.
+
+    `value` is what training fits to confidences; `squash` turns it into a score in [0, 1].
+    """
+
+    name: str
+
+    @abstractmethod
+    def tables(self, dimension: int) -> dict[str, Table]:
+        """The parameter tables at embedding dimension `dimension`."""
+
+    @abstractmethod
+    def value(self, head: Rows, relation: Rows, tail: Rows, model: Rows) -> Tensor:
+        """Predicted confidence for rows of shape (..., width), which broadcast: (...)."""
+
+    def kinds(self) -> dict[str, Kind]:
+        """Table name -> what its rows stand for; the same in every dimension."""
+        return {name: table.kind for name, table in self.tables(2).items()}
+
+    def squash(self, value: Tensor) -> Tensor:
+        """A finite score in [0, 1] from `value`, whatever the parameters are."""
+        return torch.nan_to_num(value, nan=0.5).clamp(0.0, 1.0)
+
+    def initial(self, n_entities: int, n_relations: int, dimension: int, seed: int) -> dict[str, Tensor]:
+        """Fresh parameters: table name -> (rows, width), the same for the same seed on every machine."""
+        rows = {"entity": n_entities, "relation": n_relations, "model": 1}
+        generator = torch.Generator().manual_seed(seed)
+        return {
+            name: table.initial((rows[table.kind], table.width), generator)
+            for name, table in self.tables(dimension).items()
+        }
+
+
+def constant(value: float) -> Callable[[tuple[int, int], torch.Generator], Tensor]:
+    return lambda shape, generator: torch.full(shape, value)
+
+
+def uniform(low: float, high: float) -> Callable[[tuple[int, int], torch.Generator], Tensor]:
+    return lambda shape, generator: torch.rand(shape, generator=generator) * (high - low) + low
+
+
+def normal(mean: float, deviation: float) -> Callable[[tuple[int, int], torch.Generator], Tensor]:
+    return lambda shape, generator: torch.randn(shape, generator=generator) * deviation + mean
+
+
+def truncated_normal(deviation: float) -> Callable[[tuple[int, int], torch.Generator], Tensor]:
+    """Normal with mean 0, cut at two standard deviations."""
+
+    def draw(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+        limit = 2 * deviation
+        table = torch.empty(shape)
+        return torch.nn.init.trunc_normal_(table, 0.0, deviation, -limit, limit, generator=generator)
+
+    return draw
+
+
+def rows_of(
+    backbone: Backbone, parameters: Mapping[str, Tensor], kind: Kind, ids: Tensor
+) -> dict[str, Tensor]:
+    """The rows `ids` of every table of one kind: (*ids.shape, width)."""
+    return {
+        name: torch.nn.functional.embedding(ids, parameters[name])
+        for name, of in backbone.kinds().items()
+        if of == kind
+    }
+
+
+def score_triples(
+    backbone: Backbone, parameters: Mapping[str, Tensor], head: Tensor, relation: Tensor, tail: Tensor
+) -> Tensor:
+    """Scores of triples given by ids; head, relation and tail broadcast: (...) in [0, 1]."""
+    model = rows_of(backbone, parameters, "model", torch.zeros_like(relation))
+    return backbone.squash(
+        backbone.value(
+            rows_of(backbone, parameters, "entity", head),
+            rows_of(backbone, parameters, "relation", relation),
+            rows_of(backbone, parameters, "entity", tail),
+            model,
+        )
+    )
+
+
+def score_tails(
+    backbone: Backbone, parameters: Mapping[str, Tensor], head: Tensor, relation: Tensor, tails: Tensor
+) -> Tensor:
+    """Each (head, relation) against each of the candidate tails (k,): (n, k) in [0, 1]."""
+    return score_triples(backbone, parameters, head[:, None], relation[:, None], tails[None, :])
+
+
+def score_heads(
+    backbone: Backbone, parameters: Mapping[str, Tensor], relation: Tensor, tail: Tensor, heads: Tensor
+) -> Tensor:
+    """Each (relation, tail) against each of the candidate heads (k,): (n, k) in [0, 1]."""
+    return score_triples(backbone, parameters, heads[None, :], relation[:, None], tail[:, None])

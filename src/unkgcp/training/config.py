@@ -1,0 +1,168 @@
+"""How a model is trained: one frozen dataclass, mapped one to one to YAML.
+
+An unknown key is an error that names the nearest one; so is a value that cannot work.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from unkgcp.errors import InputError, at
+
+MODELS = ("ukge", "ukge-rect", "passleaf", "passleaf-complex", "passleaf-rotate", "beurre")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """All that decides a training run besides data and seed. `presets.yaml` explains the values chosen."""
+
+    model: str = "ukge"
+    dimension: int = 128
+    batch_size: int = 1024
+    learning_rate: float = 1e-3
+    epochs: int = 200  # at most
+    patience: int = 30  # epochs without a better validation error before training stops
+    validate_every: int = 5  # epochs
+    validation_fraction: float = 0.05  # of the training facts, held out for early stopping
+    negatives: int = 10  # corrupted heads, and as many corrupted tails, a fact
+    negative_weight: float = 1.0
+    filter_negatives: bool = True  # never draw a training fact as a negative
+    regularization: float = 0.0  # times (|h|^2 + |r|^2 + |t|^2) / 2 a fact
+    softlogic_weight: float = 0.2  # of the one-sided error on a soft-logic fact; 0 leaves soft logic out
+    momentum: float = 0.0  # gradients add up as g + momentum * (what was there); 1 never forgets
+    decay: float = 0.0  # share of the learning rate lost, linearly, by the last epoch
+    pool_from: int = 20  # passleaf: epoch from which scored corruptions enter the pool
+    pool_train_from: int = 30  # passleaf: epoch from which the pool is trained on
+    pool_growth: float = 0.02  # passleaf: growth of the pool's share an epoch
+    pool_share: float = 0.8  # passleaf: largest share of pool samples among those generated
+    pool_size: int = 10_000_000  # passleaf: triples in the ring
+    side_regularization: float = 1.0  # beurre: times the norm of the side lengths
+    box_regularization: float = 1e-3  # beurre: times the norms of corners, shifts and scales
+    logic_weight: float = 0.1  # beurre: of the transitive and composition terms
+    transitive: tuple[str, ...] = ()  # beurre: labels of transitive relations
+    compositions: tuple[tuple[str, str, str], ...] = ()  # beurre: (r1, r2, r3) with r1 then r2 implying r3
+    quantile: float | None = None  # pinball loss at this quantile instead of the squared error
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "transitive", tuple(str(label) for label in self.transitive))
+        rules = tuple(tuple(str(label) for label in rule) for rule in self.compositions)
+        object.__setattr__(self, "compositions", rules)
+        for name, problem in self._problems():
+            raise InputError(f"{name} is {getattr(self, name)!r} but {problem}")
+
+    def _problems(self) -> list[tuple[str, str]]:
+        wrong = []
+        if self.model not in MODELS:
+            near = difflib.get_close_matches(self.model, MODELS, n=1)
+            wrong.append(("model", f"must be one of {', '.join(MODELS)}" + (f"; {near[0]}?" if near else "")))
+        for name in ("dimension", "batch_size", "epochs", "patience", "validate_every", "pool_size"):
+            if getattr(self, name) < 1:
+                wrong.append((name, "must be at least 1"))
+        if self.model in ("passleaf-complex", "passleaf-rotate") and self.dimension % 2:
+            wrong.append(("dimension", "must be even for complex numbers"))
+        for name in ("negatives", "negative_weight", "regularization", "softlogic_weight", "logic_weight"):
+            if getattr(self, name) < 0:
+                wrong.append((name, "must not be negative"))
+        if not self.learning_rate > 0:
+            wrong.append(("learning_rate", "must be positive"))
+        if not 0 < self.validation_fraction < 1:
+            wrong.append(("validation_fraction", "must lie between 0 and 1"))
+        for name in ("momentum", "decay", "pool_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                wrong.append((name, "must lie in [0, 1]"))
+        if self.quantile is not None and not 0 < self.quantile < 1:
+            wrong.append(("quantile", "must lie between 0 and 1"))
+        if any(len(rule) != 3 for rule in self.compositions):
+            wrong.append(("compositions", "each must name three relations"))
+        return wrong
+
+    @property
+    def uses_pool(self) -> bool:
+        return self.model.startswith("passleaf")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for YAML or JSON."""
+        values = asdict(self)
+        values["transitive"] = list(self.transitive)
+        values["compositions"] = [list(rule) for rule in self.compositions]
+        return values
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], where: str = "configuration") -> TrainConfig:
+        """The defaults with `values` put in place; unknown keys and wrong types are errors."""
+        return _override(cls(), values, where)
+
+    @classmethod
+    def read(cls, path: str | PathLike[str], base: TrainConfig | None = None) -> TrainConfig:
+        """A YAML file of some of the fields, over `base`."""
+        import yaml
+
+        try:
+            values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{at(path)} cannot be read ({error.strerror}); give an existing file") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            line = getattr(getattr(error, "problem_mark", None), "line", None)
+            raise InputError(
+                f"{at(path, None if line is None else line + 1)} is not valid YAML; mend it"
+            ) from None
+        if not isinstance(values, dict):
+            raise InputError(
+                f"{at(path)} must hold one `key: value` a line; for example `learning_rate: 0.001`"
+            )
+        return _override(base or cls(), values, at(path))
+
+
+def _override(base: TrainConfig, values: Mapping[str, Any], where: str) -> TrainConfig:
+    known = {field.name: field.type for field in fields(TrainConfig)}
+    for name, value in values.items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(known)}"
+            raise InputError(f"{where}: unknown key {name!r}; {hint}")
+        kinds: dict[str, tuple[type, ...]] = {
+            "int": (int,),
+            "float": (int, float),
+            "bool": (bool,),
+            "str": (str,),
+            "float | None": (int, float, type(None)),
+        }
+        allowed = kinds.get(str(known[name]), (list, tuple))
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+            raise InputError(f"{where}: {name} is {value!r}, which is not of type {known[name]}")
+    try:
+        return replace(base, **values)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+@cache
+def _presets() -> dict[str, Any]:
+    import yaml
+
+    text = files("unkgcp.training").joinpath("presets.yaml").read_text(encoding="utf-8")
+    presets: dict[str, Any] = yaml.safe_load(text)
+    return presets
+
+
+def config_for(model: str = "ukge", data: str | None = None, protocol: str = "strict") -> TrainConfig:
+    """The configuration for a model on a named data set (or on any other graph: `data=None`).
+
+    `protocol="paper"` gives the hyperparameters of the paper, `"strict"` ours.
+    """
+    if protocol not in ("strict", "paper"):
+        raise InputError(f"protocol is {protocol!r} but must be strict or paper")
+    config = TrainConfig(model=model)
+    for section in ("strict",) if protocol == "strict" else ("paper",):
+        layers = _presets()[section].get(model, {})
+        for layer in ("default", data):
+            if layer is not None and layer in layers:
+                config = _override(config, layers[layer], f"presets {section} {model} {layer}")
+    return config

@@ -1,0 +1,177 @@
+"""Loss terms that compose: each is a function of a batch and adds one number a member.
+
+A term never touches the optimiser or the loop. Weights of facts in a batch add up to one over all processes, so
+the sum of the processes' gradients is the gradient of the mean loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from unkgcp.backbones import Backbone
+from unkgcp.training import randomness
+from unkgcp.training.data import Member, TrainingData, Triples
+from unkgcp.training.lookup import Lookup
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's facts: ids, confidence and weight (members, batch), and their rows (members, batch, 1, width)."""
+
+    head: Tensor
+    relation: Tensor
+    tail: Tensor
+    confidence: Tensor
+    weight: Tensor
+    position: Tensor  # (batch,) int64: the place of each fact in the run, from which random numbers are drawn
+    step: Tensor  # () int64
+    lookup: Lookup
+    head_rows: dict[str, Tensor]
+    relation_rows: dict[str, Tensor]
+    tail_rows: dict[str, Tensor]
+    model: dict[str, Tensor]
+
+
+class Term(Protocol):
+    """A part of the loss."""
+
+    def __call__(self, batch: Batch) -> Tensor: ...  # (members,)
+
+
+class Streams:
+    """The members' random streams for one purpose."""
+
+    def __init__(self, members: list[Member], purpose: int, device: torch.device, retries: int = 1) -> None:
+        bases = [[randomness.stream(member.seed, purpose) + k for member in members] for k in range(retries)]
+        self.bases = torch.tensor(bases, device=device)
+
+    def bits(self, counter: Tensor, retry: int = 0) -> Tensor:
+        """Random bits for counters (...) that all members share: (members, ...)."""
+        return randomness.draw(self.bases[retry].view(-1, *(1,) * counter.dim()), counter[None])
+
+
+def squared_error(members: list[Member], device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda value, target: (value - target) ** 2
+
+
+def pinball(members: list[Member], device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
+    """tau max(c - p, 0) + (1 - tau) max(p - c, 0), tau of each member."""
+    tau = torch.tensor([[member.quantile or 0.0] for member in members], device=device)
+    return lambda value, target: torch.maximum(tau * (target - value), (1 - tau) * (value - target))
+
+
+class FactTerm:
+    """Error on the facts of the batch: squared, or the pinball loss for quantile models."""
+
+    def __init__(self, backbone: Backbone, members: list[Member], device: torch.device) -> None:
+        self.backbone = backbone
+        quantiles = members[0].quantile is not None
+        self.error = (pinball if quantiles else squared_error)(members, device)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        value = self.backbone.value(batch.head_rows, batch.relation_rows, batch.tail_rows, batch.model)
+        return (batch.weight * self.error(value[..., 0], batch.confidence)).sum(1)
+
+
+class Corruptions:
+    """Draws `count` corrupted heads and `count` corrupted tails a fact, filtered with the training facts alone."""
+
+    def __init__(self, data: TrainingData, members: list[Member], count: int, filtered: bool) -> None:
+        self.data, self.count, self.filtered = data, count, filtered
+        device = data.known.device
+        self.streams = Streams(members, randomness.NEGATIVE, device, randomness.RETRIES)
+        self.slots = torch.arange(2 * count, device=device)
+
+    def counters(self, batch: Batch) -> Tensor:
+        """(batch, 2 count)."""
+        return batch.position[:, None] * (2 * self.count) + self.slots
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Entities (members, batch, 2 count), the heads first, and whether each may be used."""
+        counter = self.counters(batch)
+        drawn = randomness.below(self.streams.bits(counter), self.data.n_entities)
+        if not self.filtered:
+            return drawn, torch.ones_like(drawn, dtype=torch.bool)
+        known = self._known(batch, drawn)
+        for retry in range(1, randomness.RETRIES):
+            again = randomness.below(self.streams.bits(counter, retry), self.data.n_entities)
+            drawn = torch.where(known, again, drawn)
+            known = self._known(batch, drawn)
+        return drawn, ~known
+
+    def _known(self, batch: Batch, drawn: Tensor) -> Tensor:
+        n, m = self.data.n_entities, self.data.n_relations
+        relation = batch.relation[..., None]
+        heads, tails = drawn.chunk(2, -1)
+        keys = torch.cat(
+            [
+                (heads * m + relation) * n + batch.tail[..., None],
+                (batch.head[..., None] * m + relation) * n + tails,
+            ],
+            -1,
+        )
+        place = torch.searchsorted(self.data.known, keys).clamp_max(len(self.data.known) - 1)
+        return self.data.known[place] == keys
+
+
+class NegativeTerm:
+    """Mean squared value of corrupted facts, whose target is 0."""
+
+    def __init__(self, backbone: Backbone, corruptions: Corruptions, weight: float) -> None:
+        self.backbone, self.corruptions, self.weight = backbone, corruptions, weight
+
+    def __call__(self, batch: Batch) -> Tensor:
+        drawn, usable = self.corruptions(batch)
+        value = corrupted_values(self.backbone, batch, drawn)
+        return self.weight * (batch.weight * (value**2 * usable).mean(-1)).sum(1)
+
+
+def corrupted_values(backbone: Backbone, batch: Batch, drawn: Tensor) -> Tensor:
+    """Values of the batch's facts with each drawn entity put in place: (members, batch, 2 count)."""
+    heads, tails = drawn.chunk(2, -1)
+    rows = batch.lookup.rows
+    return torch.cat(
+        [
+            backbone.value(rows("entity", heads), batch.relation_rows, batch.tail_rows, batch.model),
+            backbone.value(batch.head_rows, batch.relation_rows, rows("entity", tails), batch.model),
+        ],
+        -1,
+    )
+
+
+class SoftLogicTerm:
+    """weight max(0, target - p)^2 on one random soft-logic fact a step: its target is a lower bound."""
+
+    def __init__(
+        self, backbone: Backbone, softlogic: Triples, members: list[Member], weight: float, world: int = 1
+    ) -> None:
+        self.backbone, self.softlogic, self.weight = backbone, softlogic, weight / world
+        self.streams = Streams(members, randomness.SOFTLOGIC, softlogic.target.device)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        chosen = randomness.below(self.streams.bits(batch.step[None]), len(self.softlogic))
+        rows, soft = batch.lookup.rows, self.softlogic
+        value = self.backbone.value(
+            rows("entity", soft.head[chosen]),
+            rows("relation", soft.relation[chosen]),
+            rows("entity", soft.tail[chosen]),
+            batch.lookup.model(2),
+        )
+        return self.weight * torch.relu(soft.target[chosen] - value).square().sum(1)
+
+
+class NormTerm:
+    """weight (|h|^2 + |r|^2 + |t|^2) / 2 a fact (UKGE_rect)."""
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
+
+    def __call__(self, batch: Batch) -> Tensor:
+        tables = [*batch.head_rows.values(), *batch.relation_rows.values(), *batch.tail_rows.values()]
+        squares = torch.stack([rows.square().sum((-2, -1)) for rows in tables]).sum(0)
+        return 0.5 * self.weight * (batch.weight * squares).sum(1)

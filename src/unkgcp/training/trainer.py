@@ -1,0 +1,377 @@
+"""The one training loop: epochs, validation, early stopping, checkpoints, progress.
+
+How an epoch is computed is the engine's business (`engine`, `kernel_engine`); what is minimised is the terms'.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from unkgcp.backbones import get
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+from unkgcp.progress import Progress, Silent
+from unkgcp.training import checkpoint
+from unkgcp.training.config import TrainConfig, config_for
+from unkgcp.training.data import Member, TrainingData
+from unkgcp.training.engine import TorchEngine
+from unkgcp.training.model import Model, seen
+from unkgcp.training.validation import Validator
+
+# called after each validation with (epoch, error a member); returning True stops the training (for tuning)
+Callback = Callable[[int, list[float]], bool]
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on. `model` is the last good model, if there is one."""
+
+    def __init__(self, sentence: str, model: Model | None = None) -> None:
+        super().__init__(sentence)
+        self.model = model
+
+
+class Engine(Protocol):
+    """Computes epochs; see `engine.TorchEngine` and `kernel_engine.KernelEngine`."""
+
+    members: list[Member]
+    steps: int
+    step: Tensor
+    first_bad: Tensor
+
+    @property
+    def tables(self) -> dict[str, Tensor]: ...
+    def run_epoch(self, epoch: int) -> Tensor: ...
+    def state(self) -> dict[str, Tensor]: ...
+    def load_state(self, state: dict[str, Tensor]) -> None: ...
+
+
+@dataclass
+class Best:
+    """The best tables of each member so far, and how long each has waited for better ones."""
+
+    tables: dict[str, Tensor]
+    error: list[float]
+    epoch: list[int]
+    stopped: list[bool]
+
+    def update(self, tables: dict[str, Tensor], error: list[float], epoch: int, patience: int) -> None:
+        for i, value in enumerate(error):
+            if self.stopped[i]:
+                continue
+            if value < self.error[i]:
+                self.error[i], self.epoch[i] = value, epoch
+                for name, table in tables.items():
+                    self.tables[name][i].copy_(table[i])
+            elif epoch - self.epoch[i] >= patience:
+                self.stopped[i] = True
+
+
+def train_many(
+    facts: Graph,
+    members: Sequence[Member],
+    config: TrainConfig,
+    *,
+    validation: Graph | None = None,
+    softlogic: Graph | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+    checkpoint_path: str | PathLike[str] | None = None,
+    resume: bool = False,
+    callback: Callback | None = None,
+    kernel: bool | None = None,
+) -> list[Model]:
+    """Train several models of one configuration: together on a GPU, one after the other with the CPU kernels.
+
+    Without `validation` a slice of `facts` is held out for early stopping, the same for every member, so that
+    calibration facts stay untouched. `kernel` forces (True) or forbids (False) the compiled kernels.
+    """
+    if len(facts) < 2:
+        raise InputError(f"{len(facts)} training facts are too few to train on; give at least two")
+    members = list(members)
+    where = _device(device)
+    if validation is None:
+        from unkgcp.graph import hold_out
+
+        facts, validation = hold_out(facts, config.validation_fraction, seed=0)
+    setting = _Setting(facts, validation, softlogic, config, where, progress or Silent(), callback)
+    if _use_kernel(config, where, kernel):
+        path = None if checkpoint_path is None else Path(checkpoint_path)
+        models: list[Model] = []
+        for i, member in enumerate(members):
+            own = (
+                path if path is None or len(members) == 1 else path.with_name(f"{path.stem}-{i}{path.suffix}")
+            )
+            models += _Run(setting, [member], True, own, resume).train()
+        return models
+    return _Run(setting, members, False, checkpoint_path, resume).train()
+
+
+def train(
+    facts: Graph,
+    model: str = "ukge",
+    *,
+    seed: int = 0,
+    config: TrainConfig | None = None,
+    validation: Graph | None = None,
+    softlogic: Graph | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+    checkpoint: str | PathLike[str] | None = None,
+    resume: bool = False,
+    callback: Callback | None = None,
+) -> Model:
+    """Train one model on the proper training set.
+
+    >>> model = unkgcp.train(splits.train, model="ukge", seed=0)
+
+    Early stopping uses a slice held out of `facts`, or `validation` if given. The seed determines the result.
+    """
+    (trained,) = train_many(
+        facts,
+        [Member(seed, config.quantile if config else None)],
+        config or config_for(model),
+        validation=validation,
+        softlogic=softlogic,
+        device=device,
+        progress=progress,
+        checkpoint_path=checkpoint,
+        resume=resume,
+        callback=callback,
+    )
+    return trained
+
+
+def train_quantiles(
+    facts: Graph,
+    model: str = "ukge",
+    *,
+    levels: Sequence[float] = (0.8, 0.85, 0.9, 0.95),
+    seed: int = 0,
+    config: TrainConfig | None = None,
+    validation: Graph | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> dict[float, Model]:
+    """Two quantile models a confidence level, at (1 - level) / 2 and (1 + level) / 2: quantile -> model.
+
+    They learn from the facts alone, with the pinball loss. PASSLEAF's pseudo-labels are no quantiles, so it has none.
+    """
+    config = config or config_for(model)
+    if config.uses_pool:
+        raise InputError("quantile regression does not go with passleaf's pseudo-labels; use ukge or beurre")
+    quantiles = sorted({round(tail, 12) for level in levels for tail in ((1 - level) / 2, (1 + level) / 2)})
+    config = replace(config, negatives=0, softlogic_weight=0.0)
+    models = train_many(
+        facts,
+        [Member(seed, quantile) for quantile in quantiles],
+        config,
+        validation=validation,
+        device=device,
+        progress=progress,
+    )
+    return dict(zip(quantiles, models, strict=True))
+
+
+@dataclass(frozen=True)
+class _Setting:
+    facts: Graph
+    validation: Graph
+    softlogic: Graph | None
+    config: TrainConfig
+    device: torch.device
+    progress: Progress
+    callback: Callback | None
+
+
+class _Run:
+    """One run of the loop, for members trained together."""
+
+    def __init__(
+        self,
+        setting: _Setting,
+        members: list[Member],
+        kernel: bool,
+        path: str | PathLike[str] | None,
+        resume: bool,
+    ) -> None:
+        self.setting, self.members, self.path = setting, members, path
+        self.rank, self.world = _processes()
+        config, device = setting.config, setting.device
+        data = TrainingData.of(setting.facts, setting.softlogic, config, device)
+        self.shards = min(8, os.cpu_count() or 1, max(1, config.batch_size // 16)) if kernel else 0
+        saved = checkpoint.load(path) if resume and path is not None and Path(path).is_file() else None
+        if saved is not None:
+            self._check(saved[1])
+            self.shards = saved[1]["shards"]
+        self.engine: Engine
+        if kernel:
+            from unkgcp.training.kernel_engine import KernelEngine
+
+            self.engine = KernelEngine(data, config, members[0], self.shards)
+        else:
+            self.engine = TorchEngine(data, config, members, device, self.rank, self.world)
+        self.validate = Validator(setting.validation, setting.facts, get(config.model), members, device)
+        tables = {name: table.detach().clone() for name, table in self.engine.tables.items()}
+        count = len(members)
+        self.best = Best(tables, [math.inf] * count, [0] * count, [False] * count)
+        self.history: list[dict[str, Any]] = []
+        self.epoch, self.seconds = 0, 0.0
+        if saved is not None:
+            self._restore(*saved)
+
+    def train(self) -> list[Model]:
+        config = self.setting.config
+        torch.set_flush_denormal(True)  # tiny numbers late in training would slow the CPU tenfold
+        interrupted = False
+        last = time.monotonic()
+        since = self.epoch
+        try:
+            while self.epoch < config.epochs and not all(self.best.stopped):
+                loss = self.engine.run_epoch(self.epoch)
+                self.epoch += 1
+                if self.epoch % config.validate_every and self.epoch != config.epochs:
+                    continue
+                error = self.validate(self.engine.tables).tolist()
+                now = time.monotonic()
+                self.seconds, speed = self.seconds + now - last, (self.epoch - since) / max(now - last, 1e-9)
+                last, since = now, self.epoch
+                self._note(loss.tolist(), error, speed)
+                self._stop_if_bad(error)
+                self.best.update(self.engine.tables, error, self.epoch, config.patience)
+                self._save()
+                if self.setting.callback is not None and self.setting.callback(self.epoch, error):
+                    break
+        except KeyboardInterrupt:
+            interrupted = True
+        return self._models(interrupted)
+
+    def _note(self, loss: list[float], error: list[float], speed: float) -> None:
+        entry = {"epoch": self.epoch, "loss": loss, "validation": error, "seconds": round(self.seconds, 3)}
+        self.history.append(entry)
+        facts = len(self.setting.facts) * len(self.members) * speed
+        text = f"loss {sum(loss) / len(loss):.4f}  validation {sum(error) / len(error):.5f}  {facts:,.0f} facts/s"
+        if self.rank == 0:
+            self.setting.progress.update(self.epoch, text)
+
+    def _stop_if_bad(self, error: list[float]) -> None:
+        step = int(self.engine.first_bad)
+        if step < 0 and all(math.isfinite(value) for value in error):
+            return
+        good = [epoch for epoch in self.best.epoch if epoch]
+        kept = f"; the model of epoch {min(good)} is kept" if good else ""
+        raise TrainingError(
+            f"the loss is no longer a number at step {max(step, 0)} with learning rate "
+            f"{self.setting.config.learning_rate:g}; use a smaller learning_rate{kept}",
+            self._models(False)[0] if good else None,
+        )
+
+    def _models(self, interrupted: bool) -> list[Model]:
+        facts = self.setting.facts
+        entities, relations = seen(facts)
+        source = self.best.tables if any(self.best.epoch) else self.engine.tables
+        models = []
+        for i, member in enumerate(self.members):
+            parameters = {
+                name: table[i].detach().cpu().clone().contiguous() for name, table in source.items()
+            }
+            config = replace(self.setting.config, quantile=member.quantile)
+            history = [
+                entry | {"loss": entry["loss"][i], "validation": entry["validation"][i]}
+                for entry in self.history
+            ]
+            models.append(
+                Model(
+                    parameters,
+                    facts.vocabulary,
+                    config,
+                    member.seed,
+                    entities,
+                    relations,
+                    history,
+                    interrupted,
+                )
+            )
+        return models
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "config": self.setting.config.to_dict(),
+            "members": [[member.seed, member.quantile] for member in self.members],
+            "facts": len(self.setting.facts),
+            "shards": self.shards,
+        }
+
+    def _check(self, about: dict[str, Any]) -> None:
+        for name, value in self._about().items():
+            if name != "shards" and about.get(name) != value:
+                raise InputError(
+                    f"{self.path} belongs to a run with other {name}; start without --resume or restore them"
+                )
+
+    def _save(self) -> None:
+        if self.path is None or self.rank != 0:
+            return
+        best = {"error": self.best.error, "epoch": self.best.epoch, "stopped": self.best.stopped}
+        about = self._about() | {
+            "epoch": self.epoch,
+            "seconds": self.seconds,
+            "history": self.history,
+            "best": best,
+        }
+        kept = {f"best.{name}": table for name, table in self.best.tables.items()}
+        checkpoint.save(self.path, self.engine.state() | kept, about)
+
+    def _restore(self, state: dict[str, Tensor], about: dict[str, Any]) -> None:
+        self.engine.load_state(state)
+        for name, table in self.best.tables.items():
+            table.copy_(state[f"best.{name}"])
+        best = about["best"]
+        self.best.error, self.best.epoch, self.best.stopped = best["error"], best["epoch"], best["stopped"]
+        self.epoch, self.seconds, self.history = about["epoch"], about["seconds"], about["history"]
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("this machine has no usable GPU; use --device cpu")
+    if name not in ("cpu", "cuda") and not name.startswith("cuda:"):
+        raise InputError(f"device is {name!r} but must be auto, cpu or cuda")
+    return torch.device(name)
+
+
+def _processes() -> tuple[int, int]:
+    """(rank, number of processes) under torchrun, joining the group if nobody has yet; (0, 1) otherwise."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1 or not torch.distributed.is_available():
+        return 0, 1
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+def _use_kernel(config: TrainConfig, device: torch.device, wish: bool | None) -> bool:
+    from importlib.util import find_spec
+
+    fits = (
+        config.model in ("ukge", "ukge-rect", "passleaf")
+        and config.momentum == 0
+        and device.type == "cpu"
+        and int(os.environ.get("WORLD_SIZE", "1")) == 1
+        and find_spec("numba") is not None
+    )
+    if wish and not fits:
+        raise InputError(
+            "the compiled kernels need numba, one process on the CPU, and ukge, ukge-rect or passleaf"
+        )
+    return fits if wish is None else wish

@@ -25,8 +25,8 @@ import numpy as np
 from unkgcp.errors import InputError
 from unkgcp.graph import demo, layout
 from unkgcp.graph.facts import Graph, contained
-from unkgcp.graph.labels import TABLES, Names, named, over_one_vocabulary, read_names
 from unkgcp.graph.locations import VARIABLE, find, search_folders
+from unkgcp.graph.naming import TABLES, Names, named, over_one_vocabulary, read_names
 from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.reading import read, read_parts
 from unkgcp.graph.splitting import CALIBRATION, TEST, Splits, hold_out, split

@@ -1,1 +1,27 @@
+"""Conformal prediction: ranks, nonconformity scores and calibrators over arrays, and predictors over triples.
 
+>>> from unkgcp.conformal import SplitConformal
+>>> cal = SplitConformal(bounds=(0, 1)).calibrate([0.2, 0.5, 0.9], [0.3, 0.4, 0.9])
+>>> cal.interval([0.5], confidence=0.5).shape
+(1, 2)
+"""
+
+from unkgcp.conformal.groups import FallbackWarning
+from unkgcp.conformal.ranks import exact, p_exceeds, rank, training_conditional_rank
+from unkgcp.conformal.scores import EntropyResidual, Residual, ScaledResidual, Score, make_score, register
+from unkgcp.conformal.split import SplitConformal
+
+__all__ = [
+    "EntropyResidual",
+    "FallbackWarning",
+    "Residual",
+    "ScaledResidual",
+    "Score",
+    "SplitConformal",
+    "exact",
+    "make_score",
+    "p_exceeds",
+    "rank",
+    "register",
+    "training_conditional_rank",
+]

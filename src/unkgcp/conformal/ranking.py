@@ -1,0 +1,135 @@
+"""Calibration scores in order: thresholds by rank and p-values by bisection, for one or many groups at once.
+
+A ranking holds one sorted segment a group, the pooled scores last. It knows ranks and orders, but nothing of
+predictions, labels or intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.conformal.ranks import rank, training_conditional_rank
+from unkgcp.conformal.weights import weighted_ranks
+
+Floats = NDArray[np.floating[Any]]
+Codes = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Sorted scores of S segments; a query's code says which one answers it, -1 being the last (pooled) one."""
+
+    scores: Floats
+    """(total,) upwards within each segment."""
+    offsets: NDArray[np.int64]
+    """(S + 1,) segment g is scores[offsets[g]:offsets[g + 1]]."""
+    tails: NDArray[np.float64] | None = None
+    """(total + S,) with weights: for each segment of size l the l + 1 sums of the weights from a rank upwards."""
+    sizes: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", np.diff(self.offsets))
+
+    def ranks(self, level: Fraction, delta: float | None) -> list[int]:
+        """k of every segment, from the level alone or so that it holds for all but delta of calibration sets."""
+        ranks = {
+            size: rank(level, size) if delta is None else training_conditional_rank(level, size, delta)
+            for size in np.unique(self.sizes).tolist()
+        }
+        return [ranks[size] for size in self.sizes.tolist()]
+
+    def thresholds(self, levels: Sequence[Fraction], delta: float | None) -> Floats:
+        """The k-th smallest score of every segment at every level: (S, levels), -inf for k = 0, inf for k > l."""
+        ranks = np.array([self.ranks(level, delta) for level in levels]).T.reshape(
+            len(self.sizes), len(levels)
+        )
+        return self.at_rank(np.arange(len(self.sizes))[:, None], ranks)
+
+    def weighted_thresholds(
+        self, level: Fraction, weight: NDArray[np.float64], codes: Codes | None
+    ) -> Floats:
+        """The threshold of each query when it carries the given weight itself: (n,)."""
+        assert self.tails is not None
+        segments = self._segments(codes)
+        starts = self.offsets[segments] + segments
+        sizes = np.broadcast_to(self.sizes[segments], weight.shape)
+        ranks = weighted_ranks(self.tails, np.broadcast_to(starts, weight.shape), sizes, weight, level)
+        return self.at_rank(segments, ranks)
+
+    def at_rank(self, segments: NDArray[Any] | np.intp, ranks: NDArray[Any]) -> Floats:
+        sizes, starts = self.sizes[segments], self.offsets[segments]
+        inside = np.clip(ranks, 1, sizes)
+        found = self.scores[starts + inside - 1]
+        infinity = self.scores.dtype.type(np.inf)
+        return np.where(ranks < 1, -infinity, np.where(ranks > sizes, infinity, found))
+
+    def p_values(
+        self, scores: Floats, codes: Codes | None, weight: NDArray[np.float64] | None
+    ) -> NDArray[np.float64]:
+        """(1 + #{s_i >= s}) / (l + 1), or with weights (w + sum of w_i over s_i >= s) / (w + sum of w_i): (n,)."""
+        segments = self._segments(codes)
+        below = self._count_below(scores, segments)
+        if self.tails is None:
+            sizes = self.sizes[segments]
+            return np.asarray((sizes + 1 - below) / (sizes + 1), np.float64)
+        assert weight is not None
+        starts = self.offsets[segments] + segments
+        return np.asarray((weight + self.tails[starts + below]) / (weight + self.tails[starts]), np.float64)
+
+    def _segments(self, codes: Codes | None) -> Codes | np.intp:
+        last = len(self.sizes) - 1
+        return np.intp(last) if codes is None else np.where(codes < 0, last, codes)
+
+    def _count_below(self, scores: Floats, segments: Codes | np.intp) -> NDArray[np.int64]:
+        """#{s_i < s} within each query's segment: (n,)."""
+        if isinstance(segments, np.intp):
+            # in order, neighbouring queries walk the same branch of the bisection, which is then in the cache
+            order = np.argsort(scores)
+            below = np.empty(len(scores), np.int64)
+            below[order] = np.searchsorted(self.scores[self.offsets[-2] :], scores[order])
+            return below
+        low = self.offsets[segments]
+        high = low + self.sizes[segments]
+        starts = low.copy()
+        for _ in range(int(self.sizes.max()).bit_length()):
+            middle = (low + high) // 2
+            less = (self.scores[np.minimum(middle, len(self.scores) - 1)] < scores) & (low < high)
+            low = np.where(less, middle + 1, low)
+            high = np.where(less, high, middle)
+        return low - starts
+
+
+def rank_scores(scores: Floats, weight: NDArray[np.float64] | None = None) -> Ranking:
+    """Sort the scores (in place when there are no weights) into a ranking of one segment."""
+    if weight is None:
+        scores.sort()
+        return Ranking(scores, np.array([0, len(scores)], np.int64))
+    order = np.lexsort((weight, scores))  # by weight within ties: the same sums for every order of the input
+    return Ranking(scores[order], np.array([0, len(scores)], np.int64), tail_sums(weight[order]))
+
+
+def rank_groups(
+    scores: Floats, codes: Codes, groups: int, weight: NDArray[np.float64] | None = None
+) -> Ranking:
+    """A segment for each of the codes 0 .. groups - 1, then all scores; code -1 is in the latter alone."""
+    order = np.lexsort((scores, codes) if weight is None else (weight, scores, codes))
+    own = order[np.searchsorted(codes[order], 0) :]
+    offsets = np.concatenate([np.searchsorted(codes[own], np.arange(groups + 1)), [len(own) + len(scores)]])
+    grouped, weights = scores[own], None if weight is None else weight[own]
+    pooled = rank_scores(scores.copy(), weight)
+    tails = None
+    if weights is not None and pooled.tails is not None:
+        parts = np.split(weights, offsets[1:groups]) if groups else []
+        tails = np.concatenate([*(tail_sums(part) for part in parts), pooled.tails])
+    return Ranking(np.concatenate([grouped, pooled.scores]), offsets.astype(np.int64), tails)
+
+
+def tail_sums(weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum of the weights from each position to the end, and 0 after the last: (l + 1,)."""
+    return np.concatenate([np.cumsum(weight[::-1])[::-1], [0.0]])

@@ -1,0 +1,89 @@
+"""Ranks and p-values in exact arithmetic: the only place where a level is turned into a position.
+
+With l calibration scores sorted upwards, the set at level `confidence` holds the labels whose score is at most
+the k-th smallest one, k = ceil(confidence (l + 1)). k = 0 means the empty set and k > l the whole range. This is
+not a quantile routine: quantiles of floats land one rank off for some l, and one rank is what the guarantee is
+made of.
+
+>>> rank(0.9, 9), rank(0.9, 8), rank("9/10", 99)
+(9, 9, 90)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Confidence = float | str | Decimal | Fraction | np.floating[Any] | np.integer[Any]
+
+
+def exact(confidence: Confidence) -> Fraction:
+    """The rational number a level stands for: a float means the shortest decimal that prints it.
+
+    0.9 is nine tenths, not its binary neighbour; `np.float32(0.9)` and "0.9" are nine tenths too. For a third
+    pass `Fraction(1, 3)`.
+    """
+    if isinstance(confidence, bool | np.bool_):
+        raise ValueError(f"confidence must be a number from 0 to 1, not {confidence}")
+    try:
+        value = Fraction(str(confidence)) if not isinstance(confidence, Fraction) else confidence
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"confidence must be a number from 0 to 1, not {confidence!r}") from None
+    if not 0 <= value <= 1:
+        raise ValueError(f"confidence must be a number from 0 to 1, not {confidence}")
+    return value
+
+
+def exact_levels(confidence: Confidence | Iterable[Confidence]) -> tuple[list[Fraction], bool]:
+    """One or several levels as rationals, and whether it was a single one."""
+    if isinstance(confidence, np.ndarray) and confidence.ndim == 0:
+        confidence = confidence[()]
+    if isinstance(confidence, str | Decimal | Fraction) or not isinstance(confidence, Iterable):
+        return [exact(confidence)], True
+    levels = [exact(level) for level in confidence]
+    if not levels:
+        raise ValueError("confidence is empty, expected at least one level")
+    return levels, False
+
+
+def rank(confidence: Confidence, size: int) -> int:
+    """k = ceil(confidence (size + 1)), from 0 (the empty set) to size + 1 (the whole range)."""
+    level = exact(confidence)
+    return -((-level.numerator * (size + 1)) // level.denominator)
+
+
+def training_conditional_rank(confidence: Confidence, size: int, delta: float) -> int:
+    """Smallest k with P(Beta(k, size + 1 - k) >= confidence) >= 1 - delta; size + 1 (the whole range) if none.
+
+    The coverage of the k-th smallest score, given the calibration set, is Beta(k, size + 1 - k) for continuous
+    scores and at least that with ties. So with probability 1 - delta over calibration sets the coverage of the
+    one at hand is at least `confidence`. k = 0 covers nothing, k = size + 1 everything.
+    """
+    from scipy.special import betainc
+
+    level = float(exact(confidence))
+    if level == 0:
+        return 0
+    low, high = 0, size + 1  # low fails, high holds
+    while high - low > 1:
+        middle = (low + high) // 2
+        if betainc(middle, size + 1 - middle, level) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def p_exceeds(p_value: ArrayLike, size: int, confidence: Confidence) -> NDArray[np.bool_]:
+    """Whether each p-value of `size` calibration scores exceeds 1 - confidence, decided exactly.
+
+    `p > 1 - 0.9` in floats compares 0.1 with 0.09999999999999998; here a p-value is the rational
+    j / (size + 1) it was rounded from.
+    """
+    counts = np.rint(np.asarray(p_value, np.float64) * (size + 1)).astype(np.int64)
+    return np.asarray(counts > size + 1 - rank(confidence, size))

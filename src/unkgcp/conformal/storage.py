@@ -1,0 +1,124 @@
+"""A calibration on disk: one .npz of plain arrays and a line of JSON, never pickle.
+
+Whatever is loaded is checked as if a stranger had written it, because a wrong order or a missing score would
+silently break the guarantee.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.conformal.ranking import Ranking
+from unkgcp.conformal.scores import make_score, score_parameters
+from unkgcp.conformal.split import Calibration, SplitConformal
+from unkgcp.errors import InputError
+from unkgcp.files import atomic_path
+
+FORMAT = "unkgcp split conformal 1"
+
+
+def save(cal: SplitConformal, path: str | os.PathLike[str]) -> None:
+    """Write a calibrated `SplitConformal` whole, or not at all."""
+    calibration = cal._calibrated()
+    ranking = calibration.ranking
+    about = {
+        "format": FORMAT,
+        "score": calibration.score.name,
+        "parameters": score_parameters(calibration.score),
+        "given_score": cal.score is not None,
+        "bounds": cal.bounds,
+        "training_conditional": cal.training_conditional,
+        "min_group": cal.min_group,
+        "heaviest": calibration.heaviest,
+    }
+    columns: dict[str, NDArray[Any]] = {
+        "about": np.array(json.dumps(about)),
+        "scores": ranking.scores,
+        "offsets": ranking.offsets,
+    }
+    if ranking.tails is not None:
+        columns["tails"] = ranking.tails
+    if calibration.groups is not None:
+        columns["groups"] = calibration.groups
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **columns)  # type: ignore[arg-type]
+
+
+def load(path: str | os.PathLike[str]) -> SplitConformal:
+    """Read a file that `save` wrote; anything else is an `InputError` that says what is wrong with it."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile) or "about" not in file:
+                raise InputError(f"{path} is not a saved calibration; write one with SplitConformal.save")
+            columns = {name: file[name] for name in file.files}
+            about = json.loads(str(columns.pop("about")))
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"there is no calibration file {path}") from None
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is damaged or not a saved calibration; calibrate again") from error
+    try:
+        return _restore(about, columns)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path} is damaged: {error}; calibrate again") from error
+
+
+def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitConformal:
+    if about["format"] != FORMAT:
+        raise ValueError(f"its format is {about['format']!r}, expected {FORMAT!r}")
+    score = make_score(about["score"], **about["parameters"])
+    low, high = about["bounds"]
+    cal = SplitConformal(
+        score if about["given_score"] else None,
+        (low, high),
+        about["training_conditional"],
+        about["min_group"],
+    )
+    ranking = _checked(columns["scores"], columns["offsets"], columns.get("tails"))
+    groups = columns.get("groups")
+    if (0 if groups is None else len(groups)) != len(ranking.sizes) - 1:
+        raise ValueError("groups and thresholds do not match")
+    if groups is not None and (
+        groups.ndim != 1 or groups.dtype.kind not in "iuU" or (groups[1:] <= groups[:-1]).any()
+    ):
+        raise ValueError("the group labels are not sorted")
+    heaviest = about["heaviest"]
+    if (heaviest is None) != (ranking.tails is None):
+        raise ValueError("weights are missing")
+    cal._calibration = Calibration(
+        score, ranking, ranking.scores.dtype, groups, None if heaviest is None else float(heaviest)
+    )
+    return cal
+
+
+def _checked(scores: NDArray[Any], offsets: NDArray[Any], tails: NDArray[Any] | None) -> Ranking:
+    """A ranking whose scores are numbers in order, segment by segment."""
+    if scores.ndim != 1 or scores.dtype not in (np.float32, np.float64):
+        raise ValueError(f"scores are {scores.dtype} of shape {scores.shape}")
+    if offsets.ndim != 1 or offsets.dtype != np.int64 or len(offsets) < 2 or offsets[0] != 0:
+        raise ValueError("the segments of the scores are broken")
+    if offsets[-1] != len(scores) or (np.diff(offsets) < 1).any():
+        raise ValueError("the segments do not add up to the scores")
+    falls = ~(scores[1:] >= scores[:-1])
+    falls[offsets[1:-1] - 1] = False
+    if falls.any() or np.isnan(scores).any():
+        raise ValueError("the scores are not sorted")
+    if tails is not None:
+        if (
+            tails.dtype != np.float64
+            or tails.shape != (len(scores) + len(offsets) - 1,)
+            or not np.isfinite(tails).all()
+        ):
+            raise ValueError("the weights do not match the scores")
+        rises = tails[1:] > tails[:-1]
+        rises[offsets[1:-1] + np.arange(len(offsets) - 2)] = False
+        if rises.any() or (tails < 0).any():
+            raise ValueError("the weights are not sums of weights")
+    return Ranking(scores, offsets, tails)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from unkgcp.files import atomic_path
 FORMAT = "unkgcp split conformal 1"
 
 
-def save(cal: SplitConformal, path: str | os.PathLike[str]) -> None:
-    """Write a calibrated `SplitConformal` whole, or not at all."""
+def to_arrays(cal: SplitConformal) -> dict[str, NDArray[Any]]:
+    """A calibrated `SplitConformal` as plain arrays by name, for a file of its own or a larger one."""
     calibration = cal._calibrated()
     ranking = calibration.ranking
     about = {
@@ -46,8 +47,22 @@ def save(cal: SplitConformal, path: str | os.PathLike[str]) -> None:
         columns["tails"] = ranking.tails
     if calibration.groups is not None:
         columns["groups"] = calibration.groups
+    return columns
+
+
+def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> SplitConformal:
+    """The calibration that `to_arrays` took apart; ValueError if the arrays are not such a thing."""
+    columns = dict(arrays)
+    try:
+        return _restore(json.loads(str(columns.pop("about"))), columns)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{error} is missing or out of place") from error
+
+
+def save(cal: SplitConformal, path: str | os.PathLike[str]) -> None:
+    """Write a calibrated `SplitConformal` whole, or not at all."""
     with atomic_path(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, allow_pickle=False, **columns)  # type: ignore[arg-type]
+        np.savez(file, allow_pickle=False, **to_arrays(cal))  # type: ignore[arg-type]
 
 
 def load(path: str | os.PathLike[str]) -> SplitConformal:
@@ -57,7 +72,6 @@ def load(path: str | os.PathLike[str]) -> SplitConformal:
             if not isinstance(file, np.lib.npyio.NpzFile) or "about" not in file:
                 raise InputError(f"{path} is not a saved calibration; write one with SplitConformal.save")
             columns = {name: file[name] for name in file.files}
-            about = json.loads(str(columns.pop("about")))
     except InputError:
         raise
     except FileNotFoundError:
@@ -65,8 +79,8 @@ def load(path: str | os.PathLike[str]) -> SplitConformal:
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} is damaged or not a saved calibration; calibrate again") from error
     try:
-        return _restore(about, columns)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return from_arrays(columns)
+    except ValueError as error:
         raise InputError(f"{path} is damaged: {error}; calibrate again") from error
 
 

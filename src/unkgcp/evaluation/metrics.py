@@ -2,8 +2,8 @@
 
 What it is: the paper's coverage and sharpness, the usual point errors, and what the field uses to see whether
 coverage also holds *conditionally* (by slice of the data). What it is not: it draws no samples, knows no
-model and never rounds. A label counts as covered exactly when `lower <= truth <= upper`, compared as given: a label
-stored with fewer digits than the calibration labels is another number, so snap labels when reading them.
+model and never rounds. A label counts as covered exactly when `lower <= truth <= upper`, compared as given:
+a label stored with fewer digits than the calibration labels is another number, so snap labels when reading.
 
 >>> import numpy as np
 >>> truth, lower, upper = np.array([0.2, 0.9]), np.array([0.1, 0.5]), np.array([0.4, 0.8])

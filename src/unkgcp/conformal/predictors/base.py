@@ -1,0 +1,202 @@
+"""What every interval predictor over triples shares: the protocol, the answer, and who counts as known.
+
+What it is: the border between a scoring model (anything with `score`) and interval methods. Unknown queries
+are dealt with here, once, for all methods: they get the whole range and no score, and facts about unknown
+entities or relations are left out of calibration, so that the promise is exact for known queries. What it is
+not: it reads no labels and no files; ids come in, numbers go out, and torch is never imported.
+
+>>> predictor = create("cp").calibrate(model, calibration_facts)                       # doctest: +SKIP
+>>> predictor.interval(Triples(head, relation, tail), confidence=[0.8, 0.9]).lower     # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unkgcp.conformal.ranks import Confidence, exact_levels
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+
+Floats = NDArray[np.float64]
+Levels = Confidence | Iterable[Confidence]
+
+STATUSES = ("ok", "unknown-entity", "unknown-relation")
+
+
+class Scorer(Protocol):
+    """A trained model as interval methods see it."""
+
+    @property
+    def seen_entities(self) -> NDArray[np.bool_]:
+        """Which entity ids have at least one training fact: (entities,)."""
+
+    @property
+    def seen_relations(self) -> NDArray[np.bool_]:
+        """Which relation ids have at least one training fact: (relations,)."""
+
+    def score(
+        self, head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer]
+    ) -> NDArray[np.floating]:
+        """Predicted confidence of known triples, in [0, 1]: (n,)."""
+
+
+class HasTriples(Protocol):
+    """Anything with three id columns of one length: `Triples`, a `Graph`."""
+
+    @property
+    def head(self) -> NDArray[np.int32]: ...
+    @property
+    def relation(self) -> NDArray[np.int32]: ...
+    @property
+    def tail(self) -> NDArray[np.int32]: ...
+
+
+class Triples(NamedTuple):
+    """Query triples as ids, each column (n,) int32; -1 stands for a label that is not in the vocabulary."""
+
+    head: NDArray[np.int32]
+    relation: NDArray[np.int32]
+    tail: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervals:
+    """Answers in the order of the queries.
+
+    score: (n,), NaN for an unknown query. lower, upper: (n,) for one level, (n, levels) for several.
+    code: (n,) int8, the position in `STATUSES`.
+    """
+
+    score: NDArray[np.float32]
+    lower: Floats
+    upper: Floats
+    code: NDArray[np.int8]
+    confidence: float | Sequence[float]
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    @property
+    def status(self) -> NDArray[np.str_]:
+        """`ok`, `unknown-entity` or `unknown-relation`: (n,)."""
+        return np.array(STATUSES)[self.code]
+
+    @property
+    def width(self) -> Floats:
+        """upper - lower, in the shape of both."""
+        width: Floats = self.upper - self.lower
+        return width
+
+    def to_arrow(self) -> pa.Table:
+        """Columns score (null for an unknown query), lower and upper (`lower_80`, ... for several levels), status.
+
+        >>> result.to_arrow().to_pandas()     # doctest: +SKIP
+        """
+        columns = {"score": pa.array(self.score, mask=self.code != 0)}
+        if isinstance(self.confidence, float):
+            columns |= {"lower": pa.array(self.lower), "upper": pa.array(self.upper)}
+        else:
+            for place, level in enumerate(self.confidence):
+                percent = f"{round(100 * level, 10):g}"
+                columns[f"lower_{percent}"] = pa.array(np.ascontiguousarray(self.lower[:, place]))
+                columns[f"upper_{percent}"] = pa.array(np.ascontiguousarray(self.upper[:, place]))
+        columns["status"] = pa.array(STATUSES).take(pa.array(self.code))
+        return pa.table(columns)
+
+
+def status_codes(model: Scorer, triples: HasTriples) -> NDArray[np.int8]:
+    """Position in `STATUSES` of each triple: (n,). Unknown entities are reported first."""
+    entity = _seen(model.seen_entities, triples.head) & _seen(model.seen_entities, triples.tail)
+    relation = _seen(model.seen_relations, triples.relation)
+    return np.where(entity, np.where(relation, 0, 2), 1).astype(np.int8)
+
+
+def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_]:
+    # one False is appended: -1 reaches it from the right, an id beyond the vocabulary from the left
+    found: NDArray[np.bool_] = np.append(seen, False)[np.clip(ids, -1, len(seen))]
+    return found
+
+
+class IntervalPredictor(ABC):
+    """An interval method: calibrated once on facts, then asked at any level.
+
+    A subclass states its guarantee and its assumption in its docstring and in `guarantee`, and implements
+    `_calibrate`, `_ends`, `arrays` and `_restore`. Intervals must lie in [0, 1] and grow with the level.
+    """
+
+    name: ClassVar[str]
+    guarantee: ClassVar[str]
+    needs_quantiles: ClassVar[bool] = False
+
+    model: Scorer
+    size: int
+    """Number of calibration facts used."""
+
+    def calibrate(self, model: Scorer, facts: Graph) -> Self:
+        """Learn what this method needs from calibration facts, none of which the model was trained on."""
+        facts = facts[status_codes(model, facts) == 0]
+        if not len(facts):
+            raise InputError(
+                "no calibration fact has its entities and its relation in the training facts; "
+                "calibrate with facts about known entities"
+            )
+        self.model, self.size = model, len(facts)
+        score = model.score(facts.head, facts.relation, facts.tail)
+        self._calibrate(score.astype(np.float64), facts)
+        return self
+
+    def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
+        """Score and interval of each triple at one level or at several."""
+        levels, single = exact_levels(confidence)
+        code = status_codes(self.model, triples)
+        n = len(code)
+        score = np.full(n, np.nan, dtype=np.float32)
+        ends = np.empty((n, 2, len(levels)))
+        ends[:, 0], ends[:, 1] = 0.0, 1.0
+        known: slice | NDArray[np.intp] = slice(None) if not code.any() else np.flatnonzero(code == 0)
+        asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
+        if len(asked.head):
+            found = self.model.score(*asked)
+            score[known] = found
+            ends[known] = self._ends(found.astype(np.float64), asked, levels)
+        if single:
+            return Intervals(score, ends[:, 0, 0], ends[:, 1, 0], code, float(levels[0]))
+        return Intervals(score, ends[:, 0], ends[:, 1], code, [float(level) for level in levels])
+
+    def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit."""
+        if "size" not in arrays or arrays["size"].shape != ():
+            raise ValueError("the calibration does not say how many facts it used")
+        self.model, self.size = model, int(arrays["size"])
+        self._restore({name: array for name, array in arrays.items() if name != "size"})
+        return self
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything calibration learned, as plain numeric arrays."""
+        return {"size": np.array(self.size, dtype=np.int64), **self._arrays()}
+
+    def options(self) -> dict[str, Any]:
+        """Settings with which `create` makes the same uncalibrated predictor; plain YAML values."""
+        return {}
+
+    @abstractmethod
+    def _calibrate(self, score: Floats, facts: Graph) -> None:
+        """score: (l,) of the facts, all known."""
+
+    @abstractmethod
+    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
+        """Lower and upper ends of known triples: (n, 2, levels), inside [0, 1]."""
+
+    @abstractmethod
+    def _arrays(self) -> dict[str, NDArray[Any]]: ...
+
+    @abstractmethod
+    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None: ...

@@ -1,0 +1,84 @@
+"""Quantile regression, the paper's second baseline: two models trained with the pinball loss a level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.conformal.predictors.base import Floats, IntervalPredictor, Scorer, Triples
+from unkgcp.conformal.predictors.registry import register
+from unkgcp.conformal.ranks import exact
+from unkgcp.graph import Graph
+
+
+@register
+class QuantileRegression(IntervalPredictor):
+    """[q_lower(x), q_upper(x)] from models of the quantiles (1 - level) / 2 and (1 + level) / 2.
+
+    `quantiles` maps each trained quantile to its model. What the paper leaves open is settled so:
+
+    - where the two quantiles cross, they change places;
+    - an untrained level uses the next larger trained one, above the largest the answer is the whole range;
+    - the interval at a level contains those of all smaller trained levels (their hull), so that intervals are
+      nested although the models were trained apart.
+
+    Calibration facts are not used. Guarantee: none; coverage depends on how well the quantiles were learned,
+    and an embedding model learns them far better on training facts than beyond. Assumption: the quantile
+    models are right.
+    """
+
+    name: ClassVar[str] = "qr"
+    guarantee: ClassVar[str] = "none: it presumes that the learned quantiles are right"
+    needs_quantiles: ClassVar[bool] = True
+
+    def __init__(self, quantiles: Mapping[float, Scorer]) -> None:
+        self.quantiles = {float(tau): model for tau, model in sorted(quantiles.items())}
+        self.pairs = _pairs(list(self.quantiles))
+
+    def _calibrate(self, score: Floats, facts: Graph) -> None:
+        return
+
+    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
+        trained = sorted(self.pairs)
+        chosen = [next((i for i, known in enumerate(trained) if known >= level), None) for level in levels]
+        hulls: list[tuple[Floats, Floats]] = []
+        for level in trained[: 1 + max((i for i in chosen if i is not None), default=-1)]:
+            first, second = (
+                self.quantiles[tau].score(*triples).astype(np.float64) for tau in self.pairs[level]
+            )
+            lower, upper = np.minimum(first, second), np.maximum(first, second)
+            if hulls:
+                lower, upper = np.minimum(lower, hulls[-1][0]), np.maximum(upper, hulls[-1][1])
+            hulls.append((lower, upper))
+        ends = np.empty((len(score), 2, len(levels)))
+        ends[:, 0], ends[:, 1] = 0.0, 1.0
+        for column, place in enumerate(chosen):
+            if place is not None:
+                ends[:, 0, column], ends[:, 1, column] = hulls[place]
+        return ends
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {"quantiles": np.array(list(self.quantiles))}
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        if set(arrays) != {"quantiles"} or arrays["quantiles"].tolist() != list(self.quantiles):
+            raise ValueError("the quantile models are not those that were calibrated")
+
+
+def _pairs(taus: list[float]) -> dict[Fraction, tuple[float, float]]:
+    """level -> (lower quantile, upper quantile), from the trained quantiles, which must come in pairs."""
+    pairs = {}
+    for lower, upper in zip(taus, reversed(taus), strict=True):
+        if lower > upper:
+            break
+        if abs(lower + upper - 1) > 1e-9 or lower == upper:
+            raise ValueError(f"quantile {lower} has no partner {1 - lower}; train both for each level")
+        # (1 - 0.9) / 2 is not exactly 0.05: rounding gives the level back as the user wrote it
+        pairs[exact(round(upper - lower, 9))] = (lower, upper)
+    if not pairs:
+        raise ValueError("quantile regression needs at least one pair of quantile models")
+    return pairs

@@ -1,0 +1,102 @@
+"""Coverage, sharpness and error of a predictor on the test facts of a data set, as one plain object.
+
+What it is: what `unkgcp evaluate --json` prints and a run keeps as `metrics.json`. What it is not: a table of the
+paper (those repeat it over seeds and models).
+
+Unknown test facts count: the whole range covers them at width 1. Their error is unknown, so `mse` and `mae` are
+those of the known facts; how many are unknown stands beside.
+
+>>> evaluate(predictor, dataset)["levels"][0]["positive"]["coverage"]     # doctest: +SKIP
+0.8031
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.bundle import Predictor, to_triples
+from unkgcp.conformal.predictors import Intervals
+from unkgcp.errors import InputError
+from unkgcp.evaluation import metrics
+from unkgcp.graph import Dataset, Graph
+from unkgcp.graph.negatives import corrupt
+
+LEVELS = (0.8, 0.85, 0.9, 0.95)
+
+
+def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LEVELS) -> dict[str, Any]:
+    """Figures at each level for test facts (`positive`), negatives (`negative`) and both (`mixed`).
+
+    `overlap_free` are the test facts whose triple is in neither the training nor the calibration facts.
+    Negatives come with the data set or, where it has none, are corrupted test facts (`negatives` says which).
+    They are judged with the run's own threshold, calibrated on facts, which is the one that predictions use;
+    a run of the paper's protocol has a second one, calibrated on corrupted calibration facts
+    (`negative_threshold` says which was used).
+    """
+    facts = dataset.splits.test
+    if not len(facts):
+        raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
+    negatives, origin = negatives_of(dataset, predictor.model.seed)
+    levels = [float(level) for level in confidence]
+    positive = predictor.interval(facts, levels)
+    judge = predictor.negative or predictor.method
+    negative = judge.interval(to_triples(negatives, predictor.model.vocabulary), levels)
+    free = ~np.isin(facts.keys, np.concatenate([part.keys for part in _known(dataset)]))
+    truth, zeros = facts.confidence, negatives.confidence
+    return {
+        "data": dataset.name,
+        "model": predictor.model.config.model,
+        "method": predictor.method.name,
+        "seed": predictor.model.seed,
+        "negatives": origin,
+        "negative_threshold": "negatives" if predictor.negative is not None else "facts",
+        "unknown": {"positive": int((positive.code != 0).sum()), "negative": int((negative.code != 0).sum())},
+        "levels": [
+            {
+                "confidence": level,
+                "positive": {
+                    **figures([(positive, truth)], place),
+                    "overlap_free": figures([(positive, truth)], place, free),
+                },
+                "negative": figures([(negative, zeros)], place),
+                "mixed": figures([(positive, truth), (negative, zeros)], place),
+            }
+            for place, level in enumerate(levels)
+        ],
+    }
+
+
+def figures(
+    parts: Sequence[tuple[Intervals, NDArray[np.float64]]],
+    place: int,
+    rows: NDArray[np.bool_] | slice = slice(None),
+) -> dict[str, float | int | None]:
+    """n, coverage, sharpness, mse and mae of answers and their labels at one level; None where n is 0."""
+    score = np.concatenate([answer.score[rows].astype(np.float64) for answer, _ in parts])
+    lower = np.concatenate([answer.lower[rows, place] for answer, _ in parts])
+    upper = np.concatenate([answer.upper[rows, place] for answer, _ in parts])
+    truth = np.concatenate([label[rows] for _, label in parts])
+    known = ~np.isnan(score)
+    found = {
+        "coverage": metrics.coverage(truth, lower, upper),
+        "sharpness": metrics.sharpness(lower, upper),
+        "mse": metrics.mse(score[known], truth[known]),
+        "mae": metrics.mae(score[known], truth[known]),
+    }
+    return {"n": len(truth), **{key: None if math.isnan(value) else value for key, value in found.items()}}
+
+
+def negatives_of(dataset: Dataset, seed: int) -> tuple[Graph, str]:
+    """The data set's own negatives, or one corruption of each test fact; and which of the two."""
+    if dataset.negatives is not None:
+        return dataset.negatives, "data set"
+    return corrupt(dataset.splits.test, dataset.splits.train, seed=seed), "sampled"
+
+
+def _known(dataset: Dataset) -> list[Graph]:
+    return [dataset.splits.train, dataset.splits.validation, dataset.splits.calibration]

@@ -1,0 +1,86 @@
+"""Figures for people in a terminal: aligned tables and intervals drawn as bars.
+
+What it is: plain text, the same on a terminal and in a file. What it is not: for scripts; they take the object.
+
+>>> print(table(["level", "coverage"], [["0.9", "0.903"]]))
+level  coverage
+0.9       0.903
+>>> draw_interval(0.25, 0.75, score=0.5, truth=0.625, columns=17)
+'|···[───●─×─]····|'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns under their titles, the first one aligned left, all others right."""
+    widths = [max(len(line[place]) for line in [header, *rows]) for place in range(len(header))]
+    lines = (
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [header, *rows]
+    )
+    return "\n".join(lines)
+
+
+def draw_interval(
+    lower: float, upper: float, score: float | None = None, truth: float | None = None, columns: int = 41
+) -> str:
+    """The range [0, 1] on one line: [ ] the interval, ● the score, × the true confidence."""
+    cells = ["·"] * columns
+
+    def at(value: float) -> int:
+        return min(columns - 1, max(0, round(value * (columns - 1))))
+
+    for place in range(at(lower), at(upper) + 1):
+        cells[place] = "─"
+    cells[at(lower)], cells[at(upper)] = "[", "]"
+    if score is not None:
+        cells[at(score)] = "●"
+    if truth is not None:
+        cells[at(truth)] = "×"
+    return f"|{''.join(cells)}|"
+
+
+def evaluation_text(result: dict[str, Any]) -> str:
+    """The object of `unkgcp.evaluation.evaluate` as a table with a heading."""
+    first = result["levels"][0]
+    unknown = result["unknown"]["positive"]
+    lines = [
+        f"{result['data']}: {result['model']} + {result['method']}, seed {result['seed']}; "
+        f"{first['positive']['n']:,} test facts, {first['negative']['n']:,} negatives ({result['negatives']}), "
+        f"negatives judged with the threshold of {result['negative_threshold']}"
+    ]
+    if unknown:
+        lines.append(f"{unknown:,} test facts have an unknown entity or relation: whole range, no error")
+    parts = {
+        "facts": lambda level: level["positive"],
+        "overlap-free": lambda level: level["positive"]["overlap_free"],
+        "negatives": lambda level: level["negative"],
+        "mixed": lambda level: level["mixed"],
+    }
+    header = ["confidence", *(f"{part} {key}" for part in parts for key in ("coverage", "width"))]
+    rows = [
+        [
+            f"{level['confidence']:g}",
+            *(number(part(level)[key], 4) for part in parts.values() for key in ("coverage", "sharpness")),
+        ]
+        for level in result["levels"]
+    ]
+    lines += ["", table(header, rows), ""]
+    errors = [
+        [name, f"{part(first)['n']:,}", number(part(first)["mse"], 5), number(part(first)["mae"], 5)]
+        for name, part in parts.items()
+    ]
+    lines.append(table(["", "n", "MSE", "MAE"], errors))
+    return "\n".join(lines)
+
+
+def number(value: float | None, digits: int) -> str:
+    """A figure, or a dash where there is none."""
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,291 @@
+"""One contract for every registered interval method, and what is particular to each."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from unkgcp.conformal.predictors import PREDICTORS, IntervalPredictor, Triples, create, register
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph, Vocabulary
+
+ENTITIES, RELATIONS = 50, 5
+LEVELS = [0.0, 0.5, 0.8, 0.83, 0.9, 0.95, 0.97, 1.0]
+TAUS = [0.025, 0.05, 0.1, 0.9, 0.95, 0.975]
+
+
+class Stub:
+    """A scorer without torch: any function of the ids, shifted so that quantile stubs differ and cross."""
+
+    def __init__(self, shift: float = 0.0) -> None:
+        self.shift = shift
+        self.seen_entities = np.arange(ENTITIES) < 45
+        self.seen_relations = np.arange(RELATIONS) < 4
+
+    def score(
+        self, head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer]
+    ) -> NDArray[np.float32]:
+        assert self.seen_entities[head].all()
+        assert self.seen_entities[tail].all()
+        assert self.seen_relations[relation].all()
+        wave = np.sin(head * 12.9 + relation * 3.7 + tail * 7.1 + self.shift)
+        return (0.5 + 0.5 * wave).astype(np.float32)
+
+
+def facts(n: int, seed: int = 0, entities: int = ENTITIES, relations: int = RELATIONS) -> Graph:
+    rng = np.random.default_rng(seed)
+    vocabulary = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], [f"r{i}" for i in range(RELATIONS)])
+    head, tail = rng.integers(0, entities, (2, n), dtype=np.int32)
+    return Graph(head, rng.integers(0, relations, n, dtype=np.int32), tail, rng.random(n), vocabulary)
+
+
+def known_facts(n: int, seed: int = 0) -> Graph:
+    return facts(n, seed, entities=45, relations=4)
+
+
+def build(name: str) -> IntervalPredictor:
+    options = {"quantiles": {tau: Stub(3 * tau) for tau in TAUS}} if PREDICTORS[name].needs_quantiles else {}
+    return create(name, **options)
+
+
+@pytest.fixture(params=list(PREDICTORS))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def predictor(name: str) -> IntervalPredictor:
+    return build(name).calibrate(Stub(), facts(400))
+
+
+class TestContract:
+    def test_says_what_it_guarantees(self, name: str) -> None:
+        text = PREDICTORS[name].__doc__ or ""
+        assert "Guarantee:" in text
+        assert "Assumption:" in text
+        assert PREDICTORS[name].guarantee
+
+    def test_inside_the_range_and_nested(self, predictor: IntervalPredictor) -> None:
+        result = predictor.interval(facts(300, seed=1), LEVELS)
+        assert result.lower.shape == result.upper.shape == (300, len(LEVELS))
+        assert (result.lower >= 0).all()
+        assert (result.upper <= 1).all()
+        assert (result.lower <= result.upper).all()
+        assert (np.diff(result.lower, axis=1) <= 0).all()
+        assert (np.diff(result.upper, axis=1) >= 0).all()
+        assert (result.lower[:, -1] == 0).all()
+        assert (result.upper[:, -1] == 1).all()
+
+    def test_several_levels_equal_one_at_a_time(self, predictor: IntervalPredictor) -> None:
+        queries = facts(200, seed=2)
+        together = predictor.interval(queries, LEVELS)
+        for place, level in enumerate(LEVELS):
+            alone = predictor.interval(queries, level)
+            assert alone.lower.shape == (200,)
+            np.testing.assert_array_equal(alone.lower, together.lower[:, place])
+            np.testing.assert_array_equal(alone.upper, together.upper[:, place])
+            np.testing.assert_array_equal(alone.score, together.score)
+
+    def test_a_query_is_answered_alike_in_any_company(self, predictor: IntervalPredictor) -> None:
+        queries = facts(60, seed=3)
+        together = predictor.interval(queries, [0.8, 0.9])
+        for row in range(60):
+            alone = predictor.interval(queries[row : row + 1], [0.8, 0.9])
+            np.testing.assert_array_equal(alone.lower[0], together.lower[row])
+            np.testing.assert_array_equal(alone.score[0], together.score[row])
+
+    def test_deterministic_whatever_the_order_of_calibration(self, name: str) -> None:
+        calibration, queries = facts(300, seed=4), facts(100, seed=5)
+        shuffled = calibration[np.random.default_rng(0).permutation(300)]
+        first, second = (build(name).calibrate(Stub(), part) for part in (calibration, shuffled))
+        np.testing.assert_allclose(
+            first.interval(queries, 0.9).upper, second.interval(queries, 0.9).upper, rtol=0, atol=1e-15
+        )
+
+    def test_round_trip_of_the_calibration(self, name: str, predictor: IntervalPredictor) -> None:
+        arrays = predictor.arrays()
+        assert all(array.dtype.kind in "biufU" for array in arrays.values())
+        again = build(name).restore(Stub(), arrays)
+        queries = facts(200, seed=6)
+        for end in ("lower", "upper"):
+            np.testing.assert_array_equal(
+                getattr(again.interval(queries, LEVELS), end),
+                getattr(predictor.interval(queries, LEVELS), end),
+            )
+        assert again.size == predictor.size
+        assert again.options() == predictor.options()
+
+    def test_a_damaged_calibration_is_refused(self, name: str, predictor: IntervalPredictor) -> None:
+        arrays = predictor.arrays()
+        for missing in arrays:
+            with pytest.raises(ValueError, match=r"\w+ \w+"):
+                build(name).restore(Stub(), {key: value for key, value in arrays.items() if key != missing})
+
+    def test_unknown_queries_get_the_whole_range(self, predictor: IntervalPredictor) -> None:
+        ids = [(1, 1, 1), (-1, 1, 1), (1, 1, 47), (1, -1, 1), (1, 4, 1), (ENTITIES + 9, 1, 1), (-1, -1, -1)]
+        result = predictor.interval(Triples(*np.array(ids, dtype=np.int32).T), 0.5)
+        entity, relation = "unknown-entity", "unknown-relation"
+        assert result.status.tolist() == ["ok", entity, entity, relation, relation, entity, entity]
+        assert np.isnan(result.score).tolist() == [False] + [True] * 6
+        assert result.lower[1:].tolist() == [0.0] * 6
+        assert result.upper[1:].tolist() == [1.0] * 6
+
+    def test_unknown_facts_do_not_calibrate(self, name: str) -> None:
+        calibration, queries = facts(500, seed=7), known_facts(50)
+        known = (calibration.head < 45) & (calibration.tail < 45) & (calibration.relation < 4)
+        assert 0 < known.sum() < 500
+        all_facts, known_only = (
+            build(name).calibrate(Stub(), part) for part in (calibration, calibration[known])
+        )
+        assert all_facts.size == known_only.size == known.sum()
+        np.testing.assert_array_equal(
+            all_facts.interval(queries, 0.9).lower, known_only.interval(queries, 0.9).lower
+        )
+
+    def test_nothing_known_to_calibrate_on(self, name: str) -> None:
+        calibration = facts(20)
+        with pytest.raises(InputError, match="no calibration fact has its entities"):
+            build(name).calibrate(Stub(), calibration[calibration.relation == 4])
+
+    def test_no_queries(self, predictor: IntervalPredictor) -> None:
+        result = predictor.interval(facts(0), [0.8, 0.9])
+        assert result.lower.shape == (0, 2)
+        assert len(result) == 0
+        assert result.to_arrow().num_rows == 0
+
+    def test_levels_outside_the_range_are_refused(self, predictor: IntervalPredictor) -> None:
+        for level in (-0.1, 1.1, math.nan):
+            with pytest.raises(ValueError, match=r"confidence must be a number from 0 to 1"):
+                predictor.interval(facts(1), level)
+
+    def test_arrow(self, predictor: IntervalPredictor) -> None:
+        table = predictor.interval(facts(100, seed=8), 0.9).to_arrow()
+        assert table.schema.names == ["score", "lower", "upper", "status"]
+        unknown = np.array(table["status"].to_pylist()) != "ok"
+        assert table["score"].null_count == unknown.sum() > 0
+        several = predictor.interval(facts(100, seed=8), [0.8, 0.999]).to_arrow()
+        assert several.schema.names == ["score", "lower_80", "upper_80", "lower_99.9", "upper_99.9", "status"]
+
+
+def test_fisher_by_the_formula() -> None:
+    calibration = known_facts(30)
+    predictor = create("fpi").calibrate(Stub(), calibration)
+    score = Stub().score(calibration.head, calibration.relation, calibration.tail).astype(np.float64)
+    half = stats.t.ppf(0.75, 29) * score.std(ddof=1) * math.sqrt(30 / 29)
+    result = predictor.interval(known_facts(5, seed=1), 0.5)
+    np.testing.assert_allclose(result.lower, max(0, score.mean() - half), rtol=1e-12)
+    np.testing.assert_allclose(result.upper, min(1, score.mean() + half), rtol=1e-12)
+    assert 0 < result.lower[0] < result.upper[0] < 1
+
+
+def test_fisher_does_not_look_at_labels() -> None:
+    calibration = known_facts(30)
+    other = calibration.with_confidence(1 - calibration.confidence)
+    first, second = (create("fpi").calibrate(Stub(), part) for part in (calibration, other))
+    assert first.arrays() == second.arrays()
+
+
+def test_fisher_with_one_fact_is_the_whole_range() -> None:
+    result = create("fpi").calibrate(Stub(), known_facts(1)).interval(known_facts(2), 0.5)
+    assert result.lower.tolist() == [0.0, 0.0]
+    assert result.upper.tolist() == [1.0, 1.0]
+
+
+class Constant(Stub):
+    """Always the same score."""
+
+    def score(self, head, relation, tail):  # type: ignore[no-untyped-def]
+        return np.full(len(head), self.shift, dtype=np.float32)
+
+
+def quantile_predictor() -> IntervalPredictor:
+    values = {0.025: 0.375, 0.05: 0.25, 0.1: 0.75, 0.9: 0.625, 0.95: 0.5, 0.975: 0.875}
+    quantiles = {tau: Constant(value) for tau, value in values.items()}
+    return create("qr", quantiles=quantiles).calibrate(Stub(), known_facts(10))
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        (0.8, (0.625, 0.75)),  # crossed: the ends change places
+        (0.1, (0.625, 0.75)),  # untrained: the next larger trained level
+        (0.9, (0.25, 0.75)),  # [0.25, 0.5] grown to contain the level below
+        (0.85, (0.25, 0.75)),
+        (0.95, (0.25, 0.875)),
+        (0.951, (0.0, 1.0)),  # above the largest trained level
+    ],
+)
+def test_quantile_regression_by_hand(level: float, expected: tuple[float, float]) -> None:
+    result = quantile_predictor().interval(known_facts(3), level)
+    assert set(zip(result.lower.tolist(), result.upper.tolist(), strict=True)) == {expected}
+
+
+def test_quantiles_come_in_pairs() -> None:
+    with pytest.raises(ValueError, match="quantile 0.1 has no partner 0.9"):
+        create("qr", quantiles={0.1: Stub(), 0.95: Stub()})
+    with pytest.raises(ValueError, match="at least one pair"):
+        create("qr", quantiles={})
+    taus = [(1 - 0.9) / 2, 1 - (1 - 0.9) / 2]
+    assert list(create("qr", quantiles={tau: Stub() for tau in taus}).pairs) == [Fraction(9, 10)]  # type: ignore[attr-defined]
+
+
+def test_conformal_by_hand() -> None:
+    calibration = known_facts(9)
+    score = Stub().score(calibration.head, calibration.relation, calibration.tail).astype(np.float64)
+    residual = np.sort(np.abs(score - calibration.confidence))
+    queries = known_facts(20, seed=1)
+    result = create("cp").calibrate(Stub(), calibration).interval(queries, 0.7)
+    centre = Stub().score(queries.head, queries.relation, queries.tail).astype(np.float64)
+    np.testing.assert_allclose(result.lower, np.maximum(0, centre - residual[6]), atol=1e-15)
+    np.testing.assert_allclose(result.upper, np.minimum(1, centre + residual[6]), atol=1e-15)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_entropy_scaling_by_hand(mapped: bool) -> None:
+    def entropy(m: NDArray[np.float64]) -> NDArray[np.float64]:
+        m = np.clip(0.5 * m + 0.5 if mapped else m, 1e-6, 1 - 1e-6)
+        return np.maximum(-m * np.log(m) - (1 - m) * np.log(1 - m), 1e-6)
+
+    calibration, queries = known_facts(9), known_facts(20, seed=1)
+    score, centre = (
+        Stub().score(part.head, part.relation, part.tail).astype(np.float64)
+        for part in (calibration, queries)
+    )
+    scaled = np.sort(np.abs(score - calibration.confidence) / entropy(score))
+    predictor = create("unkgcp", mapped_entropy=mapped).calibrate(Stub(), calibration)
+    result = predictor.interval(queries, 0.7)
+    half = scaled[6] * entropy(centre)
+    np.testing.assert_allclose(result.lower, np.maximum(0, centre - half), atol=1e-12)
+    np.testing.assert_allclose(result.upper, np.minimum(1, centre + half), atol=1e-12)
+    assert predictor.options() == {"mapped_entropy": mapped}
+
+
+def test_too_few_calibration_facts_give_the_whole_range() -> None:
+    for method in ("cp", "unkgcp"):
+        result = create(method).calibrate(Stub(), known_facts(8)).interval(known_facts(3, seed=1), 0.9)
+        assert result.lower.tolist() == [0.0] * 3
+        assert result.upper.tolist() == [1.0] * 3
+
+
+def test_unknown_method_and_option() -> None:
+    with pytest.raises(InputError, match="no interval method 'magic'; choose one of"):
+        create("magic")
+    with pytest.raises(InputError, match="no option 'maped_entropy'; did you mean 'mapped_entropy'"):
+        create("unkgcp", maped_entropy=True)
+
+
+def test_a_name_is_registered_once() -> None:
+    with pytest.raises(ValueError, match="named 'cp' is registered already"):
+        register(PREDICTORS["cp"])
+
+
+def test_no_torch() -> None:
+    code = "import sys, unkgcp.conformal.predictors as p; p.create('cp'); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -110,7 +110,7 @@ def test_bars_are_proportional_and_never_hide_a_fact():
     assert all(len(line) <= 60 for line in lines)
     assert lines[0].strip() == "[0.0, 0.1)    0"
     assert lines[9].startswith("  [0.9, 1.0]")
-    fine = chart([0, 1, 100, 200, 0, 0, 0, 0, 0, 50], width=60)
+    fine = chart([0, 1, 100, 2000, 0, 0, 0, 0, 0, 50], width=60)
     assert "█" in fine[3]
     assert fine[1].endswith("▏")
 
@@ -126,7 +126,7 @@ def test_text_warns_only_of_what_is_there():
     assert "negatives" not in shown
 
 
-def test_ten_million_facts_take_seconds():
+def test_millions_of_facts_take_seconds():
     generator = np.random.default_rng(0)
     n = 2_000_000
     vocabulary = Vocabulary.of([str(i) for i in range(50_000)], [str(i) for i in range(50)])
@@ -140,5 +140,5 @@ def test_ten_million_facts_take_seconds():
     dataset = Dataset("large", graph.split(seed=0))
     start = time.perf_counter()
     assert describe(dataset).facts == n
-    # a fifth of ten million in a fifth of 25 seconds, on a shared machine
+    # ten million take five times as long; row by row in Python it would be minutes
     assert time.perf_counter() - start < 5

@@ -228,7 +228,7 @@ def test_quantile_regression_by_hand(level: float, expected: tuple[float, float]
 
 
 def test_quantiles_come_in_pairs() -> None:
-    with pytest.raises(ValueError, match="quantile 0.1 has no partner 0.9"):
+    with pytest.raises(ValueError, match=r"quantile 0\.1 has no partner 0\.9"):
         create("qr", quantiles={0.1: Stub(), 0.95: Stub()})
     with pytest.raises(ValueError, match="at least one pair"):
         create("qr", quantiles={})

@@ -1,10 +1,10 @@
 """Coverage, sharpness and error of a predictor on the test facts of a data set, as one plain object.
 
-What it is: what `unkgcp evaluate --json` prints and a run keeps as `metrics.json`. What it is not: a table of the
-paper (those repeat it over seeds and models).
+What it is: what `unkgcp evaluate --json` prints and a run keeps as `metrics.json`. What it is not: a table
+of the paper (those repeat it over seeds and models).
 
-Unknown test facts count: the whole range covers them at width 1. Their error is unknown, so `mse` and `mae` are
-those of the known facts; how many are unknown stands beside.
+Unknown test facts count: the whole range covers them at width 1. Their error is unknown, so `mse` and `mae`
+are those of the known facts; how many are unknown stands beside.
 
 >>> evaluate(predictor, dataset)["levels"][0]["positive"]["coverage"]     # doctest: +SKIP
 0.8031
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,11 @@ from unkgcp.bundle import Predictor, to_triples
 from unkgcp.conformal.predictors import Intervals
 from unkgcp.errors import InputError
 from unkgcp.evaluation import metrics
-from unkgcp.graph import Dataset, Graph
+from unkgcp.graph import Graph
 from unkgcp.graph.negatives import corrupt
+
+if TYPE_CHECKING:
+    from unkgcp.graph import Dataset
 
 LEVELS = (0.8, 0.85, 0.9, 0.95)
 

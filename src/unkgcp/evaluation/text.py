@@ -1,17 +1,18 @@
 """Figures for people in a terminal: aligned tables and intervals drawn as bars.
 
-What it is: plain text, the same on a terminal and in a file. What it is not: for scripts; they take the object.
+What it is: plain text, the same on a terminal and in a file. What it is not: for scripts; they take the
+object.
 
 >>> print(table(["level", "coverage"], [["0.9", "0.903"]]))
 level  coverage
 0.9       0.903
 >>> draw_interval(0.25, 0.75, score=0.5, truth=0.625, columns=17)
-'|···[───●─×─]····|'
+'|···[───●─x─]····|'
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -31,7 +32,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def draw_interval(
     lower: float, upper: float, score: float | None = None, truth: float | None = None, columns: int = 41
 ) -> str:
-    """The range [0, 1] on one line: [ ] the interval, ● the score, × the true confidence."""
+    """The range [0, 1] on one line: [ ] the interval, ● the score, x the true confidence."""
     cells = ["·"] * columns
 
     def at(value: float) -> int:
@@ -43,7 +44,7 @@ def draw_interval(
     if score is not None:
         cells[at(score)] = "●"
     if truth is not None:
-        cells[at(truth)] = "×"
+        cells[at(truth)] = "x"
     return f"|{''.join(cells)}|"
 
 
@@ -53,12 +54,12 @@ def evaluation_text(result: dict[str, Any]) -> str:
     unknown = result["unknown"]["positive"]
     lines = [
         f"{result['data']}: {result['model']} + {result['method']}, seed {result['seed']}; "
-        f"{first['positive']['n']:,} test facts, {first['negative']['n']:,} negatives ({result['negatives']}), "
-        f"negatives judged with the threshold of {result['negative_threshold']}"
+        f"{first['positive']['n']:,} test facts, {first['negative']['n']:,} negatives "
+        f"({result['negatives']}) judged with the threshold of {result['negative_threshold']}"
     ]
     if unknown:
         lines.append(f"{unknown:,} test facts have an unknown entity or relation: whole range, no error")
-    parts = {
+    parts: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "facts": lambda level: level["positive"],
         "overlap-free": lambda level: level["positive"]["overlap_free"],
         "negatives": lambda level: level["negative"],

@@ -96,7 +96,7 @@ class Intervals:
         return width
 
     def to_arrow(self) -> pa.Table:
-        """Columns score (null for an unknown query), lower and upper (`lower_80`, ... for several levels), status.
+        """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.
 
         >>> result.to_arrow().to_pandas()     # doctest: +SKIP
         """

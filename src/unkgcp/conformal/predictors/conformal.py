@@ -54,10 +54,11 @@ class ConformalPredictor(IntervalPredictor):
 class AbsoluteResidual(ConformalPredictor):
     """CP: M -+ q, where q is the k-th smallest |M - c| of the calibration facts; one width for all queries.
 
-    Guarantee: a fact's confidence lies in its interval with probability at least `confidence`, over calibration
-    facts and query together, and at most 1 / (l + 1) more if no scores are tied. Assumption: calibration facts
-    and query are exchangeable, and the model was trained and chosen without the calibration facts. It speaks of
-    facts like those of calibration; of triples that are no facts it promises nothing.
+    Guarantee: a fact's confidence lies in its interval with probability at least `confidence`, over
+    calibration facts and query together, and at most 1 / (l + 1) more if no scores are tied. Assumption:
+    calibration facts and query are exchangeable, and the model was trained and chosen without the
+    calibration facts. It speaks of facts like those of calibration; of triples that are no facts it
+    promises nothing.
     """
 
     name: ClassVar[str] = "cp"
@@ -73,9 +74,9 @@ class EntropyNormalised(ConformalPredictor):
     H is the entropy of the predicted confidence, so that intervals are wide where the model is undecided.
     `mapped_entropy` takes the entropy at 0.5 M + 0.5, as the paper's experiments on CN15k did.
 
-    Guarantee: as for CP, coverage of at least `confidence` over calibration facts and query together, whatever
-    the entropy is worth as a measure of difficulty. Assumption: calibration facts and query are exchangeable,
-    and the model was trained and chosen without the calibration facts.
+    Guarantee: as for CP, coverage of at least `confidence` over calibration facts and query together,
+    whatever the entropy is worth as a measure of difficulty. Assumption: calibration facts and query are
+    exchangeable, and the model was trained and chosen without the calibration facts.
     """
 
     name: ClassVar[str] = "unkgcp"

@@ -1,0 +1,163 @@
+"""A trained model with a calibrated interval method: what users ask, save and load.
+
+What it is: `Predictor` and `calibrate`. What it is not: a trainer, or an interval method; it joins one of
+each with the labels of the vocabulary.
+
+>>> predictor = calibrate(model, splits.calibration, method="unkgcp")                  # doctest: +SKIP
+>>> predictor.interval([("h", "r", "t")], confidence=0.9).upper                        # doctest: +SKIP
+>>> predictor.save("run"); Predictor.load("run")                                       # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from unkgcp._version import __version__
+from unkgcp.bundle.folder import RunParts, read_run, write_run
+from unkgcp.bundle.queries import Queries, to_triples
+from unkgcp.conformal.predictors import IntervalPredictor, Intervals, Levels, create, predictor_class
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+
+if TYPE_CHECKING:
+    from unkgcp.training import Model
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predictor:
+    """A calibrated predictor.
+
+    `negative` is the same method calibrated on corrupted facts. It serves only to repeat the paper's
+    tables, which presume that a query is known to be no fact; predictions never use it. `quantiles` are the
+    models that quantile regression needs; they stay with the predictor whatever its method is.
+    """
+
+    model: Model
+    method: IntervalPredictor
+    negative: IntervalPredictor | None = None
+    quantiles: Mapping[float, Model] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    def interval(self, queries: Queries, confidence: Levels = 0.9) -> Intervals:
+        """Score and interval of each query, in order.
+
+        Queries are label triples, an Arrow table with columns head, relation and tail, a graph, or ids. An
+        unknown entity or relation gives the whole range [0, 1], no score, and says so in `status`.
+        """
+        return self.method.interval(to_triples(queries, self.model.vocabulary), confidence)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the run folder, whole; an existing run is replaced, anything else is refused."""
+        write_run(folder, self._parts())
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Predictor:
+        """Read a run folder, safe whoever wrote it; a damaged or foreign one is an `InputError`."""
+        parts = read_run(folder)
+        try:
+            return _assemble(parts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{folder} is damaged: its files do not fit together ({error})") from error
+
+    def _parts(self) -> RunParts:
+        tensors = _prefixed("model", self.model.tensors())
+        for tau, model in self.quantiles.items():
+            tensors |= _prefixed(f"quantile/{tau!r}", model.tensors())
+        calibration = _prefixed("facts", self.method.arrays())
+        if self.negative is not None:
+            calibration |= _prefixed("negatives", self.negative.arrays())
+        config = {
+            "method": self.method.name,
+            "options": self.method.options(),
+            "seed": self.model.seed,
+            "training": self.model.config.to_dict(),
+        }
+        made = {"unkgcp": __version__, "created": datetime.now(UTC).isoformat(timespec="seconds")}
+        return RunParts(
+            config,
+            tensors,
+            self.model.vocabulary,
+            self.model.seen_entities,
+            self.model.seen_relations,
+            calibration,
+            self.metrics,
+            {**made, "seed": self.model.seed, **self.provenance},
+        )
+
+
+def calibrate(
+    model: Model,
+    facts: Graph,
+    method: str = "unkgcp",
+    *,
+    negatives: Graph | None = None,
+    quantiles: Mapping[float, Model] | None = None,
+    **options: Any,
+) -> Predictor:
+    """Calibrate an interval method on facts that the model was not trained on.
+
+    `method` is `unkgcp`, `cp`, `fpi` or `qr`; `qr` needs `quantiles` (see `unkgcp.training.train_quantiles`).
+    Further options are those of the method. `negatives` adds the threshold with which the paper's tables of
+    negatives are made. The guarantee of each method stands in `unkgcp.conformal.predictors`.
+    """
+    if predictor_class(method).needs_quantiles:
+        if not quantiles:
+            raise InputError(f"method {method!r} needs quantile models; train them with train_quantiles")
+        options["quantiles"] = quantiles
+    return Predictor(
+        model,
+        create(method, **options).calibrate(model, _own(facts, model)),
+        None if negatives is None else create(method, **options).calibrate(model, _own(negatives, model)),
+        quantiles or {},
+    )
+
+
+def _own(facts: Graph, model: Model) -> Graph:
+    """The facts in the model's ids; an unknown label becomes -1, which calibration leaves out."""
+    triples = to_triples(facts, model.vocabulary)
+    return Graph(*triples, facts.confidence, model.vocabulary)
+
+
+def _assemble(parts: RunParts) -> Predictor:
+    from unkgcp.training import Model, TrainConfig
+
+    config = TrainConfig.from_dict(parts.config["training"])
+
+    def model(prefix: str, quantile: float | None = None) -> Model:
+        return Model.from_tensors(
+            _under(prefix, parts.tensors),
+            parts.vocabulary,
+            replace(config, quantile=quantile),
+            int(parts.config["seed"]),
+            parts.seen_entities,
+            parts.seen_relations,
+        )
+
+    taus = dict.fromkeys(name.split("/")[1] for name in parts.tensors if name.startswith("quantile/"))
+    quantiles = {float(tau): model(f"quantile/{tau}", float(tau)) for tau in taus}
+    options = dict(parts.config["options"])
+    if predictor_class(parts.config["method"]).needs_quantiles:
+        options["quantiles"] = quantiles
+    point = model("model")
+
+    def method(prefix: str) -> IntervalPredictor:
+        return create(parts.config["method"], **options).restore(point, _under(prefix, parts.calibration))
+
+    negative = method("negatives") if _under("negatives", parts.calibration) else None
+    return Predictor(point, method("facts"), negative, quantiles, parts.provenance, parts.metrics)
+
+
+def _prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {f"{prefix}/{name}": array for name, array in arrays.items()}
+
+
+def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    start = f"{prefix}/"
+    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}

@@ -1,0 +1,71 @@
+"""Queries in whatever form a caller has them, as the ids of one vocabulary.
+
+What it is: the one place where labels become ids; an unknown label becomes -1, never an error. What it is
+not: a reader of files (see `unkgcp.graph`).
+
+>>> from unkgcp.graph import Vocabulary
+>>> to_triples([("a", "likes", "b"), ("a", "likes", "nobody")], Vocabulary.of(["a", "b"], ["likes"])).tail
+array([ 1, -1], dtype=int32)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unkgcp.conformal.predictors import Triples
+from unkgcp.graph import Graph, Vocabulary
+
+Queries: TypeAlias = (
+    Graph | Triples | pa.Table | pa.RecordBatch | Sequence[tuple[str, str, str]] | NDArray[np.integer]
+)
+
+
+def to_triples(queries: Queries, vocabulary: Vocabulary) -> Triples:
+    """Ids of queries: label triples, an Arrow table with columns head, relation and tail, a graph, or ids.
+
+    Ids may come as `Triples` or as an integer array of shape (n, 3).
+    """
+    if isinstance(queries, Triples):
+        return queries
+    if isinstance(queries, Graph):
+        return _translate(queries, vocabulary)
+    if isinstance(queries, pa.Table | pa.RecordBatch):
+        missing = [name for name in Triples._fields if name not in queries.schema.names]
+        if missing:
+            raise ValueError(f"the table has no column {missing[0]!r}; it needs head, relation and tail")
+        head, relation, tail = (queries.column(name) for name in Triples._fields)
+        return _from_labels(head, relation, tail, vocabulary)
+    if isinstance(queries, np.ndarray):
+        if queries.ndim != 2 or queries.shape[1] != 3 or queries.dtype.kind not in "iu":
+            raise ValueError(f"ids must be an integer array (n, 3), got {queries.dtype} {queries.shape}")
+        return Triples(*(np.ascontiguousarray(queries[:, place], dtype=np.int32) for place in range(3)))
+    return _from_sequence(queries, vocabulary)
+
+
+def _from_sequence(queries: Sequence[tuple[str, str, str]], vocabulary: Vocabulary) -> Triples:
+    for place, query in enumerate(queries):
+        if isinstance(query, str) or len(query) != 3 or not all(isinstance(label, str) for label in query):
+            raise ValueError(f"query {place} is {query!r}; expected three labels (head, relation, tail)")
+    head, relation, tail = (pa.array([query[place] for query in queries], pa.string()) for place in range(3))
+    return _from_labels(head, relation, tail, vocabulary)
+
+
+def _from_labels(head: pa.Array, relation: pa.Array, tail: pa.Array, vocabulary: Vocabulary) -> Triples:
+    if head.type != pa.string():
+        head, relation, tail = (column.cast(pa.string()) for column in (head, relation, tail))
+    return Triples(
+        vocabulary.entity_ids(head), vocabulary.relation_ids(relation), vocabulary.entity_ids(tail)
+    )
+
+
+def _translate(graph: Graph, vocabulary: Vocabulary) -> Triples:
+    if graph.vocabulary == vocabulary:
+        return Triples(graph.head, graph.relation, graph.tail)
+    entity = vocabulary.entity_ids(graph.vocabulary.entities)
+    relation = vocabulary.relation_ids(graph.vocabulary.relations)
+    return Triples(entity[graph.head], relation[graph.relation], entity[graph.tail])

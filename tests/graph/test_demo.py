@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.graph.demo import generate, infer
+from unkgcp.graph.demo import RULES, generate, infer
 from unkgcp.graph.demo.oracle import LOWEST, STEPS
 from unkgcp.graph.demo.world import RELATIONS
+from unkgcp.rules import ground, parse
 
 
 @pytest.fixture(scope="module")
@@ -239,3 +240,12 @@ def test_soft_logic_concludes_only_new_triples_with_honest_bounds(demo):
     for h, t, c in zip(knows.head.tolist(), knows.tail.tolist(), knows.confidence, strict=True):
         stated[h, t] = max(c, stated.get((h, t), 0.0))
     assert all(stated[pair] == pytest.approx(confidence) for pair, confidence in bound.items())
+
+
+def test_the_rules_as_text_say_the_same(demo):
+    """On distinct triples: of a repeated one the general engine takes the mean, the demo the largest."""
+    facts = demo.graph[np.sort(np.unique(demo.graph.keys, return_index=True)[1])][:20_000]
+    ours, grounded = infer(facts), ground(parse(RULES), facts, minimum=0.5)
+    order, other = np.argsort(ours.keys), np.argsort(grounded.keys)
+    assert np.array_equal(ours.keys[order], grounded.keys[other])
+    assert np.allclose(ours.confidence[order], grounded.confidence[other], atol=1e-9)

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from unkgcp.graph.demo import drawing, world
-from unkgcp.graph.demo.logic import infer
+from unkgcp.graph.demo.logic import RULES, infer
 from unkgcp.graph.demo.oracle import Oracle, place_of
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.vocabulary import Vocabulary
 
-__all__ = ["Demo", "Oracle", "generate", "infer"]
+__all__ = ["RULES", "Demo", "Oracle", "generate", "infer"]
 
 
 class Demo(NamedTuple):

@@ -1,10 +1,14 @@
 """Soft logic of the demo world: what its rules say about triples that are not among the given facts.
 
-    knows(a, b) -> knows(b, a)                                   and so for every symmetric relation
-    works_for(a, b) & has_office_in(b, c) -> works_in(a, c)
+Symmetric relations hold both ways, and who works for a company works where it has offices. A conclusion's
+confidence is a lower bound: that of the single condition, or max(0, x + y - 1) for two. These are inferences,
+not observations. `unkgcp.rules` does the same for any rules; here it comes with the data set.
 
-A conclusion's confidence is a lower bound: that of the single condition, or max(0, x + y - 1) for two. These
-are inferences, not observations.
+>>> print(RULES)
+knows(A, B) -> knows(B, A)
+competes_with(A, B) -> competes_with(B, A)
+near(A, B) -> near(B, A)
+works_for(A, B) & has_office_in(B, C) -> works_in(A, C)
 """
 
 from __future__ import annotations
@@ -17,6 +21,12 @@ from unkgcp.graph.demo.world import RELATIONS
 from unkgcp.graph.facts import Graph, triple_keys
 
 LEAST = 0.5  # weaker conclusions say nothing
+RULES = "\n".join(
+    [
+        *(f"{row.name}(A, B) -> {row.name}(B, A)" for row in RELATIONS if row.symmetric),
+        *(f"{first}(A, B) & {second}(B, C) -> {name}(A, C)" for name, (first, second) in COMPOSED.items()),
+    ]
+)
 
 
 def infer(facts: Graph) -> Graph:
@@ -44,11 +54,10 @@ def infer(facts: Graph) -> Graph:
     relation = np.repeat([r for _, r, _, _ in found], [len(heads) for heads, _, _, _ in found]).astype(
         np.int32
     )
-    bound = np.concatenate([bounds for _, _, _, bounds in found])
+    # 0.6 + 0.9 - 1 is meant to be 0.5
+    bound = np.round(np.concatenate([bounds for _, _, _, bounds in found]), 3)
     keys = triple_keys(head, relation, tail, facts.n_entities, facts.n_relations)
     strongest = np.lexsort((-bound, keys))
     strongest = strongest[np.concatenate([[True], np.diff(keys[strongest]) > 0])[: len(keys)]]
     strongest = strongest[(bound[strongest] >= LEAST) & ~np.isin(keys[strongest], facts.keys)]
-    return Graph(
-        head[strongest], relation[strongest], tail[strongest], np.round(bound[strongest], 3), facts.vocabulary
-    )
+    return Graph(head[strongest], relation[strongest], tail[strongest], bound[strongest], facts.vocabulary)

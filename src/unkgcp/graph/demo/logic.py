@@ -13,12 +13,13 @@ works_for(A, B) & has_office_in(B, C) -> works_in(A, C)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
-from numpy.typing import NDArray
 
 from unkgcp.graph.demo.drawing import COMPOSED, join
 from unkgcp.graph.demo.world import RELATIONS
-from unkgcp.graph.facts import Graph, triple_keys
+from unkgcp.graph.facts import Graph, concatenate, contained
 
 LEAST = 0.5  # weaker conclusions say nothing
 RULES = "\n".join(
@@ -31,33 +32,33 @@ RULES = "\n".join(
 
 def infer(facts: Graph) -> Graph:
     """Conclusions from the facts that are not among them: every triple once, with its strongest bound."""
-    names = [row.name for row in RELATIONS]
-    index = dict(zip(names, facts.vocabulary.relation_ids(names).tolist(), strict=True))
-    found: list[tuple[NDArray[np.int64], int, NDArray[np.int64], NDArray[np.float64]]] = []
+    found = concatenate([*_turned(facts), *_composed(facts)])
+    # 0.6 + 0.9 - 1 is meant to be 0.5
+    found = found.with_confidence(np.round(found.confidence, 3))
+    found = found[np.lexsort((-found.confidence, found.keys))]
+    first = np.diff(found.keys, prepend=-1) > 0
+    return found[first & (found.confidence >= LEAST) & ~contained(found.keys, np.sort(facts.keys))]
+
+
+def _turned(facts: Graph) -> Iterator[Graph]:
     for row in RELATIONS:
         if row.symmetric:
-            part = facts[facts.relation == index[row.name]]
-            found.append(
-                (part.tail.astype(np.int64), index[row.name], part.head.astype(np.int64), part.confidence)
-            )
+            part = _of(facts, row.name)
+            yield Graph(part.tail, part.relation, part.head, part.confidence, facts.vocabulary)
+
+
+def _composed(facts: Graph) -> Iterator[Graph]:
     for name, (first, second) in COMPOSED.items():
-        left, right = facts[facts.relation == index[first]], facts[facts.relation == index[second]]
+        left, right = _of(facts, first), _of(facts, second)
         # joined by row number, so that the confidences come along
         at, _, to = join(
             (np.arange(len(left)), left.tail.astype(np.int64)),
             (right.head.astype(np.int64), np.arange(len(right))),
         )
         bound = np.maximum(0.0, left.confidence[at] + right.confidence[to] - 1)
-        found.append((left.head[at].astype(np.int64), index[name], right.tail[to].astype(np.int64), bound))
-    head = np.concatenate([heads for heads, _, _, _ in found]).astype(np.int32)
-    tail = np.concatenate([tails for _, _, tails, _ in found]).astype(np.int32)
-    relation = np.repeat([r for _, r, _, _ in found], [len(heads) for heads, _, _, _ in found]).astype(
-        np.int32
-    )
-    # 0.6 + 0.9 - 1 is meant to be 0.5
-    bound = np.round(np.concatenate([bounds for _, _, _, bounds in found]), 3)
-    keys = triple_keys(head, relation, tail, facts.n_entities, facts.n_relations)
-    strongest = np.lexsort((-bound, keys))
-    strongest = strongest[np.concatenate([[True], np.diff(keys[strongest]) > 0])[: len(keys)]]
-    strongest = strongest[(bound[strongest] >= LEAST) & ~np.isin(keys[strongest], facts.keys)]
-    return Graph(head[strongest], relation[strongest], tail[strongest], bound[strongest], facts.vocabulary)
+        relation = np.repeat(facts.vocabulary.relation_ids([name]), len(at))
+        yield Graph(left.head[at], relation, right.tail[to], bound, facts.vocabulary)
+
+
+def _of(facts: Graph, name: str) -> Graph:
+    return facts[facts.relation == facts.vocabulary.relation_ids([name])[0]]

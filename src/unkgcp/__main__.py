@@ -1,0 +1,6 @@
+"""`python -m unkgcp`: the command line without an installed script."""
+
+from unkgcp.cli import main
+
+if __name__ == "__main__":
+    main()

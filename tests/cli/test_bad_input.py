@@ -1,0 +1,149 @@
+"""Every bad input gives one sentence that names file, line and remedy, exit status 2, and writes nothing.
+
+The commands run as a user runs them: a process of its own in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+GOOD = "".join(f"a{i}\tlikes\tb{i}\t0.5\n" for i in range(100))
+
+
+def with_line(number: int, line: bytes) -> Callable[[Path], Path]:
+    """A file whose `number`-th line is replaced."""
+
+    def make(folder: Path) -> Path:
+        lines = GOOD.encode().splitlines(keepends=True)
+        lines[number - 1] = line
+        return written(folder / "facts.tsv", b"".join(lines))
+
+    return make
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def missing(folder: Path) -> Path:
+    return folder / "nowhere.tsv"
+
+
+def folder_without_train(folder: Path) -> Path:
+    for part in ("val", "test"):
+        written(folder / f"{part}.tsv", GOOD.encode())
+    return folder
+
+
+def empty(folder: Path) -> Path:
+    return written(folder / "facts.tsv", b"")
+
+
+def binary(folder: Path) -> Path:
+    noise = np.random.default_rng(0).integers(256, size=5000, dtype=np.uint8)
+    return written(folder / "facts.tsv", b"\x7fELF\x00\x00" + noise.tobytes())
+
+
+def truncated_gzip(folder: Path) -> Path:
+    content = "".join(f"a{i}\tlikes\tb{i * 7919 % 10007}\t0.{i}\n" for i in range(20_000))
+    whole = gzip.compress(content.encode())
+    return written(folder / "facts.tsv.gz", whole[: len(whole) // 2])
+
+
+def parquet_without_columns(folder: Path) -> Path:
+    path = folder / "facts.parquet"
+    pq.write_table(pa.table({"head": ["a"], "tail": ["b"], "confidence": [0.5]}), path)
+    return path
+
+
+def one_fact(folder: Path) -> Path:
+    return written(folder / "facts.tsv", b"a\tlikes\tb\t0.5\n")
+
+
+def good(folder: Path) -> Path:
+    return written(folder / "facts.tsv", GOOD.encode())
+
+
+CASES = {
+    "missing file": (missing, [], ["no such file"]),
+    "folder without train": (folder_without_train, [], ["holds no train", "train, val and test"]),
+    "empty file": (empty, [], ["empty"]),
+    "wrong number of columns": (with_line(7, b"a\tlikes\tb\n"), [], ["line 7", "column"]),
+    "too many columns": (with_line(7, b"a\tlikes\tb\t0.5\tx\n"), [], ["line 7", "column"]),
+    "confidence that is no number": (with_line(12, b"a\tlikes\tb\thigh\n"), [], ["line 12", "high"]),
+    "NaN confidence": (with_line(12, b"a\tlikes\tb\tnan\n"), [], ["line 12", "nan"]),
+    "confidence left empty": (with_line(12, b"a\tlikes\tb\t\n"), [], ["line 12"]),
+    "confidence above 1": (
+        with_line(100, b"a\tlikes\tb\t1.5\n"),
+        [],
+        ["line 100", "1.5", "--confidence-scale"],
+    ),
+    "confidence below 0": (
+        with_line(3, b"a\tlikes\tb\t-0.5\n"),
+        [],
+        ["line 3", "-0.5", "--confidence-scale"],
+    ),
+    "undecodable bytes": (with_line(5, b"a\xff\xfe\tlikes\tb\t0.5\n"), [], ["line 5", "UTF-8"]),
+    "binary file": (binary, [], ["binary"]),
+    "truncated gzip": (truncated_gzip, [], ["gzip"]),
+    "Parquet without a needed column": (parquet_without_columns, [], ["relation", "--columns"]),
+    "one fact only": (one_fact, [], ["one fact only", "more facts"]),
+    "fraction that leaves a part empty": (good, ["--test", "0.001"], ["the test part", "larger fraction"]),
+    "fractions that leave nothing": (good, ["--calibration", "0.5", "--test", "0.5"], ["below 1"]),
+    "negative fraction": (good, ["--calibration", "-0.1"], ["the calibration fraction is -0.1"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_is_one_sentence(case, tmp_path):
+    make, options, expected = CASES[case]
+    folder, home = tmp_path / "given", tmp_path / "home"
+    folder.mkdir()
+    home.mkdir()
+    path = make(folder)
+    before = snapshot(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "unkgcp", "data", "describe", str(path), *options],
+        cwd=home,
+        env={**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("unkgcp: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert path.name in done.stderr
+    for part in expected:
+        assert part.lower() in done.stderr.lower(), done.stderr
+    assert snapshot(tmp_path) == before
+
+
+def snapshot(folder: Path) -> dict[str, bytes | None]:
+    """Every path below a folder and what it holds."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def test_the_same_file_without_the_fault_is_accepted(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "unkgcp", "data", "describe", str(good(tmp_path))],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

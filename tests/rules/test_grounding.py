@@ -189,8 +189,15 @@ def test_an_unknown_relation_names_the_nearest(graph_of):
         InputError, match=r"my.rules, line 2: .* 'competeswith'; did you mean 'concept:competeswith'\?"
     ):
         ground(parse("\ncompeteswith(A,B) -> concept:playsfor(B,A)", source="my.rules"), facts)
-    with pytest.raises(InputError, match=r"'xyzzy'; `unkgcp data describe`"):
+    with pytest.raises(InputError, match=r"'xyzzy'; it has 'concept:competeswith', 'concept:playsfor'"):
         ground(parse("xyzzy(A,B) -> xyzzy(B,A)"), facts)
+
+
+def test_rules_may_use_the_names_behind_ids(graph_of, facts_of):
+    facts = graph_of([("a", "r", "b", 0.9), ("b", "s", "c", 0.8)])
+    rules = parse("'likes'(A,B) -> t(B,A)\n s(A,B) -> likes(A,B)")
+    found = facts_of(ground(rules, facts, names={"r": "likes", "s": "knows"}))
+    assert found == {("b", "t", "a"): 0.9, ("b", "r", "c"): 0.8}
 
 
 def test_too_many_groundings_stop_with_a_sentence(graph_of):

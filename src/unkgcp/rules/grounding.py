@@ -24,13 +24,13 @@ that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, concatenate
+from unkgcp.graph.facts import Graph, concatenate, contained
 from unkgcp.progress import Progress, Silent
 from unkgcp.rules.joins import Bindings, best, join
 from unkgcp.rules.language import Atom, Rule, nearest
@@ -52,6 +52,7 @@ def ground(
     exclude: Iterable[Graph] = (),
     minimum: float = MINIMUM,
     rounds: int | None = 1,
+    names: Mapping[str, str] | None = None,
     limit: int = LIMIT,
     progress: Progress | None = None,
 ) -> Graph:
@@ -59,7 +60,8 @@ def ground(
 
     Bounds below `minimum` are left out, and bounds of 0 always. With `rounds` above 1 the bounds found so far
     take part in the bodies of the next round; `None` goes on until no bound rises. Triples of the graphs in
-    `exclude`, which share the vocabulary of `facts`, do not come out.
+    `exclude`, which share the vocabulary of `facts`, do not come out. `names` are the names behind relation
+    labels that are mere ids; rules may use either.
     """
     if not 0.0 <= minimum <= 1.0:
         raise InputError(f"the minimum bound {minimum} is no degree of truth; choose it between 0 and 1")
@@ -67,7 +69,7 @@ def ground(
         raise InputError(f"{rounds} rounds derive nothing; choose 1 or more")
     progress = progress or Silent()
     exclude = list(exclude)
-    named = relation_ids(rules, facts)
+    named = relation_ids(rules, facts, names)
     stated = merge_repeats(facts)
     derived = _nothing(facts)
     done = 0
@@ -93,18 +95,28 @@ def unseen(softlogic: Graph, known: Iterable[Graph]) -> Graph:
     return _unstated(_highest(softlogic), list(known))
 
 
-def relation_ids(rules: Sequence[Rule], facts: Graph) -> dict[str, int]:
+def relation_ids(
+    rules: Sequence[Rule], facts: Graph, names: Mapping[str, str] | None = None
+) -> dict[str, int]:
     """The id of every relation that the rules name; the error for an unknown one names the nearest label."""
-    labels = {atom.relation: rule for rule in reversed(rules) for atom in (*rule.body, rule.head)}
-    ids = facts.vocabulary.relation_ids(list(labels))
-    for (label, rule), found in zip(labels.items(), ids, strict=True):
-        if found < 0:
-            near = nearest(label, facts.vocabulary.relations.to_pylist())
-            remedy = (
-                f"did you mean {near!r}?" if near else "`unkgcp data describe` lists the relations of a graph"
-            )
-            raise InputError(f"{rule.place}: the graph has no relation {label!r}; {remedy}")
-    return {label: int(found) for label, found in zip(labels, ids, strict=True)}
+    labels = {label: i for i, label in enumerate(facts.vocabulary.relations.to_pylist())}
+    position = {name: labels[label] for label, name in (names or {}).items() if label in labels} | labels
+    found = {}
+    for rule in rules:
+        for atom in (*rule.body, rule.head):
+            if atom.relation not in position:
+                near = nearest(atom.relation, list(position))
+                few = ", ".join(repr(label) for label in list(position)[:3])
+                remedy = (
+                    f"did you mean {near!r}?"
+                    if near
+                    else f"it has {few} and others"
+                    if few
+                    else "it is empty"
+                )
+                raise InputError(f"{rule.place}: the graph has no relation {atom.relation!r}; {remedy}")
+            found[atom.relation] = position[atom.relation]
+    return found
 
 
 def merge_repeats(facts: Graph) -> Graph:
@@ -178,7 +190,7 @@ def _unstated(facts: Graph, stated: Sequence[Graph]) -> Graph:
             raise ValueError(
                 "facts to leave out are over another vocabulary; read them together with the facts"
             )
-        facts = facts[~np.isin(facts.keys, graph.keys)]
+        facts = facts[~contained(facts.keys, np.sort(graph.keys))]
     return facts
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,7 @@ def infer(
     exclude: Iterable[Graph] = (),
     minimum: float = MINIMUM,
     rounds: int | None = 1,
+    names: Mapping[str, str] | None = None,
     prior: float = PRIOR,
     squared: bool = False,
     limit: int = LIMIT,
@@ -65,17 +66,19 @@ def infer(
 
     The facts asked for are those that `ground` finds in so many `rounds`. Truths below `minimum` are left
     out, and so are the triples of the graphs in `exclude`, which share the vocabulary of `facts`. `squared`
-    squares the distances: several groundings then count for more than one.
+    squares the distances: several groundings then count for more than one. The rest is as for `ground`.
     """
     if not available():
         raise InputError(
             "the psl engine needs pslpython and Java; run `pip install 'unkgcp[psl]'` and install Java"
         )
     # inference only lowers these bounds: what stays below the minimum here does so there too
-    targets = ground(rules, facts, minimum=minimum, rounds=rounds, limit=limit, progress=progress)
+    targets = ground(
+        rules, facts, minimum=minimum, rounds=rounds, names=names, limit=limit, progress=progress
+    )
     if not len(targets):
         return targets
-    truth = _solve(problem(rules, facts, targets, prior=prior, squared=squared), targets)
+    truth = _solve(problem(rules, facts, targets, names, prior=prior, squared=squared), targets)
     inferred = targets.with_confidence(np.clip(truth, 0.0, 1.0))
     return unseen(inferred[truth >= max(minimum - ROUNDING, ROUNDING)], exclude)
 
@@ -86,7 +89,13 @@ def available() -> bool:
 
 
 def problem(
-    rules: Sequence[Rule], facts: Graph, targets: Graph, *, prior: float = PRIOR, squared: bool = False
+    rules: Sequence[Rule],
+    facts: Graph,
+    targets: Graph,
+    names: Mapping[str, str] | None = None,
+    *,
+    prior: float = PRIOR,
+    squared: bool = False,
 ) -> Model:
     """The engine's model: facts as observations, `targets` as what is asked for.
 
@@ -98,7 +107,7 @@ def problem(
     from pslpython.rule import Rule as Statement
 
     number = Predicate.ArgType.UNIQUE_INT_ID
-    named = relation_ids(rules, facts)
+    named = relation_ids(rules, facts, names)
     stated = merge_repeats(facts)
     model = Model("unkgcp")
     for relation in sorted(set(named.values())):

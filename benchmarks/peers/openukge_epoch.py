@@ -1,0 +1,84 @@
+"""Seconds that OpenUKGE takes for an epoch of UKGE, through its own data module and trainer.
+
+Runs in the peers' environment: python openukge_epoch.py FOLDER, where FOLDER holds the benchmark's files.
+Prints one JSON object on its last line.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from openukge.data import ppi5k
+from openukge.evaluation import conf_predict
+from openukge.loss import UKGELoss
+from openukge.models import UKGE
+from openukge.training import EarlyStop, OptimBuilder, UKGETrainer
+from openukge.utils import seed_everything
+
+DIMENSION, BATCH, NEGATIVES, EPOCHS = 128, 256, 10, 2
+
+
+def prepare(source: Path, root: Path) -> None:
+    """The files in the layout that its loader expects: tables of names, test extras in a folder below."""
+    target = root / "ppi5k"
+    extras = target / "extra" / "test"
+    extras.mkdir(parents=True)
+    for part in ("train", "val", "test"):
+        shutil.copy(source / f"{part}.tsv", target)
+    shutil.copy(source / "test_with_neg.tsv", extras / "test_with_neg_beurre.tsv")
+    (extras / "ndcg_test_beurre.pickle").write_bytes(
+        pickle.dumps({})
+    )  # ranking queries: not part of training
+    rows = [line.split("\t") for path in target.glob("*.tsv") for line in path.read_text().splitlines()]
+    for table, columns in (("entity_id.csv", (0, 2)), ("relation_id.csv", (1,))):
+        count = 1 + max(int(row[column]) for row in rows for column in columns)
+        (target / table).write_text("\n".join(f"name{i},{i}" for i in range(count)))
+
+
+def main(source: Path) -> None:
+    torch.set_num_threads(2)
+    seed_everything(0)
+    with tempfile.TemporaryDirectory() as root:
+        prepare(source, Path(root))
+        data = ppi5k.load_data(root, num_neg=NEGATIVES, batch_size=BATCH)
+        trainer = UKGETrainer(
+            data,
+            UKGE(data.num_ent, data.num_rel, emb_dim=DIMENSION),
+            UKGELoss(),
+            OptimBuilder({"optimizer": {"type": "Adam", "lr": 0.001}}),
+            EarlyStop(patience=2, monitor="mse", mode="min", monitor_mode="tail"),
+            save_path=str(Path(root) / "best.pt"),
+        )
+        trainer.fit(epochs=1, eval_freq=1000)  # warm
+        seconds = []
+        for _ in range(EPOCHS):
+            start = time.perf_counter()
+            trainer.fit(epochs=1, eval_freq=1000)
+            seconds.append(time.perf_counter() - start)
+        with torch.no_grad():
+            error, _ = conf_predict(trainer.valid["triples"], trainer.valid["probabilities"], trainer.model)
+    print()
+    print(
+        json.dumps(
+            {
+                "name": "OpenUKGE",
+                "version": version("openukge"),
+                "torch": torch.__version__,
+                "facts": len(data.train),
+                "seconds": seconds,
+                "validation_mse": error.item(),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

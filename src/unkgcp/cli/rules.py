@@ -1,0 +1,93 @@
+"""`unkgcp rules`: turn rules into unseen facts with a lower bound, for training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from unkgcp.cli.options import reading_options, splitting_options
+
+EPILOG = """\b
+A rule file has one rule a line; # starts a comment:
+  # competitors of competitors compete, to the degree 0.9
+  0.9: concept:competeswith(A, B) & concept:competeswith(B, C) & A != C -> concept:competeswith(A, C)
+  'is part of'(A, B) -> 'has part'(B, A)
+
+\b
+Examples:
+  unkgcp rules nl27k my.rules -o softlogic.tsv
+  unkgcp rules facts.tsv my.rules -o softlogic.tsv --minimum 0.5 --rounds 2
+  unkgcp rules data/mine my.rules -o data/mine/softlogic.tsv --engine psl
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("data")
+@click.argument("rules", metavar="RULES")
+@click.option(
+    "-o", "--output", required=True, metavar="FILE", help="Where the facts go, such as softlogic.tsv."
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["lukasiewicz", "psl"]),
+    default="lukasiewicz",
+    show_default=True,
+    help="Grounding by joins, or full inference with PSL (needs Java and `pip install 'unkgcp[psl]'`).",
+)
+@click.option(
+    "--minimum",
+    type=click.FloatRange(0, 1),
+    default=0.3,
+    show_default=True,
+    help="Leave out bounds below this.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="In each further round the facts found so far take part in the rules.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of the split of one file; as for `fit`."
+)
+@reading_options
+@splitting_options
+def command(
+    data: str,
+    rules: str,
+    output: str,
+    engine: str,
+    minimum: float,
+    rounds: int,
+    seed: int,
+    reading: dict[str, Any],
+    splitting: dict[str, Any],
+) -> None:
+    """Ground the rules in the file RULES over the training facts of DATA.
+
+    Writes facts that are not among those of DATA, each with a lower bound on its confidence: the Lukasiewicz
+    truth of the rule's body and the rule's weight, for its best grounding. Put as softlogic.tsv into a data
+    folder they take part in training. Facts of calibration and test are neither used nor written.
+    """
+    from unkgcp.graph import load_dataset, write
+    from unkgcp.progress import Reporter
+    from unkgcp.rules import ground, psl, read_rules
+
+    statements = read_rules(rules)
+    dataset = load_dataset(data, seed=seed, **reading, **splitting)
+    splits = dataset.splits
+    infer = psl.infer if engine == "psl" else ground
+    with Reporter("grounding", total=len(statements) * rounds) as progress:
+        found = infer(
+            statements,
+            splits.train,
+            exclude=[splits.validation, splits.calibration, splits.test],
+            minimum=minimum,
+            rounds=rounds,
+            names=dataset.names.relations if dataset.names else None,
+            progress=progress,
+        )
+    write(found, output)
+    click.echo(f"{len(found):,} facts written to {output}")

@@ -1,0 +1,92 @@
+"""`unkgcp tune`: search hyperparameters for a data set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from unkgcp.cli.options import reading_options, splitting_options
+
+EPILOG = """\b
+Examples:
+  unkgcp tune nl27k --model ukge
+  unkgcp tune facts.tsv --model beurre -o tuned.yaml --trials 40 --device cuda
+  unkgcp fit facts.tsv -o run --config tuned.yaml
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("data")
+@click.option("--model", default="ukge", show_default=True, metavar="M", help="Which model to tune.")
+@click.option(
+    "-o",
+    "--output",
+    default="tuned.yaml",
+    show_default=True,
+    metavar="FILE",
+    help="Where the best configuration goes; `fit --config` takes it.",
+)
+@click.option("--trials", type=click.IntRange(min=1), default=20, show_default=True, help="Trials in all.")
+@click.option(
+    "--storage",
+    metavar="FILE",
+    help="The file of trials, where a search goes on.  [default: beside the output, as .trials.db]",
+)
+@click.option("--config", metavar="FILE", help="A configuration for all that is not searched.")
+@click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Train a trial for at most N epochs.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of training, search and split.")
+@click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="Where to train.")
+@reading_options
+@splitting_options
+def command(
+    data: str,
+    model: str,
+    output: str,
+    trials: int,
+    storage: str | None,
+    config: str | None,
+    epochs: int | None,
+    seed: int,
+    device: str,
+    reading: dict[str, Any],
+    splitting: dict[str, Any],
+) -> None:
+    """Search learning rate, dimension and batch size for DATA on the validation error.
+
+    The error is taken on facts held out of the training part; calibration and test facts stay untouched.
+    Trials without hope are stopped early. Killed or interrupted, the same command goes on where it stopped.
+    """
+    from dataclasses import replace
+    from pathlib import Path
+
+    from unkgcp.graph import load_dataset
+    from unkgcp.progress import Reporter
+    from unkgcp.training import TrainConfig, config_for
+    from unkgcp.training.tuning import tune, write_config
+
+    base = config_for(model, data)
+    if config is not None:
+        base = TrainConfig.read(config, base)
+    if epochs is not None:
+        base = replace(base, epochs=epochs)
+    dataset = load_dataset(data, seed=seed, **reading, **splitting)
+    with Reporter("trials", total=trials) as progress:
+        best = tune(
+            dataset.splits.train,
+            base=base,
+            trials=trials,
+            seed=seed,
+            softlogic=dataset.softlogic,
+            device=device,
+            storage=storage or Path(output).with_suffix(".trials.db"),
+            progress=progress,
+        )
+    write_config(best, output, data)
+    found = best.config
+    click.echo(
+        f"learning_rate {found.learning_rate:g}  dimension {found.dimension}  batch_size {found.batch_size}"
+        f"  validation error {best.error:.5f}  ({len(best.trials)} trials) -> {output}"
+    )
+    if not best.complete:
+        click.echo("stopped early; call again to go on", err=True)

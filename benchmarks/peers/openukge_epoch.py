@@ -23,7 +23,7 @@ from openukge.models import UKGE
 from openukge.training import EarlyStop, OptimBuilder, UKGETrainer
 from openukge.utils import seed_everything
 
-DIMENSION, BATCH, NEGATIVES, EPOCHS = 128, 256, 10, 2
+DIMENSION, BATCH, NEGATIVES, EPOCHS = 128, 256, 10, 3
 
 
 def prepare(source: Path, root: Path) -> None:

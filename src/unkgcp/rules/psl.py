@@ -30,13 +30,16 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.progress import Progress
-from unkgcp.rules.grounding import LIMIT, MINIMUM, ROUNDING, ground, merge_repeats, relation_ids, unseen
+from unkgcp.rules.grounding import LIMIT, MINIMUM, ground, merge_repeats, relation_ids, unseen
 from unkgcp.rules.language import Atom, Rule
 
 if TYPE_CHECKING:
     from pslpython.model import Model
 
 PRIOR = 0.01
+
+DECIMALS = 4
+"""What the engine's answers are rounded to: it comes close to the optimum, not onto it."""
 
 # By default the engine stops some 5e-4 away from the optimum. Facts that cannot reach the minimum bound are
 # not among its targets: "pam.throw" tells it to pass over them.
@@ -79,8 +82,9 @@ def infer(
     if not len(targets):
         return targets
     truth = _solve(problem(rules, facts, targets, names, prior=prior, squared=squared), targets)
-    inferred = targets.with_confidence(np.clip(truth, 0.0, 1.0))
-    return unseen(inferred[truth >= max(minimum - ROUNDING, ROUNDING)], exclude)
+    truth = np.clip(np.round(truth, DECIMALS), 0.0, 1.0)
+    inferred = targets.with_confidence(truth)
+    return unseen(inferred[(truth >= minimum) & (truth > 0)], exclude)
 
 
 def available() -> bool:

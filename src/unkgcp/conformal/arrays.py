@@ -1,7 +1,7 @@
 """The border: arrays of a stranger become float columns of one length, or a ValueError says what and where.
 
-Whole-array checks (kind, shape) happen here once; checks of values run inside the chunks of the actual work, so
-that no mask as long as the input is ever built.
+Whole-array checks (kind, shape) happen here once; checks of values run inside the chunks of the actual work,
+so that no mask as long as the input is ever built.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ def column(name: str, values: ArrayLike, size: int | None = None, ndim: int = 1)
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{name} has dtype {array.dtype}, expected real numbers")
     if array.ndim != ndim:
-        raise ValueError(
-            f"{name} has shape {array.shape}, expected {ndim} dimension{'s' if ndim > 1 else ''}"
-        )
+        expected = "(n,)" if ndim == 1 else "(n, d)"
+        raise ValueError(f"{name} has shape {array.shape}, expected {expected}")
     if size is not None and len(array) != size:
         raise ValueError(f"{name} has {len(array)} rows, but prediction has {size}")
     small = array.dtype.kind == "f" and array.dtype.itemsize <= FLOAT32.itemsize

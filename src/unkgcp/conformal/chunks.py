@@ -1,7 +1,7 @@
 """Work on long arrays in chunks that stay in the processor's cache, on all cores when that pays.
 
-NumPy lets other threads run while it computes, so plain threads are enough. Memory stays flat: the temporaries of
-a chunk are all there ever is beside input and output.
+NumPy lets other threads run while it computes, so plain threads are enough. Memory stays flat: the
+temporaries of a chunk are all there ever is beside input and output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ROWS_A_TASK = 16 * ROWS
 
 
 def run_chunks(size: int, work: Callable[[int, int], None]) -> None:
-    """Call `work(start, stop)` for consecutive chunks of range(size); the first failing chunk's error is raised.
+    """Call `work(start, stop)` for consecutive chunks of range(size); the earliest error is raised.
 
     `work` must write only to its own rows. Rounding to infinity and to zero is expected in it, not reported.
     """

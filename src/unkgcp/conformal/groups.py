@@ -1,9 +1,9 @@
 """Groups (Mondrian conformal prediction): a promise for every group instead of only on average over all.
 
 Each group of at least `min_group` calibration points has its own threshold. A smaller or unknown group is
-answered with the pooled threshold, and the answer says so: `FallbackWarning`, and `SplitConformal.fallback` for
-the rows. Which groups are large enough is settled at calibration, once for all levels; otherwise an interval
-could shrink as the level grows.
+answered with the pooled threshold, and the answer says so: a `FallbackWarning`, and `SplitConformal.fallback`
+for the rows. Which groups are large enough is settled at calibration, once for all levels; otherwise an
+interval could shrink as the level grows.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class FallbackWarning(UserWarning):
     """Some queries are in groups without enough calibration points and got the pooled threshold."""
 
 
-def labels(values: ArrayLike, size: int) -> NDArray[Any]:
+def labels(values: ArrayLike, size: int | None = None) -> NDArray[Any]:
     """Group labels as an array of strings or integers: (n,)."""
     array = np.asarray(values)
     if array.ndim != 1:
-        raise ValueError(f"group has shape {array.shape}, expected 1 dimension")
-    if len(array) != size:
+        raise ValueError(f"group has shape {array.shape}, expected (n,)")
+    if size is not None and len(array) != size:
         raise ValueError(f"group has {len(array)} rows, but prediction has {size}")
     if array.dtype.kind in "iu":
         return array
@@ -36,9 +36,7 @@ def labels(values: ArrayLike, size: int) -> NDArray[Any]:
         strings = np.fromiter((isinstance(label, str) for label in array), np.bool_, len(array))
         if not strings.all():
             index = int(np.argmin(strings))
-            raise ValueError(
-                f"group[{index}] is {array[index]!r}, expected a string (or integers throughout)"
-            )
+            raise ValueError(f"group[{index}] is {array[index]!r}, expected strings or integers throughout")
         return array.astype(np.str_)
     if array.dtype.kind != "U":
         raise ValueError(f"group has dtype {array.dtype}, expected strings or integers")

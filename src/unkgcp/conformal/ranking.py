@@ -23,21 +23,21 @@ Codes = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Ranking:
-    """Sorted scores of S segments; a query's code says which one answers it, -1 being the last (pooled) one."""
+    """Sorted scores of S segments; a query's code says which one answers it, -1 is the last (pooled) one."""
 
     scores: Floats
     """(total,) upwards within each segment."""
     offsets: NDArray[np.int64]
     """(S + 1,) segment g is scores[offsets[g]:offsets[g + 1]]."""
     tails: NDArray[np.float64] | None = None
-    """(total + S,) with weights: for each segment of size l the l + 1 sums of the weights from a rank upwards."""
+    """(total + S,) with weights: for each segment of size l the l + 1 sums of the weights from a rank up."""
     sizes: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", np.diff(self.offsets))
 
     def ranks(self, level: Fraction, delta: float | None) -> list[int]:
-        """k of every segment, from the level alone or so that it holds for all but delta of calibration sets."""
+        """k of every segment, on average over calibration sets or for all but a share delta of them."""
         ranks = {
             size: rank(level, size) if delta is None else training_conditional_rank(level, size, delta)
             for size in np.unique(self.sizes).tolist()
@@ -45,10 +45,10 @@ class Ranking:
         return [ranks[size] for size in self.sizes.tolist()]
 
     def thresholds(self, levels: Sequence[Fraction], delta: float | None) -> Floats:
-        """The k-th smallest score of every segment at every level: (S, levels), -inf for k = 0, inf for k > l."""
-        ranks = np.array([self.ranks(level, delta) for level in levels]).T.reshape(
-            len(self.sizes), len(levels)
-        )
+        """The k-th smallest score of every segment and level: (S, levels); -inf if k = 0, inf if k > l."""
+        ranks = np.empty((len(self.sizes), len(levels)), np.int64)
+        for index, level in enumerate(levels):
+            ranks[:, index] = self.ranks(level, delta)
         return self.at_rank(np.arange(len(self.sizes))[:, None], ranks)
 
     def weighted_thresholds(
@@ -72,7 +72,7 @@ class Ranking:
     def p_values(
         self, scores: Floats, codes: Codes | None, weight: NDArray[np.float64] | None
     ) -> NDArray[np.float64]:
-        """(1 + #{s_i >= s}) / (l + 1), or with weights (w + sum of w_i over s_i >= s) / (w + sum of w_i): (n,)."""
+        """(1 + #{s_i >= s}) / (l + 1), or (w + sum of w_i over s_i >= s) / (w + sum of w_i): (n,)."""
         segments = self._segments(codes)
         below = self._count_below(scores, segments)
         if self.tails is None:

@@ -1,9 +1,9 @@
 """Ranks and p-values in exact arithmetic: the only place where a level is turned into a position.
 
-With l calibration scores sorted upwards, the set at level `confidence` holds the labels whose score is at most
-the k-th smallest one, k = ceil(confidence (l + 1)). k = 0 means the empty set and k > l the whole range. This is
-not a quantile routine: quantiles of floats land one rank off for some l, and one rank is what the guarantee is
-made of.
+With l calibration scores sorted upwards, the set at level `confidence` holds the labels whose score is at
+most the k-th smallest one, k = ceil(confidence (l + 1)). k = 0 means the empty set and k > l the whole range.
+This is not a quantile routine: quantiles of floats land one rank off for some l, and one rank is what the
+guarantee is made of.
 
 >>> rank(0.9, 9), rank(0.9, 8), rank("9/10", 99)
 (9, 9, 90)
@@ -58,11 +58,11 @@ def rank(confidence: Confidence, size: int) -> int:
 
 
 def training_conditional_rank(confidence: Confidence, size: int, delta: float) -> int:
-    """Smallest k with P(Beta(k, size + 1 - k) >= confidence) >= 1 - delta; size + 1 (the whole range) if none.
+    """Smallest k with P(Beta(k, size + 1 - k) >= confidence) >= 1 - delta; size + 1 if there is none.
 
-    The coverage of the k-th smallest score, given the calibration set, is Beta(k, size + 1 - k) for continuous
-    scores and at least that with ties. So with probability 1 - delta over calibration sets the coverage of the
-    one at hand is at least `confidence`. k = 0 covers nothing, k = size + 1 everything.
+    The coverage of the k-th smallest score, given the calibration set, is Beta(k, size + 1 - k) for
+    continuous scores and at least that with ties. So with probability 1 - delta over calibration sets the
+    coverage of the one at hand is at least `confidence`. k = 0 covers nothing, k = size + 1 everything.
     """
     from scipy.special import betainc
 

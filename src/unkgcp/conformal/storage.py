@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.conformal.answers import Calibration
 from unkgcp.conformal.ranking import Ranking
 from unkgcp.conformal.scores import make_score, score_parameters
-from unkgcp.conformal.split import Calibration, SplitConformal
+from unkgcp.conformal.split import SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path
 
@@ -62,18 +63,13 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> SplitConformal:
 def save(cal: SplitConformal, path: str | os.PathLike[str]) -> None:
     """Write a calibrated `SplitConformal` whole, or not at all."""
     with atomic_path(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, allow_pickle=False, **to_arrays(cal))  # type: ignore[arg-type]
+        np.savez(file, allow_pickle=False, **to_arrays(cal))
 
 
 def load(path: str | os.PathLike[str]) -> SplitConformal:
     """Read a file that `save` wrote; anything else is an `InputError` that says what is wrong with it."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile) or "about" not in file:
-                raise InputError(f"{path} is not a saved calibration; write one with SplitConformal.save")
-            columns = {name: file[name] for name in file.files}
-    except InputError:
-        raise
+        columns = _columns(path)
     except FileNotFoundError:
         raise InputError(f"there is no calibration file {path}") from None
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
@@ -82,6 +78,14 @@ def load(path: str | os.PathLike[str]) -> SplitConformal:
         return from_arrays(columns)
     except ValueError as error:
         raise InputError(f"{path} is damaged: {error}; calibrate again") from error
+
+
+def _columns(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    file = np.load(path, allow_pickle=False)
+    if not isinstance(file, np.lib.npyio.NpzFile):
+        raise ValueError("a single array, not an archive of several")
+    with file:
+        return {name: file[name] for name in file.files}
 
 
 def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitConformal:
@@ -106,9 +110,8 @@ def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitCo
     heaviest = about["heaviest"]
     if (heaviest is None) != (ranking.tails is None):
         raise ValueError("weights are missing")
-    cal._calibration = Calibration(
-        score, ranking, ranking.scores.dtype, groups, None if heaviest is None else float(heaviest)
-    )
+    weight = None if heaviest is None else float(heaviest)
+    cal._calibration = Calibration(score, ranking, groups, weight, cal.training_conditional)
     return cal
 
 

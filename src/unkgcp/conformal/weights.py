@@ -2,8 +2,8 @@
 
 Calibration point i carries weight w_i and the query weight w, both proportional to the ratio of the query's
 distribution to the calibration distribution. A label with score s has the p-value
-(w + sum of w_i over s_i >= s) / (w + sum of all w_i). Equal weights are ordinary conformal prediction, rank for
-rank. The weights must be known or learned without calibration labels; nothing is estimated here.
+(w + sum of w_i over s_i >= s) / (w + sum of all w_i). Equal weights are ordinary conformal prediction, rank
+for rank. The weights must be known or learned without calibration labels; nothing is estimated here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a nonconformity score must offer, and the registry through which calibrators find scores by name.
 
-A score says how strange a label is beside a prediction; larger is stranger. It is not a calibrator: it sees no
-calibration set and knows no level. Adding one is a file with a registered class:
+A score says how strange a label is beside a prediction; larger is stranger. It is not a calibrator: it sees
+no calibration set and knows no level. Adding one is a file with a registered class:
 
     @register
     @dataclass(frozen=True)
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
 Threshold = Floats | np.floating[Any]
-Limits = tuple[np.floating[Any], np.floating[Any]]
+Limits = tuple[float, float]
 
 
 class Score(Protocol):
@@ -49,7 +49,7 @@ class Score(Protocol):
     def bounds(
         self, prediction: Floats, threshold: Threshold, scale: Floats | None, limits: Limits
     ) -> tuple[Floats, Floats]:
-        """Smallest and largest label with a score of at most `threshold` (one, or one a query), within limits.
+        """Smallest and largest label whose score is at most `threshold` (one, or one a query), within limits.
 
         Two new arrays (n,). Where no label qualifies the lower end exceeds the upper one.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,24 +39,31 @@ class Residual:
 
 def ends_within(prediction: Floats, radius: Threshold, limits: Limits) -> tuple[Floats, Floats]:
     """Smallest and largest float whose rounded distance from the prediction is at most `radius`."""
-    # distances up to half a spacing beyond the radius round to it, and where the end is much closer to zero
-    # than the prediction that is many floats: the guess goes there at once
-    slack = half_spacing(radius)
-    below = np.subtract(prediction, radius)
-    above = np.add(prediction, radius)
-    lower = outermost(
-        lambda y, rows: prediction[rows] - y, radius, np.subtract(below, slack, out=below), -1, limits[0]
-    )
-    upper = outermost(
-        lambda y, rows: y - prediction[rows], radius, np.add(above, slack, out=above), 1, limits[1]
-    )
+    slack, positive = rounding_slack(radius), limits[0] >= 0
+    below = prediction - radius
+    below -= slack
+    lower = outermost(lambda y, rows: prediction[rows] - y, radius, below, -1, limits[0], positive)
+    above = prediction + radius
+    above += slack
+    upper = outermost(lambda y, rows: y - prediction[rows], radius, above, 1, limits[1], positive)
     return lower, upper
 
 
-def half_spacing(values: Threshold) -> Threshold:
-    """Half the distance from each float to the next larger one; zero where that is too small for a float."""
-    dtype = values.dtype
-    bits = np.dtype(f"u{dtype.itemsize}")
-    exponent = np.array(np.inf, dtype).view(bits)
-    power: Floats = (np.asarray(values).view(bits) & exponent).view(dtype)
-    return power * np.finfo(dtype).epsneg
+def rounding_slack(values: Any) -> Any:
+    """How far beyond each float the numbers reach that still round to it: half a spacing.
+
+    A trifle more for even floats, because the number halfway to the next one rounds to the even of the two.
+    With this in a guess it is the right float or its neighbour, even where the end is much closer to zero
+    than the prediction, so that half a spacing of the radius is many floats there.
+    """
+    mask, even, half = _SLACK[values.dtype]
+    bits = values.view(mask.dtype) & mask
+    bits ^= even
+    return bits.view(values.dtype) * half
+
+
+# the bits of exponent and parity, the bit of parity, and half the spacing of the floats from 1 on
+_SLACK: dict[np.dtype[Any], tuple[Any, Any, Any]] = {
+    np.dtype(np.float32): (np.uint32(0x7F80_0001), np.uint32(1), np.float32(2**-24)),
+    np.dtype(np.float64): (np.uint64(0x7FF0_0000_0000_0001), np.uint64(1), np.float64(2**-53)),
+}

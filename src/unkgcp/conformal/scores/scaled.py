@@ -9,7 +9,7 @@ import numpy as np
 
 from unkgcp.conformal.inverse import outermost
 from unkgcp.conformal.scores.base import Floats, Limits, Threshold, register
-from unkgcp.conformal.scores.residual import ends_within, half_spacing
+from unkgcp.conformal.scores.residual import ends_within, rounding_slack
 
 
 @register
@@ -41,9 +41,7 @@ class ScaledResidual:
         self, prediction: Floats, threshold: Threshold, scale: Floats | None, limits: Limits
     ) -> tuple[Floats, Floats]:
         unit = self.prepare(prediction) if scale is None else scale
-        unlimited = prediction.dtype.type(np.inf)
-        # quotients up to half a spacing beyond the threshold round to it
         guess = unit * threshold
-        guess += unit * half_spacing(threshold)
-        radius = outermost(lambda r, rows: r / unit[rows], threshold, guess, 1, unlimited)
+        guess += unit * rounding_slack(threshold)
+        radius = outermost(lambda r, rows: r / unit[rows], threshold, guess, 1, np.inf, positive=True)
         return ends_within(prediction, radius, limits)

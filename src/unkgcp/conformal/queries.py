@@ -1,0 +1,88 @@
+"""One call's arrays: checked as a whole when they arrive, and value by value as each chunk is worked on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unkgcp.conformal import arrays
+from unkgcp.conformal.groups import labels
+from unkgcp.conformal.scores import Score
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Predictions and what comes with them, (n,) each; `dtype` is the precision everything is computed in."""
+
+    score: Score
+    bounds: tuple[float, float]
+    prediction: Floats
+    scale: Floats | None
+    group: NDArray[Any] | None
+    weight: NDArray[np.float64] | None
+    dtype: np.dtype[Any]
+
+    def __len__(self) -> int:
+        return len(self.prediction)
+
+    def at_least(self, dtype: np.dtype[Any]) -> Queries:
+        """The same in a precision no lower than `dtype`."""
+        return replace(self, dtype=np.result_type(self.dtype, dtype))
+
+    def chunk(self, start: int, stop: int) -> tuple[Floats, Floats | None]:
+        """Prediction and prepared scale of some rows, contiguous: the same bits alone as among others."""
+        prediction = np.ascontiguousarray(self.prediction[start:stop], self.dtype)
+        arrays.check_finite("prediction", prediction, start)
+        scale = None
+        if self.scale is not None:
+            scale = np.ascontiguousarray(self.scale[start:stop], self.dtype)
+            arrays.check_positive("scale", scale, start)
+        return prediction, self.score.prepare(prediction, scale)
+
+    def scores(self, truth: Floats, start: int, stop: int) -> Floats:
+        """Nonconformity of the labels of some rows."""
+        prediction, scale = self.chunk(start, stop)
+        labels = truth[start:stop]
+        arrays.check_within("truth", labels, start, *self.bounds)
+        near = np.ascontiguousarray(labels, self.dtype)
+        value = self.score.score(prediction, near, scale)
+        if truth.dtype.itemsize > self.dtype.itemsize:
+            # a label between two floats of the interval's precision is inside exactly when both of them are
+            towards = np.where(near < labels, np.inf, -np.inf).astype(self.dtype)
+            other = np.where(near == labels, near, np.nextafter(near, towards))
+            value = np.maximum(value, self.score.score(prediction, other, scale))
+        return value
+
+
+def read_queries(
+    score: Score,
+    bounds: tuple[float, float],
+    prediction: ArrayLike,
+    scale: ArrayLike | None,
+    group: ArrayLike | None,
+    weight: ArrayLike | None,
+) -> Queries:
+    """Arrays of a caller as `Queries`; a ValueError names the one that does not fit."""
+    given = arrays.column("prediction", prediction, ndim=score.prediction_ndim)
+    size = len(given)
+    if score.takes_scale != (scale is not None):
+        needs = "needs a scale for every query" if score.takes_scale else "takes no scale"
+        raise ValueError(f"the {score.name} score {needs}")
+    unit = None if scale is None else arrays.column("scale", scale, size)
+    # a bound that float32 cannot hold would be rounded, and with it the range of the labels
+    small = all(float(np.float32(bound)) == bound for bound in bounds)
+    dtypes = [given.dtype, arrays.FLOAT32 if small else arrays.FLOAT64]
+    return Queries(
+        score,
+        bounds,
+        given,
+        unit,
+        None if group is None else labels(group, size),
+        None if weight is None else arrays.column("weight", weight, size).astype(np.float64, copy=False),
+        np.result_type(*dtypes, *([] if unit is None else [unit.dtype])),
+    )

@@ -1,0 +1,104 @@
+"""Weighted conformal prediction: equal weights change nothing, others follow the definition exactly."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unkgcp.conformal import SplitConformal, rank
+from unkgcp.conformal.ranking import tail_sums
+from unkgcp.conformal.weights import weighted_ranks
+
+LEVELS = [0, 0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 1]
+
+
+@pytest.mark.parametrize("size", [1, 2, 9, 10, 19, 100, 999])
+@pytest.mark.parametrize("weight", [1.0, 0.5, 4.0, 2.0**-40])
+def test_equal_weights_equal_none_exactly(size: int, weight: float) -> None:
+    rng = np.random.default_rng(size)
+    prediction, truth = np.round(rng.random(size), 2), np.round(rng.random(size), 2)
+    plain = SplitConformal().calibrate(prediction, truth)
+    weighted = SplitConformal().calibrate(prediction, truth, weight=np.full(size, weight))
+    query, label = rng.random(50), rng.random(50)
+    for own in (None, np.full(50, weight)):
+        ends = weighted.interval(query, confidence=LEVELS, weight=own)
+        assert np.array_equal(ends, plain.interval(query, confidence=LEVELS))
+        assert np.array_equal(weighted.p_value(query, label, weight=own), plain.p_value(query, label))
+        inside = weighted.covers(query, label, confidence=LEVELS, weight=own)
+        assert np.array_equal(inside, plain.covers(query, label, confidence=LEVELS))
+
+
+def test_the_unweighted_rank_for_every_size() -> None:
+    for size in (*range(1, 60), 99, 199, 999, 4999):
+        tails = tail_sums(np.ones(size))
+        for level in map(Fraction, ("0.1", "0.3", "1/3", "0.55", "0.9", "0.95", "0.99")):
+            ranks = weighted_ranks(tails, np.zeros(3, np.int64), np.full(3, size), np.ones(3), level)
+            assert ranks.tolist() == [rank(level, size)] * 3
+
+
+POSITIVE = st.sampled_from([1.0, 0.1, 0.2, 0.3, 3.0, 1e-300, 1e300, 0.0]) | st.floats(0, 1e6)
+
+
+@given(
+    rows=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), POSITIVE), min_size=1, max_size=15),
+    own=POSITIVE,
+    level=st.sampled_from([0, 0.1, 0.5, 0.8, 0.9, 1]) | st.fractions(0, 1),
+    label=st.floats(0, 1),
+)
+@settings(max_examples=500, deadline=None)
+def test_the_set_by_its_definition(rows: list[Any], own: float, level: Any, label: float) -> None:
+    prediction, truth, weight = np.array(rows).T
+    if not weight.max() > 0:
+        return
+    cal = SplitConformal().calibrate(prediction, truth, weight=weight)
+    # the definition with the sums as floats, in the order calibration uses, compared as rationals
+    scores = np.abs(prediction - truth)
+    order = np.lexsort((weight, scores))
+    tails = tail_sums(weight[order])
+    query = 0.25
+    candidates = [label, *truth]
+    ends = cal.interval([query], confidence=level, weight=[own])[0]
+    candidates += [y for y in (*ends, *np.nextafter(ends, 2), *np.nextafter(ends, -1)) if 0 <= y <= 1]
+    total = Fraction(tails[0]) + Fraction(own)
+    for y in candidates:
+        below = int(np.sum(scores < abs(query - y)))
+        inside = Fraction(tails[below]) + Fraction(own) > (1 - _exact(level)) * total
+        assert (ends[0] <= y <= ends[1]) == inside
+        assert cal.covers([query], [y], confidence=level, weight=[own])[0] == inside
+        p_value = cal.p_value([query], [y], weight=[own])[0]
+        assert p_value == (own + tails[below]) / (own + tails[0])
+
+
+def _exact(level: Any) -> Fraction:
+    return level if isinstance(level, Fraction) else Fraction(str(level))
+
+
+def test_a_heavier_query_has_a_larger_set() -> None:
+    rng = np.random.default_rng(0)
+    cal = SplitConformal().calibrate(rng.random(100), rng.random(100), weight=rng.random(100))
+    ends = cal.interval(np.full(30, 0.5), weight=np.linspace(0, 10, 30))
+    assert (np.diff(ends[:, 0]) <= 0).all()
+    assert (np.diff(ends[:, 1]) >= 0).all()
+    assert np.array_equal(ends[-1], [0, 1])
+
+
+def test_a_query_without_a_weight_counts_as_the_heaviest_point() -> None:
+    rng = np.random.default_rng(1)
+    weight = rng.random(100)
+    cal = SplitConformal().calibrate(rng.random(100), rng.random(100), weight=weight)
+    query = rng.random(20)
+    cautious = cal.interval(query, weight=np.full(20, weight.max()))
+    assert np.array_equal(cal.interval(query), cautious)
+
+
+def test_there_is_no_single_threshold() -> None:
+    cal = SplitConformal().calibrate([0.1, 0.2], [0.2, 0.4], weight=[1, 2])
+    with pytest.raises(ValueError, match="depends on the query's weight"):
+        cal.threshold(0.9)
+    with pytest.raises(ValueError, match=r"weight\[1\] is -1.0, expected no negative number"):
+        cal.interval([0.1, 0.2], weight=[1, -1])

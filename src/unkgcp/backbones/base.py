@@ -1,8 +1,9 @@
 """What a backbone is: parameter tables and a scoring formula over their rows. Nothing else.
 
-It is not a trainer, holds no parameters, knows no device and reads no file. A backbone names its tables; somebody
-else owns them, looks rows up and hands them to `value`. Rows broadcast, so one formula serves both call shapes:
-triples (every row of its own) and one against many (head rows (..., 1, d), tail rows (..., k, d), or the reverse).
+It is not a trainer, holds no parameters, knows no device and reads no file. A backbone names its tables;
+somebody else owns them, looks rows up and hands them to `value`. Rows broadcast, so one formula serves both
+call shapes: triples (every row of its own) and one against many (head rows (..., 1, d), tail rows (..., k,
+d), or the reverse).
 
 >>> backbone = get("ukge")
 >>> parameters = backbone.initial(n_entities=5, n_relations=2, dimension=4, seed=0)

@@ -1,7 +1,7 @@
 """Backbones whose raw score is a dot product: UKGE (DistMult) and PASSLEAF with DistMult or ComplEx.
 
-A bilinear score of (h, r, t) is dot(query(h, r), t) and also dot(h, query'(r, t)). One against many is then a matrix
-product, and no product of all three rows is ever stored.
+A bilinear score of (h, r, t) is dot(query(h, r), t) and also dot(h, query'(r, t)). One against many is then a
+matrix product, and no product of all three rows is ever stored.
 """
 
 from __future__ import annotations

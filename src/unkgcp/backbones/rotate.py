@@ -1,4 +1,6 @@
-"""PASSLEAF with RotatE: a relation rotates the head in the complex plane; the score falls with the distance left."""
+"""PASSLEAF with RotatE: a relation rotates the head in the complex plane; the score falls with the distance
+left.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from unkgcp.backbones.base import Backbone, Rows, Table, constant, truncated_nor
 class PassleafRotatE(Backbone):
     """sigmoid(w s + b) with s = -mean_i |h_i r_i - t_i|, |r_i| = 1.
 
-    The first half of an entity row is real, the second imaginary; a relation row holds the angles. The mean rather
-    than the sum of the distances keeps s of the same order in every dimension.
+    The first half of an entity row is real, the second imaginary; a relation row holds the angles. The mean
+    rather than the sum of the distances keeps s of the same order in every dimension.
     """
 
     name = "passleaf-rotate"

@@ -34,8 +34,8 @@ class BoxNormTerm:
         for rows in (batch.head_rows, batch.tail_rows):
             total = total + self.side * vector_norm(entity_box(rows).side, dim=-1)[..., 0]
             total = total + self.other * vector_norm(rows["low"], dim=-1)[..., 0]
-        for rows in batch.relation_rows.values():
-            total = total + self.other * vector_norm(rows, dim=-1)[..., 0]
+        for table in batch.relation_rows.values():
+            total = total + self.other * vector_norm(table, dim=-1)[..., 0]
         return (batch.weight * total).sum(1)
 
 
@@ -46,10 +46,7 @@ class TransitiveTerm:
         self.transitive, self.weight = data.transitive, weight / batch_size
 
     def __call__(self, batch: Batch) -> Tensor:
-        head, tail = (
-            {name: rows.detach() for name, rows in rows_.items()}
-            for rows_ in (batch.head_rows, batch.tail_rows)
-        )
+        head, tail = _detached(batch.head_rows), _detached(batch.tail_rows)
         share = contained(head_box(head, batch.relation_rows), tail_box(tail, batch.relation_rows))[..., 0]
         counts = self.transitive[batch.relation] & (batch.weight > 0)
         return self.weight * _norm((1 - share) * counts)
@@ -75,7 +72,7 @@ class CompositionTerm:
         relation = batch.lookup.rows("relation", self.relations.expand(members, 3))
         loss = torch.zeros(members, device=bits.device)
         for side, ids in (("head", head_ids), ("tail", tail_ids)):
-            entity = {name: rows.detach() for name, rows in batch.lookup.rows("entity", ids).items()}
+            entity = _detached(batch.lookup.rows("entity", ids))
             maps = [
                 (relation[f"{side}_shift"][:, k, None], relation[f"{side}_scale"][:, k, None])
                 for k in range(3)
@@ -91,6 +88,10 @@ def _mismatch(first: Box, second: Box) -> Tensor:
     shared = log_volume(intersection_side(first, second))
     shares = (torch.exp((shared - log_volume(box.side)).clamp_max(0.0)) for box in (first, second))
     return torch.stack([_norm(1 - share) for share in shares]).sum(0)
+
+
+def _detached(rows: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: table.detach() for name, table in rows.items()}
 
 
 def _norm(values: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Checkpoints: everything a run needs to go on exactly as if it had never stopped, in one file written whole."""
+"""Checkpoints: everything a run needs to go on exactly as if it had never stopped, in one file written
+whole.
+"""
 
 from __future__ import annotations
 

@@ -62,21 +62,20 @@ class TrainConfig:
         if self.model not in MODELS:
             near = difflib.get_close_matches(self.model, MODELS, n=1)
             wrong.append(("model", f"must be one of {', '.join(MODELS)}" + (f"; {near[0]}?" if near else "")))
-        for name in ("dimension", "batch_size", "epochs", "patience", "validate_every", "pool_size"):
-            if getattr(self, name) < 1:
-                wrong.append((name, "must be at least 1"))
+        counts = ("dimension", "batch_size", "epochs", "patience", "validate_every", "pool_size")
+        wrong += [(name, "must be at least 1") for name in counts if getattr(self, name) < 1]
         if self.model in ("passleaf-complex", "passleaf-rotate") and self.dimension % 2:
             wrong.append(("dimension", "must be even for complex numbers"))
-        for name in ("negatives", "negative_weight", "regularization", "softlogic_weight", "logic_weight"):
-            if getattr(self, name) < 0:
-                wrong.append((name, "must not be negative"))
+        weights = ("negatives", "negative_weight", "regularization", "softlogic_weight", "logic_weight")
+        wrong += [(name, "must not be negative") for name in weights if getattr(self, name) < 0]
         if not self.learning_rate > 0:
             wrong.append(("learning_rate", "must be positive"))
         if not 0 < self.validation_fraction < 1:
             wrong.append(("validation_fraction", "must lie between 0 and 1"))
-        for name in ("momentum", "decay", "pool_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                wrong.append((name, "must lie in [0, 1]"))
+        shares = ("momentum", "decay", "pool_share")
+        wrong += [(name, "must lie in [0, 1]") for name in shares if not 0 <= getattr(self, name) <= 1]
+        if not 0 <= self.pool_from < self.pool_train_from:
+            wrong.append(("pool_from", "must come before pool_train_from"))
         if self.quantile is not None and not 0 < self.quantile < 1:
             wrong.append(("quantile", "must lie between 0 and 1"))
         if any(len(rule) != 3 for rule in self.compositions):

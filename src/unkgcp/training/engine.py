@@ -1,13 +1,12 @@
 """Trains an epoch with torch: any backbone, CPU or GPU, several models at once, one process or many.
 
-On a GPU the whole step (drawing, scoring, gradients, Adam) is captured once in a CUDA graph and replayed, so the
-host only counts. With several processes each takes its share of every batch and gradients are summed.
+On a GPU the whole step (drawing, scoring, gradients, Adam) is captured once in a CUDA graph and replayed, so
+the host only counts. With several processes each takes its share of every batch and gradients are summed.
 """
 
 from __future__ import annotations
 
-import copy
-import shutil
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -17,14 +16,11 @@ from unkgcp.training import randomness
 from unkgcp.training.boxlogic import BoxNormTerm, CompositionTerm, TransitiveTerm
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.data import Member, TrainingData
+from unkgcp.training.fused.launch import fused_batch
 from unkgcp.training.lookup import Lookup
 from unkgcp.training.pool import GeneratedTerm, Pool, capacity, share_at
 from unkgcp.training.terms import Batch, Corruptions, FactTerm, NegativeTerm, NormTerm, SoftLogicTerm, Term
 
-FUSED = (
-    "beurre",
-    "passleaf-rotate",
-)  # formulas of many elementwise operations, which pay when compiled into one
 EAGER_STEPS = 3  # before a capture: lazily made buffers must exist by then
 
 
@@ -42,28 +38,28 @@ class TorchEngine:
     ) -> None:
         self.data, self.config, self.members, self.device = data, config, members, device
         self.rank, self.world = rank, world
-        self.backbone = fused(get(config.model)) if config.model in FUSED else get(config.model)
+        self.backbone: Backbone = get(config.model)
         n = len(data.facts)
         self.batch_size = min(config.batch_size, n)
         self.steps = -(-n // self.batch_size)
-        self.tables = initial_tables(self.backbone, data, config, members, device)
-        self.gradients = {name: torch.zeros_like(table) for name, table in self.tables.items()}
-        for name, table in self.tables.items():
-            table.requires_grad_(True)
-            table.grad = self.gradients[name]
+        # all tables lie in one flat tensor: one buffer to clear, one call of Adam
+        tables = initial_tables(self.backbone, data, config, members, device)
+        self.flat = torch.cat([table.flatten() for table in tables.values()])
+        self.flat.grad = torch.zeros_like(self.flat)
+        self.tables = _views(self.flat, tables)
+        self.gradients = _views(self.flat.grad, tables)
         self.lookup = Lookup(self.backbone, self.tables, self.gradients)
         self.rate = torch.tensor(config.learning_rate, device=device)
-        self.adam = torch.optim.Adam(
-            list(self.tables.values()),
-            lr=self.rate if device.type == "cuda" else config.learning_rate,
-            fused=True,
-            capturable=device.type == "cuda",
-        )
-        for table in self.tables.values():
-            moments = {"exp_avg": torch.zeros_like(table), "exp_avg_sq": torch.zeros_like(table)}
-            self.adam.state[table] = {"step": torch.zeros((), device=device), **moments}
+        capturable = device.type == "cuda"
+        rate = self.rate if capturable else config.learning_rate
+        self.adam = torch.optim.Adam([self.flat], lr=rate, fused=True, capturable=capturable)
+        self.adam.state[self.flat] = {
+            "step": torch.zeros((), device=device),
+            "exp_avg": torch.zeros_like(self.flat),
+            "exp_avg_sq": torch.zeros_like(self.flat),
+        }
         self.share = torch.zeros((), device=device)
-        self.pool = Pool(len(members), capacity(config, n) if config.uses_pool else 1, device)
+        self.pool = Pool(len(members), capacity(config, n, self.batch_size) if config.uses_pool else 1, device)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.start = torch.zeros(1, dtype=torch.int64, device=device)
         self.place = torch.zeros(1, dtype=torch.int64, device=device)
@@ -73,6 +69,7 @@ class TorchEngine:
         self.columns = torch.arange(rank, self.batch_size, world, device=device)
         self._phase = -1
         self._terms: list[Term] = []
+        self._fused: Callable[[Tensor], None] | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def run_epoch(self, epoch: int) -> Tensor:
@@ -116,22 +113,18 @@ class TorchEngine:
 
     def _make_terms(self, phase: int) -> list[Term]:
         config, data, members, backbone = self.config, self.data, self.members, self.backbone
+        self._fused = fused_batch(self, phase) if self.world == 1 else None
+        if self._fused is not None:
+            return self._box_logic()
         terms: list[Term] = [FactTerm(backbone, members, self.device)]
         if config.negatives and config.negative_weight:
-            corruptions = Corruptions(data, members, config.negatives, config.filter_negatives)
+            weight = config.negative_weight
+            drawn = Corruptions(data, members, config.negatives, config.filter_negatives)
             if phase == 0:
-                terms.append(NegativeTerm(backbone, corruptions, config.negative_weight))
+                terms.append(NegativeTerm(backbone, drawn, weight))
             else:
                 terms.append(
-                    GeneratedTerm(
-                        backbone,
-                        corruptions,
-                        self.pool,
-                        members,
-                        config.negative_weight,
-                        self.share,
-                        phase == 2,
-                    )
+                    GeneratedTerm(backbone, drawn, self.pool, members, weight, self.share, phase == 2)
                 )
         if len(data.softlogic) and config.softlogic_weight:
             terms.append(
@@ -141,13 +134,18 @@ class TorchEngine:
             terms.append(NormTerm(config.regularization))
         if config.model == "beurre":
             terms.append(BoxNormTerm(config.side_regularization, config.box_regularization))
-            if config.logic_weight and bool(data.transitive.any()):
-                terms.append(TransitiveTerm(data, config.logic_weight, self.batch_size))
-            terms += [
-                CompositionTerm(rule, members, config.logic_weight, self.batch_size, self.world)
-                for rule in data.compositions
-                if config.logic_weight
-            ]
+        return terms + self._box_logic()
+
+    def _box_logic(self) -> list[Term]:
+        config, terms = self.config, list[Term]()
+        if config.model != "beurre" or not config.logic_weight:
+            return terms
+        if bool(self.data.transitive.any()):
+            terms.append(TransitiveTerm(self.data, config.logic_weight, self.batch_size))
+        terms += [
+            CompositionTerm(rule, self.members, config.logic_weight, self.batch_size, self.world)
+            for rule in self.data.compositions
+        ]
         return terms
 
     def _batch(self) -> Batch:
@@ -174,24 +172,28 @@ class TorchEngine:
         )
 
     def _step(self) -> None:
-        batch = self._batch()
-        loss = torch.stack([term(batch) for term in self._terms]).sum(0)
-        loss.sum().backward()
+        gradient = self.flat.grad
+        assert gradient is not None
+        loss = torch.zeros_like(self.loss)
+        if self._fused is not None:
+            self._fused(loss)
+        if self._terms:
+            batch = self._batch()
+            rest = torch.stack([term(batch) for term in self._terms]).sum(0)
+            torch.autograd.backward(rest.sum())
+            loss += rest.detach()
         if self.world > 1:
-            for gradient in self.gradients.values():
-                torch.distributed.all_reduce(gradient)
+            torch.distributed.all_reduce(gradient)
         self.adam.step()
-        for gradient in self.gradients.values():
-            gradient.mul_(self.config.momentum) if self.config.momentum else gradient.zero_()
-        with torch.no_grad():
-            self.loss += loss
-            bad = ~torch.isfinite(loss).all() & (self.first_bad < 0)
-            self.first_bad.copy_(torch.where(bad, self.step, self.first_bad))
-            self.step += 1
-            self.place += 1
+        gradient.mul_(self.config.momentum) if self.config.momentum else gradient.zero_()
+        self.loss += loss
+        bad = ~torch.isfinite(loss).all() & (self.first_bad < 0)
+        self.first_bad.copy_(torch.where(bad, self.step, self.first_bad))
+        self.step += 1
+        self.place += 1
 
     def _on_side_stream(self) -> None:
-        stream = torch.cuda.Stream(self.device)
+        stream: torch.cuda.Stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             self._step()
@@ -199,7 +201,7 @@ class TorchEngine:
 
     def _capture(self) -> None:
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._step()
 
     def _replay(self) -> None:
@@ -208,27 +210,21 @@ class TorchEngine:
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that decides how training goes on, by name."""
-        state = {f"table.{name}": table.detach() for name, table in self.tables.items()}
-        for name, table in self.tables.items():
-            state |= {f"adam.{name}.{key}": value for key, value in self.adam.state[table].items()}
-            if self.config.momentum:
-                state[f"gradient.{name}"] = self.gradients[name]
-        state |= {"step": self.step, "first_bad": self.first_bad}
+        state = {"parameters": self.flat, "step": self.step, "first_bad": self.first_bad}
+        state |= {f"adam.{name}": value for name, value in self.adam.state[self.flat].items()}
+        if self.config.momentum and self.flat.grad is not None:
+            state["gradient"] = self.flat.grad
         return state | self.pool.state() if self.config.uses_pool else state
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Put a saved state in place, in the buffers that are there."""
-        with torch.no_grad():
-            for name, tensor in self.state().items():
-                tensor.copy_(state[name].view_as(tensor))
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name].view_as(tensor))
 
 
-def fused(backbone: Backbone) -> Backbone:
-    """The backbone with its formula compiled into few passes over memory, where a compiler is at hand."""
-    compiled = copy.copy(backbone)
-    if torch.cuda.is_available() or shutil.which("g++") or shutil.which("clang++"):
-        compiled.value = torch.compile(backbone.value, dynamic=False)  # type: ignore[method-assign]
-    return compiled
+def _views(flat: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
+    parts = torch.split(flat, [table.numel() for table in like.values()])
+    return {name: part.view(table.shape) for part, (name, table) in zip(parts, like.items(), strict=True)}
 
 
 def initial_tables(

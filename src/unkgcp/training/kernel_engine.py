@@ -1,6 +1,7 @@
 """Trains an epoch with the compiled kernels: one DistMult-family model on the CPU.
 
-The same interface as `TorchEngine`, the same random numbers, the same terms; only the gradient is written by hand.
+The same interface as `TorchEngine`, the same random numbers, the same terms; only the gradient is written by
+hand.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class KernelEngine:
         self._gradients = [
             np.zeros((shards, *table.shape[1:]), np.float32) for table in self._parameters.values()
         ]
-        self.pool = Pool(1, capacity(config, n) if config.uses_pool else 1, device)
+        self.pool = Pool(1, capacity(config, n, self.batch_size) if config.uses_pool else 1, device)
         self.step = torch.zeros((), dtype=torch.int64)
         self.first_bad = torch.full((), -1, dtype=torch.int64)
         purposes = (randomness.NEGATIVE, randomness.SOFTLOGIC, randomness.POOL_CHOICE, randomness.POOL_DRAW)

@@ -1,12 +1,12 @@
 """Compiled training of the DistMult family on the CPU: hand-derived gradients and a fused dense Adam.
 
-One call trains a whole epoch. Facts of a batch are dealt to shards, each with a gradient table of its own; shards
-run in parallel and are summed in a fixed order, so the result depends on the number of shards but never on timing.
-The random numbers are those of `randomness`, bit for bit.
+One call trains a whole epoch. Facts of a batch are dealt to shards, each with a gradient table of its own;
+shards run in parallel and are summed in a fixed order, so the result depends on the number of shards but
+never on timing. The random numbers are those of `randomness`, bit for bit.
 
-With q = h o r, s = q . t, p = f(w s + b) and g = dLoss/ds / w: dLoss/dt = g w q, dLoss/dq = g w t, and from there
-dLoss/dh = dLoss/dq o r, dLoss/dr = dLoss/dq o h. A corrupted tail shares q with its fact, a corrupted head shares
-r o t, so a negative costs one dot product and two scaled additions.
+With q = h o r, s = q . t, p = f(w s + b) and g = dLoss/ds / w: dLoss/dt = g w q, dLoss/dq = g w t, and from
+there dLoss/dh = dLoss/dq o r, dLoss/dr = dLoss/dq o h. A corrupted tail shares q with its fact, a corrupted
+head shares r o t, so a negative costs one dot product and two scaled additions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""PASSLEAF's semi-supervised samples: corrupted facts keep the score the model gave them and come back as targets.
+"""PASSLEAF's semi-supervised samples: corrupted facts keep the score the model gave them and come back as
+targets.
 
-A ring of bounded size on the training device. Its place for a candidate follows from the candidate's position in
-the run, so nothing has to be counted, and a run is the same whether or not it was interrupted.
+A ring of bounded size on the training device. Its place for a candidate follows from the candidate's position
+in the run, so nothing has to be counted, and a run is the same whether or not it was interrupted.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ def share_at(config: TrainConfig, epoch: int) -> float:
     return min(config.pool_share, config.pool_growth * growing)
 
 
-def capacity(config: TrainConfig, facts: int) -> int:
-    """Places in the ring: no more than are filled before the first draw, so that none is ever empty."""
+def capacity(config: TrainConfig, facts: int, batch_size: int) -> int:
+    """Places in the ring: room for a batch, and no more than are filled before the first draw."""
     filled = (config.pool_train_from - config.pool_from) * facts * 2 * config.negatives
-    return max(1, min(config.pool_size, filled))
+    return max(1, batch_size * 2 * config.negatives, min(config.pool_size, filled))
 
 
 class Pool:
@@ -40,9 +41,11 @@ class Pool:
 
 
 class GeneratedTerm:
-    """Errors of the generated triples: 0 is the target of a fresh corruption, its old score that of a pool sample.
+    """Errors of the generated triples: 0 is the target of a fresh corruption, its old score that of a pool
+    sample.
 
-    `inserts`: candidates enter the pool. `draws`: pool samples take part, in the share given by the tensor `share`.
+    `inserts`: candidates enter the pool. `draws`: pool samples take part, in the share given by the tensor
+    `share`.
     """
 
     def __init__(

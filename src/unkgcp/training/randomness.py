@@ -1,7 +1,7 @@
 """Random numbers as a pure function of (seed, purpose, position): no state to save, the same on every device.
 
-Each number is a 64-bit mix of its counter, so a resumed run, a CPU kernel, a GPU and each of several processes
-draw exactly what one undisturbed process would have drawn.
+Each number is a 64-bit mix of its counter, so a resumed run, a CPU kernel, a GPU and each of several
+processes draw exactly what one undisturbed process would have drawn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Loss terms that compose: each is a function of a batch and adds one number a member.
 
-A term never touches the optimiser or the loop. Weights of facts in a batch add up to one over all processes, so
-the sum of the processes' gradients is the gradient of the mean loss.
+A term never touches the optimiser or the loop. Weights of facts in a batch add up to one over all processes,
+so the sum of the processes' gradients is the gradient of the mean loss.
 """
 
 from __future__ import annotations

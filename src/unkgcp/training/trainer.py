@@ -1,6 +1,7 @@
 """The one training loop: epochs, validation, early stopping, checkpoints, progress.
 
-How an epoch is computed is the engine's business (`engine`, `kernel_engine`); what is minimised is the terms'.
+How an epoch is computed is the engine's business (`engine`, `kernel_engine`); what is minimised is the
+terms'.
 """
 
 from __future__ import annotations
@@ -164,7 +165,8 @@ def train_quantiles(
 ) -> dict[float, Model]:
     """Two quantile models a confidence level, at (1 - level) / 2 and (1 + level) / 2: quantile -> model.
 
-    They learn from the facts alone, with the pinball loss. PASSLEAF's pseudo-labels are no quantiles, so it has none.
+    They learn from the facts alone, with the pinball loss. PASSLEAF's pseudo-labels are no quantiles, so it
+    has none.
     """
     config = config or config_for(model)
     if config.uses_pool:

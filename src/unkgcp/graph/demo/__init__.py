@@ -1,6 +1,6 @@
 """The demo graph: generated, seeded, and with the true distribution of every confidence known.
 
-About 40,000 facts over 3,100 invented people, companies, cities, skills and products in twelve relations:
+About 40,000 facts over 2,400 invented people, companies, cities, skills and products in twelve relations:
 easy and hard ones, symmetric ones and a composed one, popular and rare entities, entities whose facts scatter
 more, stock values (0.7 is more than a quarter of all confidences) and some triples stated twice. It is no
 benchmark: real graphs are messier, but none of them can say whether an interval covers *given the query*.

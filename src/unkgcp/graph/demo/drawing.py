@@ -14,22 +14,24 @@ Ints = NDArray[np.int64]
 Pairs = tuple[Ints, Ints]
 
 COMPOSED = {"works_in": ("works_for", "has_office_in")}
-AT_HOME = 0.85  # how often head and tail are of one community
-MUTUAL = 0.6  # how often both directions of a symmetric relation are stated
+AT_HOME = 0.95  # how often head and tail are of one community
+ECHOED = 0.9  # how often a relation that echoes another one takes its pair from there
+MUTUAL = 0.8  # how often both directions of a symmetric relation are stated
 REPEATED = 0.015  # how many facts are stated a second time
 
 
 def draw_pairs(world: World, generator: np.random.Generator) -> dict[str, Pairs]:
     """Distinct (head, tail) pairs of every relation."""
-    drawn = {row.name: _draw(row, world, generator) for row in RELATIONS if row.name not in COMPOSED}
+    drawn: dict[str, Pairs] = {}
     for row in RELATIONS:
         if row.name in COMPOSED:
             first, second = COMPOSED[row.name]
             head, _, tail = join(drawn[first], drawn[second])
-            chosen = _distinct(head, tail, len(world.community))
-            chosen = generator.permutation(chosen)[: row.facts]
+            chosen = generator.permutation(_distinct(head, tail, len(world.community)))[: row.facts]
             drawn[row.name] = head[chosen], tail[chosen]
-    return {row.name: drawn[row.name] for row in RELATIONS}
+        else:
+            drawn[row.name] = _draw(row, drawn.get(row.echoes), world, generator)
+    return drawn
 
 
 def arrange(pairs: dict[str, Pairs], generator: np.random.Generator) -> tuple[Ints, Ints, Ints]:
@@ -52,10 +54,13 @@ def join(first: Pairs, second: Pairs) -> tuple[Ints, Ints, Ints]:
     return np.repeat(first[0], count), np.repeat(first[1], count), end[np.repeat(start, count) + within]
 
 
-def _draw(row: Relation, world: World, generator: np.random.Generator) -> Pairs:
+def _draw(row: Relation, echoed: Pairs | None, world: World, generator: np.random.Generator) -> Pairs:
     """Distinct pairs of one relation, popular entities more often, both directions of a symmetric one."""
     wanted = round(row.facts / (1 + MUTUAL)) if row.symmetric else row.facts
     head = tail = np.empty(0, dtype=np.int64)
+    if echoed is not None:
+        chosen = generator.permutation(len(echoed[0]))[: round(ECHOED * wanted)]
+        head, tail = echoed[0][chosen], echoed[1][chosen]
     while len(head) < wanted:
         new_head, new_tail = _candidates(row, world, 2 * wanted, generator)
         head, tail = np.concatenate([head, new_head]), np.concatenate([tail, new_tail])

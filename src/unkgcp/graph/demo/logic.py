@@ -6,8 +6,7 @@ not observations. `unkgcp.rules` does the same for any rules; here it comes with
 
 >>> print(RULES)
 knows(A, B) -> knows(B, A)
-competes_with(A, B) -> competes_with(B, A)
-near(A, B) -> near(B, A)
+works_with(A, B) -> works_with(B, A)
 works_for(A, B) & has_office_in(B, C) -> works_in(A, C)
 """
 

@@ -18,7 +18,7 @@ from unkgcp.graph.vocabulary import Vocabulary
 
 Floats = NDArray[np.float64]
 
-KINDS = {"person": 2000, "company": 500, "city": 100, "skill": 150, "product": 400}
+KINDS = {"person": 1500, "company": 400, "city": 80, "skill": 120, "product": 300}
 COMMUNITIES = 8
 DIMENSION = 4
 # what an entity is described in: mostly 0.7, mostly 1.0, or mostly what was measured
@@ -33,7 +33,8 @@ class Relation:
     `base`, `affinity`, `head` and `tail` make the place (on the logistic scale) of the continuous part: how
     sure such statements are at all, how much it matters that the two go together, and how much the standing
     of either matters. `spread` is the scale of the noise. `stated` and `recorded` say how often an entity of
-    that habit gets the stock value 0.7 (stated, never checked) or 1.0 (on record); see `World.habits`.
+    that habit gets the stock value 0.7 (stated, never checked) or 1.0 (on record); see `World.habits`. A relation
+    that `echoes` another one mostly joins pairs that the other one joins, too.
     """
 
     name: str
@@ -48,24 +49,41 @@ class Relation:
     stated: float
     recorded: float
     symmetric: bool = False
+    echoes: str = ""
 
 
 # works_in has no effects of its own: it is works_for followed by has_office_in
 RELATIONS = (
-    Relation("lives_in", "person", "city", 4000, 1.5, 0.5, 0.6, 0.3, 0.006, 0.70, 0.95),
-    Relation("works_for", "person", "company", 5000, 0.9, 1.2, 0.6, 0.6, 0.015, 0.85, 0.70),
-    Relation("works_in", "person", "city", 3500, 0.0, 0.0, 0.0, 0.0, 0.015, 0.85, 0.50),
-    Relation("knows", "person", "person", 6600, 0.0, 1.2, 0.6, 0.6, 0.080, 0.60, 0.00, symmetric=True),
-    Relation("has_skill", "person", "skill", 4600, 0.4, 0.8, 0.8, 0.4, 0.015, 0.97, 0.50),
-    Relation("likes", "person", "product", 3300, -0.3, 1.0, 0.9, 0.9, 0.120, 0.85, 0.00),
-    Relation("has_office_in", "company", "city", 2800, 1.3, 0.8, 0.4, 0.4, 0.010, 0.80, 0.95),
-    Relation("needs_skill", "company", "skill", 2500, 0.2, 1.0, 0.6, 0.6, 0.015, 0.97, 0.50),
-    Relation("makes", "company", "product", 2000, 1.8, 0.6, 0.6, 0.2, 0.005, 0.80, 0.95),
-    Relation("supplies", "company", "company", 2300, 0.3, 1.0, 1.0, 0.2, 0.050, 0.85, 0.50),
+    Relation("works_for", "person", "company", 4200, 0.9, 1.2, 0.6, 0.6, 0.015, 0.85, 0.70),
     Relation(
-        "competes_with", "company", "company", 2600, -0.2, 1.4, 0.5, 0.5, 0.040, 0.85, 0.00, symmetric=True
+        "recommends", "person", "company", 3000, 0.0, 1.2, 0.9, 0.6, 0.100, 0.80, 0.00, echoes="works_for"
     ),
-    Relation("near", "city", "city", 400, 0.8, 1.5, 0.1, 0.1, 0.005, 0.00, 0.95, symmetric=True),
+    Relation("has_office_in", "company", "city", 2000, 1.3, 0.8, 0.4, 0.4, 0.010, 0.80, 0.95),
+    Relation(
+        "sells_in", "company", "city", 1800, 0.5, 0.8, 0.6, 0.6, 0.030, 0.85, 0.50, echoes="has_office_in"
+    ),
+    Relation("works_in", "person", "city", 4000, 0.0, 0.0, 0.0, 0.0, 0.015, 0.85, 0.50),
+    Relation("lives_in", "person", "city", 3600, 1.5, 0.5, 0.6, 0.3, 0.006, 0.70, 0.95, echoes="works_in"),
+    Relation("knows", "person", "person", 5400, 0.0, 1.2, 0.6, 0.6, 0.080, 0.60, 0.00, symmetric=True),
+    Relation(
+        "works_with",
+        "person",
+        "person",
+        4000,
+        0.6,
+        1.0,
+        0.6,
+        0.6,
+        0.030,
+        0.85,
+        0.50,
+        symmetric=True,
+        echoes="knows",
+    ),
+    Relation("has_skill", "person", "skill", 3400, 0.4, 0.8, 0.8, 0.4, 0.015, 0.97, 0.50),
+    Relation("teaches", "person", "skill", 2600, -0.2, 1.0, 0.9, 0.5, 0.050, 0.90, 0.30, echoes="has_skill"),
+    Relation("likes", "person", "product", 3000, -0.3, 1.0, 0.9, 0.9, 0.120, 0.85, 0.00),
+    Relation("buys", "person", "product", 2600, 0.3, 1.2, 0.6, 0.6, 0.040, 0.85, 0.30, echoes="likes"),
 )
 
 
@@ -111,5 +129,15 @@ def build(generator: np.random.Generator) -> World:
         standing=generator.normal(size=n),
         carelessness=np.exp(0.6 * generator.normal(size=n)),
         habits=HABITS[generator.choice(3, size=n, p=HABIT_SHARES)],
-        direction=generator.normal(size=(len(RELATIONS), DIMENSION)) / np.sqrt(DIMENSION),
+        direction=_directions(generator),
     )
+
+
+def _directions(generator: np.random.Generator) -> Floats:
+    """A relation that echoes another one looks at entities much as that one does."""
+    direction = generator.normal(size=(len(RELATIONS), DIMENSION)) / np.sqrt(DIMENSION)
+    index = {row.name: position for position, row in enumerate(RELATIONS)}
+    for position, row in enumerate(RELATIONS):
+        if row.echoes:
+            direction[position] = 0.8 * direction[index[row.echoes]] + 0.6 * direction[position]
+    return direction

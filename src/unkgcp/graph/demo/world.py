@@ -135,7 +135,7 @@ def build(generator: np.random.Generator) -> World:
 
 def _directions(generator: np.random.Generator) -> Floats:
     """A relation that echoes another one looks at entities much as that one does."""
-    direction = generator.normal(size=(len(RELATIONS), DIMENSION)) / np.sqrt(DIMENSION)
+    direction: Floats = generator.normal(size=(len(RELATIONS), DIMENSION)) / np.sqrt(DIMENSION)
     index = {row.name: position for position, row in enumerate(RELATIONS)}
     for position, row in enumerate(RELATIONS):
         if row.echoes:

@@ -1,7 +1,23 @@
 """Facts with confidences: vocabulary, reading and writing, splitting, named data sets, the demo graph."""
 
 from unkgcp.graph.facts import Graph, concatenate, triple_keys
+from unkgcp.graph.reading import open_batches, read, read_parts
+from unkgcp.graph.scaling import Scale
 from unkgcp.graph.splitting import Splits, hold_out, split
 from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.graph.writing import write
 
-__all__ = ["Graph", "Splits", "Vocabulary", "concatenate", "hold_out", "split", "triple_keys"]
+__all__ = [
+    "Graph",
+    "Scale",
+    "Splits",
+    "Vocabulary",
+    "concatenate",
+    "hold_out",
+    "open_batches",
+    "read",
+    "read_parts",
+    "split",
+    "triple_keys",
+    "write",
+]

@@ -5,19 +5,18 @@ in an open-addressing table with whole-array NumPy operations, and every answer 
 itself. A fingerprint shared by two labels therefore costs time, never correctness.
 
 >>> index = LabelIndex()
->>> index.encode([pa.array([b"a", b"b", b"a"])])[0].tolist()
+>>> index.encode(pa.array([b"a", b"b", b"a"])).tolist()
 [0, 1, 0]
 >>> index.find(pa.array([b"b", b"c"])).tolist()
 [1, -1]
 
-Why not Arrow's `dictionary_encode` a batch and a merge of the dictionaries: both walk a hash table one label
-after the other and wait for memory each time. Gathers of a whole array overlap those waits, and the table lives
-on from batch to batch, so nothing is merged. On ten million facts this is three to four times faster.
+Why not Arrow's `dictionary_encode` for every batch and a merge of the dictionaries: both walk a hash table one
+label after the other and wait for memory each time. Gathers of a whole array overlap those waits, and the table
+lives on from batch to batch, so that nothing is merged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -29,19 +28,19 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int32]
 Fingerprints = NDArray[np.uint64]
 
-# Rows handled at a time: small enough that the working arrays stay in a core's cache.
-CHUNK = 8192
-# Labels longer than this are hashed one by one; the loop over words would visit them alone anyway.
+# Rows handled at a time: enough to drown the overhead of a call, few enough to stay in a core's cache.
+CHUNK = 16384
+# Labels longer than this are hashed one by one: a loop over their words would visit them alone anyway.
 LONG = 256
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_LEVEL = np.uint64(0xD1B54A32D192ED03)
+_OTHER = np.uint64(0xD1B54A32D192ED03)
 _HALF = np.uint64(32)
 _LOW_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 
 
 class LabelIndex:
-    """Labels and their ids, in the order in which the labels were first seen."""
+    """Labels and their ids, in the order in which the labels were first seen. Labels are binary arrays."""
 
     def __init__(self, labels: pa.Array | None = None) -> None:
         """Start empty, or with these distinct labels as ids 0, 1, 2, ..."""
@@ -50,91 +49,88 @@ class LabelIndex:
         self._offsets = np.zeros(1024, np.int64)
         self._bytes = np.zeros(1 << 14, np.uint8)
         if labels is not None:
-            self.encode([binary(labels)])
+            self.encode(labels)
 
     def __len__(self) -> int:
         return self._size
 
     def labels(self, start: int = 0) -> pa.LargeBinaryArray:
-        """The labels of ids start, start + 1, ...: a view, valid until the next `encode`."""
+        """The labels of ids start, start + 1, ... without a copy."""
         offsets = pa.py_buffer(self._offsets[start : self._size + 1])
         return pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), self._size - start, [None, offsets, pa.py_buffer(self._bytes)]
         )
 
-    def encode(
-        self, columns: Sequence[pa.Array], fingerprints: Sequence[Fingerprints] | None = None
-    ) -> list[Ids]:
-        """Ids of several binary columns of equal length, new labels added row by row, left to right.
+    def frozen(self) -> LabelIndex:
+        """A copy as of now that other threads may search while this index grows.
 
-        `fingerprints` may be given when they were computed elsewhere (another thread). One (n,) int32 a column.
+        The bytes of the labels are shared: growing only ever writes behind them.
         """
-        if fingerprints is None:
-            fingerprints = [fingerprint(column) for column in columns]
-        return self._encode(columns, fingerprints, level=0)
+        other = LabelIndex.__new__(LabelIndex)
+        other.__dict__.update(self.__dict__)
+        other._keys, other._values = self._keys.copy(), self._values.copy()
+        return other
 
-    def find(self, column: pa.Array) -> Ids:
-        """Ids of the labels of a binary column, -1 for an unknown one: (n,) int32."""
-        return self._find(column, level=0)
+    def find(self, column: pa.Array, fingerprints: Fingerprints | None = None) -> Ids:
+        """Ids of labels, -1 for an unknown one: (n,) int32."""
+        return self._find(column, fingerprint(column) if fingerprints is None else fingerprints, level=0)
 
-    def _encode(
-        self, columns: Sequence[pa.Array], fingerprints: Sequence[Fingerprints], level: int
-    ) -> list[Ids]:
-        width = len(columns)
-        interleaved = np.stack(fingerprints, axis=1).ravel() if width > 1 else fingerprints[0]
-        ids, first_seen = self._ids_of(interleaved)
-        if len(first_seen):
-            self._append(_interleaved_take(columns, first_seen))
-        result = [np.ascontiguousarray(ids[position::width]) for position in range(width)]
-        for column, found in zip(columns, result, strict=True):
-            other = self._mistaken(column, found)
-            if len(other):
-                labels = column.take(pa.array(other))
-                found[other] = self._encode([labels], [fingerprint(labels, level + 1)], level + 1)[0]
-        return result
+    def encode(self, column: pa.Array, fingerprints: Fingerprints | None = None) -> Ids:
+        """Ids of labels, unknown ones added in the order of the column: (n,) int32."""
+        return self._encode(column, fingerprint(column) if fingerprints is None else fingerprints, level=0)
 
-    def _find(self, column: pa.Array, level: int) -> Ids:
-        ids = self._look_up(fingerprint(column, level))
-        known = np.flatnonzero(ids >= 0)
-        if len(known):
-            labels = column if len(known) == len(ids) else column.take(pa.array(known))
-            other = known[self._mistaken(labels, ids[known])]
-            if len(other):
-                ids[other] = self._find(column.take(pa.array(other)), level + 1)
+    def _find(self, column: pa.Array, fingerprints: Fingerprints, level: int) -> Ids:
+        ids = np.empty(len(column), np.int32)
+        for start in range(0, len(ids), CHUNK):
+            ids[start : start + CHUNK] = self._look_up(fingerprints[start : start + CHUNK])
+        other = self._mistaken(column, ids)
+        if len(other):
+            labels = column.take(pa.array(other))
+            ids[other] = self._find(labels, fingerprint(labels, level + 1), level + 1)
+        return ids
+
+    def _encode(self, column: pa.Array, fingerprints: Fingerprints, level: int) -> Ids:
+        ids = np.empty(len(column), np.int32)
+        for start in range(0, len(ids), CHUNK):
+            part = column.slice(start, CHUNK)
+            ids[start : start + CHUNK] = self._encode_chunk(part, fingerprints[start : start + CHUNK], level)
+        return ids
+
+    def _encode_chunk(self, column: pa.Array, fingerprints: Fingerprints, level: int) -> Ids:
+        ids = self._look_up(fingerprints)
+        unknown = np.flatnonzero(ids < 0)
+        if len(unknown):
+            keys, first, inverse = np.unique(fingerprints[unknown], return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            new = np.empty(len(keys), np.int32)
+            new[order] = np.arange(self._size, self._size + len(keys), dtype=np.int32)
+            ids[unknown] = new[inverse]
+            self._append(column.take(pa.array(unknown[first[order]])))
+            self._insert(keys, new)
+        other = self._mistaken(column, ids)
+        if len(other):
+            labels = column.take(pa.array(other))
+            ids[other] = self._encode(labels, fingerprint(labels, level + 1), level + 1)
         return ids
 
     def _mistaken(self, column: pa.Array, ids: Ids) -> NDArray[np.intp]:
         """Rows whose id belongs to another label with the same fingerprint."""
-        equal = pc.equal(column, self.labels().take(pa.array(ids)))
-        if equal.true_count == len(equal):
-            return np.empty(0, np.intp)
-        return np.flatnonzero(~np.asarray(equal))
-
-    def _ids_of(self, fingerprints: Fingerprints) -> tuple[Ids, NDArray[np.intp]]:
-        """Ids of all rows, unknown fingerprints added; and the rows where those were first seen, in id order."""
-        ids = np.empty(len(fingerprints), np.int32)
-        first_seen = [np.empty(0, np.intp)]
-        for start in range(0, len(fingerprints), CHUNK):
-            part = fingerprints[start : start + CHUNK]
-            found = self._look_up(part)
-            unknown = np.flatnonzero(found < 0)
-            if len(unknown):
-                keys, first, inverse = np.unique(part[unknown], return_index=True, return_inverse=True)
-                order = np.argsort(first)
-                new_ids = np.empty(len(keys), np.int32)
-                new_ids[order] = np.arange(self._size, self._size + len(keys), dtype=np.int32)
-                found[unknown] = new_ids[inverse]
-                first_seen.append(start + unknown[first[order]])
-                self._insert(keys, new_ids)
-            ids[start : start + CHUNK] = found
-        return ids, np.concatenate(first_seen)
+        labels = self.labels()
+        mistaken = [np.empty(0, np.intp)]
+        for start in range(0, len(ids), CHUNK):
+            part = ids[start : start + CHUNK]
+            known = pa.array(part, mask=part < 0) if part.min() < 0 else pa.array(part)
+            equal = pc.equal(column.slice(start, CHUNK), labels.take(known))
+            if equal.false_count:
+                mistaken.append(start + np.flatnonzero(~np.asarray(equal.fill_null(True))))
+        return np.concatenate(mistaken)
 
     def _look_up(self, fingerprints: Fingerprints) -> Ids:
         slot = (fingerprints >> self._shift).astype(np.intp)
-        held = self._keys[slot]
         ids: Ids = self._values[slot]
-        rows = np.flatnonzero(held != fingerprints)
+        rows = np.flatnonzero(self._keys[slot] != fingerprints)
         while len(rows):
+            ids[rows] = -1
             rows = rows[self._keys[slot[rows]] != 0]
             slot[rows] = (slot[rows] + 1) & self._mask
             ids[rows] = self._values[slot[rows]]
@@ -142,11 +138,10 @@ class LabelIndex:
         return ids
 
     def _insert(self, keys: Fingerprints, ids: Ids) -> None:
-        self._size += len(keys)
-        if self._size * 4 > len(self._keys):
+        if self._size * 2 > len(self._keys):
             used = self._keys != 0
             old_keys, old_ids = self._keys[used], self._values[used]
-            self._new_table(int(self._size * 8).bit_length())
+            self._new_table(int(self._size * 4).bit_length())
             self._place(old_keys, old_ids)
         self._place(keys, ids)
 
@@ -167,20 +162,20 @@ class LabelIndex:
         self._values = np.full(1 << bits, -1, np.int32)
 
     def _append(self, labels: pa.Array) -> None:
-        """Keep the bytes of new labels; `_size` already counts them."""
         data, offsets = _buffers(labels)
-        end = int(self._offsets[self._size - len(labels)])
-        length = int(offsets[-1] - offsets[0])
-        self._offsets = _grown(self._offsets, self._size + 1)
-        self._bytes = _grown(self._bytes, end + length)
-        self._offsets[self._size - len(labels) : self._size + 1] = offsets - offsets[0] + end
-        self._bytes[end : end + length] = data[offsets[0] : offsets[-1]]
+        start, size = int(self._offsets[self._size]), self._size + len(labels)
+        end = start + int(offsets[-1] - offsets[0])
+        self._offsets = _grown(self._offsets, size + 1)
+        self._bytes = _grown(self._bytes, end)
+        self._offsets[self._size : size + 1] = offsets - np.int64(offsets[0]) + start
+        self._bytes[start:end] = data[offsets[0] : offsets[-1]]
+        self._size = size
 
 
 def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
     """A column of labels as one binary array, without copying where that can be."""
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column if column.type == pa.binary() else column.cast(pa.binary())
 
 
@@ -191,63 +186,67 @@ def fingerprint(column: pa.Array, level: int = 0) -> Fingerprints:
     for start in range(0, len(result), CHUNK):
         bounds = offsets[start : start + CHUNK + 1].astype(np.int64)
         first, last = int(bounds[0]), int(bounds[-1])
-        if last + 8 <= len(data):
-            chunk = data
-        else:  # the end of the buffer: words are read eight bytes at a time, past the last label
+        chunk = data
+        if last + 8 > len(data):  # words are read eight bytes at a time, past the end of the last label
             chunk = np.zeros(last - first + 8, np.uint8)
             chunk[:-8] = data[first:last]
             bounds -= first
-        result[start : start + CHUNK] = _hash(chunk, bounds, level)
+        words: Fingerprints = np.ndarray((len(chunk) - 7,), "<u8", chunk, 0, (1,))
+        result[start : start + CHUNK] = _hash_all(words, bounds, level) if level else _hash_end(words, bounds)
+        if level and np.diff(bounds).max() > LONG:
+            for row in np.flatnonzero(np.diff(bounds) > LONG):
+                result[start + row] = _hash_one(chunk[bounds[row] : bounds[row + 1]].tobytes(), level)
+    result[result == 0] = 1
     return result
 
 
-def _hash(data: NDArray[np.uint8], bounds: NDArray[np.int64], level: int) -> Fingerprints:
-    words: Fingerprints = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
-    start, length = bounds[:-1], np.diff(bounds)
-    shortest, longest = int(length.min()), int(length.max())
-    state = length.astype(np.uint64)
-    state += _LEVEL * np.uint64(level)
+def _hash_end(words: Fingerprints, bounds: NDArray[np.int64]) -> Fingerprints:
+    """Of the length and the last sixteen bytes: quick, and enough to tell most labels apart."""
+    start, end = bounds[:-1], bounds[1:]
+    length = end - start
+    last = words[np.maximum(end - 8, start)]
+    state = words[np.maximum(end - 16, start)]
+    if length.min() < 8:
+        short = np.flatnonzero(length < 8)
+        last[short] &= _LOW_BYTES[length[short]]
+        state[short] = 0
     state *= _MULTIPLIER
-    for position in range(0, min(longest, LONG), 8):
-        if position + 8 <= shortest:
-            state ^= words[start + position]
-            state *= _MULTIPLIER
-            state ^= state >> _HALF
-        else:
-            rows = np.flatnonzero(length > position)
-            word = words[start[rows] + position]
-            word &= _LOW_BYTES[np.minimum(length[rows] - position, 8)]
-            word ^= state[rows]
-            word *= _MULTIPLIER
-            word ^= word >> _HALF
-            state[rows] = word
-    if longest > LONG:
-        for row in np.flatnonzero(length > LONG):
-            label = data[bounds[row] : bounds[row + 1]].tobytes()
-            digest = blake2b(label, digest_size=8, salt=level.to_bytes(2, "little")).digest()
-            state[row] = int.from_bytes(digest, "little")
+    state ^= state >> _HALF
+    state ^= last
+    state += length.view(np.uint64) * _OTHER
     state *= _MULTIPLIER
-    state[state == 0] = 1
+    state ^= state >> _HALF
+    state *= _MULTIPLIER
     return state
+
+
+def _hash_all(words: Fingerprints, bounds: NDArray[np.int64], level: int) -> Fingerprints:
+    """Of every byte, for labels that `_hash_end` does not tell apart."""
+    start, length = bounds[:-1], np.diff(bounds)
+    state = (length.view(np.uint64) + np.uint64(level)) * _OTHER
+    for position in range(0, min(int(length.max()), LONG), 8):
+        rows = np.flatnonzero(length > position)
+        word = words[start[rows] + position]
+        word &= _LOW_BYTES[np.minimum(length[rows] - position, 8)]
+        word ^= state[rows]
+        word *= _MULTIPLIER
+        word ^= word >> _HALF
+        state[rows] = word
+    state *= _MULTIPLIER
+    return state
+
+
+def _hash_one(label: bytes, level: int) -> int:
+    return int.from_bytes(blake2b(label, digest_size=8, key=b"%d" % level).digest(), "little")
 
 
 def _buffers(column: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Bytes and offsets (n + 1,) of a binary array."""
     _, offsets, data = column.buffers()
-    positions = np.frombuffer(offsets, np.int32) if offsets is not None else np.zeros(1, np.int32)
-    positions = positions[column.offset : column.offset + len(column) + 1]
-    bytes_ = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    return bytes_, positions
-
-
-def _interleaved_take(columns: Sequence[pa.Array], positions: NDArray[np.intp]) -> pa.Array:
-    """The labels at these positions of the columns read row by row, left to right."""
-    if len(columns) == 1:
-        return columns[0].take(pa.array(positions))
-    row, column = np.divmod(positions, len(columns))
-    parts = [values.take(pa.array(row[column == number])) for number, values in enumerate(columns)]
-    origin = np.argsort(np.argsort(column, kind="stable"), kind="stable")
-    return pa.concat_arrays(parts).take(pa.array(origin))
+    if not len(column):
+        return np.zeros(0, np.uint8), np.zeros(1, np.int32)
+    positions = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    return np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), positions
 
 
 def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:

@@ -1,0 +1,106 @@
+"""Batches of facts made into a graph: labels become ids, columns grow, nothing else is kept.
+
+Most labels of a batch are known already. Those are looked up by whichever thread parsed the batch, in a frozen
+copy of the index; only the others wait for their turn in the order of the file. So ids follow the first
+appearance of a label, row by row and head before tail, however many threads there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unkgcp.graph.formats.batch import Batch, Malformed, acceptable
+from unkgcp.graph.labels import Fingerprints, Ids, LabelIndex, binary, fingerprint
+from unkgcp.graph.scaling import Scale
+from unkgcp.graph.vocabulary import Vocabulary
+
+# The frozen copy is renewed when the index has grown by this share: often enough to be useful, and all copies
+# together cost no more than a few of the last.
+GROWTH = 1 / 16
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A batch with the ids of the labels known so far, -1 for the others."""
+
+    batch: Batch
+    fingerprints: tuple[Fingerprints, Fingerprints]
+    head: Ids
+    tail: Ids
+
+
+class GraphBuilder:
+    """Collects the facts of one file after the other over one vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary | None = None) -> None:
+        self._given = vocabulary
+        self._entities = LabelIndex(binary(vocabulary.entities) if vocabulary else None)
+        self._relations = LabelIndex(binary(vocabulary.relations) if vocabulary else None)
+        self._known = self._entities.frozen()
+        self._pieces: list[tuple[NDArray[np.generic], ...]] = []
+
+    def prepare(self, batch: Batch, scale: Scale, skip_missing: bool) -> Prepared:
+        """What can be done with a batch in any thread and order."""
+        if skip_missing:
+            batch = batch.without_missing()
+        assert batch.confidence is not None
+        if batch.confidence.null_count or not scale.accepts(np.asarray(batch.confidence)):
+            raise Malformed
+        known = self._known
+        head, tail = fingerprint(batch.head), fingerprint(batch.tail)
+        return Prepared(batch, (head, tail), known.find(batch.head, head), known.find(batch.tail, tail))
+
+    def add(self, prepared: Prepared) -> None:
+        """Take in the next batch of the file; raises `Malformed` if one of its labels will not do."""
+        batch, head, tail = prepared.batch, prepared.head, prepared.tail
+        entities, relations = len(self._entities), len(self._relations)
+        self._resolve(prepared)
+        codes = np.asarray(batch.relation.indices)
+        relation = self._relations.encode(binary(batch.relation.dictionary))[codes]
+        if not acceptable(self._entities.labels(entities)) or not acceptable(
+            self._relations.labels(relations)
+        ):
+            raise Malformed
+        self._pieces.append((head, relation, tail, np.asarray(batch.confidence)))
+        if len(self._entities) > len(self._known) * (1 + GROWTH):
+            self._known = self._entities.frozen()
+
+    def columns(self) -> tuple[Ids, Ids, Ids, NDArray[np.float64]]:
+        """The columns of all facts since the last call, confidences as they stand in the file."""
+        pieces, self._pieces = self._pieces, []
+        if not pieces:
+            empty = np.empty(0, np.int32)
+            return empty, empty, empty, np.empty(0, np.float64)
+        head, relation, tail, confidence = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        return head, relation, tail, confidence
+
+    def vocabulary(self) -> Vocabulary:
+        """All labels so far; the given vocabulary itself if nothing was added to it."""
+        given, size = self._given, (len(self._entities), len(self._relations))
+        if given is not None and (len(given.entities), len(given.relations)) == size:
+            return given
+        return Vocabulary(_text(self._entities), _text(self._relations))
+
+    def _resolve(self, prepared: Prepared) -> None:
+        """Give ids to the labels that were unknown when the batch was prepared, row by row, head before tail."""
+        heads, tails = np.flatnonzero(prepared.head < 0), np.flatnonzero(prepared.tail < 0)
+        if not len(heads) and not len(tails):
+            return
+        order = np.argsort(np.concatenate([2 * heads, 2 * tails + 1]), kind="stable")
+        labels = pa.concat_arrays(
+            [prepared.batch.head.take(pa.array(heads)), prepared.batch.tail.take(pa.array(tails))]
+        ).take(pa.array(order))
+        head, tail = prepared.fingerprints
+        ids = np.empty(len(order), np.int32)
+        ids[order] = self._entities.encode(labels, np.concatenate([head[heads], tail[tails]])[order])
+        prepared.head[heads], prepared.tail[tails] = ids[: len(heads)], ids[len(heads) :]
+
+
+def _text(index: LabelIndex) -> pa.StringArray:
+    text = index.labels().cast(pa.large_string())
+    # offsets of 64 bits are needed only by vocabularies of more than 2 GiB
+    return text.cast(pa.string()) if text.nbytes < 2**31 else text

@@ -1,0 +1,200 @@
+"""A text file cut into blocks of whole lines, each parsed by Arrow in a thread of its own.
+
+Memory holds a few blocks, never the file. A block that does not parse is looked at line by line (`diagnosis`)
+to name the line that is wrong; that needs the block alone, so it works for pipes too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+from numpy.typing import NDArray
+
+from unkgcp.errors import InputError
+from unkgcp.graph.formats.batch import LABELS, Batch, Batches, Malformed, one_relation
+from unkgcp.graph.formats.diagnosis import diagnose
+from unkgcp.graph.formats.layout import Layout
+from unkgcp.graph.formats.source import Source
+
+BLOCK = 8 << 20
+# No line of a table is this long; a file without line ends must not fill the memory.
+LONGEST = 256 << 20
+
+_MISSING = ["", "NA", "N/A", "n/a", "NULL", "null", "None", "nan", "NaN", "NAN", "-nan", "-NaN"]
+
+T = TypeVar("T")
+
+
+def text_batches(source: Source, layout: Layout, then: Callable[[Batch], T]) -> Batches[T]:
+    """The facts of a text file, batch by batch: what `then` makes of each, and what is wrong with it if asked.
+
+    `then` runs in the parsing threads and may raise `Malformed`.
+    """
+    line = 1 + source.sample[: _start(source.sample)].count(b"\n")
+    header = layout.header
+
+    def work(block: pa.Buffer, first: bool) -> tuple[T, int]:
+        batch, lines = _parse(block, layout, first)
+        return then(batch), lines
+
+    for block, future in _in_order(_blocks(source, layout.format.quoted), work):
+        error = partial(_error, layout, block, line, header)
+        try:
+            result, lines = future.result()
+        except Malformed:
+            raise error() from None
+        yield result, error
+        line, header = line + lines, False
+
+
+def _error(layout: Layout, block: pa.Buffer, line: int, header: bool) -> InputError:
+    return diagnose(layout, block.to_pybytes(), line, header)
+
+
+def _in_order(
+    blocks: Iterator[pa.Buffer], work: Callable[[pa.Buffer, bool], T]
+) -> Iterator[tuple[pa.Buffer, Future[T]]]:
+    """Work on some blocks at once, and hand them back in their order."""
+    threads = min(os.cpu_count() or 1, 8)
+    executor = ThreadPoolExecutor(threads, thread_name_prefix="unkgcp-read")
+    try:
+        pending: deque[tuple[pa.Buffer, Future[T]]] = deque()
+        for number, block in enumerate(blocks):
+            pending.append((block, executor.submit(work, block, number == 0)))
+            if len(pending) > threads:
+                yield pending.popleft()
+        while pending:
+            yield pending.popleft()
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _blocks(source: Source, quoted: bool) -> Iterator[pa.Buffer]:
+    """Blocks of whole records."""
+    rest = memoryview(b"")
+    size, start = BLOCK, _start(source.sample)
+    while True:
+        buffer = np.empty(len(rest) + size, np.uint8)
+        view = buffer.data
+        view[: len(rest)] = rest
+        count = source.readinto(view[len(rest) :])
+        end = len(rest) + count
+        cut = _last_line_end(buffer[:end], quoted) if count else end
+        if cut > start:
+            yield pa.py_buffer(buffer[start:cut])
+            rest, size, start = view[cut:end], BLOCK, 0
+        elif end > LONGEST:
+            what = "a quotation that is never closed" if quoted else "a line"
+            raise InputError(
+                f"{source.name} has {what} of more than {LONGEST >> 20} MiB: correct it, or choose another --format"
+            )
+        else:
+            rest, size = view[:end], max(end, BLOCK)
+        if not count:
+            return
+
+
+def _start(sample: bytes) -> int:
+    """Where the first line begins: behind a byte order mark, which is no part of a label, and empty lines."""
+    text = sample.removeprefix(b"\xef\xbb\xbf")
+    return len(sample) - len(text.lstrip(b"\r\n"))
+
+
+def _last_line_end(data: NDArray[np.uint8], quoted: bool) -> int:
+    """Where the last whole record ends, 0 if none does."""
+    if quoted:
+        quotes = np.flatnonzero(data == ord('"'))
+        if len(quotes):
+            ends = np.flatnonzero(data == ord("\n"))
+            outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
+            return int(outside[-1]) + 1 if len(outside) else 0
+    window = 1 << 12
+    while True:
+        start = max(0, len(data) - window)
+        found = data[start:].tobytes().rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        if start == 0:
+            return 0
+        window *= 8
+
+
+def _parse(block: pa.Buffer, layout: Layout, first: bool) -> tuple[Batch, int]:
+    """The facts of a block and the number of its lines."""
+    skip = layout.header and first
+    try:
+        table = _table(block, layout, skip, ignore_empty_lines=False)
+        lines = len(table) + skip
+        if layout.format.quoted:
+            lines = _line_ends(block)
+    except pa.ArrowException:
+        # empty lines are harmless, but rare enough to look for them only when something does not fit
+        try:
+            table = _table(block, layout, skip, ignore_empty_lines=True)
+        except pa.ArrowException:
+            if block.to_pybytes().strip(b"\r\n"):
+                raise Malformed from None
+            table = _table(pa.py_buffer(b""), layout, False, ignore_empty_lines=True)
+        lines = _line_ends(block)
+    return _batch(table, layout), lines
+
+
+def _table(block: pa.Buffer, layout: Layout, skip: bool, ignore_empty_lines: bool) -> pa.Table:
+    types = {layout.head: pa.binary(), layout.tail: pa.binary()}
+    if layout.relation is not None:
+        types[layout.relation] = LABELS
+    if layout.confidence is not None:
+        types[layout.confidence] = pa.float64() if layout.format.numbers is None else pa.string()
+    names = {str(position): kind for position, kind in types.items()}
+    if not len(block):
+        return pa.table({name: pa.array([], kind) for name, kind in names.items()})
+    return csv.read_csv(
+        pa.BufferReader(block),
+        read_options=csv.ReadOptions(
+            column_names=[str(position) for position in range(layout.width)],
+            block_size=len(block) + 1,
+            skip_rows_after_names=int(skip),
+            use_threads=False,
+        ),
+        parse_options=csv.ParseOptions(
+            delimiter=layout.format.delimiter,
+            quote_char='"' if layout.format.quoted else False,
+            newlines_in_values=layout.format.quoted,
+            ignore_empty_lines=ignore_empty_lines,
+        ),
+        convert_options=csv.ConvertOptions(
+            column_types=names, include_columns=list(names), null_values=_MISSING, strings_can_be_null=False
+        ),
+    )
+
+
+def _batch(table: pa.Table, layout: Layout) -> Batch:
+    def column(position: int) -> pa.Array:
+        chunked = table.column(str(position))
+        return chunked.chunk(0) if chunked.num_chunks == 1 else pa.concat_arrays(chunked.chunks)
+
+    relation = (
+        one_relation(layout.format.relation or "", len(table))
+        if layout.relation is None
+        else column(layout.relation)
+    )
+    confidence = None if layout.confidence is None else column(layout.confidence)
+    if confidence is not None and layout.format.numbers is not None:
+        try:
+            confidence = layout.format.numbers(confidence)
+        except pa.ArrowException:
+            raise Malformed from None
+    batch = Batch(column(layout.head), relation, column(layout.tail), confidence)
+    return batch if layout.keep is None else batch.where(layout.keep(batch))
+
+
+def _line_ends(block: pa.Buffer) -> int:
+    return int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")))

@@ -1,0 +1,162 @@
+"""What a kind of text file looks like, and where one such file keeps its facts.
+
+A `TextFormat` is a kind of file (TSV, STRING's links, NELL's beliefs, ...); a `Layout` is what its first line
+makes of it. Neither reads any facts. A new kind of file is one module with one `TextFormat`, listed in
+`unkgcp.graph.formats.TEXT_FORMATS`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from unkgcp.errors import InputError, at
+from unkgcp.graph.formats.batch import Batch
+from unkgcp.graph.formats.columns import Columns, find
+from unkgcp.graph.scaling import Scale
+
+Numbers = Callable[[pa.StringArray], pa.DoubleArray]
+Filter = Callable[[Batch], pa.BooleanArray]
+
+
+@dataclass(frozen=True, slots=True)
+class TextFormat:
+    """A kind of delimited text file.
+
+    `signature` are the fields that begin the first line of every such file (None: any). `columns` are the
+    columns of head, relation, tail and confidence, by name where there is a header, else by position; for None
+    they are found file by file. `relation` is the one relation of a file that has no column for it. `numbers`
+    gets confidences out of fields that are more than a number; it gives null where there is none.
+    """
+
+    name: str
+    delimiter: str
+    about: str
+    quoted: bool = False
+    header: bool | None = None
+    columns: tuple[int | str, ...] | None = None
+    relation: str | None = None
+    scale: Scale = field(default_factory=Scale)
+    numbers: Numbers | None = None
+    signature: Callable[[Sequence[str]], bool] | None = None
+    by_language: Callable[[str], Filter] | None = None
+
+    def recognises(self, first_line: str) -> bool:
+        return self.signature is not None and self.signature(self.fields(first_line))
+
+    def fields(self, line: str) -> list[str]:
+        """The fields of one line; in a quoted format possibly more than one line."""
+        if not self.quoted:
+            return line.split(self.delimiter)
+        return next(csv.reader(io.StringIO(line, newline=""), delimiter=self.delimiter), [])
+
+    def layout(
+        self,
+        name: str,
+        first_line: str,
+        *,
+        header: bool | None = None,
+        columns: Columns | None = None,
+        with_confidence: bool = True,
+        scale: Scale | None = None,
+        language: str | None = None,
+    ) -> Layout:
+        """Where the file `name` keeps its facts, given its first line and what the caller said of it."""
+        first = self.fields(first_line)
+        keep = None
+        if language is not None:
+            if self.by_language is None:
+                raise InputError(
+                    f"{name} is read as {self.name}, which knows no languages: leave the language out"
+                )
+            keep = self.by_language(language)
+        if self.columns is None:
+            found = find(first, header, columns, with_confidence, at(name, 1))
+            head, relation, tail, *rest = found.positions
+            confidence = rest[0] if rest else None
+            return self._layout(name, first, found.header, head, relation, tail, confidence, scale, keep)
+        if columns is not None or header is not None:
+            raise InputError(
+                f"{name} is read as {self.name}, whose columns are known: leave header and columns out"
+            )
+        head, *middle, tail, last = (self._place(column, first, name) for column in self.columns)
+        place = middle[0] if middle else None
+        score = last if with_confidence else None
+        return self._layout(name, first, bool(self.header), head, place, tail, score, scale, keep)
+
+    def _place(self, column: int | str, first: Sequence[str], name: str) -> int:
+        if isinstance(column, str) and column in first:
+            return first.index(column)
+        if isinstance(column, int) and column < len(first):
+            return column
+        missing = f"column {column!r}" if isinstance(column, str) else f"{column + 1} columns"
+        raise InputError(
+            f"{at(name, 1)} has no {missing}, so this is no {self.about}: choose another --format"
+        )
+
+    def _layout(
+        self,
+        name: str,
+        first: Sequence[str],
+        header: bool,
+        head: int,
+        relation: int | None,
+        tail: int,
+        confidence: int | None,
+        scale: Scale | None,
+        keep: Filter | None,
+    ) -> Layout:
+        return Layout(
+            name, self, len(first), header, head, relation, tail, confidence, scale or self.scale, keep
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where one text file keeps its facts: positions from 0; `relation` None for a file of one relation."""
+
+    name: str
+    format: TextFormat
+    width: int
+    header: bool
+    head: int
+    relation: int | None
+    tail: int
+    confidence: int | None
+    scale: Scale
+    keep: Filter | None = None
+
+
+def first_line(sample: bytes, name: str, quoted: bool) -> str:
+    """The first line of a file that has one, without its end; refuses what is plainly no text."""
+    text = sample.removeprefix(b"\xef\xbb\xbf")
+    if not text.strip(b"\r\n \t"):
+        raise InputError(f"{name} is empty: give a file with at least one fact a line")
+    if text.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError(f"{name} is UTF-16 text: save it as UTF-8")
+    if b"\0" in text:
+        raise InputError(f"{name} is a binary file, not text: give TSV, CSV or Parquet")
+    stream = io.BytesIO(text)
+    line = b""
+    for piece in stream:
+        line += piece
+        if not line.strip(b"\r\n"):
+            line = b""
+        elif not quoted or line.count(b'"') % 2 == 0:
+            break
+    line = line.strip(b"\r\n").split(b"\r")[0] if not quoted else line.strip(b"\r\n")
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        if _mostly_text(line):
+            raise InputError(f"{at(name, 1)} is not valid UTF-8: save the file as UTF-8") from None
+        raise InputError(f"{name} is a binary file, not text: give TSV, CSV or Parquet") from None
+
+
+def _mostly_text(line: bytes) -> bool:
+    control = sum(byte < 32 and byte not in b"\t\r\n\f" for byte in line[:4096])
+    return control == 0

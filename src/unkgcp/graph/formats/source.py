@@ -1,0 +1,142 @@
+"""Where bytes come from: a file or a pipe, unpacked where they are gzip, with a look at the first ones.
+
+It knows nothing of facts. Everything that can go wrong between the disk and the first byte of content (no such
+file, a folder, no permission, a broken gzip) becomes one sentence here.
+
+>>> with Source("facts.tsv.gz") as source:      # doctest: +SKIP
+...     source.sample[:20]
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from unkgcp.errors import InputError
+
+# Bytes looked at before reading: the first line must end within them, or the file is no table.
+SAMPLE = 1 << 20
+
+Origin = str | os.PathLike[str] | BinaryIO
+
+_ARCHIVES = {
+    b"PK\x03\x04": "a zip archive or a spreadsheet",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstandard",
+    b"%PDF": "a PDF document",
+    b"SQLite format 3": "an SQLite database",
+    b"\x89HDF": "an HDF5 file",
+    b"ARROW1": "an Arrow file",
+}
+
+
+class Source:
+    """An open file or pipe. `sample` holds its first bytes, which are still to be read. `-` is standard input."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._open = ExitStack()
+        self.path = None if origin == "-" or not isinstance(origin, str | os.PathLike) else Path(origin)
+        self.name = str(self.path or "standard input")
+        with self._close_on_error(), self._sentences():
+            stream = self._buffered(origin)
+            self.gzip = stream.peek(2)[:2] == b"\x1f\x8b"
+            self._stream: gzip.GzipFile | io.BufferedReader = stream
+            if self.gzip:
+                self._stream = self._open.enter_context(gzip.GzipFile(fileobj=stream, mode="rb"))
+            self.sample = self._read(SAMPLE)
+            self._pending = memoryview(self.sample)
+            for magic, what in _ARCHIVES.items():
+                if self.sample.startswith(magic):
+                    raise InputError(
+                        f"{self.name} is {what}: unpack or export it as TSV, CSV or Parquet first"
+                    )
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill the view from where reading stands; fewer bytes than it holds only at the end."""
+        filled = min(len(view), len(self._pending))
+        view[:filled] = self._pending[:filled]
+        self._pending = self._pending[filled:]
+        with self._sentences():
+            while filled < len(view):
+                count = self._stream.readinto(view[filled:])
+                if not count:
+                    break
+                filled += count
+        return filled
+
+    def on_disk(self) -> Path:
+        """A path with the unpacked content; a temporary copy where there is no such file."""
+        if self.path and not self.gzip:
+            return self.path
+        folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="unkgcp-"))
+        path = Path(folder) / "content"
+        with self._sentences(), path.open("wb") as copy:
+            copy.write(self._pending)
+            shutil.copyfileobj(self._stream, copy, SAMPLE)
+        return path
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def _buffered(self, origin: Origin) -> io.BufferedReader:
+        if self.path is None:
+            given: Any = sys.stdin.buffer if origin == "-" else origin
+            stream = io.BufferedReader(given)
+            self._open.callback(stream.detach)  # what others opened stays open
+            return stream
+        if self.path.is_dir():
+            raise InputError(f"{self.path} is a folder: give one of the files in it")
+        return self._open.enter_context(self.path.open("rb"))
+
+    def _read(self, size: int) -> bytes:
+        """Up to `size` bytes, fewer only at the end; a pipe gives them in pieces."""
+        pieces = []
+        while size > 0:
+            piece = self._stream.read(size)
+            if not piece:
+                break
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)
+
+    @contextmanager
+    def _close_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._open.close()
+            raise
+
+    @contextmanager
+    def _sentences(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise InputError(f"{self.name} does not exist: there is no such file, check its name") from None
+        except PermissionError:
+            raise InputError(f"{self.name} may not be read: change its permissions") from None
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            reason = str(error).rstrip(".")
+            raise InputError(
+                f"{self.name} is a damaged or incomplete gzip file ({reason}): copy or download it again"
+            ) from None
+        except OSError as error:
+            raise InputError(
+                f"{self.name} cannot be read ({error.strerror or error}): check the file and its disk"
+            ) from None

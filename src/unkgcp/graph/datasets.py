@@ -29,10 +29,12 @@ from unkgcp.graph.locations import VARIABLE, find, search_folders
 from unkgcp.graph.naming import TABLES, Names, named, over_one_vocabulary, read_names
 from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.reading import read, read_parts
+from unkgcp.graph.scaling import Scale
 from unkgcp.graph.splitting import CALIBRATION, TEST, Splits, hold_out, split
 
 BENCHMARKS = ("cn15k", "nl27k", "ppi5k")
 NAMES = (*BENCHMARKS, "demo")
+ZERO_OR_NOT = Scale("minmax", floor=0.0, cap=1e-300)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +81,8 @@ def load_dataset(
 
     `calibration` and `test` are fractions for one file and for the demo graph (default 0.07 and 0.08); other
     data sets come split. `validation` is a fraction of the training part, for early stopping, and works
-    for all. `reading` goes to `unkgcp.graph.read`: format, header, columns, scale and so on.
+    for all. `reading` goes to `unkgcp.graph.read`: format, header, columns, scale and so on; a scale is
+    for facts, soft-logic files must be in [0, 1] already.
     """
     cut = {
         "calibration": CALIBRATION if calibration is None else calibration,
@@ -144,22 +147,24 @@ def _naming(path: Path) -> Iterator[None]:
 def _folder(name: str, folder: Path, remedy: str, reading: Mapping[str, Any]) -> Dataset:
     paths = layout.parts(folder, remedy)
     names = read_names(folder)
-    facts = {part: path for part, path in paths.items() if part != "negatives"}
-    graphs = read_parts(facts, **reading)
-    negatives = None
+    graphs = read_parts({part: paths[part] for part in layout.NEEDED}, **reading)
+    if "softlogic" in paths:
+        # inferences are in [0, 1] whatever the facts' numbers are
+        graphs["softlogic"] = read(paths["softlogic"], **{**reading, "scale": Scale()})
     if "negatives" in paths:
-        negatives = _negatives(paths["negatives"], names, graphs["train"], reading)
-        *rest, negatives = over_one_vocabulary([*graphs.values(), negatives])
-        graphs = dict(zip(graphs, rest, strict=True))
+        graphs["negatives"] = _negatives(paths["negatives"], names, graphs["train"], reading)
+    graphs = dict(zip(graphs, over_one_vocabulary(list(graphs.values())), strict=True))
     splits = Splits(graphs["train"], graphs["calibration"], graphs["test"], graphs["train"][:0])
     softlogic, removed = _safe(graphs.get("softlogic"), splits)
     files = [*paths.values(), *(folder / table for table in TABLES if names is not None)]
     hashes = {path.name: _sha256(path) for path in files}
-    return Dataset(name, splits, negatives, softlogic, removed, hashes, names)
+    return Dataset(name, splits, graphs.get("negatives"), softlogic, removed, hashes, names)
 
 
 def _negatives(path: Path, names: Names | None, train: Graph, reading: Mapping[str, Any]) -> Graph:
     """The rows of confidence exactly 0; UKGE's file lists the test facts before them."""
+    if "scale" in reading:
+        reading = {**reading, "scale": ZERO_OR_NOT}
     rows = read(path, **reading)
     if not _shares_entities(rows, train) and names is not None:
         # NL27k is published with names in its facts and ids in its negatives

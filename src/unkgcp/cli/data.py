@@ -1,0 +1,124 @@
+"""`unkgcp data`: list, describe and fetch data sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from unkgcp.cli.options import (
+    data_dir_option,
+    examples,
+    json_option,
+    reading_options,
+    splitting_options,
+)
+
+
+@click.group(
+    name="data",
+    epilog=examples("unkgcp data list", "unkgcp data describe demo", "unkgcp data fetch ppi5k"),
+)
+def command() -> None:
+    """List, describe and fetch data sets.
+
+    DATA is a name (cn15k, nl27k, ppi5k, demo), a folder with train, val and test files, or one file. Named
+    data sets are looked for under --data-dir, then $UNKGCP_DATA, then the user's cache folder.
+    """
+
+
+@command.command(name="list", epilog=examples("unkgcp data list", "unkgcp data list --data-dir data --json"))
+@data_dir_option
+@json_option
+def list_(data_dir: str | None, as_json: bool) -> None:
+    """Show the named data sets: whether they are there, where, and how many facts they hold."""
+    from unkgcp.errors import InputError
+    from unkgcp.graph.datasets import BENCHMARKS, NAMES, load_dataset
+    from unkgcp.graph.locations import find
+
+    rows: dict[str, dict[str, Any]] = {}
+    for name in NAMES:
+        folder = find(name, data_dir) if name in BENCHMARKS else None
+        rows[name] = {"found": name == "demo" or folder is not None, "folder": folder and str(folder)}
+        if rows[name]["found"]:
+            try:
+                splits = load_dataset(name, data_dir=data_dir).splits
+                rows[name] |= {part: len(facts) for part, facts in splits.parts().items() if len(facts)}
+            except InputError as error:
+                rows[name]["problem"] = str(error)
+    if as_json:
+        _print_json(rows)
+        return
+    for name, row in rows.items():
+        click.echo(f"{name:<6}  {_state(name, row)}")
+
+
+def _state(name: str, row: dict[str, Any]) -> str:
+    if not row["found"]:
+        return f"not here; get it with `unkgcp data fetch {name}`"
+    if "problem" in row:
+        return str(row["problem"])
+    counts = " / ".join(f"{row[part]:,}" for part in ("train", "calibration", "test"))
+    return f"{counts} facts (train / calibration / test)  {row['folder'] or 'generated'}"
+
+
+@command.command(
+    epilog=examples(
+        "unkgcp data describe nl27k",
+        "unkgcp data describe facts.csv --columns subject,predicate,object,score",
+        "unkgcp data describe weights.tsv --confidence-scale log --cap 3 --json",
+    )
+)
+@click.argument("data")
+@json_option
+@reading_options
+@splitting_options
+def describe(data: str, as_json: bool, reading: dict[str, Any], splitting: dict[str, Any]) -> None:
+    """Count what DATA holds: facts, confidences, repeats, overlap between parts, unseen relations.
+
+    One file is split at random first, as `fit` would do it.
+    """
+    import shutil
+    import sys
+
+    from unkgcp.cli.description import text
+    from unkgcp.graph.datasets import load_dataset
+    from unkgcp.graph.describing import describe as count
+
+    description = count(load_dataset(data, **reading, **splitting))
+    if as_json:
+        _print_json(description.to_dict())
+        return
+    plain = "utf" not in (sys.stdout.encoding or "").lower()
+    click.echo(text(description, min(shutil.get_terminal_size().columns, 100), plain))
+
+
+@command.command(
+    epilog=examples(
+        "unkgcp data fetch ppi5k",
+        "unkgcp data fetch nl27k --data-dir data",
+        "unkgcp data fetch cn15k --url https://mirror.example.org/ukge",
+    )
+)
+@click.argument("name")
+@data_dir_option
+@click.option("--url", metavar="BASE", help="A mirror that has the files under BASE/NAME/.")
+def fetch(name: str, data_dir: str | None, url: str | None) -> None:
+    """Download the official files of NAME (cn15k, nl27k, ppi5k) and verify each of them.
+
+    They go into the user's cache folder, or under --data-dir. An interrupted download is continued by calling
+    again. The underlying graphs (ConceptNet, NELL, STRING) have terms of their own.
+    """
+    from unkgcp.graph.fetching import OFFICIAL
+    from unkgcp.graph.fetching import fetch as download
+    from unkgcp.progress import Reporter
+
+    with Reporter(f"fetching {name}", total=len(OFFICIAL.get(name, ()))) as progress:
+        folder = download(name, data_dir=data_dir, url=url, progress=progress)
+    click.echo(str(folder))
+
+
+def _print_json(found: dict[str, Any]) -> None:
+    import json
+
+    click.echo(json.dumps(found, indent=2, ensure_ascii=False))

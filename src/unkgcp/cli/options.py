@@ -1,0 +1,144 @@
+"""Options that several commands share: where data is, how files are read, how one file is split.
+
+Each decorator hands the command one dictionary, ready for `unkgcp.graph.load_dataset`:
+
+    @reading_options
+    @splitting_options
+    def fit(data, reading, splitting, ...):
+        dataset = load_dataset(data, **reading, **splitting)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from unkgcp.errors import InputError
+
+if TYPE_CHECKING:
+    from unkgcp.graph.scaling import Scale
+
+Function = Callable[..., Any]
+
+data_dir_option = click.option(
+    "--data-dir",
+    metavar="DIR",
+    help="Look for named data sets here first (then $UNKGCP_DATA, then the cache).",
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+
+_READING = (
+    data_dir_option,
+    click.option(
+        "--format",
+        metavar="NAME",
+        help="tsv, csv, parquet, string-links, string-actions, conceptnet or nell; recognised if left out.",
+    ),
+    click.option(
+        "--columns",
+        metavar="H,R,T,C",
+        help="Columns of head, relation, tail and confidence, by name or by position counted from 0.",
+    ),
+    click.option("--header/--no-header", default=None, help="Whether the first line names the columns."),
+    click.option("--language", metavar="CODE", help="ConceptNet: keep the assertions within one language."),
+    click.option("--skip-missing", is_flag=True, help="Leave out rows with an empty or NaN confidence."),
+    click.option(
+        "--confidence-scale",
+        type=click.Choice(["none", "minmax", "log"]),
+        help="Bring confidences into [0, 1]: not at all, linearly, or by their logarithm.",
+    ),
+    click.option("--cap", type=float, metavar="X", help="Cut confidences above X to X before scaling."),
+    click.option("--floor", type=float, metavar="X", help="Raise confidences below X to X before scaling."),
+    click.option(
+        "--range", "target", type=float, nargs=2, metavar="LOW HIGH", help="Scale into [LOW, HIGH]."
+    ),
+)
+
+_SPLITTING = (
+    click.option(
+        "--calibration", type=float, metavar="SHARE", help="Share of one file's facts to calibrate on."
+    ),
+    click.option("--test", type=float, metavar="SHARE", help="Share of one file's facts to test on."),
+    click.option(
+        "--keep-repeats-together", is_flag=True, help="Never split the rows of one triple over two parts."
+    ),
+)
+
+
+def examples(*lines: str) -> str:
+    """The epilogue of a command's help."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def reading_options(function: Function) -> Function:
+    """Adds the options of reading; the command gets them as `reading`."""
+
+    @wraps(function)
+    def command(
+        *,
+        data_dir: str | None,
+        format: str | None,
+        columns: str | None,
+        header: bool | None,
+        language: str | None,
+        skip_missing: bool,
+        confidence_scale: str | None,
+        cap: float | None,
+        floor: float | None,
+        target: tuple[float, float] | None,
+        **others: Any,
+    ) -> Any:
+        reading = {
+            "data_dir": data_dir,
+            "format": format,
+            "columns": None if columns is None else _columns(columns),
+            "header": header,
+            "language": language,
+            "skip_missing": skip_missing or None,
+            "scale": _scale(confidence_scale, cap, floor, target),
+        }
+        return function(
+            reading={name: value for name, value in reading.items() if value is not None}, **others
+        )
+
+    return _with(_READING, command)
+
+
+def _columns(text: str) -> list[int | str]:
+    return [int(part) if part.isdecimal() else part for part in map(str.strip, text.split(","))]
+
+
+def _scale(
+    kind: str | None, cap: float | None, floor: float | None, target: tuple[float, float] | None
+) -> Scale | None:
+    if kind is None:
+        if cap is not None or floor is not None or target is not None:
+            raise InputError("--cap, --floor and --range need --confidence-scale minmax or log")
+        return None
+    from unkgcp.graph.scaling import Scale
+
+    low, high = target or (0.0, 1.0)
+    return Scale(cast(Any, kind), cap=cap, floor=floor, low=low, high=high)
+
+
+def splitting_options(function: Function) -> Function:
+    """Adds the options of splitting one file; the command gets them as `splitting`."""
+
+    @wraps(function)
+    def command(
+        *, calibration: float | None, test: float | None, keep_repeats_together: bool, **others: Any
+    ) -> Any:
+        splitting = {"calibration": calibration, "test": test, "keep_repeats_together": keep_repeats_together}
+        return function(splitting=splitting, **others)
+
+    return _with(_SPLITTING, command)
+
+
+def _with(options: tuple[Callable[[Function], Function], ...], function: Function) -> Function:
+    for option in reversed(options):
+        function = option(function)
+    return function

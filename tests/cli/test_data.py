@@ -1,0 +1,251 @@
+"""`unkgcp data` through the entry point that the console script calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from unkgcp.cli import main
+from unkgcp.graph import fetching
+from unkgcp.graph.fetching import Official, Patience, blob_id
+
+PARTS = {
+    "train": "a\tlikes\tb\t0.5\nb\tlikes\tc\t0.25\na\tlikes\tb\t0.75\n",
+    "val": "a\tlikes\tc\t0.5\n",
+    "test": "a\tlikes\tb\t0.9\nb\tknows\tb\t0.8\n",
+}
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `unkgcp ...`: exit status, what went to stdout, what went to stderr."""
+
+    def command(*arguments: str | Path) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        shown = capsys.readouterr()
+        assert isinstance(stop.value.code, int)
+        return stop.value.code, shown.out, shown.err
+
+    return command
+
+
+@pytest.fixture(autouse=True)
+def no_other_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    monkeypatch.delenv("UNKGCP_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for part, content in PARTS.items():
+        (folder / f"{part}.tsv").write_text(content)
+    return folder
+
+
+class TestDescribe:
+    def test_json_has_the_counts(self, run, folder):
+        status, out, _ = run("data", "describe", folder, "--json")
+        found = json.loads(out)
+        assert status == 0
+        assert (found["train"], found["calibration"], found["test"]) == (3, 1, 2)
+        assert (found["entities"], found["relations"]) == (3, 2)
+        assert found["relations_unseen_in_training"] == 1
+        assert found["test_rows_in_train"] == 1
+        assert found["repeated_triples"] == 1
+        assert found["self_loops"] == 1
+        assert found["confidence"]["minimum"] == 0.25
+        assert set(found["files"]) == {"train.tsv", "val.tsv", "test.tsv"}
+
+    def test_text_has_counts_bars_and_cautions(self, run, folder):
+        status, out, _ = run("data", "describe", folder)
+        assert status == 0
+        assert "train 3, calibration 1, test 2" in out
+        assert "1 without a training fact" in out
+        assert "[0.9, 1.0]  1" in out
+        assert "█" in out or "#" in out
+        assert "1  test rows repeat a triple of the training part" in out
+        assert max(map(len, out.splitlines())) <= 100
+
+    def test_ascii_terminals_get_ascii_bars(self, folder):
+        done = subprocess.run(
+            [sys.executable, "-m", "unkgcp", "data", "describe", str(folder)],
+            env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+            capture_output=True,
+            check=True,
+        )
+        assert b"#" in done.stdout
+        assert done.stdout.isascii()
+
+    def test_the_demo_needs_no_file(self, run):
+        status, out, _ = run("data", "describe", "demo", "--json")
+        found = json.loads(out)
+        assert status == 0
+        assert 39_000 < found["facts"] < 41_000
+        assert found["negatives"] == found["test"]
+        assert found["confidence"]["atoms"][0]["share"] > 0.25
+
+    def test_one_file_is_split_as_asked(self, run, tmp_path):
+        path = tmp_path / "facts.csv"
+        rows = "".join(f"a{i},{i / 100},r,b{i}\n" for i in range(100))
+        path.write_text("subject,score,predicate,object\n" + rows)
+        columns = ("--columns", "subject,predicate,object,score")
+        found = json.loads(run("data", "describe", path, *columns, "--json")[1])
+        assert (found["train"], found["calibration"], found["test"]) == (85, 7, 8)
+        shares = ("--calibration", "0.2", "--test", "0.3")
+        found = json.loads(run("data", "describe", path, *columns, *shares, "--json")[1])
+        assert (found["train"], found["calibration"], found["test"]) == (50, 20, 30)
+        positions = ("--columns", "0,2,3,1", "--header")
+        assert json.loads(run("data", "describe", path, *positions, "--json")[1])["entities"] == 200
+
+    def test_confidences_are_scaled_as_asked(self, run, tmp_path):
+        path = tmp_path / "facts.tsv"
+        path.write_text("".join(f"a{i}\tr\tb{i}\t{i * 10}\n" for i in range(101)))
+        status, _, err = run("data", "describe", path)
+        assert status == 2
+        assert "--confidence-scale" in err
+        scaled = ("--confidence-scale", "minmax", "--cap", "500", "--range", "0.1", "0.9")
+        found = json.loads(run("data", "describe", path, *scaled, "--json")[1])["confidence"]
+        assert found["minimum"] == pytest.approx(0.1)
+        assert found["maximum"] == pytest.approx(0.9)
+        assert found["atoms"][0]["value"] == pytest.approx(0.9)
+        assert found["atoms"][0]["facts"] == 51
+
+    def test_a_bare_cap_or_range_needs_a_scale(self, run, folder):
+        for option in (("--cap", "3"), ("--range", "0", "1")):
+            status, _, err = run("data", "describe", folder, *option)
+            assert status == 2
+            assert "--confidence-scale" in err
+
+    def test_a_json_object_survives_a_pipe(self, folder):
+        done = subprocess.run(
+            [sys.executable, "-m", "unkgcp", "data", "describe", str(folder), "--json"],
+            capture_output=True,
+            check=True,
+        )
+        assert json.loads(done.stdout)["facts"] == 6
+        assert done.stderr == b""
+
+
+class TestList:
+    def test_what_is_here_and_what_is_not(self, run, tmp_path, folder, monkeypatch):
+        folder.rename(tmp_path / "ppi5k")
+        monkeypatch.setenv("UNKGCP_DATA", str(tmp_path))
+        status, out, _ = run("data", "list")
+        lines = dict(line.split(maxsplit=1) for line in out.splitlines())
+        assert status == 0
+        assert list(lines) == ["cn15k", "nl27k", "ppi5k", "demo"]
+        assert "3 / 1 / 2 facts" in lines["ppi5k"]
+        assert str(tmp_path / "ppi5k") in lines["ppi5k"]
+        assert "unkgcp data fetch cn15k" in lines["cn15k"]
+        assert "generated" in lines["demo"]
+
+    def test_json_and_data_dir(self, run, tmp_path, folder):
+        folder.rename(tmp_path / "nl27k")
+        (tmp_path / "nl27k" / "test.tsv").write_text("a\tb\n")
+        found = json.loads(run("data", "list", "--json", "--data-dir", tmp_path)[1])
+        assert found["cn15k"] == {"found": False, "folder": None}
+        assert found["demo"]["found"] is True
+        assert "test.tsv" in found["nl27k"]["problem"], "a damaged data set does not hide the others"
+
+
+class TestFetch:
+    @pytest.fixture
+    def mirror(self, tmp_path, folder, monkeypatch):
+        """A web server with the files of `folder` as `tiny`."""
+        folder.rename(tmp_path / "tiny")
+        official = {f"{part}.tsv": Official(blob_id(tmp_path / "tiny" / f"{part}.tsv")) for part in PARTS}
+        monkeypatch.setattr(fetching, "OFFICIAL", {"tiny": official})
+        monkeypatch.setattr(
+            fetching.fetch, "__kwdefaults__", {**fetching.fetch.__kwdefaults__, "patience": Patience(2, 2, 0)}
+        )
+
+        class Quiet(SimpleHTTPRequestHandler):
+            def log_message(self, *_: object) -> None:
+                return
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    def test_files_arrive_and_the_folder_is_printed(self, run, mirror, tmp_path):
+        status, out, err = run("data", "fetch", "tiny", "--url", mirror, "--data-dir", tmp_path / "new")
+        assert status == 0
+        assert out.strip() == str(tmp_path / "new" / "tiny")
+        assert "fetching tiny" in err
+        assert {path.name: path.read_text() for path in (tmp_path / "new" / "tiny").iterdir()} == {
+            f"{part}.tsv": content for part, content in PARTS.items()
+        }
+
+    def test_what_does_not_match_is_refused_in_one_sentence(self, run, mirror, tmp_path):
+        (tmp_path / "tiny" / "val.tsv").write_text("other")
+        status, out, err = run("data", "fetch", "tiny", "--url", mirror, "--data-dir", tmp_path / "new")
+        assert status == 1
+        assert out == ""
+        sentence = err.splitlines()[-1]
+        assert sentence.startswith("unkgcp: ")
+        assert "val.tsv" in sentence
+        assert "not the published one" in sentence
+        assert not (tmp_path / "new" / "tiny" / "val.tsv").exists()
+
+    def test_an_unknown_name_is_bad_input(self, run):
+        status, _, err = run("data", "fetch", "cn15")
+        assert status == 2
+        assert "cn15k" in err
+
+
+@pytest.mark.parametrize("arguments", [["data"], ["data", "list"], ["data", "describe"], ["data", "fetch"]])
+def test_help_has_examples_at_each_level(run, arguments):
+    status, out, _ = run(*arguments, "--help")
+    assert status == 0
+    assert "Examples:" in out
+    assert f"unkgcp {arguments[0]} " in out
+
+
+needs_data = pytest.mark.skipif(
+    "UNKGCP_DATA" not in os.environ, reason="set UNKGCP_DATA to a folder with nl27k, cn15k and ppi5k"
+)
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "nl27k",
+            {
+                "train": 149_100,
+                "calibration": 12_278,
+                "test": 14_034,
+                "entities": 27_221,
+                "relations": 417,
+                "relations_unseen_in_training": 12,
+            },
+        ),
+        ("cn15k", {"test_rows_in_train": 2_006}),
+        ("ppi5k", {"test_rows_in_train": 2_971}),
+    ],
+)
+def test_benchmarks_on_the_command_line(run, name, expected, request):
+    found = json.loads(run("data", "describe", name, "--data-dir", DATA, "--json")[1])
+    assert {key: found[key] for key in expected} == expected
+
+
+DATA = os.environ.get("UNKGCP_DATA", "")

@@ -73,6 +73,17 @@ class Graph:
         """One integer a triple, equal exactly for equal triples of the same vocabulary: (n,) int64."""
         return triple_keys(self.head, self.relation, self.tail, self.n_entities, self.n_relations)
 
+    @property
+    def repeats(self) -> int:
+        """Rows whose triple stands in an earlier row already: all rows less the distinct triples."""
+        ordered = np.sort(self.keys)
+        return int(np.count_nonzero(ordered[1:] == ordered[:-1]))
+
+    @property
+    def self_loops(self) -> int:
+        """Rows whose head is their tail."""
+        return int(np.count_nonzero(self.head == self.tail))
+
     def with_confidence(self, confidence: NDArray[np.float64]) -> Graph:
         return replace(self, confidence=confidence)
 

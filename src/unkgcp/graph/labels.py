@@ -50,6 +50,8 @@ class LabelIndex:
         self._bytes = np.zeros(1 << 14, np.uint8)
         if labels is not None:
             self.encode(labels)
+            if len(self) < len(labels):
+                raise ValueError("a label stands twice in a vocabulary, so it has no one id")
 
     def __len__(self) -> int:
         return self._size

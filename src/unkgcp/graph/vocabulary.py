@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-Ids = NDArray[np.int32]
+from unkgcp.graph.labels import Ids, LabelIndex, binary
+
+__all__ = ["Ids", "Vocabulary"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +23,8 @@ class Vocabulary:
 
     entities: pa.StringArray
     relations: pa.StringArray
+    # made when first needed: a graph that is only read never looks a label up
+    _indexes: dict[str, LabelIndex] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, entities: Sequence[str], relations: Sequence[str]) -> Vocabulary:
@@ -31,11 +32,11 @@ class Vocabulary:
 
     def entity_ids(self, labels: Sequence[str] | pa.Array | pa.ChunkedArray) -> Ids:
         """Ids of entity labels, -1 for an unknown one: (n,) int32."""
-        return _ids(labels, self.entities)
+        return self._find(labels, "entities")
 
     def relation_ids(self, labels: Sequence[str] | pa.Array | pa.ChunkedArray) -> Ids:
         """Ids of relation labels, -1 for an unknown one: (n,) int32."""
-        return _ids(labels, self.relations)
+        return self._find(labels, "relations")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vocabulary):
@@ -45,11 +46,10 @@ class Vocabulary:
     def __hash__(self) -> int:
         return hash((len(self.entities), len(self.relations)))
 
-
-def _ids(labels: Sequence[str] | pa.Array | pa.ChunkedArray, known: pa.StringArray) -> Ids:
-    if not isinstance(labels, pa.Array | pa.ChunkedArray):
-        labels = pa.array(labels, pa.string())
-    found = pc.fill_null(pc.index_in(labels, value_set=known), -1)
-    if isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks()
-    return np.asarray(found, dtype=np.int32)
+    def _find(self, labels: Sequence[str] | pa.Array | pa.ChunkedArray, kind: str) -> Ids:
+        index = self._indexes.get(kind)
+        if index is None:
+            index = self._indexes[kind] = LabelIndex(binary(getattr(self, kind)))
+        if not isinstance(labels, pa.Array | pa.ChunkedArray):
+            labels = pa.array(labels, pa.string())
+        return index.find(binary(labels))

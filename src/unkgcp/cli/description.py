@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from unkgcp.graph.describing import Description
 
+SHOWN = 6  # atoms; --json has all
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -19,7 +20,6 @@ def text(description: Description, width: int = 80, plain: bool = False) -> str:
             *_counts(description),
             "",
             *chart(description.confidence.histogram, width, plain),
-            "",
             *_atoms(description),
             *_cautions(description),
         ]
@@ -73,9 +73,13 @@ def _unseen(count: int) -> str:
 
 
 def _atoms(d: Description) -> Iterator[str]:
-    if d.confidence.atoms:
-        listed = ", ".join(f"{atom.value:.6g} ({100 * atom.share:.1f} %)" for atom in d.confidence.atoms[:8])
-        yield f"  values with 1 % of the facts or more: {listed}"
+    atoms = d.confidence.atoms
+    if atoms:
+        yield ""
+        yield "  values that many facts share"
+        yield from (f"  {atom.value:>11.6g}  {100 * atom.share:4.1f} %" for atom in atoms[:SHOWN])
+    if len(atoms) > SHOWN:
+        yield f"  and {len(atoms) - SHOWN} more with 1 % or more each"
 
 
 def _cautions(d: Description) -> Iterator[str]:

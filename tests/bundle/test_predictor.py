@@ -158,6 +158,11 @@ def test_bad_queries(predictor: Predictor, queries: object, sentence: str) -> No
         predictor.interval(queries)  # type: ignore[arg-type]
 
 
+def test_a_null_label_is_unknown(predictor: Predictor) -> None:
+    table = pa.table({"head": ["entity 1", None], "relation": ["r1", "r1"], "tail": ["entity 2", "entity 2"]})
+    assert predictor.interval(table).status.tolist() == ["ok", "unknown-entity"]
+
+
 def test_batch(predictor: Predictor, make_facts: Callable[..., Graph]) -> None:
     facts = make_facts(80, seed=4)
     batch = facts.table().select(["head", "relation", "tail"]).combine_chunks().to_batches()[0]

@@ -26,7 +26,7 @@ from unkgcp.graph.negatives import corrupt
 from unkgcp.progress import Progress, Silent
 
 if TYPE_CHECKING:
-    from unkgcp.graph import Dataset
+    from unkgcp.graph.datasets import Dataset
     from unkgcp.training import Model, TrainConfig
 
 PROTOCOLS = ("strict", "paper")
@@ -54,9 +54,10 @@ def fit(
     """Train on the training facts and calibrate on the calibration facts.
 
     `checkpoint` is a folder in which training keeps its state; with `resume` it goes on from there. After
-    Ctrl-C the best model so far is calibrated, and `predictor.model.interrupted` is true.
+    Ctrl-C, or when the loss is no longer a number, the best model so far is calibrated; the provenance then
+    says under `stopped` why.
     """
-    from unkgcp.training import train, train_quantiles
+    from unkgcp.training import TrainingError, train, train_quantiles
 
     if protocol not in PROTOCOLS:
         raise InputError(f"protocol is {protocol!r} but must be one of {', '.join(PROTOCOLS)}")
@@ -64,22 +65,28 @@ def fit(
     validation, stopping = _validation(dataset, config, protocol)
     start = time.monotonic()
     with report(f"training {config.model}", config.epochs) as progress:
-        model = train(
-            splits.train,
-            config.model,
-            seed=seed,
-            config=config,
-            validation=validation,
-            softlogic=dataset.softlogic,
-            device=device,
-            progress=progress,
-            checkpoint=None if checkpoint is None else checkpoint / "model.safetensors",
-            resume=resume,
-        )
+        try:
+            model = train(
+                splits.train,
+                config.model,
+                seed=seed,
+                config=config,
+                validation=validation,
+                softlogic=dataset.softlogic,
+                device=device,
+                progress=progress,
+                checkpoint=None if checkpoint is None else checkpoint / "model.safetensors",
+                resume=resume,
+            )
+            stopped = "stopped by the user" if model.interrupted else None
+        except TrainingError as error:
+            if error.model is None:
+                raise
+            model, stopped = error.model, str(error)
     quantiles: dict[float, Model] = {}
     if predictor_class(method).needs_quantiles:
-        if model.interrupted:
-            raise KeyboardInterrupt
+        if stopped is not None:
+            raise KeyboardInterrupt if model.interrupted else InputError(stopped)
         with report("training quantile models", config.epochs) as progress:
             quantiles = train_quantiles(
                 splits.train,
@@ -102,13 +109,9 @@ def fit(
     times = {"training": trained - start, "calibration": time.monotonic() - trained}
     provenance = {
         "protocol": protocol,
-        "data": {
-            "name": dataset.name,
-            "hashes": dataset.hashes,
-            "facts": {name: len(part) for name, part in splits.parts().items()},
-        },
+        "data": {"name": dataset.name, "hashes": dict(dataset.hashes)},
         "early_stopping": stopping,
-        "interrupted": model.interrupted,
+        "stopped": stopped,
         "times": {step: round(seconds, 3) for step, seconds in times.items()},
         "history": model.history,
     }

@@ -83,15 +83,16 @@ def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
         files = {name: _fingerprint(stage / name) for name in FILES if name != PROVENANCE}
         provenance = {"format": FORMAT, "version": VERSION, **parts.provenance, "files": files}
         _write_json(stage / PROVENANCE, provenance)
+        umask = os.umask(0)
+        os.umask(umask)
         for name in FILES:
             with (stage / name).open("rb") as written:
                 os.fsync(written.fileno())
+            (stage / name).chmod(0o666 & ~umask)  # some writers make files that only their owner can read
         if folder.is_dir():
             for name in FILES:
                 (stage / name).replace(folder / name)
         else:
-            umask = os.umask(0)
-            os.umask(umask)
             stage.chmod(0o777 & ~umask)
             stage.rename(folder)
     finally:

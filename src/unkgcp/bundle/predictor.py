@@ -121,8 +121,9 @@ def calibrate(
 
 def _own(facts: Graph, model: Model) -> Graph:
     """The facts in the model's ids; an unknown label becomes -1, which calibration leaves out."""
-    triples = to_triples(facts, model.vocabulary)
-    return Graph(*triples, facts.confidence, model.vocabulary)
+    if facts.vocabulary == model.vocabulary:
+        return facts
+    return Graph(*to_triples(facts, model.vocabulary), facts.confidence, model.vocabulary)
 
 
 def _assemble(parts: RunParts) -> Predictor:

@@ -95,7 +95,7 @@ def reading_options(function: Function) -> Function:
         reading = {
             "data_dir": data_dir,
             "format": format,
-            "columns": None if columns is None else _columns(columns),
+            "columns": None if columns is None else parse_columns(columns),
             "header": header,
             "language": language,
             "skip_missing": skip_missing or None,
@@ -108,7 +108,8 @@ def reading_options(function: Function) -> Function:
     return _with(_READING, command)
 
 
-def _columns(text: str) -> list[int | str]:
+def parse_columns(text: str) -> list[int | str]:
+    """Columns given as `subject,predicate,2`: names, and positions counted from 0."""
     return [int(part) if part.isdecimal() else part for part in map(str.strip, text.split(","))]
 
 

@@ -27,7 +27,7 @@ from unkgcp.graph import Graph
 from unkgcp.graph.negatives import corrupt
 
 if TYPE_CHECKING:
-    from unkgcp.graph import Dataset
+    from unkgcp.graph.datasets import Dataset
 
 LEVELS = (0.8, 0.85, 0.9, 0.95)
 

@@ -65,21 +65,22 @@ def evaluation_text(result: dict[str, Any]) -> str:
         "negatives": lambda level: level["negative"],
         "mixed": lambda level: level["mixed"],
     }
-    header = ["confidence", *(f"{part} {key}" for part in parts for key in ("coverage", "width"))]
-    rows = [
-        [
-            f"{level['confidence']:g}",
-            *(number(part(level)[key], 4) for part in parts.values() for key in ("coverage", "sharpness")),
-        ]
-        for level in result["levels"]
+    levels = result["levels"]
+    header = [
+        "",
+        "n",
+        "MSE",
+        "MAE",
+        *(c for level in levels for c in (f"cover {level['confidence']:g}", "width")),
     ]
-    lines += ["", table(header, rows), ""]
-    errors = [
-        [name, f"{part(first)['n']:,}", number(part(first)["mse"], 5), number(part(first)["mae"], 5)]
-        for name, part in parts.items()
-    ]
-    lines.append(table(["", "n", "MSE", "MAE"], errors))
-    return "\n".join(lines)
+    rows = []
+    for name, part in parts.items():
+        figures = part(first)
+        row = [name, f"{figures['n']:,}", number(figures["mse"], 4), number(figures["mae"], 4)]
+        for level in levels:
+            row += [number(part(level)["coverage"], 4), number(part(level)["sharpness"], 3)]
+        rows.append(row)
+    return "\n".join([*lines, "", table(header, rows)])
 
 
 def number(value: float | None, digits: int) -> str:

@@ -1,0 +1,111 @@
+"""Answers written as they come: TSV, CSV (both plain or gzip) or Parquet, to a file or to standard output.
+
+What it is: a sink for Arrow batches that holds one batch at a time. A file appears whole or not at all. What it
+is not: a quoting puzzle; in TSV a quotation mark is a character like any other, so a label with a tab or a line
+end cannot be written there and is refused, while CSV quotes what needs it.
+
+>>> with open_output("answers.csv.gz") as write:     # doctest: +SKIP
+...     write(batch)
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unkgcp.errors import InputError
+from unkgcp.files import atomic_path
+
+Write = Callable[[pa.RecordBatch], None]
+
+ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".parquet")
+LEVEL = 6  # of gzip: the usual balance
+
+
+@contextmanager
+def open_output(target: str | None) -> Iterator[Write]:
+    """A function that writes batches of one schema to `target`; None and `-` are standard output, as TSV."""
+    if target is None or target == "-":
+        stream = sys.stdout.buffer
+        yield _text_writer(stream, "\t", "standard output")
+        stream.flush()
+        return
+    ending = next((ending for ending in ENDINGS if target.lower().endswith(ending)), None)
+    if ending is None:
+        raise InputError(f"{target} does not end in {', '.join(ENDINGS)}; its ending says how to write it")
+    if Path(target).is_dir():
+        raise InputError(f"{target} is a folder; give the name of a file")
+    with atomic_path(target) as path, ExitStack() as opened:
+        if ending == ".parquet":
+            yield _parquet_writer(path, opened)
+        else:
+            raw = opened.enter_context(path.open("wb"))
+            # without a name and a time inside, the same answers give the same bytes
+            packed = gzip.GzipFile("", "wb", LEVEL, raw, mtime=0) if ending.endswith(".gz") else None
+            stream = cast(IO[bytes], opened.enter_context(packed) if packed is not None else raw)
+            yield _text_writer(stream, "\t" if ending.startswith(".tsv") else ",", target)
+
+
+def _parquet_writer(path: Path, opened: ExitStack) -> Write:
+    import pyarrow.parquet as pq
+
+    writer: Any = None
+
+    def write(batch: pa.RecordBatch) -> None:
+        nonlocal writer
+        if writer is None:
+            writer = opened.enter_context(pq.ParquetWriter(path, batch.schema, compression="zstd"))
+        writer.write_batch(batch)
+
+    return write
+
+
+def _text_writer(stream: IO[bytes], delimiter: str, name: str) -> Write:
+    quote = _quoted if delimiter == "," else _unquoted
+    fresh = True
+
+    def write(batch: pa.RecordBatch) -> None:
+        nonlocal fresh
+        if fresh:
+            stream.write((delimiter.join(batch.schema.names) + "\n").encode())
+            fresh = False
+        if not batch.num_rows:
+            return
+        columns = [
+            quote(column, name) if pa.types.is_string(column.type) else column.cast(pa.string())
+            for column in batch.columns
+        ]
+        # one string a row, the line end being part of it: their buffer is the text
+        columns[-1] = pc.binary_join_element_wise(columns[-1], "\n", "")
+        lines = pc.binary_join_element_wise(
+            *(column.cast(pa.large_string()) for column in columns),
+            pa.scalar(delimiter, pa.large_string()),
+            null_handling="replace",
+            null_replacement="",
+        )
+        stream.write(lines.buffers()[2].slice(0, pc.sum(pc.binary_length(lines)).as_py()))
+
+    return write
+
+
+def _unquoted(column: pa.Array, name: str) -> pa.Array:
+    broken = pc.match_substring_regex(column, r"[\t\r\n]")
+    if pc.any(broken).as_py():
+        label = column.filter(broken)[0].as_py()
+        raise InputError(f"{name}: the label {label!r} cannot be written as TSV; write .csv or .parquet")
+    return column
+
+
+def _quoted(column: pa.Array, name: str) -> pa.Array:
+    special = pc.match_substring_regex(column, r'[",\r\n]')
+    if not pc.any(special).as_py():
+        return column
+    escaped = pc.binary_join_element_wise('"', pc.replace_substring(column, '"', '""'), '"', "")
+    return pc.if_else(special, escaped, column)

@@ -1,0 +1,189 @@
+"""`unkgcp fit`: train, calibrate, evaluate, write the run."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from unkgcp.cli.options import examples, reading_options, splitting_options
+from unkgcp.errors import InputError
+
+if TYPE_CHECKING:
+    from unkgcp.bundle import Predictor
+    from unkgcp.graph import Graph
+    from unkgcp.graph.datasets import Dataset
+    from unkgcp.training import TrainConfig
+
+EXAMPLES = examples(
+    "unkgcp fit demo -o run",
+    "unkgcp fit facts.tsv -o run --model beurre --method cp --seed 1",
+    "unkgcp fit ppi5k -o run --protocol paper --device cuda",
+    "unkgcp fit facts.tsv -o run --resume",
+    "unkgcp fit --from run --method cp -o run-cp",
+)
+
+
+@click.command(name="fit", epilog=EXAMPLES)
+@click.argument("data", required=False)
+@click.option("-o", "--output", metavar="RUN", help="The folder to write; needed unless --from is given.")
+@click.option("--model", metavar="M", help="ukge (default), ukge-rect, passleaf or beurre.")
+@click.option(
+    "--method",
+    metavar="P",
+    default="unkgcp",
+    show_default=True,
+    help="How intervals are made: unkgcp, cp, fpi, qr.",
+)
+@click.option(
+    "--config", "config_file", metavar="FILE", help="YAML of training settings other than the preset's."
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Decides the split of one file and the model."
+)
+@click.option("--device", metavar="D", default="auto", show_default=True, help="auto, cpu or cuda.")
+@click.option("--resume", is_flag=True, help="Go on where an interrupted fit of the same RUN stopped.")
+@click.option(
+    "--protocol",
+    metavar="WHICH",
+    default="strict",
+    show_default=True,
+    help="strict: early stopping on a slice of the training facts; paper: on the calibration facts.",
+)
+@click.option("--from", "source", metavar="RUN", help="Calibrate the model of this run anew; train nothing.")
+@reading_options
+@splitting_options
+def command(
+    data: str | None,
+    output: str | None,
+    model: str | None,
+    config_file: str | None,
+    resume: bool,
+    source: str | None,
+    reading: dict[str, Any],
+    splitting: dict[str, Any],
+    **settings: Any,
+) -> None:
+    """Train a model on DATA, calibrate it and write the run.
+
+    DATA is a name (cn15k, nl27k, ppi5k, demo), a folder with train, val (= calibration) and test files, or one
+    file, which is split at random.
+
+    With --from no model is trained. The calibration facts are then those of that run, those of the data set
+    DATA, or all facts of the file DATA; the model must not have been trained on them. Without -o the run is
+    changed in place.
+    """
+    from unkgcp.conformal.predictors import predictor_class
+
+    predictor_class(settings["method"])
+    options = {**reading, **splitting}
+    if source is not None:
+        _recalibrate(source, data, output or source, settings["method"], options)
+    elif data is None or output is None:
+        raise InputError("fit needs DATA and -o RUN; for example unkgcp fit demo -o run")
+    else:
+        config = _config(model, config_file, data, settings["protocol"])
+        _train(data, output, config, resume, options, **settings)
+
+
+def _config(model: str | None, config_file: str | None, data: str, protocol: str) -> TrainConfig:
+    from unkgcp.training import TrainConfig, config_for
+
+    if config_file is None:
+        return config_for(model or "ukge", data, protocol)
+    named = TrainConfig.read(config_file).model
+    config = TrainConfig.read(config_file, base=config_for(model or named, data, protocol))
+    if model is not None and config.model != model:
+        raise InputError(f"{config_file} is for model {config.model}, but --model says {model}; drop one")
+    return config
+
+
+def _train(
+    data: str, output: str, config: TrainConfig, resume: bool, options: dict[str, Any], **settings: Any
+) -> None:
+    import shutil
+    from pathlib import Path
+
+    from unkgcp.bundle import fit, source
+    from unkgcp.bundle.fitting import silent
+    from unkgcp.bundle.folder import CHECKPOINT, check_target
+    from unkgcp.graph.datasets import load_dataset
+    from unkgcp.progress import Reporter
+
+    check_target(output)
+    dataset = load_dataset(data, seed=settings["seed"], **options)
+    first = int(os.environ.get("RANK", "0")) == 0  # of several processes under torchrun one writes the run
+    checkpoint = Path(output) / CHECKPOINT
+    report = Reporter if first else silent
+    predictor = fit(dataset, config, report=report, checkpoint=checkpoint, resume=resume, **settings)
+    if not first:
+        return
+    predictor.provenance["data"] = source.describe(data, dataset, settings["seed"], options)
+    _finish(predictor, dataset, output)
+    stopped = predictor.provenance["stopped"]
+    if stopped is None:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    else:
+        click.echo(f"unkgcp: {stopped}; the best model so far is in {output}", err=True)
+        raise click.exceptions.Exit(130 if predictor.model.interrupted else 1)
+
+
+def _recalibrate(run: str, data: str | None, output: str, method: str, options: dict[str, Any]) -> None:
+    from unkgcp.bundle import Predictor, recalibrate
+    from unkgcp.bundle.fitting import calibration_negatives, method_options
+    from unkgcp.bundle.folder import check_target
+
+    check_target(output)
+    predictor = Predictor.load(run)
+    facts, dataset = _calibration_facts(predictor, run, data, options)
+    seed, protocol = predictor.model.seed, predictor.provenance.get("protocol", "strict")
+    negatives = None
+    if dataset is not None and protocol == "paper":
+        negatives = calibration_negatives(dataset, seed)
+    name = str(data) if dataset is None else dataset.name
+    again = recalibrate(
+        predictor, facts, method, negatives=negatives, **method_options(method, name, protocol)
+    )
+    again.provenance["recalibrated"] = {"from": run, "data": data, "facts": len(facts)}
+    _finish(again, dataset, output)
+
+
+def _calibration_facts(
+    predictor: Predictor, run: str, data: str | None, options: dict[str, Any]
+) -> tuple[Graph, Dataset | None]:
+    """The facts to calibrate on and, unless they are one file, the data set they belong to."""
+    from pathlib import Path
+
+    from unkgcp.bundle import source
+    from unkgcp.graph import read
+    from unkgcp.graph.datasets import load_dataset
+
+    if data is not None and Path(data).is_file():
+        splitting = ("calibration", "test", "keep_repeats_together", "data_dir")
+        return read(data, **{name: value for name, value in options.items() if name not in splitting}), None
+    if data is not None:
+        dataset = load_dataset(data, seed=predictor.model.seed, **options)
+    else:
+        dataset = source.reload(predictor.provenance.get("data", {}), run, options.get("data_dir"))
+    return dataset.splits.calibration, dataset
+
+
+def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> None:
+    """Evaluate on the test facts, if there are any, and write the run."""
+    import time
+    from dataclasses import replace
+
+    from unkgcp.evaluation import evaluate
+    from unkgcp.evaluation.text import evaluation_text
+
+    start = time.monotonic()
+    if dataset is not None and len(dataset.splits.test):
+        predictor = replace(predictor, metrics=evaluate(predictor, dataset))
+        predictor.provenance["times"]["evaluation"] = round(time.monotonic() - start, 3)
+        click.echo(evaluation_text(predictor.metrics) + "\n")
+    predictor.save(output)
+    method = predictor.method
+    click.echo(f"guarantee of {method.name}: {method.guarantee} ({method.size:,} calibration facts)")
+    click.echo(f"early stopping {predictor.provenance.get('early_stopping', 'unknown')}")
+    click.echo(f"written to {output}")

@@ -1,0 +1,64 @@
+"""`unkgcp predict`: score and interval for every triple of a file."""
+
+from __future__ import annotations
+
+import click
+
+from unkgcp.cli.levels import confidence_option
+from unkgcp.cli.options import examples, parse_columns
+
+EXAMPLES = examples(
+    "unkgcp predict run queries.tsv -o answers.tsv",
+    "unkgcp predict run queries.parquet -o answers.parquet --confidence 0.8,0.9",
+    "cut -f1-3 facts.tsv | unkgcp predict run - | head",
+)
+
+
+@click.command(name="predict", epilog=EXAMPLES)
+@click.argument("run")
+@click.argument("queries", metavar="INPUT")
+@click.option("-o", "--output", metavar="OUT", help="A .tsv, .csv (each perhaps .gz) or .parquet file.")
+@confidence_option(
+    "0.9", "The probability that an interval holds the true confidence; several give more columns."
+)
+@click.option(
+    "--engine", type=click.Choice(["local"]), default="local", show_default=True, help="Where to compute."
+)
+@click.option("--format", metavar="NAME", help="How INPUT is laid out, if its name does not tell.")
+@click.option(
+    "--columns",
+    metavar="H,R,T",
+    help="Columns of head, relation and tail, by name or by position from 0.",
+)
+@click.option("--header/--no-header", default=None, help="Whether the first line of INPUT names the columns.")
+def command(
+    run: str,
+    queries: str,
+    output: str | None,
+    confidence: list[float],
+    engine: str,
+    format: str | None,
+    columns: str | None,
+    header: bool | None,
+) -> None:
+    """Score and interval for every triple of INPUT (TSV, CSV or Parquet; - is standard input).
+
+    The answers have the columns head, relation, tail, score, lower, upper and status, in the order of INPUT;
+    for several levels lower_80, upper_80 and so on. Without -o they go to standard output as TSV. A query whose
+    entity or relation has no training fact gets the whole range from 0 to 1, no score, and a status that says so.
+    """
+    from unkgcp.bundle import Predictor
+    from unkgcp.bundle.stream import answer_file
+    from unkgcp.progress import Reporter
+
+    predictor = Predictor.load(run)
+    given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
+    with Reporter("predicting") as progress:
+        answer_file(
+            predictor,
+            queries,
+            output,
+            confidence[0] if len(confidence) == 1 else confidence,
+            progress=progress,
+            **{name: value for name, value in given.items() if value is not None},
+        )

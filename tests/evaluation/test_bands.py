@@ -1,0 +1,36 @@
+"""The band is the exact law of split conformal prediction, no wider."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import betabinom
+
+from unkgcp.conformal import rank
+from unkgcp.evaluation.bands import coverage_band
+
+
+@pytest.mark.parametrize(("calibration", "test"), [(9, 1), (50, 20), (1000, 3000)])
+@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.9])
+@pytest.mark.parametrize("mass", [0.9, 0.999])
+def test_band_holds_the_mass_and_no_smaller_one_does(
+    calibration: int, test: int, confidence: float, mass: float
+) -> None:
+    low, high = coverage_band(calibration, test, confidence, mass)
+    k = rank(confidence, calibration)
+    law = betabinom(test, k, calibration + 1 - k)
+    tail = (1 - mass) / 2
+    assert law.cdf(math.ceil(low * test - 1e-9) - 1) <= tail < law.cdf(round(low * test))
+    assert law.sf(round(high * test)) <= tail < law.sf(round(high * test) - 1)
+
+
+def test_too_few_calibration_facts_cover_everything() -> None:
+    assert coverage_band(8, 100, 0.9) == (1.0, 1.0)
+    assert coverage_band(8, 100, 0.0) == (0.0, 0.0)
+
+
+def test_narrows_with_more_facts() -> None:
+    widths = [np.diff(coverage_band(n, n, 0.9))[0] for n in (100, 1000, 10_000)]
+    assert widths[0] > widths[1] > widths[2]

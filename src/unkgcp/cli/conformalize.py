@@ -1,0 +1,86 @@
+"""`unkgcp conformalize`: intervals around the predictions of any model, from tables."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from unkgcp.cli.levels import confidence_option
+from unkgcp.errors import InputError
+
+EXAMPLES = """\b
+Examples:
+  unkgcp conformalize --calibration labelled.csv --input predictions.csv -o intervals.csv
+  unkgcp conformalize --calibration labelled.csv --input new.csv --confidence 0.8,0.9,0.95 > out.csv"""
+
+
+def _bounds(context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, float] | None:
+    if value.strip().lower() == "none":
+        return None
+    try:
+        low, high = (float(part) for part in value.split(","))
+        if low < high:
+            return low, high
+    except ValueError:
+        pass
+    raise InputError(f"--bounds {value}: expected a smaller and a larger number such as 0,1, or none")
+
+
+@click.command(name="conformalize", epilog=EXAMPLES)
+@click.option(
+    "--calibration",
+    required=True,
+    metavar="CAL",
+    help="Table with columns prediction, truth[, scale][, group].",
+)
+@click.option(
+    "--input",
+    "source",
+    required=True,
+    metavar="PRED",
+    help="Table with columns prediction[, scale][, group].",
+)
+@click.option("-o", "--output", metavar="OUT", help="Where to write; standard output if not given.")
+@confidence_option("0.9", "Probability of containing the truth; several, separated by commas.")
+@click.option(
+    "--score",
+    type=click.Choice(["residual", "entropy"]),
+    default="residual",
+    show_default=True,
+    help="How strange a truth is: |prediction - truth|, divided by the scale if there is one, or by the entropy.",
+)
+@click.option(
+    "--bounds",
+    default="0,1",
+    show_default=True,
+    metavar="LOW,HIGH",
+    callback=_bounds,
+    help="The range of the truth, to which intervals are cut; none for no cut.",
+)
+def command(
+    calibration: str,
+    source: str,
+    output: str | None,
+    confidence: list[float],
+    score: str,
+    bounds: tuple[float, float] | None,
+) -> None:
+    """Intervals around the predictions of any model that contain the truth with the chosen probability.
+
+    Tables are CSV, TSV or Parquet, plain or gzip; the first line names the columns. The rows of CAL must not
+    have been used to train the model. Each row of PRED comes out with all its columns and with lower and upper
+    (lower_80, upper_80, ... for several levels). With groups a column threshold says whether the row's own
+    group or, where that is too small, all rows of CAL set the width.
+    """
+    from unkgcp.conformal.tables import conformalize
+
+    pooled = conformalize(
+        calibration, source, output, sys.stdout.buffer, levels=confidence, score=score, bounds=bounds
+    )
+    if pooled:
+        click.echo(
+            f"unkgcp: {pooled:,} rows are in groups without enough rows in {calibration} and got the threshold "
+            "of all groups together, which holds on average over them",
+            err=True,
+        )

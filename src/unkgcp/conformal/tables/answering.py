@@ -1,0 +1,162 @@
+"""From a table with truth and a table without it to intervals: what `unkgcp conformalize` does."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+
+from unkgcp.conformal.groups import FallbackWarning
+from unkgcp.conformal.split import SplitConformal
+from unkgcp.conformal.tables.reading import Table, open_table, require
+from unkgcp.conformal.tables.writing import Writer
+from unkgcp.errors import InputError
+from unkgcp.files import atomic_path
+
+OPTIONAL = ("scale", "group")
+
+
+def conformalize(
+    calibration: str,
+    source: str,
+    output: str | None,
+    stdout: IO[bytes],
+    *,
+    levels: Sequence[float] = (0.9,),
+    score: str = "residual",
+    bounds: tuple[float, float] | None = (0.0, 1.0),
+) -> int:
+    """Write the rows of `source` with lower and upper ends; returns how many rows got the pooled threshold.
+
+    The calibration table needs prediction and truth; scale and group are used if it has them, and then the
+    source needs them too. All other columns of the source are carried through. Without `output` the result
+    goes to `stdout`. Nothing is written unless every row could be answered.
+    """
+    known = open_table(calibration)
+    require(known, ["prediction", "truth"])
+    asked = open_table(source)
+    require(asked, ["prediction"])
+    used = [name for name in OPTIONAL if name in known.names]
+    require(asked, used, f"which {known.path} has")
+    for name in OPTIONAL:
+        if name in asked.names and name not in used:
+            raise InputError(
+                f"{known.path} has no column {name!r}, which {asked.path} has; add it or rename it"
+            )
+    if score == "entropy" and "scale" in used:
+        raise InputError(f"{known.path}: the entropy score has its own scale; rename the column 'scale'")
+    ends = _end_names(levels)
+    added = [*ends, *(["threshold"] if "group" in used else [])]
+    for name in added:
+        if name in asked.names:
+            raise InputError(f"{asked.path} already has a column {name!r}; rename it")
+    cal = _calibrate(known, used, score, bounds)
+    pooled = 0
+    with (
+        _destination(output, stdout) as (path, named_like),
+        Writer(path, named_like, asked.delimiter) as writer,
+    ):
+        for batch, first in _numbered(asked.batches()):
+            columns = _answer(cal, asked, batch, first, used, levels)
+            pooled += int(np.count_nonzero(columns.get("threshold", np.array([])) == "pooled"))
+            carried = {name: _carried(asked, batch, name, first, writer.parquet) for name in asked.names}
+            writer.write(pa.record_batch({**carried, **columns}))
+    return pooled
+
+
+def _calibrate(
+    table: Table, used: Sequence[str], score: str, bounds: tuple[float, float] | None
+) -> SplitConformal:
+    columns: dict[str, list[Any]] = {name: [] for name in ("prediction", "truth", *used)}
+    for batch, first in _numbered(table.batches()):
+        for name, parts in columns.items():
+            parts.append(table.strings(batch, name) if name == "group" else table.numbers(batch, name, first))
+    arrays = {name: np.concatenate(parts) for name, parts in columns.items()}
+    if not len(arrays["prediction"]):
+        raise InputError(f"{table.path} has no rows; calibration needs at least one labelled prediction")
+    kind = None if score == "residual" else score
+    with _located(table, 0):
+        return SplitConformal(kind, bounds=bounds).calibrate(**arrays)
+
+
+def _answer(
+    cal: SplitConformal,
+    table: Table,
+    batch: pa.RecordBatch,
+    first: int,
+    used: Sequence[str],
+    levels: Sequence[float],
+) -> dict[str, Any]:
+    """The new columns of a batch, by name."""
+    arrays: dict[str, Any] = {"prediction": table.numbers(batch, "prediction", first)}
+    for name in used:
+        arrays[name] = table.strings(batch, name) if name == "group" else table.numbers(batch, name, first)
+    with _located(table, first), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)  # counted and said once, at the end
+        ends = cal.interval(confidence=levels, **arrays)
+    flat = np.ascontiguousarray(ends.transpose(2, 1, 0).reshape(2 * len(levels), len(batch)))
+    columns: dict[str, Any] = dict(zip(_end_names(levels), flat, strict=True))
+    if "group" in used:
+        columns["threshold"] = np.where(cal.fallback(arrays["group"]), "pooled", "group")
+    return columns
+
+
+def _end_names(levels: Sequence[float]) -> list[str]:
+    if len(levels) == 1:
+        return ["lower", "upper"]
+    percents = [f"{round(100 * float(level), 10):g}" for level in levels]
+    return [f"{side}_{percent}" for percent in percents for side in ("lower", "upper")]
+
+
+def _carried(table: Table, batch: pa.RecordBatch, name: str, first: int, typed: bool) -> pa.Array:
+    """A column as it is; in Parquet the numbers of a text file become numbers."""
+    if typed and table.delimiter and name in ("prediction", "truth", "scale"):
+        return pa.array(table.numbers(batch, name, first))
+    return batch.column(name)
+
+
+def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Each batch with the number of rows before it."""
+    first = 0
+    for batch in batches:
+        yield batch, first
+        first += len(batch)
+
+
+@contextmanager
+def _located(table: Table, first: int) -> Iterator[None]:
+    """Errors of the arrays, `prediction[3] is nan, ...`, said of the file and line they came from."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ValueError as error:
+        match = re.match(r"(\w+)\[(\d+)\] (.*)", str(error))
+        if not match:
+            raise InputError(f"{table.path}: {error}") from error
+        name, row, problem = match.groups()
+        problem = re.sub(r"; set bounds= .*", "; correct it or give --bounds", problem)
+        raise InputError(f"{table.place(first + int(row))}: {name} {problem}") from error
+
+
+@contextmanager
+def _destination(output: str | None, stdout: IO[bytes]) -> Iterator[tuple[Path, Path]]:
+    """A path to write to and the path whose name says how; what is there appears only on success."""
+    if output is not None:
+        with atomic_path(output) as path:
+            yield path, Path(output)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "answers"
+        yield path, path
+        with path.open("rb") as written:
+            shutil.copyfileobj(written, stdout)
+        stdout.flush()

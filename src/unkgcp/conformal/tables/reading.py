@@ -1,0 +1,197 @@
+"""A table of predictions in CSV, TSV or Parquet, plain or gzip, read in batches.
+
+Delimited columns stay the strings they are, so that what is carried through comes out as it went in; numbers are
+taken from them where they are needed. It is not a reader of facts (`unkgcp.graph`): the first line names the
+columns, and every row is one query.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from unkgcp.errors import InputError, at
+
+BLOCK_BYTES = 4 << 20
+BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that has been looked at but not read: its columns and where it is."""
+
+    path: str
+    names: list[str]
+    compression: str | None
+    delimiter: str | None
+    """None for Parquet."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows in order, at least one batch; every batch has the columns `names`."""
+        with _explained(self.path):
+            empty = True
+            for batch in self._delimited() if self.delimiter else self._parquet():
+                empty = False
+                yield batch.rename_columns(self.names)
+            if empty:
+                yield pa.record_batch([pa.array([], pa.string())] * len(self.names), names=self.names)
+
+    def numbers(self, batch: pa.RecordBatch, name: str, first: int) -> NDArray[np.float64]:
+        """A column of a batch as floats: (n,); `first` is the number of rows before the batch."""
+        column = batch.column(name)
+        text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        try:
+            cast = pc.cast(pc.utf8_trim_whitespace(column) if text else column, pa.float64())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            row, value = _first_bad(column)
+            shown = "empty" if value in (None, "") else f"{value!r}, which is not a number"
+            raise InputError(f"{self.place(first + row)}: {name} is {shown}; correct or remove it") from None
+        if cast.null_count:
+            row = int(np.argmax(np.asarray(cast.is_null())))
+            raise InputError(f"{self.place(first + row)}: {name} is empty; correct or remove it")
+        return np.asarray(cast, dtype=np.float64)
+
+    def strings(self, batch: pa.RecordBatch, name: str) -> NDArray[np.str_]:
+        """A column of a batch as strings: (n,)."""
+        column = pc.fill_null(pc.cast(batch.column(name), pa.string()), "").dictionary_encode()
+        labels: NDArray[np.str_] = np.array(column.dictionary.to_pylist(), np.str_)
+        return np.take(labels, np.asarray(column.indices))
+
+    def place(self, row: int) -> str:
+        """`file, line n` of a row counted from 0; only for messages, it reads the file again."""
+        if self.delimiter is None:
+            return f"{self.path}, row {row + 1}"
+        with _text(self.path, self.compression) as file:
+            lines = csv.reader(file, delimiter=self.delimiter)
+            records = (lines.line_num for record in lines if record)
+            return at(self.path, next((line for index, line in enumerate(records) if index == row + 1), None))
+
+    def _delimited(self) -> Iterator[pa.RecordBatch]:
+        assert self.delimiter is not None
+        bad: list[Any] = []
+
+        def note(row: Any) -> str:
+            bad.append(row)
+            return "error"
+
+        options = {
+            "read_options": pa_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
+            "parse_options": pa_csv.ParseOptions(
+                delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=note
+            ),
+            "convert_options": pa_csv.ConvertOptions(
+                column_types=dict.fromkeys(_header(self.path, self.compression, self.delimiter), pa.string()),
+                strings_can_be_null=False,
+            ),
+        }
+        try:
+            with pa.input_stream(self.path, compression=self.compression) as stream:
+                yield from pa_csv.open_csv(stream, **options)
+        except pa.ArrowInvalid:
+            if not bad:
+                raise
+            row = bad[0]
+            where = f"{self.path}, row {row.number - 1}" if row.number else self.path
+            raise InputError(
+                f"{where}: {row.actual_columns} columns where the first line has {row.expected_columns}; "
+                "correct or remove that row"
+            ) from None
+
+    def _parquet(self) -> Iterator[pa.RecordBatch]:
+        if self.compression:
+            with pa.input_stream(self.path, compression=self.compression) as stream:
+                source: Any = pa.BufferReader(stream.read())
+        else:
+            source = self.path
+        yield from pq.ParquetFile(source).iter_batches(batch_size=BATCH_ROWS)
+
+
+def open_table(path: str | os.PathLike[str]) -> Table:
+    """Look at a file: its kind from its first bytes, its columns from the first line or the schema."""
+    path = os.fspath(path)
+    with _explained(path):
+        with open(path, "rb") as raw:
+            compression = "gzip" if raw.read(2) == b"\x1f\x8b" else None
+        with pa.input_stream(path, compression=compression) as stream:
+            start = stream.read(4)
+        if start == b"PAR1":
+            table = Table(path, [], compression, None)
+            names = _parquet_names(table)
+            delimiter = None
+        else:
+            with _text(path, compression) as file:
+                delimiter = "\t" if "\t" in file.readline() else ","
+            names = [name.strip() for name in _header(path, compression, delimiter)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"{path} has two columns named {twice[0]!r}; rename one of them")
+    return Table(path, names, compression, delimiter)
+
+
+def require(table: Table, wanted: Sequence[str], why: str = "") -> None:
+    """InputError unless the table has all these columns."""
+    for name in wanted:
+        if name not in table.names:
+            have = ", ".join(table.names[:12]) or "none"
+            reason = f", {why}" if why else ""
+            raise InputError(f"{table.path} has no column {name!r}{reason} (its columns: {have}); add it")
+
+
+def _parquet_names(table: Table) -> list[str]:
+    if not table.compression:
+        return list(pq.ParquetFile(table.path).schema_arrow.names)
+    with pa.input_stream(table.path, compression=table.compression) as stream:
+        return list(pq.ParquetFile(pa.BufferReader(stream.read())).schema_arrow.names)
+
+
+def _header(path: str, compression: str | None, delimiter: str) -> list[str]:
+    with _text(path, compression) as file:
+        record = next(csv.reader(file, delimiter=delimiter), None)
+    if not record:
+        raise InputError(f"{path} is empty; its first line must name the columns")
+    return record
+
+
+@contextmanager
+def _text(path: str, compression: str | None) -> Iterator[io.TextIOBase]:
+    with open(path, "rb") as raw, gzip.open(raw) if compression else raw as binary:
+        yield io.TextIOWrapper(cast(IO[bytes], binary), encoding="utf-8-sig", newline="")
+
+
+def _first_bad(column: pa.Array) -> tuple[int, Any]:
+    """The first value that is no number; values are only looked at one by one once one of them is bad."""
+    for row, value in enumerate(column.to_pylist()):
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return row, value
+    return 0, column[0].as_py()
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Whatever goes wrong while reading becomes one sentence about the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder, expected a CSV, TSV or Parquet file") from None
+    except (UnicodeDecodeError, pa.ArrowInvalid, csv.Error) as error:
+        first = str(error).splitlines()[0].rstrip(".")
+        raise InputError(f"{path} cannot be read as CSV, TSV or Parquet: {first}; check the file") from error
+    except (EOFError, OSError) as error:
+        raise InputError(f"{path} cannot be read, it may be cut short: {error}; check the file") from error

@@ -172,9 +172,9 @@ def test_cdf_coverage_and_mean_agree_with_each_other(demo):
 
 def test_there_are_easy_and_hard_relations_and_noise_differs_by_entity(demo):
     graph, oracle = demo
-    easy, hard = oracle.width(of(graph, "lives_in"), 0.9), oracle.width(of(graph, "likes"), 0.9)
+    easy, hard = oracle.width(of(graph, "lives_in")[:800], 0.9), oracle.width(of(graph, "likes")[:800], 0.9)
     assert easy < 0.12 < 0.35 < hard
-    facts = of(graph, "knows")
+    facts = of(graph, "knows")[:2000]
     careless = oracle.world.carelessness[oracle.world.vocabulary.entity_ids(graph.vocabulary.entities)]
     noise = careless[facts.head] * careless[facts.tail]
     ends = oracle.interval(facts, 0.9)
@@ -194,7 +194,7 @@ def test_the_graph_tells_much_of_what_the_oracle_knows(demo):
         / np.bincount(graph.relation)[graph.relation]
     )
     left_out = (total - confidence + prior) / count
-    best = np.mean((oracle.mean(graph) - confidence) ** 2)
+    best = np.mean((oracle.mean(graph[:8000]) - confidence[:8000]) ** 2)
     simple = np.mean((left_out - confidence) ** 2)
     assert best < 0.4 * confidence.var()
     assert best < simple < 0.75 * confidence.var()

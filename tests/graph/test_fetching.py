@@ -220,7 +220,7 @@ def test_silence_for_good_is_one_sentence(server, tmp_path):
     server.trouble = lambda *_: time.sleep(2 * QUICK.timeout) is None
     with pytest.raises(FetchError, match=r"nothing came for 0\.4 seconds"):
         fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
-    assert files(tmp_path) == {}
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_server_errors_pass_and_missing_files_do_not(server, tmp_path):

@@ -101,7 +101,7 @@ def describe(data: str, as_json: bool, reading: dict[str, Any], splitting: dict[
     )
 )
 @click.argument("name")
-@data_dir_option
+@click.option("--data-dir", metavar="DIR", help="Put the files under DIR/NAME instead of the cache folder.")
 @click.option("--url", metavar="BASE", help="A mirror that has the files under BASE/NAME/.")
 def fetch(name: str, data_dir: str | None, url: str | None) -> None:
     """Download the official files of NAME (cn15k, nl27k, ppi5k) and verify each of them.

@@ -14,6 +14,7 @@ import http.client
 import os
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -114,6 +115,10 @@ def fetch(
             source = f"{(url or official.base).rstrip('/')}/{name}/{file}"
             done = len(OFFICIAL[name]) - len(missing) + position
             _bring(source, folder / file, official.blob, patience, _Steps(progress, done, file))
+    except FetchError:
+        with suppress(OSError):  # stays if something is in it, such as a part to continue
+            folder.rmdir()
+        raise
     except OSError as error:
         reason = error.strerror or error
         raise InputError(

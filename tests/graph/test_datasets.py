@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, write
+from unkgcp.graph import Graph, Scale, write
 from unkgcp.graph.datasets import BENCHMARKS, Dataset, load, load_dataset
 from unkgcp.graph.describing import describe
 from unkgcp.graph.fetching import OFFICIAL, blob_id
@@ -104,6 +104,25 @@ class TestFolders:
         assert sorted(triples(dataset.splits.train) + triples(dataset.splits.validation)) == sorted(
             lines(train)
         )
+
+    @pytest.mark.parametrize("kind", ["minmax", "log"])
+    def test_a_scale_is_for_facts(self, tmp_path, kind):
+        """Zeros stay negatives, and inferred facts are in [0, 1] already."""
+        folder = folder_with(
+            tmp_path,
+            train__tsv="a\tr\tb\t10\nb\tr\tc\t1000\n",
+            val__tsv="c\tr\ta\t100\n",
+            test__tsv="a\tr\tc\t10\n",
+            test_with_neg__tsv="a\tr\tc\t10\na\tr\ta\t0\n",
+            softlogic__tsv="b\tr\ta\t0.75\n",
+        )
+        dataset = load_dataset(folder, scale=Scale(kind, low=0.1))
+        assert dataset.splits.train.confidence.tolist() == pytest.approx([0.1, 1.0])
+        assert dataset.splits.calibration.confidence[0] == pytest.approx(
+            0.55 if kind == "log" else 0.1 + 0.9 / 11
+        )
+        assert triples(dataset.negatives) == [("a", "r", "a", 0.0)]
+        assert triples(dataset.softlogic) == [("b", "r", "a", 0.75)]
 
     @pytest.mark.parametrize("missing", ["train", "val", "test"])
     def test_a_missing_part_is_named(self, tmp_path, missing):

@@ -43,10 +43,8 @@ class GraphBuilder:
         self._known = self._entities.frozen()
         self._pieces: list[tuple[NDArray[np.generic], ...]] = []
 
-    def prepare(self, batch: Batch, scale: Scale, skip_missing: bool) -> Prepared:
-        """What can be done with a batch in any thread and order."""
-        if skip_missing:
-            batch = batch.without_missing()
+    def prepare(self, batch: Batch, scale: Scale) -> Prepared:
+        """What can be done with a batch in any thread and order; raises `Malformed` for a bad confidence."""
         assert batch.confidence is not None
         if batch.confidence.null_count or not scale.accepts(np.asarray(batch.confidence)):
             raise Malformed

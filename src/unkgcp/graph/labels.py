@@ -79,7 +79,13 @@ class LabelIndex:
 
     def encode(self, column: pa.Array, fingerprints: Fingerprints | None = None) -> Ids:
         """Ids of labels, unknown ones added in the order of the column: (n,) int32."""
-        return self._encode(column, fingerprint(column) if fingerprints is None else fingerprints, level=0)
+        ids = self.find(column, fingerprints)
+        unknown = np.flatnonzero(ids < 0)
+        if len(unknown):
+            new = column.take(pa.array(unknown)).dictionary_encode()
+            ids[unknown] = np.asarray(new.indices) + np.int32(self._size)
+            self._add(new.dictionary)
+        return ids
 
     def _find(self, column: pa.Array, fingerprints: Fingerprints, level: int) -> Ids:
         ids = np.empty(len(column), np.int32)
@@ -89,30 +95,6 @@ class LabelIndex:
         if len(other):
             labels = column.take(pa.array(other))
             ids[other] = self._find(labels, fingerprint(labels, level + 1), level + 1)
-        return ids
-
-    def _encode(self, column: pa.Array, fingerprints: Fingerprints, level: int) -> Ids:
-        ids = np.empty(len(column), np.int32)
-        for start in range(0, len(ids), CHUNK):
-            part = column.slice(start, CHUNK)
-            ids[start : start + CHUNK] = self._encode_chunk(part, fingerprints[start : start + CHUNK], level)
-        return ids
-
-    def _encode_chunk(self, column: pa.Array, fingerprints: Fingerprints, level: int) -> Ids:
-        ids = self._look_up(fingerprints)
-        unknown = np.flatnonzero(ids < 0)
-        if len(unknown):
-            keys, first, inverse = np.unique(fingerprints[unknown], return_index=True, return_inverse=True)
-            order = np.argsort(first)
-            new = np.empty(len(keys), np.int32)
-            new[order] = np.arange(self._size, self._size + len(keys), dtype=np.int32)
-            ids[unknown] = new[inverse]
-            self._append(column.take(pa.array(unknown[first[order]])))
-            self._insert(keys, new)
-        other = self._mistaken(column, ids)
-        if len(other):
-            labels = column.take(pa.array(other))
-            ids[other] = self._encode(labels, fingerprint(labels, level + 1), level + 1)
         return ids
 
     def _mistaken(self, column: pa.Array, ids: Ids) -> NDArray[np.intp]:
@@ -139,13 +121,25 @@ class LabelIndex:
             rows = rows[self._keys[slot[rows]] != fingerprints[rows]]
         return ids
 
-    def _insert(self, keys: Fingerprints, ids: Ids) -> None:
+    def _add(self, labels: pa.Array) -> None:
+        """Labels that are distinct and new get the next ids."""
+        ids = np.arange(self._size, self._size + len(labels), dtype=np.int32)
+        self._append(labels)
         if self._size * 2 > len(self._keys):
             used = self._keys != 0
             old_keys, old_ids = self._keys[used], self._values[used]
             self._new_table(int(self._size * 4).bit_length())
             self._place(old_keys, old_ids)
-        self._place(keys, ids)
+        level = 0
+        while len(ids):
+            keys = fingerprint(labels, level)
+            free = np.zeros(len(keys), np.bool_)
+            free[np.unique(keys, return_index=True)[1]] = True
+            free &= self._look_up(keys) < 0
+            self._place(keys[free], ids[free])
+            # a fingerprint that belongs to another label already: these are found under the next one
+            taken = np.flatnonzero(~free)
+            labels, ids, level = labels.take(pa.array(taken)), ids[taken], level + 1
 
     def _place(self, keys: Fingerprints, ids: Ids) -> None:
         """Write distinct, absent keys to the table; of several that want one slot, one gets it each round."""

@@ -24,6 +24,7 @@ from unkgcp.graph.formats.batch import Batch, Batches, Malformed, acceptable
 from unkgcp.graph.formats.blocks import text_batches
 from unkgcp.graph.formats.columns import ROLES, Columns
 from unkgcp.graph.formats.parquet import parquet_batches
+from unkgcp.graph.formats.request import Request
 from unkgcp.graph.formats.source import Origin, Source
 from unkgcp.graph.scaling import Scale
 from unkgcp.graph.vocabulary import Vocabulary
@@ -32,59 +33,44 @@ T = TypeVar("T")
 
 
 class Options(TypedDict, total=False):
-    """What a caller may say of a file; all of it may be left out.
-
-    format        tsv, csv, parquet, string-links, string-actions, conceptnet or nell; recognised if not given
-    header        whether the first line names the columns; recognised if not given
-    columns       head, relation, tail and confidence by name, or by position counted from 0
-    language      ConceptNet only: keep the assertions within one language, `en` for instance
-    """
+    """What may be said of a file: see `unkgcp.graph.formats.request.Request`."""
 
     format: str | None
     header: bool | None
     columns: Columns | None
+    scale: Scale | None
     language: str | None
+    skip_missing: bool
 
 
-def read(
-    path: Origin,
-    *,
-    scale: Scale | None = None,
-    vocabulary: Vocabulary | None = None,
-    skip_missing: bool = False,
-    **options: Unpack[Options],
-) -> Graph:
+def read(path: Origin, *, vocabulary: Vocabulary | None = None, **options: Unpack[Options]) -> Graph:
     """The facts of a file, of `-` (standard input) or of an open binary stream.
 
+    vocabulary    labels that keep the ids they have there; new ones follow
+    format        tsv, csv, parquet, string-links, string-actions, conceptnet or nell; recognised if not given
+    header        whether the first line names the columns; recognised if not given
+    columns       head, relation, tail and confidence by name, or by position counted from 0
     scale         how numbers become confidences; if not given they are confidences already, except in files of
                   STRING (of 1000) and ConceptNet (the paper's logarithmic scale)
-    vocabulary    labels that keep the ids they have there; new ones follow
+    language      ConceptNet only: keep the assertions within one language, `en` for instance
     skip_missing  leave out rows whose confidence is empty or NaN; they are an error otherwise
-    options       format, header, columns, language: see `Options`
 
     Ids follow the first appearance of a label, row by row, head before tail.
     """
-    return read_parts({"": path}, scale=scale, vocabulary=vocabulary, skip_missing=skip_missing, **options)[
-        ""
-    ]
+    return read_parts({"": path}, vocabulary=vocabulary, **options)[""]
 
 
 def read_parts(
-    paths: Mapping[str, Origin],
-    *,
-    scale: Scale | None = None,
-    vocabulary: Vocabulary | None = None,
-    skip_missing: bool = False,
-    **options: Unpack[Options],
+    paths: Mapping[str, Origin], *, vocabulary: Vocabulary | None = None, **options: Unpack[Options]
 ) -> dict[str, Graph]:
     """Several files over one vocabulary, in the given order; a given scale sees them as one. See `read`."""
     builder = GraphBuilder(vocabulary)
+    request = Request(**options)
     columns, confidences = {}, []
     for part, path in paths.items():
         with Source(path) as source:
-            own_scale, batches = _opened(source, scale, True, options)
-            prepare = partial(builder.prepare, scale=own_scale, skip_missing=skip_missing)
-            for prepared, error in batches(prepare):
+            scale, batches = _opened(source, request)
+            for prepared, error in batches(partial(builder.prepare, scale=scale)):
                 try:
                     builder.add(prepared)
                 except Malformed:
@@ -92,9 +78,10 @@ def read_parts(
             columns[part] = builder.columns()
             if not len(columns[part][0]):
                 raise InputError(f"{source.name} holds no facts: give a file with at least one fact")
-        confidences.append(columns[part][3] if scale is not None else own_scale(columns[part][3]))
-    if scale is not None:
-        confidences = scale.together(confidences)
+        confidence = columns[part][3]
+        confidences.append(confidence if request.scale else scale(confidence))
+    if request.scale:
+        confidences = request.scale.together(confidences)
     whole = builder.vocabulary()
     return {
         part: Graph(head, relation, tail, confidence, whole)
@@ -105,13 +92,14 @@ def read_parts(
 def open_batches(path: Origin, **options: Unpack[Options]) -> Iterator[pa.RecordBatch]:
     """Triples in the order of the file, batch by batch: columns head, relation and tail, all strings.
 
-    For queries, so a confidence column may be there or not; it is not looked at. Options as in `read`.
+    For queries: a confidence column may be there, but is not looked at. Options as in `read`.
 
     >>> for batch in open_batches("queries.tsv"):       # doctest: +SKIP
     ...     batch.column("head")
     """
+    request = Request(**options, with_confidence=False)
     with Source(path) as source:
-        _, batches = _opened(source, None, False, options)
+        _, batches = _opened(source, request)
         for batch, _ in batches(_strings):
             yield batch
 
@@ -128,30 +116,11 @@ def _strings(batch: Batch) -> pa.RecordBatch:
     return pa.record_batch(columns, names=list(ROLES[:3]))
 
 
-def _opened(
-    source: Source, scale: Scale | None, with_confidence: bool, options: Options
-) -> tuple[Scale, Callable[[Callable[[Batch], T]], Batches[T]]]:
+def _opened(source: Source, request: Request) -> tuple[Scale, Callable[[Callable[[Batch], T]], Batches[T]]]:
     """The scale of a file, and its batches for what is to be done with each."""
-    kind = recognise(source, options.get("format"))
-    columns, header, language = options.get("columns"), options.get("header"), options.get("language")
+    kind = recognise(source, request.format, plain=request.columns is not None)
     if kind == PARQUET:
-        if language is not None:
-            raise InputError(
-                f"{source.name} is read as Parquet, which knows no languages: leave the language out"
-            )
-        scale = scale or Scale()
-        batches = partial(
-            parquet_batches, source, columns=columns, with_confidence=with_confidence, scale=scale
-        )
-        return scale, batches
+        return request.scale or Scale(), partial(parquet_batches, source, request)
     text = TEXT_FORMATS[kind]
-    layout = text.layout(
-        source.name,
-        first_line(source.sample, source.name, text.quoted),
-        header=header,
-        columns=columns,
-        with_confidence=with_confidence,
-        scale=scale,
-        language=language,
-    )
+    layout = text.layout(source.name, first_line(source.sample, source.name, text.quoted), request)
     return layout.scale, partial(text_batches, source, layout)

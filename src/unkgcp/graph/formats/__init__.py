@@ -20,8 +20,11 @@ NAMES = ("tsv", "csv", PARQUET, "string-links", "string-actions", "conceptnet", 
 _ENDINGS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".parquet": PARQUET, ".pq": PARQUET}
 
 
-def recognise(source: Source, chosen: str | None = None) -> str:
-    """The name of a file's format: the chosen one, else what its first bytes, line or name say."""
+def recognise(source: Source, chosen: str | None = None, plain: bool = False) -> str:
+    """The name of a file's format: the chosen one, else what its first bytes, line or name say.
+
+    `plain` leaves out the formats with columns of their own, because the caller knows which columns to read.
+    """
     if chosen is not None and chosen not in NAMES:
         raise InputError(f"the format {chosen!r} is none of {', '.join(NAMES)}")
     if not source.sample:
@@ -36,7 +39,7 @@ def recognise(source: Source, chosen: str | None = None) -> str:
             f"{source.name} is not a Parquet file: name its format with --format or write it again"
         )
     line = first_line(source.sample, source.name, quoted=expected == "csv")
-    if chosen is None:
+    if chosen is None and not plain:
         for kind in TEXT_FORMATS.values():
             if kind.recognises(line):
                 return kind.name

@@ -48,6 +48,8 @@ class Batch:
 
     def without_missing(self) -> Batch:
         """Without the rows whose confidence is empty or NaN."""
+        if self.confidence is None:
+            return self
         missing = pc.is_null(self.confidence, nan_is_null=True)
         return self.where(pc.invert(missing)) if missing.true_count else self
 

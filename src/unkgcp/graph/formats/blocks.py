@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as csv
 from numpy.typing import NDArray
 
@@ -22,6 +23,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph.formats.batch import LABELS, Batch, Batches, Malformed, one_relation
 from unkgcp.graph.formats.diagnosis import diagnose
 from unkgcp.graph.formats.layout import Layout
+from unkgcp.graph.formats.quoting import last_record_end, misplaced_quote
 from unkgcp.graph.formats.source import Source
 
 BLOCK = 8 << 20
@@ -87,7 +89,7 @@ def _blocks(source: Source, quoted: bool) -> Iterator[pa.Buffer]:
         view[: len(rest)] = rest
         count = source.readinto(view[len(rest) :])
         end = len(rest) + count
-        cut = _last_line_end(buffer[:end], quoted) if count else end
+        cut = (last_record_end if quoted else _last_line_end)(buffer[:end]) if count else end
         if cut > start:
             yield pa.py_buffer(buffer[start:cut])
             rest, size, start = view[cut:end], BLOCK, 0
@@ -108,22 +110,14 @@ def _start(sample: bytes) -> int:
     return len(sample) - len(text.lstrip(b"\r\n"))
 
 
-def _last_line_end(data: NDArray[np.uint8], quoted: bool) -> int:
-    """Where the last whole record ends, 0 if none does."""
-    if quoted:
-        quotes = np.flatnonzero(data == ord('"'))
-        if len(quotes):
-            ends = np.flatnonzero(data == ord("\n"))
-            outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
-            return int(outside[-1]) + 1 if len(outside) else 0
+def _last_line_end(data: NDArray[np.uint8]) -> int:
+    """Where the last whole line ends, 0 if none does."""
     window = 1 << 12
     while True:
         start = max(0, len(data) - window)
         found = data[start:].tobytes().rfind(b"\n")
-        if found >= 0:
+        if found >= 0 or start == 0:
             return start + found + 1
-        if start == 0:
-            return 0
         window *= 8
 
 
@@ -131,31 +125,37 @@ def _parse(block: pa.Buffer, layout: Layout, first: bool) -> tuple[Batch, int]:
     """The facts of a block and the number of its lines."""
     skip = layout.header and first
     try:
-        table = _table(block, layout, skip, ignore_empty_lines=False)
-        lines = len(table) + skip
         if layout.format.quoted:
-            lines = _line_ends(block)
+            if misplaced_quote(block, layout.format.delimiter) is not None:
+                raise Malformed
+            return _batch(_table(block, layout, skip, ignore_empty_lines=True), layout), _line_ends(block)
+        table = _table(block, layout, skip, ignore_empty_lines=False)
+        if pc.min(pc.binary_length(table.column(str(layout.head)))).as_py() == 0:
+            # an empty line shows as an empty head; it is harmless, but a row is not a line then
+            return _batch(_table(block, layout, skip, ignore_empty_lines=True), layout), _line_ends(block)
     except pa.ArrowException:
-        # empty lines are harmless, but rare enough to look for them only when something does not fit
-        try:
-            table = _table(block, layout, skip, ignore_empty_lines=True)
-        except pa.ArrowException:
-            if block.to_pybytes().strip(b"\r\n"):
-                raise Malformed from None
-            table = _table(pa.py_buffer(b""), layout, False, ignore_empty_lines=True)
-        lines = _line_ends(block)
-    return _batch(table, layout), lines
+        if block.to_pybytes().strip(b"\r\n"):
+            raise Malformed from None
+        return _batch(_no_rows(layout), layout), _line_ends(block)
+    return _batch(table, layout), len(table) + skip
 
 
-def _table(block: pa.Buffer, layout: Layout, skip: bool, ignore_empty_lines: bool) -> pa.Table:
+def _columns(layout: Layout) -> dict[str, pa.DataType]:
+    """The type of every column that is read; columns are called by their position."""
     types = {layout.head: pa.binary(), layout.tail: pa.binary()}
     if layout.relation is not None:
         types[layout.relation] = LABELS
     if layout.confidence is not None:
         types[layout.confidence] = pa.float64() if layout.format.numbers is None else pa.string()
-    names = {str(position): kind for position, kind in types.items()}
-    if not len(block):
-        return pa.table({name: pa.array([], kind) for name, kind in names.items()})
+    return {str(position): kind for position, kind in types.items()}
+
+
+def _no_rows(layout: Layout) -> pa.Table:
+    return pa.schema(_columns(layout).items()).empty_table()
+
+
+def _table(block: pa.Buffer, layout: Layout, skip: bool, ignore_empty_lines: bool) -> pa.Table:
+    columns = _columns(layout)
     return csv.read_csv(
         pa.BufferReader(block),
         read_options=csv.ReadOptions(
@@ -171,7 +171,10 @@ def _table(block: pa.Buffer, layout: Layout, skip: bool, ignore_empty_lines: boo
             ignore_empty_lines=ignore_empty_lines,
         ),
         convert_options=csv.ConvertOptions(
-            column_types=names, include_columns=list(names), null_values=_MISSING, strings_can_be_null=False
+            column_types=columns,
+            include_columns=list(columns),
+            null_values=_MISSING,
+            strings_can_be_null=False,
         ),
     )
 
@@ -193,7 +196,9 @@ def _batch(table: pa.Table, layout: Layout) -> Batch:
         except pa.ArrowException:
             raise Malformed from None
     batch = Batch(column(layout.head), relation, column(layout.tail), confidence)
-    return batch if layout.keep is None else batch.where(layout.keep(batch))
+    if layout.keep is not None:
+        batch = batch.where(layout.keep(batch))
+    return batch.without_missing() if layout.skip_missing else batch
 
 
 def _line_ends(block: pa.Buffer) -> int:

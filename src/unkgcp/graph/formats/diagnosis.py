@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from unkgcp.errors import InputError, at
 from unkgcp.graph.formats.layout import Layout
+from unkgcp.graph.formats.quoting import misplaced_quote
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
@@ -24,41 +26,28 @@ def diagnose(layout: Layout, block: bytes, first_line: int, header: bool) -> Inp
 
     `header` tells whether that line names the columns.
     """
+    end, objection = len(block), "cannot be told from a fact, nor be read as one: correct it"
+    if layout.format.quoted:
+        mark = misplaced_quote(pa.py_buffer(block), layout.format.delimiter)
+        if mark is not None:
+            end = mark
+            objection = (
+                "has a quotation mark that neither begins nor ends a field, or is never closed: "
+                "put the field in quotation marks and double those inside it"
+            )
     try:
-        text = block.decode()
+        block[:end].decode()
     except UnicodeDecodeError as error:
-        good = block[: error.start].decode()
-        line = first_line + len(_LINE_END.findall(good))
-        # a fault on an earlier line comes first
-        earlier = good[: max(good.rfind("\n"), good.rfind("\r")) + 1]
-        return _first(layout, earlier, first_line, header) or InputError(
-            f"{at(layout.name, line)} is not valid UTF-8: save the file as UTF-8 or correct the line"
-        )
-    last = first_line + len(_LINE_END.findall(text))
-    return _first(layout, text, first_line, header) or InputError(
-        f"{layout.name}, lines {first_line} to {last} cannot be read as {layout.format.name}: correct them, "
-        "or choose another --format"
-    )
-
-
-def _first(layout: Layout, text: str, first_line: int, header: bool) -> InputError | None:
-    try:
-        for line, fields in _records(layout, text, first_line):
-            if header and line == first_line:
-                continue
-            objection = _objection(layout, fields, line)
-            if objection is not None:
-                return InputError(f"{at(layout.name, line)} {objection}")
-    except _Unclosed as error:
-        return InputError(
-            f"{at(layout.name, error.args[0])} has a quotation that is not closed, or text behind one: "
-            "close it, and double quotation marks inside a field"
-        )
-    return None
-
-
-class _Unclosed(Exception):
-    pass
+        end, objection = error.start, "is not valid UTF-8: save the file as UTF-8 or correct the line"
+    before = block[:end].decode()
+    lines = before if end == len(block) else before[: max(before.rfind("\n"), before.rfind("\r")) + 1]
+    for line, fields in _records(layout, lines, first_line):
+        if header and line == first_line:
+            continue
+        found = _objection(layout, fields, line)
+        if found is not None:
+            return InputError(f"{at(layout.name, line)} {found}")
+    return InputError(f"{at(layout.name, first_line + len(_LINE_END.findall(before)))} {objection}")
 
 
 def _records(layout: Layout, text: str, first_line: int) -> Iterator[tuple[int, list[str]]]:
@@ -70,15 +59,9 @@ def _records(layout: Layout, text: str, first_line: int) -> Iterator[tuple[int, 
         return
     limit = csv.field_size_limit(sys.maxsize)
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=layout.format.delimiter, strict=True)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=layout.format.delimiter)
         line = first_line
-        while True:
-            try:
-                fields = next(reader, None)
-            except csv.Error:
-                raise _Unclosed(line) from None
-            if fields is None:
-                return
+        for fields in reader:
             if fields:
                 yield line, fields
             line = first_line + reader.line_num
@@ -105,17 +88,20 @@ def _objection(layout: Layout, fields: list[str], line: int) -> str | None:
 
 
 def _objection_to_confidence(layout: Layout, field: str, line: int) -> str | None:
+    numbers = layout.format.numbers
     shown = repr(field if len(field) <= 60 else field[:57] + "...")
     try:
-        if layout.format.numbers is not None:
-            value = layout.format.numbers(pa.array([field]))[0].as_py()
+        if numbers is not None:
+            value = numbers(pa.array([field]))[0].as_py()
         else:
             value = pa.array([field]).cast(pa.float64())[0].as_py() if field else None
     except pa.ArrowException:
-        remedy = (
-            "correct it, or say with --header that this line names the columns" if line == 1 else "correct it"
-        )
-        return f"has the confidence {shown}, which is no number: {remedy}"
+        if numbers is not None:
+            return f"has {shown}, in which there is no confidence: correct it"
+        remedy = ", or say with --header that this line names the columns" if line == 1 else ""
+        return f"has the confidence {shown}, which is no number: correct it{remedy}"
+    if layout.skip_missing and (value is None or math.isnan(value)):
+        return None
     if value is None:
-        return f"has no confidence ({shown}): add it or remove the line"
+        return f"has no confidence ({shown}): add it, remove the line, or leave such lines out (skip_missing)"
     return layout.scale.objection(value)

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from unkgcp.errors import InputError, at
 from unkgcp.graph.formats.batch import Batch
-from unkgcp.graph.formats.columns import Columns, find
+from unkgcp.graph.formats.columns import find
+from unkgcp.graph.formats.request import Request
 from unkgcp.graph.scaling import Scale
 
 Numbers = Callable[[pa.StringArray], pa.DoubleArray]
@@ -54,39 +55,44 @@ class TextFormat:
             return line.split(self.delimiter)
         return next(csv.reader(io.StringIO(line, newline=""), delimiter=self.delimiter), [])
 
-    def layout(
-        self,
-        name: str,
-        first_line: str,
-        *,
-        header: bool | None = None,
-        columns: Columns | None = None,
-        with_confidence: bool = True,
-        scale: Scale | None = None,
-        language: str | None = None,
-    ) -> Layout:
+    def layout(self, name: str, first_line: str, request: Request) -> Layout:
         """Where the file `name` keeps its facts, given its first line and what the caller said of it."""
         first = self.fields(first_line)
-        keep = None
-        if language is not None:
-            if self.by_language is None:
-                raise InputError(
-                    f"{name} is read as {self.name}, which knows no languages: leave the language out"
-                )
-            keep = self.by_language(language)
         if self.columns is None:
-            found = find(first, header, columns, with_confidence, at(name, 1))
-            head, relation, tail, *rest = found.positions
-            confidence = rest[0] if rest else None
-            return self._layout(name, first, found.header, head, relation, tail, confidence, scale, keep)
-        if columns is not None or header is not None:
+            found = find(first, request.header, request.columns, request.with_confidence, at(name, 1))
+            header, places = found.header, found.positions
+        elif request.columns is not None or request.header is not None:
             raise InputError(
                 f"{name} is read as {self.name}, whose columns are known: leave header and columns out"
             )
-        head, *middle, tail, last = (self._place(column, first, name) for column in self.columns)
-        place = middle[0] if middle else None
-        score = last if with_confidence else None
-        return self._layout(name, first, bool(self.header), head, place, tail, score, scale, keep)
+        else:
+            header, places = (
+                bool(self.header),
+                tuple(self._place(column, first, name) for column in self.columns),
+            )
+        labels = places[:3] if self.relation is None else places[:2]
+        return Layout(
+            name,
+            self,
+            len(first),
+            header,
+            labels[0],
+            labels[1] if self.relation is None else None,
+            labels[-1],
+            places[len(labels)] if request.with_confidence else None,
+            request.scale or self.scale,
+            self._filter(name, request.language),
+            request.skip_missing,
+        )
+
+    def _filter(self, name: str, language: str | None) -> Filter | None:
+        if language is None:
+            return None
+        if self.by_language is None:
+            raise InputError(
+                f"{name} is read as {self.name}, which knows no languages: leave the language out"
+            )
+        return self.by_language(language)
 
     def _place(self, column: int | str, first: Sequence[str], name: str) -> int:
         if isinstance(column, str) and column in first:
@@ -96,22 +102,6 @@ class TextFormat:
         missing = f"column {column!r}" if isinstance(column, str) else f"{column + 1} columns"
         raise InputError(
             f"{at(name, 1)} has no {missing}, so this is no {self.about}: choose another --format"
-        )
-
-    def _layout(
-        self,
-        name: str,
-        first: Sequence[str],
-        header: bool,
-        head: int,
-        relation: int | None,
-        tail: int,
-        confidence: int | None,
-        scale: Scale | None,
-        keep: Filter | None,
-    ) -> Layout:
-        return Layout(
-            name, self, len(first), header, head, relation, tail, confidence, scale or self.scale, keep
         )
 
 
@@ -128,7 +118,8 @@ class Layout:
     tail: int
     confidence: int | None
     scale: Scale
-    keep: Filter | None = None
+    keep: Filter | None
+    skip_missing: bool
 
 
 def first_line(sample: bytes, name: str, quoted: bool) -> str:

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
 from unkgcp.graph.formats.batch import Batch, Batches, Malformed
-from unkgcp.graph.formats.columns import ROLES, Columns, find
+from unkgcp.graph.formats.columns import ROLES, find
+from unkgcp.graph.formats.request import Request
 from unkgcp.graph.formats.source import Source
 from unkgcp.graph.labels import binary
 from unkgcp.graph.scaling import Scale
@@ -26,24 +27,18 @@ ROWS = 1 << 16
 T = TypeVar("T")
 
 
-def parquet_batches(
-    source: Source,
-    then: Callable[[Batch], T],
-    *,
-    columns: Columns | None,
-    with_confidence: bool,
-    scale: Scale,
-) -> Batches[T]:
+def parquet_batches(source: Source, request: Request, then: Callable[[Batch], T]) -> Batches[T]:
     """The facts of a Parquet file, batch by batch; as `text_batches`."""
     try:
         with pq.ParquetFile(source.on_disk()) as file:
-            names = _columns(file.schema_arrow, columns, with_confidence, source.name)
+            names = _columns(file.schema_arrow, request, source.name)
             row = 1
             for piece in file.iter_batches(ROWS, columns=names):
-                found = [piece.column(name) for name in names]
-                error = partial(_diagnose, found, source.name, row, scale)
+                columns = [piece.column(name) for name in names]
+                error = partial(_diagnose, columns, source.name, row, request)
                 try:
-                    result = then(_batch(found))
+                    batch = _batch(columns)
+                    result = then(batch.without_missing() if request.skip_missing else batch)
                 except Malformed:
                     raise error() from None
                 yield result, error
@@ -55,8 +50,10 @@ def parquet_batches(
         ) from None
 
 
-def _columns(schema: pa.Schema, columns: Columns | None, with_confidence: bool, name: str) -> list[str]:
-    found = find(schema.names, True, columns, with_confidence, name)
+def _columns(schema: pa.Schema, request: Request, name: str) -> list[str]:
+    if request.language is not None:
+        raise InputError(f"{name} is a Parquet file, which knows no languages: leave the language out")
+    found = find(schema.names, True, request.columns, request.with_confidence, name)
     chosen = [schema.names[position] for position in found.positions]
     for role, column in zip(ROLES, chosen, strict=False):
         kind = schema.field(column).type
@@ -93,7 +90,7 @@ def _labels(column: pa.Array) -> pa.BinaryArray:
     return binary(column.cast(pa.string()))
 
 
-def _diagnose(columns: list[pa.Array], name: str, row: int, scale: Scale) -> InputError:
+def _diagnose(columns: list[pa.Array], name: str, row: int, request: Request) -> InputError:
     """The first row with a null or empty label or a confidence that will not do."""
     bad = []
     for role, column in zip(ROLES, columns[:3], strict=False):
@@ -103,8 +100,12 @@ def _diagnose(columns: list[pa.Array], name: str, row: int, scale: Scale) -> Inp
         bad += [(at, f"has a NUL byte in its {role}: remove it") for at in _first(nul)]
     if len(columns) == 4:
         values = np.asarray(columns[3].cast(pa.float64(), safe=False).fill_null(float("nan")))
-        wrong = pa.array([not scale.accepts(values[place : place + 1]) for place in range(len(values))])
-        bad += [(at, scale.objection(float(values[at])) or "") for at in _first(wrong)]
+        scale = request.scale or Scale()
+        objections = [scale.objection(value) for value in values.tolist()]
+        wrong = pa.array([objection is not None for objection in objections])
+        if request.skip_missing:
+            wrong = pc.and_(wrong, pc.is_finite(values))
+        bad += [(at, objections[at] or "") for at in _first(wrong)]
     if not bad:
         return InputError(
             f"{name} has a label in rows {row} and following that is not valid UTF-8: write it again"

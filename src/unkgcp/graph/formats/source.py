@@ -24,8 +24,9 @@ from typing import Any, BinaryIO
 
 from unkgcp.errors import InputError
 
-# Bytes looked at before reading: the first line must end within them, or the file is no table.
+# Bytes looked at before reading; more, up to the second figure, if the first line is longer than that.
 SAMPLE = 1 << 20
+LONGEST = 64 << 20
 
 Origin = str | os.PathLike[str] | BinaryIO
 
@@ -55,6 +56,11 @@ class Source:
             if self.gzip:
                 self._stream = self._open.enter_context(gzip.GzipFile(fileobj=stream, mode="rb"))
             self.sample = self._read(SAMPLE)
+            while b"\n" not in self.sample and SAMPLE <= len(self.sample) < LONGEST:
+                more = self._read(len(self.sample))
+                if not more:
+                    break
+                self.sample += more
             self._pending = memoryview(self.sample)
             for magic, what in _ARCHIVES.items():
                 if self.sample.startswith(magic):

@@ -1,0 +1,120 @@
+"""The label index agrees with a Python dictionary, whatever the labels and however weak the fingerprints."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unkgcp.graph import labels as module
+from unkgcp.graph.labels import LONG, LabelIndex, binary, fingerprint
+
+# few letters and many lengths: labels that share their ends, their beginnings and their words
+LABELS = st.one_of(
+    st.binary(max_size=40),
+    st.text("ab", max_size=30).map(str.encode),
+    st.tuples(
+        st.sampled_from([b"x", b"y" * 20, b"z" * (LONG + 9)]), st.sampled_from([b"1", b"2" * 16, b"3" * 17])
+    ).map(b"".join),
+)
+
+
+def column(labels: list[bytes]) -> pa.Array:
+    return pa.array(labels, pa.binary())
+
+
+def reference(batches: list[list[bytes]]) -> tuple[list[list[int]], dict[bytes, int]]:
+    known: dict[bytes, int] = {}
+    return [[known.setdefault(label, len(known)) for label in batch] for batch in batches], known
+
+
+@settings(deadline=None)
+@given(batches=st.lists(st.lists(LABELS, max_size=60), max_size=4), queries=st.lists(LABELS, max_size=20))
+def test_ids_follow_first_appearance(batches, queries):
+    index = LabelIndex()
+    expected, known = reference(batches)
+    assert [index.encode(column(batch)).tolist() for batch in batches] == expected
+    assert index.labels().to_pylist() == list(known)
+    assert index.find(column(queries)).tolist() == [known.get(query, -1) for query in queries]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    batches=st.lists(st.lists(LABELS, max_size=60), max_size=4),
+    bits=st.integers(0, 6),
+    levels=st.integers(1, 4),
+)
+def test_shared_fingerprints_cost_time_not_correctness(batches, bits, levels):
+    def weak(labels: pa.Array, level: int = 0) -> np.ndarray:
+        strong = fingerprint(labels, level)
+        return strong if level >= levels else (strong >> np.uint64(64 - bits if bits else 63)) + np.uint64(1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "fingerprint", weak)
+        patch.setattr(module, "CHUNK", 7)
+        index = LabelIndex()
+        expected, known = reference(batches)
+        assert [index.encode(column(batch)).tolist() for batch in batches] == expected
+        assert index.find(column([*known, b"nowhere"])).tolist() == [*range(len(known)), -1]
+
+
+def test_many_labels_of_every_length():
+    rng = np.random.default_rng(0)
+    labels = [
+        bytes(rng.integers(1, 256, size=length, dtype=np.uint8))
+        for length in range(1, 400)
+        for _ in range(20)
+    ]
+    labels = list(dict.fromkeys(labels))
+    order = rng.integers(len(labels), size=50_000)
+    index = LabelIndex()
+    expected, known = reference([[labels[place] for place in order]])
+    assert index.encode(column([labels[place] for place in order])).tolist() == expected[0]
+    assert index.find(column(list(known))).tolist() == list(range(len(known)))
+
+
+def test_labels_that_differ_in_one_byte_have_ids_of_their_own():
+    base = b"concept:person:barack_obama_the_president"
+    variants = [base[:place] + b"#" + base[place + 1 :] for place in range(len(base))]
+    assert LabelIndex().encode(column(variants)).tolist() == list(range(len(variants)))
+
+
+def test_a_slice_is_not_its_parent():
+    whole = column([b"one", b"two", b"three", b"two"])
+    index = LabelIndex(whole.slice(1, 2))
+    assert index.find(whole).tolist() == [-1, 0, 1, 0]
+    assert np.array_equal(fingerprint(whole)[1:3], fingerprint(whole.slice(1, 2)))
+
+
+def test_a_frozen_copy_stays_as_it_was():
+    index = LabelIndex(column([b"a", b"b"]))
+    frozen = index.frozen()
+    more = column([f"label {number}".encode() for number in range(10_000)])
+    index.encode(more)
+    assert frozen.find(column([b"b", b"label 5"])).tolist() == [1, -1]
+    assert index.find(column([b"b", b"label 5"])).tolist() == [1, 7]
+    assert len(frozen) == 2
+
+
+def test_no_label_twice():
+    with pytest.raises(ValueError, match="twice"):
+        LabelIndex(column([b"a", b"b", b"a"]))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int8(), pa.string())]
+)
+def test_columns_of_any_text_type(kind):
+    assert binary(pa.array(["a", "é"]).cast(kind)).to_pylist() == [b"a", "é".encode()]
+    chunked = pa.chunked_array([["a"], ["é", "c"]], pa.string()).cast(kind)
+    assert binary(chunked).to_pylist() == [b"a", "é".encode(), b"c"]
+    assert binary(chunked[:0]).to_pylist() == []
+
+
+def test_nothing_to_do():
+    index = LabelIndex(column([]))
+    assert index.find(column([])).tolist() == []
+    assert index.encode(column([])).tolist() == []
+    assert len(index) == 0

@@ -1,0 +1,453 @@
+"""Reading: every way a plain file of facts may come, and the order and memory that reading promises."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tracemalloc
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph, Scale, Vocabulary, open_batches, read, read_parts
+from unkgcp.graph.formats import blocks
+
+Fact = tuple[str, str, str, float]
+
+FACTS: list[Fact] = [
+    ("a", "likes", "b", 0.5),
+    ("b", "knows", "a", 0.25),
+    ("a", "likes", "b", 1.0),
+    ("c", "likes", "c", 0.0),
+]
+LINES = [f"{head}\t{relation}\t{tail}\t{confidence}" for head, relation, tail, confidence in FACTS]
+
+
+def facts(graph: Graph) -> list[Fact]:
+    columns = graph.table().to_pydict().values()
+    return list(zip(*columns, strict=True))
+
+
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+ROWS = st.tuples(
+    st.text("ab", min_size=1, max_size=9),
+    st.sampled_from("rst"),
+    st.text("abc", min_size=1, max_size=9),
+    st.integers(0, 1000),
+)
+
+
+@pytest.fixture
+def tiny_blocks(monkeypatch):
+    """Blocks of a few lines, so that small files have many of them."""
+    monkeypatch.setattr(blocks, "BLOCK", 64)
+
+
+class TestLines:
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "\n".join(LINES) + "\n",
+            "\n".join(LINES),
+            "\r\n".join(LINES) + "\r\n",
+            "\r".join(LINES) + "\r",
+            "\ufeff" + "\n".join(LINES),
+            "\n\n" + "\n\n".join(LINES) + "\n\n\n",
+            "\r\n" + "\r\n\r\n".join(LINES),
+            "head\trelation\ttail\tconfidence\n" + "\n".join(LINES),
+            "\ufeff\nhead\trelation\ttail\tconfidence\n\n" + "\n".join(LINES),
+        ],
+    )
+    def test_line_ends_marks_and_empty_lines(self, content, tmp_path):
+        assert facts(read(written(tmp_path / "facts.tsv", content))) == FACTS
+        assert facts(read(written(tmp_path / "facts.tsv.gz", gzip.compress(content.encode())))) == FACTS
+
+    def test_labels_stay_as_they_are(self, tmp_path):
+        labels = [
+            "NA",
+            "null",
+            "NaN",
+            "1",
+            "1.0",
+            "01",
+            "-0",
+            "1e5",
+            "true",
+            " x ",
+            '"',
+            '"quoted"',
+            "'",
+            "\\",
+            "#",
+            "a,b",
+            "é",
+            "日本",
+            "0x1",
+        ]
+        content = "".join(f"{label}\tr\t{label}\t0.5\n" for label in labels)
+        assert [fact[0] for fact in facts(read(written(tmp_path / "facts.tsv", content)))] == labels
+
+    def test_confidences_are_the_nearest_numbers_to_their_text(self, tmp_path):
+        texts = [
+            "0.1",
+            "0.30000000000000004",
+            "1e-300",
+            "4.9e-324",
+            "0.9999999999999998",
+            ".5",
+            "1.",
+            "+0.25",
+            "0",
+            "-0.0",
+            " 0.75 ",
+        ]
+        content = "".join(f"a\tr\tb\t{text}\n" for text in texts)
+        assert read(written(tmp_path / "facts.tsv", content)).confidence.tolist() == [
+            float(text) for text in texts
+        ]
+
+    def test_quotation_marks_are_for_csv(self, tmp_path):
+        content = '"a, or b",r,"line\nend",0.5\n"say ""x""",r,plain,"0.25"\n'
+        expected = [("a, or b", "r", "line\nend", 0.5), ('say "x"', "r", "plain", 0.25)]
+        assert facts(read(written(tmp_path / "facts.csv", content))) == expected
+        assert facts(read(written(tmp_path / "facts.tsv", '"a\tr\tb"\t0.5\n'))) == [('"a', "r", 'b"', 0.5)]
+
+    def test_a_long_line_is_a_line(self, tmp_path, tiny_blocks):
+        label = "x" * 3_000_000
+        content = f"a\tr\tb\t0.5\n{label}\tr\tb\t0.5\nc\tr\t{label}\t0.5\n"
+        assert [len(fact[0]) for fact in facts(read(written(tmp_path / "facts.tsv", content)))] == [
+            1,
+            3_000_000,
+            1,
+        ]
+        first = f"{label}\tr\tb\t0.5\n"
+        assert len(read(written(tmp_path / "first.tsv", first))) == 1
+
+
+class TestBlocks:
+    """Where the file is cut must not show."""
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        rows=st.lists(ROWS, min_size=1, max_size=60),
+        block=st.integers(1, 200),
+        end=st.sampled_from(["\n", "\r\n", "\n\n"]),
+        packed=st.booleans(),
+    )
+    def test_tsv(self, rows, block, end, packed, tmp_path_factory):
+        content = "".join(f"{h}\t{r}\t{t}\t{c / 1000}{end}" for h, r, t, c in rows).encode()
+        path = written(
+            tmp_path_factory.mktemp("x") / "facts.tsv", gzip.compress(content) if packed else content
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(blocks, "BLOCK", block)
+            found = read(path)
+        assert facts(found) == [(h, r, t, c / 1000) for h, r, t, c in rows]
+        seen = dict.fromkeys(label for h, _, t, _ in rows for label in (h, t))
+        assert found.vocabulary.entities.to_pylist() == list(seen)
+        assert found.vocabulary.relations.to_pylist() == list(dict.fromkeys(r for _, r, _, _ in rows))
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        labels=st.lists(st.text('a",\n\r ', min_size=1, max_size=6), min_size=1, max_size=40),
+        block=st.integers(1, 100),
+    )
+    def test_csv_with_line_ends_in_quotations(self, labels, block, tmp_path_factory):
+        quoted = ('"' + label.replace('"', '""') + '"' for label in labels)
+        content = "".join(f"{label},r,b,0.5\n" for label in quoted)
+        path = written(tmp_path_factory.mktemp("x") / "facts.csv", content)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(blocks, "BLOCK", block)
+            assert [fact[0] for fact in facts(read(path))] == labels
+
+    def test_a_last_block_of_empty_lines(self, tmp_path, tiny_blocks):
+        content = "a\tr\tb\t0.5\n" * 5 + "\n" * 200 + "c\tr\td\t0.5\n" + "\n" * 200
+        assert len(read(written(tmp_path / "facts.tsv", content))) == 6
+        assert len(read(written(tmp_path / "facts.csv", content.replace("\t", ",")))) == 6
+
+    def test_line_numbers_count_every_line(self, tmp_path, tiny_blocks):
+        good = "a\tr\tb\t0.5\n"
+        for before in (0, 1, 7, 100):
+            for blank in ("", "\n\n"):
+                content = good * before + blank + "a\tr\tb\tbad\n" + good * 20
+                path = written(tmp_path / "facts.tsv", content)
+                with pytest.raises(InputError, match=rf"facts.tsv, line {before + len(blank) + 1} "):
+                    read(path)
+
+    def test_line_numbers_count_lines_within_quotations(self, tmp_path, tiny_blocks):
+        content = '"a\nb",r,c,0.5\n' * 20 + "x,r,c,2\n"
+        with pytest.raises(InputError, match="line 41 "):
+            read(written(tmp_path / "facts.csv", content))
+
+
+class TestColumns:
+    @pytest.mark.parametrize(
+        "header",
+        [
+            "head,relation,tail,confidence",
+            "Subject,Predicate,Object,Weight",
+            "h,r,t,w",
+            "#head,rel,tail,score",
+            '"head","relation","tail","confidence"',
+        ],
+    )
+    def test_usual_headers_are_recognised(self, header, tmp_path):
+        content = header + "\n" + "\n".join(LINES).replace("\t", ",")
+        assert facts(read(written(tmp_path / "facts.csv", content))) == FACTS
+
+    def test_a_header_may_order_and_add_columns(self, tmp_path):
+        content = "id,weight,object,subject,predicate\n1,0.5,b,a,r\n"
+        assert facts(read(written(tmp_path / "facts.csv", content))) == [("a", "r", "b", 0.5)]
+
+    def test_a_fact_is_not_a_header(self, tmp_path):
+        content = "head\trelation\ttail\t0.5\n"
+        assert facts(read(written(tmp_path / "facts.tsv", content))) == [("head", "relation", "tail", 0.5)]
+
+    def test_a_strange_first_line_is_never_dropped(self, tmp_path):
+        path = written(tmp_path / "facts.csv", "x,y,z,v\na,r,b,0.5\n")
+        with pytest.raises(InputError, match=r"line 1 .*--header"):
+            read(path)
+        assert facts(read(path, header=True)) == [("a", "r", "b", 0.5)]
+
+    def test_header_false_keeps_the_first_line(self, tmp_path):
+        path = written(tmp_path / "facts.csv", "head,relation,tail,confidence\na,r,b,0.5\n")
+        with pytest.raises(InputError, match="line 1 "):
+            read(path, header=False)
+
+    def test_by_name_and_by_position(self, tmp_path):
+        path = written(tmp_path / "facts.csv", "c,x,b,a,y\n0.5,r,b,a,9\n")
+        expected = [("a", "r", "b", 0.5)]
+        assert facts(read(path, columns=("a", "x", "b", "c"))) == expected
+        assert facts(read(path, columns=(3, 1, 2, 0), header=True)) == expected
+        assert facts(read(path, columns=("a", 1, 2, "c"))) == expected
+        headless = written(tmp_path / "other.csv", "0.5,r,b,a,9\n")
+        assert facts(read(headless, columns=(3, 1, 2, 0))) == expected
+
+    @pytest.mark.parametrize(
+        ("columns", "header", "message"),
+        [
+            (("a", "x", "b", "nothing"), None, "no column 'nothing'"),
+            (("a", "x", "a", "c"), None, "same column"),
+            ((0, 1, 2, 7), None, "fewer than were chosen"),
+            ((0, 1, 2), None, "expected 4"),
+            (("a", "x", "b", "c"), False, "--no-header"),
+        ],
+    )
+    def test_columns_that_are_not_there(self, columns, header, message, tmp_path):
+        path = written(tmp_path / "facts.csv", "c,x,b,a,y\n0.5,r,b,a,9\n")
+        with pytest.raises(InputError, match=message):
+            read(path, columns=columns, header=header)
+
+    def test_chosen_columns_override_known_formats(self, tmp_path):
+        path = written(
+            tmp_path / "nell.tsv", "Entity\tRelation\tValue\tProbability\tOther\na\tr\tb\t0.5\t0.25\n"
+        )
+        assert facts(read(path)) == [("a", "r", "b", 0.5)]
+        assert facts(read(path, columns=("Value", "Relation", "Entity", "Other"))) == [("b", "r", "a", 0.25)]
+
+
+class TestParquet:
+    @pytest.mark.parametrize(
+        "label", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
+    )
+    @pytest.mark.parametrize("number", [pa.float64(), pa.float32(), pa.decimal128(5, 3)])
+    def test_types(self, label, number, tmp_path):
+        values = [Decimal("0.5"), Decimal("0.25")] if pa.types.is_decimal(number) else [0.5, 0.25]
+        table = pa.table(
+            {
+                "confidence": pa.array(values, number),
+                "tail": pa.array(["b", "a"]).cast(label),
+                "head": pa.array(["a", "b"]).cast(label),
+                "relation": pa.array(["r", "s"]).cast(label),
+            }
+        )
+        pq.write_table(table, tmp_path / "facts.parquet")
+        assert facts(read(tmp_path / "facts.parquet")) == [("a", "r", "b", 0.5), ("b", "s", "a", 0.25)]
+
+    def test_integers_are_labels(self, tmp_path):
+        table = pa.table({"head": [7, 8], "relation": [0, 0], "tail": [8, 7], "confidence": [1, 0]})
+        pq.write_table(table, tmp_path / "facts.parquet")
+        assert facts(read(tmp_path / "facts.parquet")) == [("7", "0", "8", 1.0), ("8", "0", "7", 0.0)]
+
+    def test_many_row_groups_and_chosen_columns(self, tmp_path):
+        n = 150_000
+        table = pa.table(
+            {"w": np.arange(n) / n, "x": [f"e{i % 1000}" for i in range(n)], "k": ["r"] * n, "y": ["e1"] * n}
+        )
+        pq.write_table(table, tmp_path / "facts.parquet", row_group_size=10_000)
+        graph = read(tmp_path / "facts.parquet", columns=("x", "k", "y", "w"))
+        assert len(graph) == n
+        assert graph.n_entities == 1000
+        assert np.array_equal(graph.confidence, np.arange(n) / n)
+
+    def test_by_content_whatever_the_name(self, tmp_path):
+        pq.write_table(
+            pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"], "confidence": [0.5]}),
+            tmp_path / "facts",
+        )
+        assert len(read(tmp_path / "facts")) == 1
+
+
+class TestVocabulary:
+    def test_given_labels_keep_their_ids(self, tmp_path):
+        vocabulary = Vocabulary.of(["z", "b"], ["likes"])
+        graph = read(written(tmp_path / "facts.tsv", "\n".join(LINES)), vocabulary=vocabulary)
+        assert graph.vocabulary.entities.to_pylist() == ["z", "b", "a", "c"]
+        assert graph.vocabulary.relations.to_pylist() == ["likes", "knows"]
+        assert facts(graph) == FACTS
+        again = read(tmp_path / "facts.tsv", vocabulary=graph.vocabulary)
+        assert again.vocabulary is graph.vocabulary
+
+    def test_parts_share_one(self, tmp_path):
+        paths = {
+            "train": written(tmp_path / "1.tsv", LINES[0]),
+            "test": written(tmp_path / "2.csv", "x,likes,a,0.5\n"),
+        }
+        parts = read_parts(paths)
+        assert list(parts) == ["train", "test"]
+        assert parts["train"].vocabulary is parts["test"].vocabulary
+        assert parts["test"].vocabulary.entities.to_pylist() == ["a", "b", "x"]
+        assert facts(parts["test"]) == [("x", "likes", "a", 0.5)]
+
+    def test_parts_are_scaled_as_one(self, tmp_path):
+        paths = {
+            "a": written(tmp_path / "1.tsv", "a\tr\tb\t0\na\tr\tb\t5\n"),
+            "b": written(tmp_path / "2.tsv", "a\tr\tb\t10\n"),
+        }
+        parts = read_parts(paths, scale=Scale("minmax"))
+        assert parts["a"].confidence.tolist() == [0, 0.5]
+        assert parts["b"].confidence.tolist() == [1]
+
+    def test_threads_do_not_change_ids(self, tmp_path, monkeypatch):
+        rng = np.random.default_rng(0)
+        rows = rng.integers(3000, size=(20_000, 2))
+        path = written(
+            tmp_path / "facts.tsv",
+            "".join(f"entity number {h}\tr\tentity number {t}\t0.5\n" for h, t in rows),
+        )
+        seen = list(dict.fromkeys(f"entity number {label}" for row in rows for label in row))
+        for block in (1000, 10_000, 1 << 20):
+            monkeypatch.setattr(blocks, "BLOCK", block)
+            assert read(path).vocabulary.entities.to_pylist() == seen
+
+
+class TestMissing:
+    CONTENT = "a\tr\tb\t0.5\nc\tr\tb\t\nd\tr\tb\tNaN\ne\tr\tb\t0.25\n"
+
+    def test_skipped_only_when_asked(self, tmp_path):
+        path = written(tmp_path / "facts.tsv", self.CONTENT)
+        with pytest.raises(InputError, match="line 2 has no confidence"):
+            read(path)
+        graph = read(path, skip_missing=True)
+        assert facts(graph) == [("a", "r", "b", 0.5), ("e", "r", "b", 0.25)]
+        assert graph.vocabulary.entities.to_pylist() == ["a", "b", "e"]
+
+    def test_what_is_not_missing_but_wrong_is_not_skipped(self, tmp_path):
+        with pytest.raises(InputError, match=r"line 5 .*'high'"):
+            read(written(tmp_path / "facts.tsv", self.CONTENT + "f\tr\tb\thigh\n"), skip_missing=True)
+
+    def test_parquet(self, tmp_path):
+        table = pa.table(
+            {"head": ["a", "c"], "relation": ["r", "r"], "tail": ["b", "b"], "confidence": [0.5, None]}
+        )
+        pq.write_table(table, tmp_path / "facts.parquet")
+        assert facts(read(tmp_path / "facts.parquet", skip_missing=True)) == [("a", "r", "b", 0.5)]
+
+
+TRIPLES = [{"head": head, "relation": relation, "tail": tail} for head, relation, tail, _ in FACTS]
+
+
+class TestQueries:
+    @pytest.mark.parametrize("width", [3, 4])
+    @pytest.mark.parametrize("header", ["", "head\trelation\ttail\tconfidence\n"])
+    def test_with_or_without_confidences(self, width, header, tmp_path, tiny_blocks):
+        lines = [*([header.strip()] if header else []), *LINES]
+        content = "\n".join("\t".join(line.split("\t")[:width]) for line in lines)
+        batches = list(open_batches(written(tmp_path / "queries.tsv", content)))
+        assert pa.Table.from_batches(batches).to_pylist() == TRIPLES
+        assert len(batches) > 1
+        assert all(field.type == pa.string() for field in batches[0].schema)
+
+    def test_the_confidence_is_not_looked_at(self, tmp_path):
+        path = written(tmp_path / "queries.tsv", "a\tr\tb\tunknown\n")
+        assert sum(len(batch) for batch in open_batches(path)) == 1
+
+    def test_short_labels_are_no_header(self, tmp_path):
+        path = written(tmp_path / "queries.tsv", "h\tr\tt\n")
+        assert next(open_batches(path)).to_pylist() == [{"head": "h", "relation": "r", "tail": "t"}]
+
+    def test_parquet_without_confidences(self, tmp_path):
+        pq.write_table(
+            pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"]}), tmp_path / "queries.parquet"
+        )
+        assert next(open_batches(tmp_path / "queries.parquet")).to_pylist() == [
+            {"head": "a", "relation": "r", "tail": "b"}
+        ]
+
+    def test_chosen_columns(self, tmp_path):
+        path = written(tmp_path / "queries.csv", "x,y,z,v\nb,r,a,1\n")
+        batch = next(open_batches(path, columns=("z", "y", "x")))
+        assert batch.to_pylist() == [{"head": "a", "relation": "r", "tail": "b"}]
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [(b"a\tr\t\n", "empty tail"), (b"a\xff\tr\tb\n", "UTF-8"), (b"a\tr\n", "2 columns")],
+    )
+    def test_bad_queries(self, line, message, tmp_path):
+        path = written(tmp_path / "queries.tsv", b"a\tr\tb\n" * 3 + line)
+        with pytest.raises(InputError, match=f"line 4 .*{message}"):
+            list(open_batches(path))
+
+
+class TestStreams:
+    def test_standard_input(self, monkeypatch):
+        class Input:
+            buffer = io.BytesIO("\n".join(LINES).encode())
+
+        monkeypatch.setattr("sys.stdin", Input)
+        assert facts(read("-")) == FACTS
+        assert not Input.buffer.closed
+
+    @pytest.mark.parametrize("pack", [bytes, gzip.compress])
+    def test_an_open_stream(self, pack):
+        content = "\n".join(LINES).encode()
+        assert facts(read(io.BytesIO(pack(content)))) == FACTS
+
+    def test_parquet_from_a_pipe(self):
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"], "confidence": [0.5]}), sink)
+        assert facts(read(io.BytesIO(sink.getvalue()))) == [("a", "r", "b", 0.5)]
+
+    def test_errors_name_the_line(self):
+        with pytest.raises(InputError, match="standard input, line 2 "):
+            read(io.BytesIO(b"a\tr\tb\t0.5\na\tr\tb\t7\n"))
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
+    """Forty times the rows: what is held beyond the columns stays within a few blocks."""
+    monkeypatch.setattr(blocks, "BLOCK", 1 << 16)
+    line = "a label that is rather long, as they are\tr\tanother label of the same kind\t0.5\n"
+
+    def peak(rows: int) -> float:
+        path = written(tmp_path / f"{rows}.tsv", line * rows)
+        before = pa.total_allocated_bytes()
+        tracemalloc.start()
+        highest = 0
+        for batch in open_batches(path):
+            highest = max(highest, pa.total_allocated_bytes() - before + len(batch))
+        highest += tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return highest
+
+    assert peak(200_000) < 1.5 * peak(20_000)

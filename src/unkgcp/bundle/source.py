@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
 
 
+SPLITTING = ("calibration", "test", "keep_repeats_together")
+
+
 def describe(data: str, dataset: Dataset, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
     """What `reload` needs: the argument (a path in full, so that it can be found from elsewhere) and options.
 
@@ -56,6 +59,21 @@ def reload(record: Mapping[str, Any], run: str, data_dir: str | None = None) -> 
             "restore it, or name the data to use"
         )
     return replace(dataset, name=record["name"])
+
+
+def load_named(data: str, record: Mapping[str, Any], seed: int, reading: Mapping[str, Any]) -> Dataset:
+    """Data that a user names for a run; one file is split as the run's own was, so that the same file gives
+    the same test facts.
+    """
+    from unkgcp.graph.datasets import load_dataset
+
+    options = record.get("options", {})
+    own = {name: options[name] for name in SPLITTING if name in options} if _is_split(data) else {}
+    return load_dataset(data, seed=record.get("seed", seed), **reading, **own)
+
+
+def _is_split(data: str) -> bool:
+    return data == "demo" or (_is_path(data) and Path(data).is_file())
 
 
 def _is_path(data: str) -> bool:

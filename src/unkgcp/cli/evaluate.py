@@ -34,12 +34,12 @@ def command(
     from unkgcp.bundle import Predictor, source
     from unkgcp.evaluation import evaluate
     from unkgcp.evaluation.text import evaluation_text
-    from unkgcp.graph.datasets import load_dataset
 
     predictor = Predictor.load(run)
+    record = predictor.provenance.get("data", {})
     if data is not None:
-        dataset = load_dataset(data, seed=predictor.model.seed, **reading)
+        dataset = source.load_named(data, record, predictor.model.seed, reading)
     else:
-        dataset = source.reload(predictor.provenance.get("data", {}), run, reading.get("data_dir"))
+        dataset = source.reload(record, run, reading.get("data_dir"))
     result = evaluate(predictor, dataset, confidence)
     click.echo(json.dumps(result, indent=2, ensure_ascii=False) if as_json else evaluation_text(result))

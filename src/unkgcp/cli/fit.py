@@ -134,8 +134,8 @@ def _recalibrate(run: str, data: str | None, output: str, method: str, options: 
     from unkgcp.bundle.fitting import calibration_negatives, method_options
     from unkgcp.bundle.folder import check_target
 
-    check_target(output)
     predictor = Predictor.load(run)
+    check_target(output)
     facts, dataset = _calibration_facts(predictor, run, data, options)
     seed, protocol = predictor.model.seed, predictor.provenance.get("protocol", "strict")
     negatives = None

@@ -1,0 +1,53 @@
+"""`unkgcp demo`: the whole way, here with a training of seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unkgcp.bundle import Predictor
+from unkgcp.evaluation import demonstration
+from unkgcp.training import TrainConfig, config_for
+
+
+@pytest.fixture
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    def config(model: str, data: str) -> TrainConfig:
+        return replace(config_for(model, data), dimension=8, epochs=4, negatives=1, validate_every=2)
+
+    monkeypatch.setattr(demonstration, "config_for", config)
+    monkeypatch.setattr(demonstration, "QUANTILE_EPOCHS", 1)
+
+
+@pytest.mark.usefixtures("_quick")
+def test_demo(tmp_path: Path, run_command: Callable[..., Any]) -> None:
+    outcome = run_command("demo", "-o", tmp_path / "run")
+    assert outcome.status == 0
+    lines = outcome.out.splitlines()
+    rows = {line.split()[0]: line.split() for line in lines if line.startswith(("fpi", "qr", "cp", "unkgcp"))}
+    assert list(rows) == ["fpi", "qr", "cp", "unkgcp"]
+    (band,) = (line.split()[2:] for line in lines if line.startswith("chance allows"))
+    for name in ("cp", "unkgcp"):
+        for coverage, allowed in zip(rows[name][1::2], band, strict=True):
+            low, high = map(float, allowed.split("-"))
+            assert low <= float(coverage) <= high
+    (best,) = (line.split()[2:] for line in lines if line.startswith("best possible"))
+    assert all(float(width) < float(ours) for width, ours in zip(best, rows["cp"][2::2], strict=True))
+    drawn = [line for line in lines if line.endswith("|")]
+    assert len(drawn) == demonstration.EXAMPLES
+    assert all("[" in line or "●" in line or "x" in line for line in drawn)
+    assert f"unkgcp evaluate {tmp_path / 'run'}" in outcome.out
+    assert Predictor.load(tmp_path / "run").method.name == "unkgcp"
+    assert run_command("evaluate", tmp_path / "run").status == 0
+
+
+def test_the_folder_is_checked_before_the_work(tmp_path: Path, run_command: Callable[..., Any]) -> None:
+    (tmp_path / "precious").write_text("")
+    outcome = run_command("demo", "-o", tmp_path)
+    assert outcome.status == 2
+    assert "is not a run of unkgcp" in outcome.err
+    assert outcome.out == ""

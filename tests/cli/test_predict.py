@@ -1,0 +1,168 @@
+"""`unkgcp predict`: every form of file in and out, in order, with memory that stays flat."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unkgcp.bundle import Predictor
+from unkgcp.graph import read
+
+Run = Callable[..., Any]
+
+COLUMNS = ["head", "relation", "tail", "score", "lower", "upper", "status"]
+
+
+def answers(text: str, delimiter: str = "\t") -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL))
+
+
+@pytest.fixture
+def triples(small: Path) -> list[list[str]]:
+    with (small / "facts.tsv").open() as file:
+        return [line.rstrip("\n").split("\t")[:3] for line in list(file)[1:201]]
+
+
+@pytest.fixture
+def queries(triples: list[list[str]], tmp_path: Path) -> Path:
+    rows = [["nobody", *triples[0][1:]], *triples, [triples[0][0], "nothing", triples[0][2]]]
+    (tmp_path / "queries.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    return tmp_path / "queries.tsv"
+
+
+def test_answers_are_those_of_the_predictor(fitted: Path, queries: Path, run_command: Run) -> None:
+    outcome = run_command("predict", fitted, queries)
+    assert outcome.status == 0
+    found = answers(outcome.out)
+    assert list(found[0]) == COLUMNS
+    rows = [tuple(line.split("\t")) for line in queries.read_text().splitlines()]
+    assert [(row["head"], row["relation"], row["tail"]) for row in found] == rows
+    expected = Predictor.load(fitted).interval(rows, 0.9)  # type: ignore[arg-type]
+    assert [row["status"] for row in found] == expected.status.tolist()
+    assert found[0]["status"] == "unknown-entity"
+    assert found[-1]["status"] == "unknown-relation"
+    for row in (found[0], found[-1]):
+        assert (row["score"], row["lower"], row["upper"]) == ("", "0", "1")
+    np.testing.assert_array_equal([float(row["lower"]) for row in found], expected.lower)
+    np.testing.assert_array_equal([float(row["upper"]) for row in found], expected.upper)
+    known = expected.code == 0
+    np.testing.assert_array_equal(
+        np.array([float(row["score"]) for row in found if row["score"]], dtype=np.float32),
+        expected.score[known],
+    )
+
+
+def test_several_levels(fitted: Path, queries: Path, run_command: Run) -> None:
+    found = answers(run_command("predict", fitted, queries, "--confidence", "0.8, 0.95").out)
+    assert list(found[0]) == [*COLUMNS[:4], "lower_80", "upper_80", "lower_95", "upper_95", "status"]
+    assert all(float(row["lower_95"]) <= float(row["lower_80"]) for row in found)
+
+
+def test_every_format_gives_the_same_answers(
+    fitted: Path, queries: Path, triples: list[list[str]], tmp_path: Path, run_command: Run
+) -> None:
+    rows = [line.split("\t") for line in queries.read_text().splitlines()]
+    text = "head,relation,tail\n" + "".join(",".join(f'"{label}"' for label in row) + "\n" for row in rows)
+    (tmp_path / "q.csv").write_text(text)
+    (tmp_path / "q.csv.gz").write_bytes(gzip.compress(text.encode()))
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(COLUMNS[:3])}
+    pq.write_table(pa.table(columns), tmp_path / "q.parquet")
+    expected = run_command("predict", fitted, queries).out
+    for number, source in enumerate(("q.csv", "q.csv.gz", "q.parquet")):
+        target = tmp_path / f"out{number}.tsv"
+        assert run_command("predict", fitted, tmp_path / source, "-o", target).status == 0
+        assert target.read_text() == expected
+    for ending in ("csv", "csv.gz", "tsv.gz", "parquet"):
+        assert run_command("predict", fitted, queries, "-o", tmp_path / f"out.{ending}").status == 0
+    assert gzip.decompress((tmp_path / "out.tsv.gz").read_bytes()).decode() == expected
+    assert answers((tmp_path / "out.csv").read_text(), ",") == answers(expected)
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["lower"].to_pylist() == [float(row["lower"]) for row in answers(expected)]
+    unknown = [row["status"] != "ok" for row in answers(expected)]
+    assert table["score"].is_null().to_pylist() == unknown
+    assert 2 <= sum(unknown) < 100
+
+
+def test_a_confidence_column_is_not_looked_at(fitted: Path, small: Path, run_command: Run) -> None:
+    outcome = run_command("predict", fitted, small / "facts.tsv")
+    assert outcome.status == 0
+    assert len(answers(outcome.out)) == len(read(small / "facts.tsv"))
+
+
+def test_pipes(fitted: Path, queries: Path) -> None:
+    command = [sys.executable, "-m", "unkgcp", "predict", str(fitted), "-"]
+    done = subprocess.run(command, input=queries.read_bytes(), capture_output=True, check=True)
+    assert len(answers(done.stdout.decode())) == 202
+    # a reader that leaves early is not an error
+    many = queries.read_bytes() * 2000
+    reader = subprocess.run(
+        f"{' '.join(command)} | head -n 2", shell=True, input=many, capture_output=True, check=True
+    )
+    assert reader.stdout.count(b"\n") == 2
+    assert b"Traceback" not in reader.stderr
+    assert b"unkgcp:" not in reader.stderr
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_file(fitted: Path, queries: Path, tmp_path: Path) -> None:
+    def peak(copies: int) -> int:
+        big = tmp_path / f"big{copies}.tsv"
+        big.write_bytes(queries.read_bytes() * copies)
+        code = (
+            "import resource, sys; from unkgcp.cli import main\n"
+            f"try: main(['predict', {str(fitted)!r}, {str(big)!r}, '-o', {str(tmp_path / 'out.tsv')!r}])\n"
+            "except SystemExit as e: assert e.code == 0\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+        return int(done.stdout)
+
+    small, large = peak(1000), peak(8000)  # 200,000 and 1,600,000 queries
+    with (tmp_path / "out.tsv").open() as file:
+        assert sum(1 for _ in file) == 1 + 8000 * 202
+    assert large - small < 60_000  # KiB; the longer file and its answers are 200 MB
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere", "queries.tsv"], "nowhere is no run"),
+        (["RUN", "nowhere.tsv"], "nowhere.tsv does not exist"),
+        (["RUN", "two.tsv"], "two.tsv, line 1"),
+        (["RUN", "queries.tsv", "--confidence", "1.5"], "'1.5' is no number from 0 to 1"),
+        (["RUN", "queries.tsv", "--confidence", "high"], "'high' is no number from 0 to 1"),
+        (["RUN", "queries.tsv", "--confidence", "0.9,0.90"], "there twice"),
+        (["RUN", "queries.tsv", "-o", "out.xlsx"], "does not end in .tsv"),
+        (["RUN", "bad.tsv", "-o", "out.tsv"], "bad.tsv, line 150"),
+    ],
+)
+def test_bad_input(
+    arguments: list[str],
+    sentence: str,
+    fitted: Path,
+    queries: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_command: Run,
+) -> None:
+    monkeypatch.chdir(queries.parent)
+    Path("two.tsv").write_text("a\tb\n")
+    lines = queries.read_text().splitlines(keepends=True)
+    Path("bad.tsv").write_text("".join([*lines[:149], "only\ttwo\n", *lines[150:]]))
+    before = sorted(os.listdir())
+    outcome = run_command("predict", *(str(fitted) if part == "RUN" else part for part in arguments))
+    assert outcome.status == 2
+    assert sentence in outcome.err
+    assert outcome.err.splitlines()[-1].startswith("unkgcp: ")
+    assert sorted(os.listdir()) == before

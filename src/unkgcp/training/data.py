@@ -89,11 +89,14 @@ class TrainingData:
 
 
 def _relation_ids(facts: Graph, labels: tuple[str, ...]) -> list[int]:
-    ids = facts.vocabulary.relation_ids(list(labels))
-    if (ids < 0).any():
-        unknown = labels[int(np.argmax(ids < 0))]
-        raise InputError(f"the configuration names relation {unknown!r}, which the data do not have")
-    return [int(relation) for relation in ids]
+    """Ids of relation labels; `a|b` means whichever of the two the data have."""
+    found = []
+    for label in labels:
+        ids = facts.vocabulary.relation_ids([label, *label.split("|")])
+        if (ids < 0).all():
+            raise InputError(f"the configuration names relation {label!r}, which the data do not have")
+        found.append(int(ids[ids >= 0][0]))
+    return found
 
 
 def _composition(facts: Graph, rule: list[int], device: torch.device) -> Composition | None:

@@ -30,7 +30,8 @@ NEGATIVES, RECTIFIED, INSERTS, FILTERED = range(4)
 # positions in the vector of stream bases
 S_NEGATIVE, S_SOFT, S_CHOICE, S_DRAW = range(4)
 
-fast = {"fastmath": True, "cache": True, "nogil": True}
+# the numpy error model leaves out checks for division by zero, without which loops can be vectorised
+fast = {"fastmath": True, "cache": True, "nogil": True, "error_model": "numpy"}
 
 
 @njit(**fast)

@@ -103,7 +103,8 @@ def train_many(
     if validation is None:
         from unkgcp.graph import hold_out
 
-        facts, validation = hold_out(facts, config.validation_fraction, seed=0)
+        fraction = max(config.validation_fraction, 1 / len(facts))
+        facts, validation = hold_out(facts, fraction, seed=0)
     setting = _Setting(facts, validation, softlogic, config, where, progress or Silent(), callback)
     if _use_kernel(config, where, kernel):
         path = None if checkpoint_path is None else Path(checkpoint_path)

@@ -1,0 +1,85 @@
+"""What every registered backbone promises. A new one is tested by being in the registry."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unkgcp.backbones import REGISTRY, get, score_heads, score_tails, score_triples
+from unkgcp.errors import InputError
+from unkgcp.training.config import MODELS
+
+ENTITIES, RELATIONS, DIMENSION = 7, 3, 6
+every = pytest.mark.parametrize("name", REGISTRY)
+
+
+def triples() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    grid = np.indices((ENTITIES, RELATIONS, ENTITIES)).reshape(3, -1)
+    head, relation, tail = (torch.from_numpy(column) for column in grid)
+    return head, relation, tail
+
+
+def parameters(name: str, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Initial tables, stirred so that no score is trivial."""
+    noise = torch.Generator().manual_seed(seed + 100)
+    tables = get(name).initial(ENTITIES, RELATIONS, DIMENSION, seed)
+    return {key: table + 0.3 * torch.randn(table.shape, generator=noise) for key, table in tables.items()}
+
+
+def test_the_configuration_knows_exactly_the_registered_models() -> None:
+    assert set(MODELS) == set(REGISTRY)
+
+
+def test_an_unknown_model_names_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'beurre'"):
+        get("beure")
+
+
+@every
+def test_scores_lie_in_the_unit_interval_and_differ(name: str) -> None:
+    scores = score_triples(get(name), parameters(name), *triples())
+    assert scores.shape == (ENTITIES * RELATIONS * ENTITIES,)
+    assert ((scores >= 0) & (scores <= 1)).all()
+    assert scores.std() > 1e-3
+
+
+@every
+def test_both_call_shapes_agree(name: str) -> None:
+    backbone, tables = get(name), parameters(name)
+    everything = torch.arange(ENTITIES)
+    grid = score_triples(backbone, tables, *triples()).view(ENTITIES, RELATIONS, ENTITIES)
+    head, relation = torch.tensor([0, 4, 4]), torch.tensor([2, 0, 1])
+    tails = score_tails(backbone, tables, head, relation, everything)
+    torch.testing.assert_close(tails, grid[head, relation], rtol=1e-5, atol=1e-6)
+    heads = score_heads(backbone, tables, relation, head, everything)
+    torch.testing.assert_close(heads, grid[:, relation, head].T, rtol=1e-5, atol=1e-6)
+
+
+@every
+def test_a_seed_determines_the_initial_tables(name: str) -> None:
+    first, second, other = (get(name).initial(ENTITIES, RELATIONS, DIMENSION, seed) for seed in (5, 5, 6))
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert any(not torch.equal(first[key], other[key]) for key in first)
+
+
+@every
+def test_gradients_are_finite_at_the_start(name: str) -> None:
+    tables = get(name).initial(ENTITIES, RELATIONS, DIMENSION, 0)
+    tables = {key: table.requires_grad_() for key, table in tables.items()}
+    score_triples(get(name), tables, *triples()).square().sum().backward()
+    assert all(table.grad is not None and torch.isfinite(table.grad).all() for table in tables.values())
+
+
+@every
+@settings(max_examples=40, deadline=None)
+@given(scale=st.sampled_from([1e-38, 1e-3, 1.0, 50.0, 1e6, 1e20, 3e38]), seed=st.integers(0, 1000))
+def test_scores_are_finite_for_any_parameters(name: str, scale: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    tables = {
+        key: (2 * torch.rand(table.shape, generator=generator) - 1) * scale
+        for key, table in parameters(name).items()
+    }
+    scores = score_triples(get(name), tables, *triples())
+    assert torch.isfinite(scores).all()
+    assert ((scores >= 0) & (scores <= 1)).all()

@@ -1,0 +1,69 @@
+from pathlib import Path
+
+import pytest
+
+from unkgcp.errors import InputError
+from unkgcp.training import TrainConfig, config_for
+from unkgcp.training.config import MODELS
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("data", [None, "cn15k", "nl27k", "ppi5k", "demo"])
+@pytest.mark.parametrize("protocol", ["strict", "paper"])
+def test_every_preset_is_valid_and_survives_the_round_trip(
+    model: str, data: str | None, protocol: str
+) -> None:
+    config = config_for(model, data, protocol)
+    assert config.model == model
+    assert TrainConfig.from_dict(config.to_dict()) == config
+
+
+def test_the_papers_hyperparameters() -> None:
+    assert config_for("ukge", "cn15k", "paper").batch_size == 128
+    assert config_for("ukge", "ppi5k", "paper").batch_size == 256
+    passleaf = config_for("passleaf", "nl27k", "paper")
+    assert (passleaf.dimension, passleaf.batch_size, passleaf.pool_size) == (512, 512, 10**7)
+    assert (passleaf.pool_from, passleaf.pool_train_from, passleaf.pool_share) == (20, 30, 0.8)
+    beurre = config_for("beurre", "cn15k", "paper")
+    assert (beurre.dimension, beurre.batch_size, beurre.negatives, beurre.learning_rate) == (
+        64,
+        4096,
+        30,
+        1e-4,
+    )
+    assert beurre.patience == 50
+
+
+def test_yaml_overrides_a_base(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("dimension: 32\nlearning_rate: 0.01\n")
+    config = TrainConfig.read(file, config_for("ukge"))
+    assert (config.dimension, config.learning_rate) == (32, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("dimensoin: 32\n", "did you mean 'dimension'"),
+        ("dimension: wide\n", "not of type int"),
+        ("dimension: 0\n", "at least 1"),
+        ("dimension: true\n", "not of type int"),
+        ("model: ukg\n", "ukge"),
+        ("learning_rate: -1\n", "must be positive"),
+        ("quantile: 1.5\n", "between 0 and 1"),
+        ("- a\n- b\n", "key: value"),
+        ("a: [1\n", "not valid YAML"),
+        ("model: passleaf-rotate\ndimension: 7\n", "must be even"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_fault(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=says) as error:
+        TrainConfig.read(file)
+    assert str(file) in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.yaml cannot be read"):
+        TrainConfig.read(tmp_path / "nowhere.yaml")

@@ -1,0 +1,55 @@
+"""Data-parallel training under torchrun: two processes reach what one reaches."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.conftest import small_graph
+from unkgcp.training import TrainConfig, train_many
+from unkgcp.training.data import Member
+
+CONFIG = TrainConfig(
+    "ukge", dimension=8, batch_size=128, negatives=3, epochs=12, validate_every=4, learning_rate=0.02
+)
+
+SCRIPT = """
+import json, sys
+sys.path.insert(0, {root!r})
+import torch
+from tests.training.conftest import small_graph
+from tests.training.test_distributed import CONFIG
+from unkgcp.training import train
+model = train(small_graph(1000), config=CONFIG, softlogic=small_graph(30, seed=4), device="cpu")
+if torch.distributed.get_rank() == 0:
+    open({out!r}, "w").write(json.dumps([torch.distributed.get_world_size(), model.history[-1]["validation"]]))
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_reach_the_error_of_one(tmp_path: Path) -> None:
+    script, out = tmp_path / "train.py", tmp_path / "result.json"
+    script.write_text(SCRIPT.format(root=str(Path(__file__).parents[2]), out=str(out)))
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(script),
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    world, error = json.loads(out.read_text())
+    assert world == 2
+    facts = small_graph(1000)
+    (alone,) = train_many(
+        facts, [Member(0)], CONFIG, softlogic=small_graph(30, seed=4), device="cpu", kernel=False
+    )
+    assert error == pytest.approx(alone.history[-1]["validation"], rel=0.05)
+    assert error == pytest.approx(
+        alone.history[-1]["validation"], rel=1e-3
+    )  # it is the same sum in another order

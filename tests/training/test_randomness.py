@@ -1,0 +1,40 @@
+"""The counter-based random numbers: one definition in Python, torch and numba, and uniform."""
+
+import numpy as np
+import torch
+from scipy import stats
+
+from unkgcp.training import kernels, randomness
+
+
+def test_torch_and_numba_draw_the_same_bits() -> None:
+    base = randomness.stream(3, randomness.NEGATIVE)
+    counter = torch.arange(1000) * 7919
+    bits = randomness.draw(torch.tensor(base), counter).numpy().view(np.uint64)
+    unsigned = np.uint64(base & randomness.MASK)
+    assert [kernels.draw(unsigned, np.uint64(c)) for c in counter.tolist()] == bits.tolist()
+    drawn = randomness.below(torch.from_numpy(bits.view(np.int64)), 12345).numpy()
+    assert [kernels.below(b, 12345) for b in bits] == drawn.tolist()
+    units = randomness.unit(torch.from_numpy(bits.view(np.int64))).numpy()
+    assert [np.float32(kernels.unit(b)) for b in bits] == units.tolist()
+
+
+def test_draws_are_uniform() -> None:
+    bits = randomness.draw(torch.tensor(randomness.stream(0, randomness.NEGATIVE)), torch.arange(200_000))
+    counts = torch.bincount(randomness.below(bits, 50), minlength=50).numpy()
+    assert stats.chisquare(counts).pvalue > 1e-6
+    assert stats.kstest(randomness.unit(bits).numpy(), "uniform").pvalue > 1e-6
+
+
+def test_seeds_and_purposes_have_streams_of_their_own() -> None:
+    bases = {randomness.stream(seed, purpose) for seed in range(50) for purpose in range(0, 96, 16)}
+    assert len(bases) == 300
+
+
+def test_permutations_are_permutations_and_differ() -> None:
+    device = torch.device("cpu")
+    first = randomness.permutations([0, 1], 0, 1000, device)
+    assert (first.sort(1).values == torch.arange(1000)).all()
+    assert (first[0] != first[1]).any()
+    assert (first != randomness.permutations([0, 1], 1, 1000, device)).any()
+    assert torch.equal(first, randomness.permutations([0, 1], 0, 1000, device))

@@ -1,0 +1,203 @@
+"""The loop: it learns, stops early, is decided by its seed, survives what happens to long runs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.conftest import small_graph
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+from unkgcp.training import Member, Model, TrainConfig, TrainingError, train, train_many, train_quantiles
+from unkgcp.training.config import MODELS
+
+QUICK = TrainConfig(dimension=8, batch_size=64, negatives=2, epochs=8, validate_every=2, learning_rate=0.02)
+
+
+def same(first: Model, second: Model) -> bool:
+    return all(torch.equal(first.parameters[name], second.parameters[name]) for name in first.parameters)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_learns(name: str) -> None:
+    facts = small_graph(800)
+    config = replace(QUICK, model=name, epochs=20, validate_every=1, learning_rate=0.01, side_regularization=0.0)
+    trained = train(facts, config=config, device="cpu")
+    errors = [entry["validation"] for entry in trained.history]
+    assert min(errors) < 0.95 * errors[0]
+    scores = trained.score(facts.head, facts.relation, facts.tail)
+    assert scores.dtype == np.float32
+    assert scores.shape == (800,)
+
+
+def test_the_seed_determines_the_result(facts: Graph) -> None:
+    assert same(train(facts, config=QUICK, seed=3), train(facts, config=QUICK, seed=3))
+    assert not same(train(facts, config=QUICK, seed=3), train(facts, config=QUICK, seed=4))
+
+
+def test_members_trained_together_equal_members_trained_alone(facts: Graph) -> None:
+    config = replace(QUICK, model="beurre", negatives=3)
+    together = train_many(facts, [Member(0), Member(1)], config, device="cpu")
+    for seed, member in enumerate(together):
+        alone = train(facts, config=config, seed=seed, device="cpu")
+        for name in alone.parameters:
+            torch.testing.assert_close(member.parameters[name], alone.parameters[name], rtol=1e-4, atol=1e-6)
+
+
+def test_validation_facts_are_held_out_of_training(facts: Graph) -> None:
+    trained = train(facts[:20], config=replace(QUICK, validation_fraction=0.5))
+    assert trained.seen_entities.sum() < len(np.unique(np.concatenate([facts[:20].head, facts[:20].tail])))
+
+
+def test_early_stopping_keeps_the_best_model(facts: Graph) -> None:
+    config = replace(QUICK, epochs=400, patience=6, learning_rate=0.05)
+    validation = small_graph(200, seed=9)
+    trained = train(facts, config=config, validation=validation)
+    errors = [entry["validation"] for entry in trained.history]
+    best = int(np.argmin(errors))
+    assert len(errors) < 200
+    assert len(errors) - 1 - best == 3  # 6 epochs, validated every second one
+    short = train(facts, config=replace(config, epochs=2 * (best + 1)), validation=validation)
+    assert same(trained, short)
+
+
+def test_quantile_models_bracket_the_confidences() -> None:
+    facts = small_graph(2000)
+    models = train_quantiles(facts, levels=(0.8,), config=replace(QUICK, epochs=30))
+    assert list(models) == [0.1, 0.9]
+    low, high = (model.score(facts.head, facts.relation, facts.tail) for model in models.values())
+    assert 0.02 < (facts.confidence < low).mean() < 0.3
+    assert 0.02 < (facts.confidence > high).mean() < 0.3
+    assert [model.config.quantile for model in models.values()] == [0.1, 0.9]
+
+
+def test_passleaf_has_no_quantile_models(facts: Graph) -> None:
+    with pytest.raises(InputError, match="passleaf"):
+        train_quantiles(facts, "passleaf")
+
+
+@pytest.mark.parametrize("name", ["ukge", "passleaf", "beurre"])
+def test_resuming_gives_the_same_bytes(name: str, facts: Graph, tmp_path: Path) -> None:
+    config = replace(
+        QUICK, model=name, momentum=0.9 if name == "beurre" else 0.0, pool_from=2, pool_train_from=4
+    )
+    undisturbed = train(facts, config=config)
+    path = tmp_path / "run.safetensors"
+    train(facts, config=config, checkpoint=path, callback=lambda epoch, error: epoch >= 4)
+    resumed = train(facts, config=config, checkpoint=path, resume=True)
+    assert len(resumed.history) == len(undisturbed.history)
+    assert same(resumed, undisturbed)
+
+
+def test_resuming_another_run_is_refused(facts: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    train(facts, config=QUICK, checkpoint=path)
+    with pytest.raises(InputError, match="other config"):
+        train(facts, config=replace(QUICK, dimension=9), checkpoint=path, resume=True)
+    with pytest.raises(InputError, match="other members"):
+        train(facts, config=QUICK, seed=1, checkpoint=path, resume=True)
+
+
+def test_a_damaged_checkpoint_is_refused(facts: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    path.write_bytes(b"not a checkpoint")
+    with pytest.raises(InputError, match="not a checkpoint"):
+        train(facts, config=QUICK, checkpoint=path, resume=True)
+
+
+KILLED = """
+import sys
+from dataclasses import replace
+sys.path.insert(0, {root!r})
+from tests.training.conftest import small_graph
+from tests.training.test_trainer import LONG
+from unkgcp.training import train
+train(small_graph(3000), config=LONG, checkpoint={path!r}, resume=True, device="cpu")
+"""
+LONG = replace(QUICK, epochs=60, validate_every=1, patience=60, dimension=32)
+
+
+@pytest.mark.slow
+def test_kill_and_resume_ends_in_the_same_parameters(tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    script = KILLED.format(root=str(Path(__file__).parents[2]), path=str(path))
+    for delay in (0.05, 0.25):
+        process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
+        before = path.stat().st_mtime_ns if path.exists() else 0
+        while process.poll() is None and (not path.exists() or path.stat().st_mtime_ns == before):
+            time.sleep(0.005)
+        time.sleep(delay)
+        assert process.poll() is None, "the run ended before it could be killed"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    facts = small_graph(3000)
+    resumed = train(facts, config=LONG, checkpoint=path, resume=True, device="cpu")
+    assert same(resumed, train(facts, config=LONG, device="cpu"))
+
+
+def test_ctrl_c_ends_with_the_best_model_so_far(facts: Graph) -> None:
+    def interrupt(epoch: int, error: list[float]) -> bool:
+        if epoch == 4:
+            raise KeyboardInterrupt
+        return False
+
+    trained = train(facts, config=QUICK, callback=interrupt)
+    assert trained.interrupted
+    assert len(trained.history) == 2
+    assert same(trained, train(facts, config=replace(QUICK, epochs=4)))
+
+
+def test_a_loss_that_is_no_number_stops_with_a_sentence(facts: Graph, tmp_path: Path) -> None:
+    config = replace(QUICK, model="ukge-rect", learning_rate=1e15, validate_every=1)
+    with pytest.raises(
+        TrainingError, match=r"step \d+ with learning rate 1e\+15; use a smaller learning_rate"
+    ) as stop:
+        train(facts, config=config)
+    assert stop.value.model is None or np.isfinite(stop.value.model.score([0], [0], [0])).all()
+
+
+def test_two_facts_are_the_least(facts: Graph) -> None:
+    with pytest.raises(InputError, match="too few"):
+        train(facts[:1], config=QUICK)
+    assert train(facts[:2], config=QUICK).history
+
+
+def test_a_gpu_that_is_not_there(facts: Graph) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(InputError, match="--device cpu"):
+        train(facts, config=QUICK, device="cuda")
+
+
+def test_saved_tables_score_the_same(facts: Graph) -> None:
+    trained = train(facts, config=QUICK)
+    again = Model.from_tensors(
+        trained.tensors(), facts.vocabulary, trained.config, 0, trained.seen_entities, trained.seen_relations
+    )
+    ids = facts.head, facts.relation, facts.tail
+    assert (trained.score(*ids) == again.score(*ids)).all()
+    tails = trained.tails(facts.head[:3], facts.relation[:3])
+    assert tails.shape == (3, facts.n_entities)
+    assert tails[np.arange(3), facts.tail[:3]] == pytest.approx(
+        trained.score(*(column[:3] for column in ids)), abs=1e-6
+    )
+    heads = trained.heads(facts.relation[:3], facts.tail[:3])
+    assert heads[np.arange(3), facts.head[:3]] == pytest.approx(
+        trained.score(*(column[:3] for column in ids)), abs=1e-6
+    )
+
+
+def test_tables_of_the_wrong_shape_are_refused(facts: Graph) -> None:
+    trained = train(facts, config=QUICK)
+    tensors = {**trained.tensors(), "entity": np.zeros((3, 8), np.float32)}
+    with pytest.raises(ValueError, match=r"'entity'.*\(40, 8\)"):
+        Model.from_tensors(
+            tensors, facts.vocabulary, trained.config, 0, trained.seen_entities, trained.seen_relations
+        )

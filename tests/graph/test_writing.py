@@ -1,0 +1,158 @@
+"""What is written is read back as the same facts, to the last bit; what cannot be is refused before writing."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph, Vocabulary, read, write, writing
+
+TEXT_ENDINGS = [".csv", ".csv.gz", ".tsv", ".tsv.gz"]
+ENDINGS = [*TEXT_ENDINGS, ".parquet", ".pq", ".parquet.gz"]
+
+CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")
+LABELS = st.text(CHARACTERS, min_size=1, max_size=8)
+PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="\0\t\r\n"), min_size=1, max_size=8)
+
+
+def graph_of(facts: list[tuple[str, str, str, float]]) -> Graph:
+    """A graph whose ids follow the first appearance of a label, as those of a reader do."""
+    entities = list(dict.fromkeys(label for head, _, tail, _ in facts for label in (head, tail)))
+    relations = list(dict.fromkeys(relation for _, relation, _, _ in facts))
+    vocabulary = Vocabulary.of(entities, relations)
+    return Graph(
+        vocabulary.entity_ids([fact[0] for fact in facts]),
+        vocabulary.relation_ids([fact[1] for fact in facts]),
+        vocabulary.entity_ids([fact[2] for fact in facts]),
+        np.array([fact[3] for fact in facts], np.float64),
+        vocabulary,
+    )
+
+
+def same(one: Graph, other: Graph) -> bool:
+    columns = ("head", "relation", "tail")
+    ids = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
+    bits = one.confidence.tobytes() == other.confidence.tobytes()
+    return ids and bits and one.vocabulary == other.vocabulary
+
+
+def facts(labels: st.SearchStrategy[str]) -> st.SearchStrategy[list[tuple[str, str, str, float]]]:
+    return st.lists(st.tuples(labels, labels, labels, st.floats(0, 1)), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize("ending", [ending for ending in ENDINGS if "tsv" not in ending])
+@settings(max_examples=60, deadline=None)
+@given(rows=facts(LABELS))
+def test_any_label_survives_csv_and_parquet(ending, rows, tmp_path_factory):
+    path = tmp_path_factory.mktemp("written") / f"facts{ending}"
+    write(graph_of(rows), path)
+    assert same(read(path), graph_of(rows))
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".tsv.gz"])
+@settings(max_examples=60, deadline=None)
+@given(rows=facts(PLAIN))
+def test_any_label_on_one_line_survives_tsv(ending, rows, tmp_path_factory):
+    path = tmp_path_factory.mktemp("written") / f"facts{ending}"
+    write(graph_of(rows), path)
+    assert same(read(path), graph_of(rows))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_many_rows_in_several_batches(ending, tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "ROWS", 100)
+    rng = np.random.default_rng(0)
+    rows = [
+        (f"e{h}", f"r{r}", f"e{t}", c)
+        for (h, r, t), c in zip(rng.integers(50, size=(950, 3)), rng.random(950), strict=True)
+    ]
+    graph = graph_of(rows)
+    write(graph, tmp_path / f"facts{ending}")
+    assert same(read(tmp_path / f"facts{ending}"), graph)
+
+
+@pytest.mark.parametrize(
+    "value", [5e-324, 1e-7, 0.1 + 0.2, 1 / 3, 0.9999999999999998, np.nextafter(1, 0), 0.0, 1.0]
+)
+@pytest.mark.parametrize("ending", TEXT_ENDINGS)
+def test_confidences_keep_their_bits(value, ending, tmp_path):
+    graph = graph_of([("a", "r", "b", float(value))])
+    write(graph, tmp_path / f"facts{ending}")
+    assert read(tmp_path / f"facts{ending}").confidence[0] == value
+
+
+def test_the_files_are_what_they_seem(tmp_path):
+    graph = graph_of([("a", "likes", "b", 0.5), ("b", "likes", 'say "x"', 1.0)])
+    for ending in ENDINGS:
+        write(graph, tmp_path / f"facts{ending}")
+    assert (
+        tmp_path / "facts.tsv"
+    ).read_text() == 'head\trelation\ttail\tconfidence\na\tlikes\tb\t0.5\nb\tlikes\tsay "x"\t1\n'
+    assert gzip.decompress((tmp_path / "facts.tsv.gz").read_bytes()) == (tmp_path / "facts.tsv").read_bytes()
+    assert (tmp_path / "facts.csv").read_text().splitlines()[0].replace(
+        '"', ""
+    ) == "head,relation,tail,confidence"
+    assert pq.read_table(tmp_path / "facts.parquet").column_names == [
+        "head",
+        "relation",
+        "tail",
+        "confidence",
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"facts{ending}" for ending in ENDINGS)
+
+
+@pytest.mark.parametrize("label", ["a\tb", "a\nb", "a\rb"])
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_tsv_refuses_what_it_cannot_hold(label, position, tmp_path):
+    fact = ["a", "r", "b"]
+    fact[position] = label
+    with pytest.raises(InputError, match=r"facts\.tsv cannot be written: .* \.csv or \.parquet"):
+        write(graph_of([(fact[0], fact[1], fact[2], 0.5)]), tmp_path / "facts.tsv")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("label", ["", "a\0b"])
+@pytest.mark.parametrize("ending", [".tsv", ".csv", ".parquet"])
+def test_labels_no_reader_accepts_are_not_written(label, ending, tmp_path):
+    with pytest.raises(InputError, match="cannot be written"):
+        write(graph_of([(label, "r", "b", 0.5)]), tmp_path / f"facts{ending}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["facts", "facts.txt", "facts.gz", "facts.xlsx"])
+def test_a_name_without_a_format_is_refused(name, tmp_path):
+    with pytest.raises(InputError, match="names no format"):
+        write(graph_of([("a", "r", "b", 0.5)]), tmp_path / name)
+
+
+def test_a_folder_is_no_file(tmp_path):
+    (tmp_path / "facts.tsv").mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        write(graph_of([("a", "r", "b", 0.5)]), tmp_path / "facts.tsv")
+
+
+def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch):
+    path = tmp_path / "facts.csv"
+    write(graph_of([("a", "r", "b", 0.5)]), path)
+    before = path.read_bytes()
+
+    def fail(graph: Graph, sink: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(writing, "_write_csv", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write(graph_of([("c", "r", "d", 0.5)]), path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["facts.csv"]
+
+
+def test_an_empty_graph_is_a_header(tmp_path):
+    write(graph_of([("a", "r", "b", 0.5)])[:0], tmp_path / "facts.tsv")
+    assert (tmp_path / "facts.tsv").read_text() == "head\trelation\ttail\tconfidence\n"

@@ -50,6 +50,7 @@ class Quantiles:
     name: ClassVar[str] = "quantiles"
     takes_scale: ClassVar[bool] = False
     prediction_ndim: ClassVar[int] = 2
+    centred: ClassVar[bool] = False
 
     def prepare(self, prediction: Any, scale: Any) -> None:
         return None

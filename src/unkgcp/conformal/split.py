@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from unkgcp.conformal import arrays
 from unkgcp.conformal.answers import Answers, Calibration
 from unkgcp.conformal.chunks import run_chunks
+from unkgcp.conformal.compiled import CompiledScore
 from unkgcp.conformal.groups import MIN_GROUP, group_codes, labels
 from unkgcp.conformal.queries import Queries, read_queries
 from unkgcp.conformal.ranking import rank_groups, rank_scores
@@ -131,6 +132,7 @@ class SplitConformal:
         calibration, queries = self._queries(prediction, scale, group, weight)
         ends = np.empty((len(queries), 2, len(levels)), queries.dtype)
         answers = Answers(calibration, queries, levels)
+        score = CompiledScore(calibration.score, queries.dtype, len(queries) * len(levels))
 
         def work(start: int, stop: int) -> None:
             given, unit = queries.chunk(start, stop)
@@ -141,7 +143,7 @@ class SplitConformal:
                 elif threshold.ndim == 0 and threshold == np.inf:
                     lower[:], upper[:] = self.bounds
                 else:
-                    lower[:], upper[:] = calibration.score.bounds(given, threshold, unit, self.bounds)
+                    lower[:], upper[:] = score.bounds(given, threshold, unit, self.bounds)
 
         run_chunks(len(queries), work)
         answers.warn()

@@ -37,6 +37,8 @@ class Score(Protocol):
     """Whether the caller has to give a scale for every query."""
     prediction_ndim: ClassVar[int]
     """1 for one number a query, 2 for a row of numbers a query (two quantiles, a distribution)."""
+    centred: ClassVar[bool]
+    """Whether the score is |prediction - truth| over what `prepare` returns, for which ends are compiled."""
 
     def prepare(self, prediction: Floats, scale: Floats | None) -> Floats | None:
         """What `score` and `bounds` get as `scale`: computed once a query, shared by all levels."""

@@ -23,6 +23,7 @@ class Residual:
     name: ClassVar[str] = "residual"
     takes_scale: ClassVar[bool] = False
     prediction_ndim: ClassVar[int] = 1
+    centred: ClassVar[bool] = True
 
     def prepare(self, prediction: Floats, scale: Floats | None = None) -> Floats | None:
         return None

@@ -26,6 +26,7 @@ class ScaledResidual:
     name: ClassVar[str] = "scaled"
     takes_scale: ClassVar[bool] = True
     prediction_ndim: ClassVar[int] = 1
+    centred: ClassVar[bool] = True
 
     def prepare(self, prediction: Floats, scale: Floats | None = None) -> Floats:
         if scale is None:

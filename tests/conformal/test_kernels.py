@@ -1,0 +1,118 @@
+"""The compiled ends are the NumPy ends, bit for bit, and without numba nothing is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from unkgcp.conformal import EntropyResidual, Residual, ScaledResidual, SplitConformal, compiled
+from unkgcp.conformal.compiled import CompiledScore
+
+pytest.importorskip("numba")
+kernels = pytest.importorskip("unkgcp.conformal.kernels")
+
+LIMITS = [(0.0, 1.0), (-np.inf, np.inf), (-1.0, 0.5), (0.25, np.inf)]
+
+
+def _data(size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    rng = np.random.default_rng(size)
+    prediction = np.concatenate([rng.random(size - 4), [0.0, 1.0, 0.5, 0.25]])
+    return prediction, rng.random(size) * 10.0 ** rng.integers(-6, 6, size) + 1e-9
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("score", [Residual(), ScaledResidual(), EntropyResidual()], ids=lambda s: s.name)
+def test_the_same_floats_as_numpy(score: Any, limits: tuple[float, float]) -> None:
+    prediction, scale = _data(20_000)
+    unit = score.prepare(prediction, scale)
+    rng = np.random.default_rng(1)
+    fast = CompiledScore(score, np.dtype(np.float64), compiled.WORTH_LOADING)
+    assert fast.kernels is not None
+    with np.errstate(all="ignore"):
+        for threshold in (
+            np.float64(0),
+            np.float64(0.3),
+            np.float64(1.7),
+            np.float64(1e-9),
+            rng.random(20_000),
+        ):
+            expected = score.bounds(prediction, threshold, unit, limits)
+            for ends, reference in zip(
+                fast.bounds(prediction, threshold, unit, limits), expected, strict=True
+            ):
+                assert np.array_equal(ends, reference)
+
+
+def test_ordinary_queries_never_go_back_to_numpy() -> None:
+    """Otherwise the fast lane would be a detour."""
+    rng = np.random.default_rng(2)
+    prediction, truth, scale = rng.random(200_000), rng.random(200_000), rng.random(200_000) + 0.05
+    lower, upper = np.empty(200_000), np.empty(200_000)
+    threshold = np.sort(np.abs(prediction - truth) / scale)
+    for share in (0.5, 0.8, 0.9, 0.95):
+        q = threshold[int(share * 200_000)]
+        assert kernels.ends_at_one(prediction, scale, q, 0.0, 1.0, lower, upper)
+        assert kernels.ends_at_one(prediction, scale, q, -np.inf, np.inf, lower, upper)
+
+
+FLOATS = st.sampled_from([0.0, 1.0, 0.1, 1 / 3, -0.0, -1.0, 5e-324, 2.3e-308, 1e-300, 1e300, 1.7e308])
+FLOATS |= st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    prediction=FLOATS,
+    scale=FLOATS.map(abs).filter(bool),
+    threshold=FLOATS.map(abs),
+    limits=st.sampled_from(LIMITS),
+)
+@settings(max_examples=500, deadline=None)
+def test_the_same_floats_where_rounding_is_nasty(
+    prediction: float, scale: float, threshold: float, limits: tuple[float, float]
+) -> None:
+    arrays = np.array([prediction]), np.float64(threshold), np.array([scale])
+    fast = CompiledScore(ScaledResidual(), np.dtype(np.float64), compiled.WORTH_LOADING)
+    with np.errstate(all="ignore"):
+        for ends, reference in zip(
+            fast.bounds(*arrays, limits), ScaledResidual().bounds(*arrays, limits), strict=True
+        ):
+            assert ends == reference
+
+
+def test_a_large_call_uses_the_kernels_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    prediction, scale = _data(3000)
+    truth = np.random.default_rng(3).random(3000)
+    group = np.arange(3000) % 3
+    cal = SplitConformal().calibrate(prediction, truth, scale=scale, group=group)
+    asked = {"scale": scale, "group": group, "confidence": [0, 0.8, 0.9, 1]}
+    ends = cal.interval(prediction, **asked)
+    monkeypatch.setattr(compiled, "_load", lambda: None)
+    assert np.array_equal(ends, cal.interval(prediction, **asked))
+
+
+def test_small_calls_do_not_load_numba_and_large_ones_work_without_it() -> None:
+    code = (
+        "import sys; sys.modules['numba'] = None\n"
+        "import numpy as np\n"
+        "from unkgcp.conformal import SplitConformal, compiled\n"
+        "cal = SplitConformal().calibrate([0.1, 0.5], [0.2, 0.9])\n"
+        "small = cal.interval([0.3], confidence=0.5)\n"
+        "compiled.WORTH_LOADING = 1\n"
+        "print((cal.interval([0.3], confidence=0.5) == small).all())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
+    code = (
+        "import sys, numpy as np\n"
+        "from unkgcp.conformal import SplitConformal\n"
+        "SplitConformal().calibrate([0.1, 0.5], [0.2, 0.9]).interval(np.full(100_000, 0.3))\n"
+        "print('numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -12,13 +12,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from unkgcp.conformal import EntropyResidual, Residual, ScaledResidual, SplitConformal, compiled
-from unkgcp.conformal.compiled import CompiledScore
+from unkgcp.conformal import EntropyResidual, Residual, ScaledResidual, SplitConformal, engine
+from unkgcp.conformal.engine import Engine
+from unkgcp.conformal.queries import read_queries
 
 pytest.importorskip("numba")
 kernels = pytest.importorskip("unkgcp.conformal.kernels")
 
 LIMITS = [(0.0, 1.0), (-np.inf, np.inf), (-1.0, 0.5), (0.25, np.inf)]
+
+
+def _both(
+    score: Any, prediction: Any, scale: Any, limits: tuple[float, float], threshold: Any
+) -> tuple[Any, Any]:
+    """Ends by the kernels and by NumPy."""
+    given = scale if score.takes_scale else None
+    queries = read_queries(score, limits, prediction, given, None, None)
+    fast = Engine(queries, engine.WORTH_LOADING)
+    assert fast.kernels is not None
+    with np.errstate(all="ignore"):
+        rows = fast.rows(0, len(prediction))
+        ends = fast.ends(*rows, threshold, 0, len(prediction))
+        return ends, score.bounds(rows[0], threshold, rows[1], limits)
 
 
 def _data(size: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -29,25 +44,22 @@ def _data(size: int) -> tuple[NDArray[Any], NDArray[Any]]:
 
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("score", [Residual(), ScaledResidual(), EntropyResidual()], ids=lambda s: s.name)
-def test_the_same_floats_as_numpy(score: Any, limits: tuple[float, float]) -> None:
+def test_the_same_ends_as_numpy(score: Any, limits: tuple[float, float]) -> None:
     prediction, scale = _data(20_000)
-    unit = score.prepare(prediction, scale)
-    rng = np.random.default_rng(1)
-    fast = CompiledScore(score, np.dtype(np.float64), compiled.WORTH_LOADING)
-    assert fast.kernels is not None
-    with np.errstate(all="ignore"):
-        for threshold in (
-            np.float64(0),
-            np.float64(0.3),
-            np.float64(1.7),
-            np.float64(1e-9),
-            rng.random(20_000),
-        ):
-            expected = score.bounds(prediction, threshold, unit, limits)
-            for ends, reference in zip(
-                fast.bounds(prediction, threshold, unit, limits), expected, strict=True
-            ):
-                assert np.array_equal(ends, reference)
+    each = np.random.default_rng(1).random(20_000)
+    for threshold in (np.float64(0), np.float64(0.3), np.float64(1.7), np.float64(1e-9), each):
+        ends, reference = _both(score, prediction, scale, limits, threshold)
+        assert np.array_equal(ends, reference)
+
+
+@pytest.mark.parametrize("score", [Residual(), ScaledResidual(), EntropyResidual()], ids=lambda s: s.name)
+def test_the_same_scores_as_numpy(score: Any) -> None:
+    prediction, scale = _data(20_000)
+    truth = np.random.default_rng(2).random(20_000)
+    given = scale if score.takes_scale else None
+    queries = read_queries(score, (0.0, 1.0), prediction, given, None, None)
+    fast = Engine(queries, engine.WORTH_LOADING)
+    assert np.array_equal(fast.scores(truth, 5, 20_000), queries.scores(truth, 5, 20_000))
 
 
 def test_ordinary_queries_never_go_back_to_numpy() -> None:
@@ -73,16 +85,39 @@ FLOATS |= st.floats(allow_nan=False, allow_infinity=False)
     limits=st.sampled_from(LIMITS),
 )
 @settings(max_examples=500, deadline=None)
-def test_the_same_floats_where_rounding_is_nasty(
+def test_the_same_ends_where_rounding_is_nasty(
     prediction: float, scale: float, threshold: float, limits: tuple[float, float]
 ) -> None:
-    arrays = np.array([prediction]), np.float64(threshold), np.array([scale])
-    fast = CompiledScore(ScaledResidual(), np.dtype(np.float64), compiled.WORTH_LOADING)
-    with np.errstate(all="ignore"):
-        for ends, reference in zip(
-            fast.bounds(*arrays, limits), ScaledResidual().bounds(*arrays, limits), strict=True
-        ):
-            assert ends == reference
+    arrays = np.array([prediction]), np.array([scale])
+    ends, reference = _both(ScaledResidual(), *arrays, limits, np.float64(threshold))
+    assert np.array_equal(ends, reference)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["prediction", "scale", "truth"])
+@pytest.mark.parametrize("level", [0, 0.5, 1])
+def test_bad_values_are_reported_on_the_fast_lane_too(name: str, bad: float, level: float) -> None:
+    columns = {name: np.full(40, 0.5) for name in ("prediction", "truth", "scale")}
+    cal = SplitConformal().calibrate(**columns)
+    columns[name][17] = bad
+    with pytest.raises(ValueError, match=rf"{name}\[17\] is {bad}, expected a finite number"):
+        cal.calibrate(**columns)
+    truth = columns.pop("truth")
+    if name == "truth":
+        with pytest.raises(ValueError, match=rf"truth\[17\] is {bad}, expected a finite number"):
+            cal.p_value(truth=truth, **columns)
+        return
+    with pytest.raises(ValueError, match=rf"{name}\[17\] is {bad}, expected a finite number"):
+        cal.interval(confidence=level, **columns)
+
+
+def test_labels_outside_the_bounds_and_scales_that_are_not_positive() -> None:
+    cal = SplitConformal().calibrate([0.5, 0.6], [0.5, 0.7], scale=[1, 1])
+    with pytest.raises(ValueError, match=r"truth\[1\] is 1.5, outside the bounds"):
+        cal.p_value([0.5, 0.5], [0.5, 1.5], scale=[1, 1])
+    for scale in (0.0, -1.0):
+        with pytest.raises(ValueError, match=rf"scale\[0\] is {scale}, expected a positive number"):
+            cal.interval([0.5], scale=[scale])
 
 
 def test_a_large_call_uses_the_kernels_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +127,7 @@ def test_a_large_call_uses_the_kernels_and_gives_the_same(monkeypatch: pytest.Mo
     cal = SplitConformal().calibrate(prediction, truth, scale=scale, group=group)
     asked = {"scale": scale, "group": group, "confidence": [0, 0.8, 0.9, 1]}
     ends = cal.interval(prediction, **asked)
-    monkeypatch.setattr(compiled, "_load", lambda: None)
+    monkeypatch.setattr(engine, "_load", lambda: None)
     assert np.array_equal(ends, cal.interval(prediction, **asked))
 
 
@@ -100,10 +135,10 @@ def test_small_calls_do_not_load_numba_and_large_ones_work_without_it() -> None:
     code = (
         "import sys; sys.modules['numba'] = None\n"
         "import numpy as np\n"
-        "from unkgcp.conformal import SplitConformal, compiled\n"
+        "from unkgcp.conformal import SplitConformal, engine\n"
         "cal = SplitConformal().calibrate([0.1, 0.5], [0.2, 0.9])\n"
         "small = cal.interval([0.3], confidence=0.5)\n"
-        "compiled.WORTH_LOADING = 1\n"
+        "engine.WORTH_LOADING = 1\n"
         "print((cal.interval([0.3], confidence=0.5) == small).all())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -34,19 +34,22 @@ class Queries:
         """The same in a precision no lower than `dtype`."""
         return replace(self, dtype=np.result_type(self.dtype, dtype))
 
-    def chunk(self, start: int, stop: int) -> tuple[Floats, Floats | None]:
+    def check(self, start: int, stop: int) -> None:
+        """ValueError if a value of these rows cannot be used; it names the first one."""
+        arrays.check_finite("prediction", self.prediction[start:stop], start)
+        if self.scale is not None:
+            arrays.check_positive("scale", self.scale[start:stop], start)
+
+    def rows(self, start: int, stop: int) -> tuple[Floats, Floats | None]:
         """Prediction and prepared scale of some rows, contiguous: the same bits alone as among others."""
         prediction = np.ascontiguousarray(self.prediction[start:stop], self.dtype)
-        arrays.check_finite("prediction", prediction, start)
-        scale = None
-        if self.scale is not None:
-            scale = np.ascontiguousarray(self.scale[start:stop], self.dtype)
-            arrays.check_positive("scale", scale, start)
+        scale = None if self.scale is None else np.ascontiguousarray(self.scale[start:stop], self.dtype)
         return prediction, self.score.prepare(prediction, scale)
 
     def scores(self, truth: Floats, start: int, stop: int) -> Floats:
-        """Nonconformity of the labels of some rows."""
-        prediction, scale = self.chunk(start, stop)
+        """Nonconformity of the labels of some rows, everything checked: (n,)."""
+        self.check(start, stop)
+        prediction, scale = self.rows(start, stop)
         labels = truth[start:stop]
         arrays.check_within("truth", labels, start, *self.bounds)
         near = np.ascontiguousarray(labels, self.dtype)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.conformal.order import Order
 from unkgcp.conformal.ranks import rank, training_conditional_rank
 from unkgcp.conformal.weights import weighted_ranks
 
@@ -25,8 +26,8 @@ Codes = NDArray[np.intp]
 class Ranking:
     """Sorted scores of S segments; a query's code says which one answers it, -1 is the last (pooled) one."""
 
-    scores: Floats
-    """(total,) upwards within each segment."""
+    order: Order
+    """The scores (total,), upwards within each segment; a single segment is put in order as far as needed."""
     offsets: NDArray[np.int64]
     """(S + 1,) segment g is scores[offsets[g]:offsets[g + 1]]."""
     tails: NDArray[np.float64] | None = None
@@ -35,6 +36,15 @@ class Ranking:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", np.diff(self.offsets))
+
+    @property
+    def scores(self) -> Floats:
+        """The scores of all segments one after the other, upwards within each: (total,)."""
+        return self.order.sorted()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.order.dtype
 
     def ranks(self, level: Fraction, delta: float | None) -> list[int]:
         """k of every segment, on average over calibration sets or for all but a share delta of them."""
@@ -49,6 +59,9 @@ class Ranking:
         ranks = np.empty((len(self.sizes), len(levels)), np.int64)
         for index, level in enumerate(levels):
             ranks[:, index] = self.ranks(level, delta)
+        if len(self.sizes) == 1:
+            found = self.order.smallest(np.clip(ranks[0], 1, self.sizes[0]).tolist())[None, :]
+            return self._beyond(found, ranks, self.sizes[0])
         return self.at_rank(np.arange(len(self.sizes))[:, None], ranks)
 
     def weighted_thresholds(
@@ -63,10 +76,13 @@ class Ranking:
         return self.at_rank(segments, ranks)
 
     def at_rank(self, segments: NDArray[Any] | np.intp, ranks: NDArray[Any]) -> Floats:
+        """The k-th smallest score of given segments, for arrays of segments and ranks that broadcast."""
         sizes, starts = self.sizes[segments], self.offsets[segments]
-        inside = np.clip(ranks, 1, sizes)
-        found = self.scores[starts + inside - 1]
-        infinity = self.scores.dtype.type(np.inf)
+        found = self.scores[starts + np.clip(ranks, 1, sizes) - 1]
+        return self._beyond(found, ranks, sizes)
+
+    def _beyond(self, found: Floats, ranks: NDArray[Any], sizes: Any) -> Floats:
+        infinity = self.dtype.type(np.inf)
         return np.where(ranks < 1, -infinity, np.where(ranks > sizes, infinity, found))
 
     def p_values(
@@ -106,12 +122,12 @@ class Ranking:
 
 
 def rank_scores(scores: Floats, weight: NDArray[np.float64] | None = None) -> Ranking:
-    """Sort the scores (in place when there are no weights) into a ranking of one segment."""
+    """A ranking of one segment, which takes over the array of scores."""
+    offsets = np.array([0, len(scores)], np.int64)
     if weight is None:
-        scores.sort()
-        return Ranking(scores, np.array([0, len(scores)], np.int64))
+        return Ranking(Order(scores), offsets)
     order = np.lexsort((weight, scores))  # by weight within ties: the same sums for every order of the input
-    return Ranking(scores[order], np.array([0, len(scores)], np.int64), tail_sums(weight[order]))
+    return Ranking(Order(scores[order], True), offsets, tail_sums(weight[order]))
 
 
 def rank_groups(
@@ -127,7 +143,8 @@ def rank_groups(
     if weights is not None and pooled.tails is not None:
         parts = np.split(weights, offsets[1:groups]) if groups else []
         tails = np.concatenate([*(tail_sums(part) for part in parts), pooled.tails])
-    return Ranking(np.concatenate([grouped, pooled.scores]), offsets.astype(np.int64), tails)
+    both = np.concatenate([grouped, pooled.scores])
+    return Ranking(Order(both, True), offsets.astype(np.int64), tails)
 
 
 def tail_sums(weight: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from unkgcp.conformal import arrays
 from unkgcp.conformal.answers import Answers, Calibration
 from unkgcp.conformal.chunks import run_chunks
-from unkgcp.conformal.compiled import CompiledScore
+from unkgcp.conformal.engine import Engine
 from unkgcp.conformal.groups import MIN_GROUP, group_codes, labels
 from unkgcp.conformal.queries import Queries, read_queries
 from unkgcp.conformal.ranking import rank_groups, rank_scores
@@ -92,9 +92,10 @@ class SplitConformal:
         label = arrays.column("truth", truth, len(queries))
         queries = queries.at_least(label.dtype)
         scores = np.empty(len(queries), queries.dtype)
+        engine = Engine(queries, len(queries))
 
         def work(start: int, stop: int) -> None:
-            scores[start:stop] = queries.scores(label, start, stop)
+            scores[start:stop] = engine.scores(label, start, stop)
 
         run_chunks(len(queries), work)
         heaviest = None
@@ -132,18 +133,20 @@ class SplitConformal:
         calibration, queries = self._queries(prediction, scale, group, weight)
         ends = np.empty((len(queries), 2, len(levels)), queries.dtype)
         answers = Answers(calibration, queries, levels)
-        score = CompiledScore(calibration.score, queries.dtype, len(queries) * len(levels))
+        engine = Engine(queries, len(queries) * len(levels))
 
         def work(start: int, stop: int) -> None:
-            given, unit = queries.chunk(start, stop)
+            given, unit = engine.rows(start, stop)
             for index, threshold in enumerate(answers.thresholds(start, stop)):
                 lower, upper = ends[start:stop, 0, index], ends[start:stop, 1, index]
                 if levels[index] == 0:
+                    queries.check(start, stop)
                     lower[:], upper[:] = np.inf, -np.inf
                 elif threshold.ndim == 0 and threshold == np.inf:
+                    queries.check(start, stop)
                     lower[:], upper[:] = self.bounds
                 else:
-                    lower[:], upper[:] = score.bounds(given, threshold, unit, self.bounds)
+                    lower[:], upper[:] = engine.ends(given, unit, threshold, start, stop)
 
         run_chunks(len(queries), work)
         answers.warn()
@@ -164,9 +167,10 @@ class SplitConformal:
         label = arrays.column("truth", truth, len(queries))
         inside = np.empty((len(queries), len(levels)), np.bool_)
         answers = Answers(calibration, queries, levels)
+        engine = Engine(queries, len(queries))
 
         def work(start: int, stop: int) -> None:
-            value = queries.scores(label, start, stop)
+            value = engine.scores(label, start, stop)
             for index, threshold in enumerate(answers.thresholds(start, stop)):
                 inside[start:stop, index] = value <= threshold
 
@@ -191,9 +195,10 @@ class SplitConformal:
         label = arrays.column("truth", truth, len(queries))
         p_values = np.empty(len(queries), np.float64)
         answers = Answers(calibration, queries, [])
+        engine = Engine(queries, len(queries))
 
         def work(start: int, stop: int) -> None:
-            p_values[start:stop] = answers.p_values(queries.scores(label, start, stop), start, stop)
+            p_values[start:stop] = answers.p_values(engine.scores(label, start, stop), start, stop)
 
         run_chunks(len(queries), work)
         answers.warn()
@@ -255,4 +260,4 @@ class SplitConformal:
             raise ValueError("group is given, but there was no group at calibration")
         if weight is not None and calibration.heaviest is None:
             raise ValueError("weight is given, but there was no weight at calibration")
-        return calibration, queries.at_least(calibration.ranking.scores.dtype)
+        return calibration, queries.at_least(calibration.ranking.dtype)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.answers import Calibration
+from unkgcp.conformal.order import Order
 from unkgcp.conformal.ranking import Ranking
 from unkgcp.conformal.scores import make_score, score_parameters
 from unkgcp.conformal.split import SplitConformal
@@ -138,4 +139,4 @@ def _checked(scores: NDArray[Any], offsets: NDArray[Any], tails: NDArray[Any] | 
         rises[offsets[1:-1] + np.arange(len(offsets) - 2)] = False
         if rises.any() or (tails < 0).any():
             raise ValueError("the weights are not sums of weights")
-    return Ranking(scores, offsets, tails)
+    return Ranking(Order(scores, True), offsets, tails)

@@ -1,0 +1,57 @@
+"""Selecting ranks gives what sorting gives, whatever the order of the questions and from several threads."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unkgcp.conformal import SplitConformal, order
+from unkgcp.conformal.order import Order
+
+
+@given(
+    values=st.lists(st.floats(0, 1) | st.sampled_from([0.0, 0.5, np.inf]), min_size=1, max_size=40),
+    data=st.data(),
+)
+@settings(max_examples=300, deadline=None)
+def test_the_kth_smallest_in_any_order_of_questions(values: list[float], data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "WORTH_SELECTING", 1)
+        lazy = Order(np.array(values))
+        expected = np.sort(values)
+        for _ in range(data.draw(st.integers(1, 5))):
+            ranks = data.draw(st.lists(st.integers(1, len(values)), max_size=5))
+            assert lazy.smallest(ranks).tolist() == expected[np.array(ranks, int) - 1].tolist()
+        assert np.array_equal(lazy.sorted(), expected)
+        assert lazy.smallest([1])[0] == expected[0]
+
+
+def test_many_threads_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "WORTH_SELECTING", 1)
+    values = np.random.default_rng(0).random(50_000)
+    expected = np.sort(values)
+    for _ in range(5):
+        smallest = Order(values.copy()).smallest
+        ranks = np.random.default_rng(1).integers(1, 50_001, 40).tolist()
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(smallest, [[k] for k in ranks]))
+        assert np.concatenate(found).tolist() == expected[np.array(ranks) - 1].tolist()
+
+
+def test_a_calibrator_answers_the_same_before_and_after_sorting(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    prediction, truth = rng.random(3000), np.round(rng.random(3000), 2)
+    eager = SplitConformal().calibrate(prediction, truth)
+    monkeypatch.setattr(order, "WORTH_SELECTING", 1)
+    lazy = SplitConformal().calibrate(prediction, truth)
+    levels = [0.8, 0.9, 0.85, 0.95, 0, 1]
+    before = lazy.interval(prediction, confidence=levels)
+    assert np.array_equal(before, eager.interval(prediction, confidence=levels))
+    assert np.array_equal(lazy.p_value(prediction, truth), eager.p_value(prediction, truth))
+    assert np.array_equal(before, lazy.interval(prediction, confidence=levels))
+    many = rng.random(20)
+    assert np.array_equal(lazy.threshold(many), eager.threshold(many))

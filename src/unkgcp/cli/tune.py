@@ -34,7 +34,12 @@ Examples:
     help="The file of trials, where a search goes on.  [default: beside the output, as .trials.db]",
 )
 @click.option("--config", metavar="FILE", help="A configuration for all that is not searched.")
-@click.option("--epochs", type=click.IntRange(min=1), metavar="N", help="Train a trial for at most N epochs.")
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Train a trial for at most N epochs; the configuration written keeps its own number.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of training, search and split.")
 @click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="Where to train.")
 @reading_options
@@ -68,13 +73,11 @@ def command(
     base = config_for(model, data)
     if config is not None:
         base = TrainConfig.read(config, base)
-    if epochs is not None:
-        base = replace(base, epochs=epochs)
     dataset = load_dataset(data, seed=seed, **reading, **splitting)
     with Reporter("trials", total=trials) as progress:
         best = tune(
             dataset.splits.train,
-            base=base,
+            base=base if epochs is None else replace(base, epochs=epochs),
             trials=trials,
             seed=seed,
             softlogic=dataset.softlogic,
@@ -82,8 +85,8 @@ def command(
             storage=storage or Path(output).with_suffix(".trials.db"),
             progress=progress,
         )
-    write_config(best, output, data)
-    found = best.config
+    found = replace(best.config, epochs=base.epochs)
+    write_config(replace(best, config=found), output, data)
     click.echo(
         f"learning_rate {found.learning_rate:g}  dimension {found.dimension}  batch_size {found.batch_size}"
         f"  validation error {best.error:.5f}  ({len(best.trials)} trials) -> {output}"

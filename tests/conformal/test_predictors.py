@@ -274,6 +274,22 @@ def test_too_few_calibration_facts_give_the_whole_range() -> None:
         assert result.upper.tolist() == [1.0] * 3
 
 
+def test_cautions() -> None:
+    few = create("cp").calibrate(Stub(), known_facts(18))
+    assert few.caution(0.9) is None
+    assert few.caution(1.0) is None
+    assert few.caution(0.95) == (
+        "18 calibration facts are too few for confidence 0.95: every interval is the whole range"
+    )
+    trained = quantile_predictor()
+    assert trained.caution(0.9) is None
+    assert trained.caution(0.85) == (
+        "no quantile models were trained for confidence 0.85: the models of 0.9 answer"
+    )
+    assert "the whole range answers" in str(trained.caution(0.99))
+    assert create("fpi").calibrate(Stub(), known_facts(18)).caution(0.99) is None
+
+
 def test_unknown_method_and_option() -> None:
     with pytest.raises(InputError, match="no interval method 'magic'; choose one of"):
         create("magic")

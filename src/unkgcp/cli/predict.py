@@ -53,6 +53,9 @@ def command(
 
     predictor = Predictor.load(run)
     given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
+    for level in confidence:
+        if (caution := predictor.method.caution(level)) is not None:
+            click.echo(f"unkgcp: {caution}", err=True)
     with Reporter("predicting") as progress:
         answer_file(
             predictor,

@@ -171,6 +171,10 @@ class IntervalPredictor(ABC):
             return Intervals(score, ends[:, 0, 0], ends[:, 1, 0], code, float(levels[0]))
         return Intervals(score, ends[:, 0], ends[:, 1], code, [float(level) for level in levels])
 
+    def caution(self, confidence: Confidence) -> str | None:
+        """A sentence where this level is answered in a way that a user should know of, else None."""
+        return None
+
     def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit."""
         if "size" not in arrays or arrays["size"].shape != ():

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.predictors.base import Floats, IntervalPredictor, Triples
 from unkgcp.conformal.predictors.registry import register
+from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.conformal.scores import EntropyResidual, Residual, Score
 from unkgcp.conformal.split import SplitConformal
 from unkgcp.conformal.storage import from_arrays, to_arrays
@@ -40,6 +41,15 @@ class ConformalPredictor(IntervalPredictor):
         for column in (place for place, level in enumerate(levels) if level == 0):
             ends[:, :, column] = score[:, None]
         return ends
+
+    def caution(self, confidence: Confidence) -> str | None:
+        level = exact(confidence)
+        if level == 1 or rank(level, self.size) <= self.size:
+            return None
+        return (
+            f"{self.size:,} calibration facts are too few for confidence {float(level):g}: "
+            "every interval is the whole range"
+        )
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return to_arrays(self.calibration)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.predictors.base import Floats, IntervalPredictor, Scorer, Triples
 from unkgcp.conformal.predictors.registry import register
-from unkgcp.conformal.ranks import exact
+from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.graph import Graph
 
 
@@ -60,6 +60,14 @@ class QuantileRegression(IntervalPredictor):
             if place is not None:
                 ends[:, 0, column], ends[:, 1, column] = hulls[place]
         return ends
+
+    def caution(self, confidence: Confidence) -> str | None:
+        level = exact(confidence)
+        if level in self.pairs:
+            return None
+        larger = min((known for known in self.pairs if known > level), default=None)
+        used = "the whole range answers" if larger is None else f"the models of {float(larger):g} answer"
+        return f"no quantile models were trained for confidence {float(level):g}: {used}"
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return {"quantiles": np.array(list(self.quantiles))}

@@ -88,7 +88,7 @@ CASES = {
     "a mark within a field": ("facts.csv", b'a,r,b,0.5\n5" pipe,r,b,0.5\n', ["line 2 ", "quotation"]),
     "text behind a quotation": ("facts.csv", b'a,r,b,0.5\n"5" pipe,r,b,0.5\n', ["line 2 ", "quotation"]),
     "a fault before a quotation": ("facts.csv", b'a,r,b,5\n"5" pipe,r,b,0.5\n', ["line 1 ", "5, outside"]),
-    "Parquet without relation": ("facts.parquet", parquet(head=["a"], tail=["b"], score=[1]), ["relation", "--columns"]),
+    "Parquet without relation": ("facts.parquet", parquet(head=["a"], tail=["b"], score=[1]), ["relation", "--col"]),
     "Parquet with a null label": ("facts.parquet", parquet_of([0.5, 0.5], ["a", None]), ["row 2 ", "empty head"]),
     "Parquet with an empty label": ("facts.parquet", parquet_of([0.5, 0.5], ["a", ""]), ["row 2 ", "empty head"]),
     "Parquet with a NUL byte": ("facts.parquet", parquet_of([0.5, 0.5], ["a", "b\0"]), ["row 2 ", "NUL"]),

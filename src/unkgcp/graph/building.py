@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.graph.formats.batch import Batch, Malformed, acceptable
-from unkgcp.graph.labels import Fingerprints, Ids, LabelIndex, binary, fingerprint
+from unkgcp.graph.labels import Ids, LabelIndex, binary
 from unkgcp.graph.scaling import Scale
 from unkgcp.graph.vocabulary import Vocabulary
 
@@ -28,7 +28,6 @@ class Prepared:
     """A batch with the ids of the labels known so far, -1 for the others."""
 
     batch: Batch
-    fingerprints: tuple[Fingerprints, Fingerprints]
     head: Ids
     tail: Ids
 
@@ -49,8 +48,7 @@ class GraphBuilder:
         if batch.confidence.null_count or not scale.accepts(np.asarray(batch.confidence)):
             raise Malformed
         known = self._known
-        head, tail = fingerprint(batch.head), fingerprint(batch.tail)
-        return Prepared(batch, (head, tail), known.find(batch.head, head), known.find(batch.tail, tail))
+        return Prepared(batch, known.find(batch.head), known.find(batch.tail))
 
     def add(self, prepared: Prepared) -> None:
         """Take in the next batch of the file; raises `Malformed` if one of its labels will not do."""
@@ -92,9 +90,8 @@ class GraphBuilder:
         labels = pa.concat_arrays(
             [prepared.batch.head.take(pa.array(heads)), prepared.batch.tail.take(pa.array(tails))]
         ).take(pa.array(order))
-        head, tail = prepared.fingerprints
         ids = np.empty(len(order), np.int32)
-        ids[order] = self._entities.encode(labels, np.concatenate([head[heads], tail[tails]])[order])
+        ids[order] = self._entities.encode(labels)
         prepared.head[heads], prepared.tail[tails] = ids[: len(heads)], ids[len(heads) :]
 
 

@@ -1,8 +1,9 @@
 """A growing table from labels to integer ids, for columns of millions of labels at a time.
 
-It is not a dictionary of Python strings: a label is reduced to a 64-bit fingerprint, fingerprints are looked up
-in an open-addressing table with whole-array NumPy operations, and every answer is then compared with the label
-itself. A fingerprint shared by two labels therefore costs time, never correctness.
+It is not a dictionary of Python strings: it works on whole Arrow columns with NumPy. A label is held as its last
+64 bytes in eight words and found through an open-addressing table by comparing these words, which settles all
+but very long labels; of those the eighth word is a hash of everything before, and the bytes are compared as well.
+Two labels are never taken for each other.
 
 >>> index = LabelIndex()
 >>> index.encode(pa.array([b"a", b"b", b"a"])).tolist()
@@ -18,7 +19,7 @@ lives on from batch to batch, so that nothing is merged.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,17 +27,45 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
-Fingerprints = NDArray[np.uint64]
+Words = NDArray[np.uint64]
+Slots = NDArray[np.intp]
 
 # Rows handled at a time: enough to drown the overhead of a call, few enough to stay in a core's cache.
 CHUNK = 16384
-# Labels longer than this are hashed one by one: a loop over their words would visit them alone anyway.
+# Bytes of a label that are compared as words, and the number of these words.
+EXACT, WORDS = 64, 8
+# Labels from this length on share the part of their tags that tells the length.
+LONGEST = 0x7FFF
+# Beginnings longer than this are hashed one by one: a loop over their words would visit them alone anyway.
 LONG = 256
 
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_OTHER = np.uint64(0xD1B54A32D192ED03)
+_ODD = np.array(
+    [
+        0x9E3779B97F4A7C15,
+        0xBF58476D1CE4E5B9,
+        0x94D049BB133111EB,
+        0xD6E8FEB86659FD93,
+        0xD1B54A32D192ED03,
+        0xAEF17502108EF2D9,
+        0xF1357AEA2E62A9C5,
+        0x8CB92BA72F3D8DD7,
+        0xABC98388FB8FAC03,
+    ],
+    np.uint64,
+)
 _HALF = np.uint64(32)
 _LOW_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
+_EMPTY = np.int64(-1)
+
+
+class Keys(NamedTuple):
+    """What labels are compared by: their length in bytes (n,), and as many words (m, n) as the longest needs."""
+
+    length: NDArray[np.int64]
+    words: list[Words]
+
+    def at(self, rows: NDArray[np.intp] | slice) -> Keys:
+        return Keys(self.length[rows], [word[rows] for word in self.words])
 
 
 class LabelIndex:
@@ -45,9 +74,11 @@ class LabelIndex:
     def __init__(self, labels: pa.Array | None = None) -> None:
         """Start empty, or with these distinct labels as ids 0, 1, 2, ..."""
         self._size = 0
-        self._new_table(12)
-        self._offsets = np.zeros(1024, np.int64)
+        # the words of a label lie in one line of the cache, or in two for the rarer long ones
+        self._words = [np.zeros((1024, 4), np.uint64), np.zeros((1024, 4), np.uint64)]
+        self._offsets = np.zeros(1025, np.int64)
         self._bytes = np.zeros(1 << 14, np.uint8)
+        self._new_table(12)
         if labels is not None:
             self.encode(labels)
             if len(self) < len(labels):
@@ -66,106 +97,115 @@ class LabelIndex:
     def frozen(self) -> LabelIndex:
         """A copy as of now that other threads may search while this index grows.
 
-        The bytes of the labels are shared: growing only ever writes behind them.
+        Only the table is copied: of words and bytes, growing never changes what is there.
         """
         other = LabelIndex.__new__(LabelIndex)
         other.__dict__.update(self.__dict__)
-        other._keys, other._values = self._keys.copy(), self._values.copy()
+        other._table, other._words = self._table.copy(), list(self._words)
         return other
 
-    def find(self, column: pa.Array, fingerprints: Fingerprints | None = None) -> Ids:
+    def find(self, column: pa.Array) -> Ids:
         """Ids of labels, -1 for an unknown one: (n,) int32."""
-        return self._find(column, fingerprint(column) if fingerprints is None else fingerprints, level=0)
+        ids = np.empty(len(column), np.int32)
+        for start in range(0, len(ids), CHUNK):
+            ids[start : start + CHUNK] = self._find(column.slice(start, CHUNK))
+        return ids
 
-    def encode(self, column: pa.Array, fingerprints: Fingerprints | None = None) -> Ids:
+    def encode(self, column: pa.Array) -> Ids:
         """Ids of labels, unknown ones added in the order of the column: (n,) int32."""
-        ids = self.find(column, fingerprints)
+        ids = self.find(column)
         unknown = np.flatnonzero(ids < 0)
         if len(unknown):
             new = column.take(pa.array(unknown)).dictionary_encode()
             ids[unknown] = np.asarray(new.indices) + np.int32(self._size)
-            self._add(new.dictionary)
+            for start in range(0, len(new.dictionary), CHUNK):
+                self._add(new.dictionary.slice(start, CHUNK))
         return ids
 
-    def _find(self, column: pa.Array, fingerprints: Fingerprints, level: int) -> Ids:
-        ids = np.empty(len(column), np.int32)
-        for start in range(0, len(ids), CHUNK):
-            ids[start : start + CHUNK] = self._look_up(fingerprints[start : start + CHUNK])
-        other = self._mistaken(column, ids)
-        if len(other):
-            labels = column.take(pa.array(other))
-            ids[other] = self._find(labels, fingerprint(labels, level + 1), level + 1)
+    def _find(self, column: pa.Array) -> Ids:
+        keys = _keys(column)
+        starts = _run_starts(keys)
+        if starts is None:
+            return self._search(column, keys)
+        rows = np.flatnonzero(starts)
+        ids = self._search(_taken(column, keys, rows), keys.at(rows))
+        repeated: Ids = ids[np.cumsum(starts) - 1]
+        return repeated
+
+    def _search(self, column: pa.Array, keys: Keys) -> Ids:
+        slot, tag = _spread(keys, self._bits)
+        held = self._probe(slot, tag)
+        same = self._compare(column, keys, held)
+        ids: Ids = np.where(same, held, np.int32(-1))
+        rows = np.flatnonzero(~same & (held >= 0))
+        while len(rows):  # another label with the same tag: ours may come behind it
+            after = slot[rows] + 1 & self._mask
+            held = self._probe(after, tag[rows])
+            slot[rows] = after
+            same = self._compare(_taken(column, keys, rows), keys.at(rows), held)
+            ids[rows[same]] = held[same]
+            rows = rows[~same & (held >= 0)]
         return ids
 
-    def _mistaken(self, column: pa.Array, ids: Ids) -> NDArray[np.intp]:
-        """Rows whose id belongs to another label with the same fingerprint."""
-        labels = self.labels()
-        mistaken = [np.empty(0, np.intp)]
-        for start in range(0, len(ids), CHUNK):
-            part = ids[start : start + CHUNK]
-            known = pa.array(part, mask=part < 0) if part.min() < 0 else pa.array(part)
-            equal = pc.equal(column.slice(start, CHUNK), labels.take(known))
-            if equal.false_count:
-                mistaken.append(start + np.flatnonzero(~np.asarray(equal.fill_null(True))))
-        return np.concatenate(mistaken)
-
-    def _look_up(self, fingerprints: Fingerprints) -> Ids:
-        slot = (fingerprints >> self._shift).astype(np.intp)
-        ids: Ids = self._values[slot]
-        rows = np.flatnonzero(self._keys[slot] != fingerprints)
+    def _probe(self, slot: Slots, tag: Ids) -> Ids:
+        """The ids under these tags, -1 if there is none; `slot` moves to where the search ended."""
+        entry = self._table[slot].view(np.int32).reshape(-1, 2)
+        rows = np.flatnonzero((entry[:, 1] != tag) & (entry[:, 0] >= 0))
         while len(rows):
-            ids[rows] = -1
-            rows = rows[self._keys[slot[rows]] != 0]
-            slot[rows] = (slot[rows] + 1) & self._mask
-            ids[rows] = self._values[slot[rows]]
-            rows = rows[self._keys[slot[rows]] != fingerprints[rows]]
-        return ids
+            after = slot[rows] + 1 & self._mask
+            found = self._table[after].view(np.int32).reshape(-1, 2)
+            slot[rows], entry[rows] = after, found
+            rows = rows[(found[:, 1] != tag[rows]) & (found[:, 0] >= 0)]
+        return entry[:, 0]
+
+    def _compare(self, column: pa.Array, keys: Keys, ids: Ids) -> NDArray[np.bool_]:
+        """Whether these ids, of labels of the same length, are those of the labels."""
+        same: NDArray[np.bool_] = ids >= 0
+        for place, word in enumerate(keys.words):
+            if place % 4 == 0:
+                stored = self._words[place // 4].take(ids, axis=0, mode="clip")
+            same &= stored[:, place % 4] == word
+        if len(keys.words) == WORDS:
+            rows = np.flatnonzero(same & (keys.length > EXACT))
+            labels = self.labels().take(pa.array(ids[rows]))
+            same[rows] = np.asarray(pc.equal(column.take(pa.array(rows)), labels))
+        return same
 
     def _add(self, labels: pa.Array) -> None:
         """Labels that are distinct and new get the next ids."""
-        ids = np.arange(self._size, self._size + len(labels), dtype=np.int32)
-        self._append(labels)
-        if self._size * 2 > len(self._keys):
-            used = self._keys != 0
-            old_keys, old_ids = self._keys[used], self._values[used]
+        first, self._size = self._size, self._size + len(labels)
+        data, offsets = _buffers(labels)
+        start = int(self._offsets[first])
+        end = start + int(offsets[-1] - offsets[0])
+        self._bytes = _grown(self._bytes, end)
+        self._bytes[start:end] = data[offsets[0] : offsets[-1]]
+        self._offsets = _grown(self._offsets, self._size + 1)
+        self._offsets[first : self._size + 1] = offsets - np.int64(offsets[0]) + start
+        self._words = [_grown(words, self._size) for words in self._words]
+        keys = _keys(labels)
+        for place, word in enumerate(keys.words):
+            self._words[place // 4][first : self._size, place % 4] = word
+        if self._size * 2 > len(self._table):
             self._new_table(int(self._size * 4).bit_length())
-            self._place(old_keys, old_ids)
-        level = 0
-        while len(ids):
-            keys = fingerprint(labels, level)
-            free = np.zeros(len(keys), np.bool_)
-            free[np.unique(keys, return_index=True)[1]] = True
-            free &= self._look_up(keys) < 0
-            self._place(keys[free], ids[free])
-            # a fingerprint that belongs to another label already: these are found under the next one
-            taken = np.flatnonzero(~free)
-            labels, ids, level = labels.take(pa.array(taken)), ids[taken], level + 1
+            first = 0
+        self._place(first)
 
-    def _place(self, keys: Fingerprints, ids: Ids) -> None:
-        """Write distinct, absent keys to the table; of several that want one slot, one gets it each round."""
-        slot = (keys >> self._shift).astype(np.intp)
-        while len(keys):
-            free = self._keys[slot] == 0
-            self._keys[slot[free]] = keys[free]
-            placed = self._keys[slot] == keys
-            self._values[slot[placed]] = ids[placed]
-            rest = ~placed
-            keys, ids, slot = keys[rest], ids[rest], (slot[rest] + 1) & self._mask
+    def _place(self, first: int) -> None:
+        """Write the ids from `first` on to the table; of several that want one slot, one gets it each round."""
+        ids = np.arange(first, self._size, dtype=np.int32)
+        words = [self._words[place // 4][first : self._size, place % 4] for place in range(WORDS)]
+        slot, tag = _spread(Keys(np.diff(self._offsets[first : self._size + 1]), words), self._bits)
+        entry = np.stack([ids, tag], axis=1).view(np.int64)[:, 0]
+        while len(entry):
+            free = self._table[slot] == _EMPTY
+            self._table[slot[free]] = entry[free]
+            rest = np.flatnonzero(self._table[slot] != entry)
+            entry, slot = entry[rest], slot[rest] + 1 & self._mask
 
     def _new_table(self, bits: int) -> None:
-        self._shift, self._mask = np.uint64(64 - bits), (1 << bits) - 1
-        self._keys = np.zeros(1 << bits, np.uint64)  # 0 marks an empty slot; no fingerprint is 0
-        self._values = np.full(1 << bits, -1, np.int32)
-
-    def _append(self, labels: pa.Array) -> None:
-        data, offsets = _buffers(labels)
-        start, size = int(self._offsets[self._size]), self._size + len(labels)
-        end = start + int(offsets[-1] - offsets[0])
-        self._offsets = _grown(self._offsets, size + 1)
-        self._bytes = _grown(self._bytes, end)
-        self._offsets[self._size : size + 1] = offsets - np.int64(offsets[0]) + start
-        self._bytes[start:end] = data[offsets[0] : offsets[-1]]
-        self._size = size
+        """A slot holds an id and its label's tag, in one number; -1 and -1 if it is empty."""
+        self._bits, self._mask = bits, (1 << bits) - 1
+        self._table = np.full(1 << bits, _EMPTY, np.int64)
 
 
 def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
@@ -175,65 +215,87 @@ def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
     return column if column.type == pa.binary() else column.cast(pa.binary())
 
 
-def fingerprint(column: pa.Array, level: int = 0) -> Fingerprints:
-    """A 64-bit hash of every label of a binary column, never 0: (n,) uint64. Each level is another function."""
+def _keys(column: pa.Array) -> Keys:
+    """Words from the end of each label on: the last eight bytes, those before, and so on; 0 behind its start."""
     data, offsets = _buffers(column)
-    result = np.empty(len(column), np.uint64)
-    for start in range(0, len(result), CHUNK):
-        bounds = offsets[start : start + CHUNK + 1].astype(np.int64)
-        first, last = int(bounds[0]), int(bounds[-1])
-        chunk = data
-        if last + 8 > len(data):  # words are read eight bytes at a time, past the end of the last label
-            chunk = np.zeros(last - first + 8, np.uint8)
-            chunk[:-8] = data[first:last]
-            bounds -= first
-        words: Fingerprints = np.ndarray((len(chunk) - 7,), "<u8", chunk, 0, (1,))
-        result[start : start + CHUNK] = _hash_all(words, bounds, level) if level else _hash_end(words, bounds)
-        if level and np.diff(bounds).max() > LONG:
-            for row in np.flatnonzero(np.diff(bounds) > LONG):
-                result[start + row] = _hash_one(chunk[bounds[row] : bounds[row + 1]].tobytes(), level)
-    result[result == 0] = 1
-    return result
+    bounds = offsets.astype(np.int64)
+    if bounds[-1] + 8 > len(data):  # words are read eight bytes at a time, past the end of the last label
+        data = np.concatenate([data[bounds[0] : bounds[-1]], np.zeros(8, np.uint8)])
+        bounds -= bounds[0]
+    text: Words = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
+    start, position = bounds[:-1], bounds[1:].copy()
+    length = position - start
+    shortest, longest = (int(length.min()), int(length.max())) if len(length) else (0, 0)
+    words = []
+    for done in range(0, min(longest, EXACT), 8):
+        position -= 8
+        word = text[position] if shortest >= done + 8 else text[np.maximum(position, start)]
+        if shortest <= done:
+            word[length <= done] = 0
+        if done == 0 and shortest < 8:
+            short = np.flatnonzero(length < 8)
+            word[short] &= _LOW_BYTES[length[short]]
+        words.append(word)
+    if longest > EXACT:
+        rows = np.flatnonzero(length > EXACT)
+        words[-1][rows] = _hash(data, text, start[rows], length[rows] - (EXACT - 8))
+    return Keys(length, words)
 
 
-def _hash_end(words: Fingerprints, bounds: NDArray[np.int64]) -> Fingerprints:
-    """Of the length and the last sixteen bytes: quick, and enough to tell most labels apart."""
-    start, end = bounds[:-1], bounds[1:]
-    length = end - start
-    last = words[np.maximum(end - 8, start)]
-    state = words[np.maximum(end - 16, start)]
-    if length.min() < 8:
-        short = np.flatnonzero(length < 8)
-        last[short] &= _LOW_BYTES[length[short]]
-        state[short] = 0
-    state *= _MULTIPLIER
-    state ^= state >> _HALF
-    state ^= last
-    state += length.view(np.uint64) * _OTHER
-    state *= _MULTIPLIER
-    state ^= state >> _HALF
-    state *= _MULTIPLIER
-    return state
+def _taken(column: pa.Array, keys: Keys, rows: NDArray[np.intp]) -> pa.Array:
+    """These rows of a column, if it has labels so long that they will be looked at again."""
+    return column.take(pa.array(rows)) if len(keys.words) == WORDS else column
 
 
-def _hash_all(words: Fingerprints, bounds: NDArray[np.int64], level: int) -> Fingerprints:
-    """Of every byte, for labels that `_hash_end` does not tell apart."""
-    start, length = bounds[:-1], np.diff(bounds)
-    state = (length.view(np.uint64) + np.uint64(level)) * _OTHER
+def _run_starts(keys: Keys) -> NDArray[np.bool_] | None:
+    """Rows whose label is not that of the row before (n,), if labels come in runs as in most sorted files.
+
+    Two very long labels in a row may have the same keys and still differ, so of these every one starts a run.
+    """
+    for rows in (slice(0, 512), slice(None)):  # a look at some rows tells whether all are worth one
+        part = keys.at(rows)
+        starts = np.ones(len(part.length), np.bool_)
+        starts[1:] = part.length[1:] != part.length[:-1]
+        for word in part.words:
+            starts[1:] |= word[1:] != word[:-1]
+        if len(part.words) == WORDS:
+            starts |= part.length > EXACT
+        if np.count_nonzero(starts) * 2 > len(starts):
+            return None
+    return starts
+
+
+def _spread(keys: Keys, bits: int) -> tuple[Slots, Ids]:
+    """Where in a table of 2^bits slots to look first, and the tag to look for: (n,) each.
+
+    Half of a tag is the length, so that labels with the same tag have the same length as well, or very long ones.
+    """
+    mixed = keys.length.view(np.uint64) * _ODD[WORDS]
+    for word, odd in zip(keys.words, _ODD, strict=False):
+        mixed ^= word * odd
+    mixed ^= mixed >> _HALF
+    mixed *= _ODD[0]
+    tag = (mixed >> _HALF).astype(np.uint16).astype(np.int32)
+    tag |= np.minimum(keys.length, LONGEST).astype(np.int32) << 16
+    mixed >>= np.uint64(64 - bits)
+    return mixed.view(np.intp), tag
+
+
+def _hash(data: NDArray[np.uint8], text: Words, start: NDArray[np.int64], length: NDArray[np.int64]) -> Words:
+    """A hash of all bytes: (n,)."""
+    state: Words = length.view(np.uint64) * _ODD[1]
     for position in range(0, min(int(length.max()), LONG), 8):
         rows = np.flatnonzero(length > position)
-        word = words[start[rows] + position]
+        word = text[start[rows] + position]
         word &= _LOW_BYTES[np.minimum(length[rows] - position, 8)]
         word ^= state[rows]
-        word *= _MULTIPLIER
+        word *= _ODD[0]
         word ^= word >> _HALF
         state[rows] = word
-    state *= _MULTIPLIER
+    for row in np.flatnonzero(length > LONG).tolist():
+        label = data[start[row] : start[row] + length[row]].tobytes()
+        state[row] = int.from_bytes(blake2b(label, digest_size=8).digest(), "little")
     return state
-
-
-def _hash_one(label: bytes, level: int) -> int:
-    return int.from_bytes(blake2b(label, digest_size=8, key=b"%d" % level).digest(), "little")
 
 
 def _buffers(column: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
@@ -248,6 +310,6 @@ def _buffers(column: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
 def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:
     if length <= len(array):
         return array
-    larger = np.zeros(max(length, 2 * len(array)), array.dtype)
+    larger = np.zeros((max(length, 2 * len(array)), *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger

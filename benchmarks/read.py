@@ -1,0 +1,228 @@
+"""Ten million facts from a TSV file into a graph: ours beside bare pyarrow.csv and pandas, in the same run.
+
+The file is made here, in the shape of NL27k: labels like NELL's, the facts of a head together, a few entities and
+relations in most facts, a few confidences shared by most facts. Each reader runs in a process of its own, which
+also measures its peak memory, in rounds one after the other; the best round of each counts.
+
+What each does: pyarrow parses the file into columns of strings and numbers and stops there. We also replace each
+label by an id and keep the vocabulary. pandas does the same as we: `read_csv` with its C engine, then `factorize`;
+how long its `read_csv` takes alone is reported too.
+
+Writes results/read.json and results/read.md. Exits with status 1 unless ours takes at most 1.6 times the time of
+bare pyarrow and at most a third of that of pandas, with a peak below 3 GiB.
+
+    make bench-read
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROWS, ENTITIES, RELATIONS = 10_000_000, 500_000, 400
+ROUNDS = 3
+SLOWER_THAN_ARROW, FASTER_THAN_PANDAS, PEAK_GIB = 1.6, 3.0, 3.0
+COLUMNS = ["head", "relation", "tail", "confidence"]
+RESULTS = Path(__file__).parent / "results"
+
+
+def make(path: Path) -> None:
+    """Write the file, a million rows at a time, the same on every machine."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.csv as csv
+
+    random = np.random.default_rng(0)
+    kinds = ["person", "city", "company", "athlete", "musicartist", "river", "sportsteam", "politicalparty"]
+    words = ["north", "saint", "united", "black", "grand", "royal", "new", "great", "first", "east"]
+    drawn = random.integers(len(words), size=ENTITIES).tolist()
+    entities = pa.array([f"concept:{kinds[n % 8]}:{words[word]}_{n}" for n, word in enumerate(drawn)])
+    relations = pa.array([f"concept:{kinds[n % 8]}hasproperty{n}" for n in range(RELATIONS)])
+    shuffled = random.permutation(ENTITIES)
+
+    def draw(size: int, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Popularity as in NL27k, where a hundredth of the entities is in a third of the facts."""
+        return (count * random.random(size) ** 4).astype(np.int64)
+
+    schema = pa.schema([(name, pa.string()) for name in COLUMNS[:3]] + [(COLUMNS[3], pa.float64())])
+    options = csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
+    with csv.CSVWriter(path, schema, write_options=options) as writer:
+        for _ in range(10):
+            rows = ROWS // 10
+            runs = random.geometric(1 / 6, size=rows)
+            heads = np.repeat(shuffled[draw(rows, ENTITIES)], runs)[:rows]
+            atoms = random.choice([0.4375, 1.0, 0.859375, 0.71875], size=rows, p=[0.4, 0.37, 0.15, 0.08])
+            confidence = np.where(random.random(rows) < 0.7, atoms, random.random(rows).round(6))
+            columns = [
+                entities.take(pa.array(heads)),
+                relations.take(pa.array(draw(rows, RELATIONS))),
+                entities.take(pa.array(shuffled[draw(rows, ENTITIES)])),
+                pa.array(confidence),
+            ]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+
+
+def with_pyarrow() -> Callable[[Path], int]:
+    import pyarrow.csv as csv
+
+    def run(path: Path) -> int:
+        read = csv.ReadOptions(column_names=COLUMNS)
+        table = csv.read_csv(path, read_options=read, parse_options=csv.ParseOptions(delimiter="\t"))
+        return len(table)
+
+    return run
+
+
+def with_unkgcp() -> Callable[[Path], int]:
+    from unkgcp.graph import read
+
+    def run(path: Path) -> int:
+        graph = read(path)
+        assert graph.n_entities <= ENTITIES
+        return len(graph)
+
+    return run
+
+
+def with_pandas_parsing() -> Callable[[Path], int]:
+    import pandas as pd
+
+    def run(path: Path) -> int:
+        return len(pd.read_csv(path, sep="\t", header=None, names=COLUMNS, engine="c"))
+
+    return run
+
+
+def with_pandas() -> Callable[[Path], int]:
+    import pandas as pd
+
+    def run(path: Path) -> int:
+        frame = pd.read_csv(path, sep="\t", header=None, names=COLUMNS, engine="c")
+        entities, _ = pd.factorize(pd.concat([frame["head"], frame["tail"]]))
+        relations, _ = pd.factorize(frame["relation"])
+        assert len(entities) == 2 * len(relations)
+        return len(frame)
+
+    return run
+
+
+READERS = {
+    "pyarrow": ("pyarrow.csv.read_csv, parsing only", with_pyarrow),
+    "unkgcp": ("unkgcp.graph.read, into a graph", with_unkgcp),
+    "pandas": ("pandas.read_csv and factorize, the same work", with_pandas),
+    "pandas-parsing": ("pandas.read_csv, parsing only", with_pandas_parsing),
+}
+
+
+def measure(reader: str, path: Path) -> None:
+    """In a process of its own: read once, imports not counted, and print the figures."""
+    run = READERS[reader][1]()
+    start = time.perf_counter()
+    rows = run(path)
+    seconds = time.perf_counter() - start
+    assert rows == ROWS
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(json.dumps({"seconds": seconds, "peak_gib": peak}))
+
+
+def separately(*arguments: str) -> str:
+    command = [sys.executable, __file__, *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def compare(path: Path) -> dict[str, dict[str, Any]]:
+    path.read_bytes()  # into the page cache: disks are not compared
+    found: dict[str, dict[str, Any]] = {
+        reader: {"what": what, "seconds": [], "peak_gib": 0.0} for reader, (what, _) in READERS.items()
+    }
+    for number in range(ROUNDS):
+        for reader, result in found.items():
+            once = json.loads(separately("measure", reader, str(path)))
+            result["seconds"].append(once["seconds"])
+            result["peak_gib"] = max(result["peak_gib"], once["peak_gib"])
+            print(
+                f"round {number + 1}: {reader:15s} {once['seconds']:6.2f} s {once['peak_gib']:5.2f} GiB",
+                flush=True,
+            )
+    return found
+
+
+def judged(found: dict[str, dict[str, Any]]) -> dict[str, tuple[float, float, bool]]:
+    """What was promised: measured, required, kept."""
+    best = {reader: min(result["seconds"]) for reader, result in found.items()}
+    arrow, pandas = best["unkgcp"] / best["pyarrow"], best["pandas"] / best["unkgcp"]
+    peak = found["unkgcp"]["peak_gib"]
+    return {
+        "times the time of bare pyarrow, at most": (arrow, SLOWER_THAN_ARROW, arrow <= SLOWER_THAN_ARROW),
+        "times as fast as pandas, at least": (pandas, FASTER_THAN_PANDAS, pandas >= FASTER_THAN_PANDAS),
+        "GiB of memory at the peak, below": (peak, PEAK_GIB, peak < PEAK_GIB),
+    }
+
+
+def table(record: dict[str, Any]) -> str:
+    lines = [
+        "# Ten million facts from a TSV file",
+        "",
+        f"{record['rows']:,} rows, {record['bytes'] / 1e6:.0f} MB, {record['entities']:,} entities; "
+        f"{record['cores']} cores, Python {record['python']}, pyarrow {record['pyarrow']}, "
+        f"pandas {record['pandas']}; best of {ROUNDS} rounds. `make bench-read`",
+        "",
+        "| reader | seconds | peak memory, GiB |",
+        "|---|---|---|",
+    ]
+    lines += [
+        f"| {result['what']} | {min(result['seconds']):.2f} | {result['peak_gib']:.2f} |"
+        for result in record["readers"].values()
+    ]
+    lines += ["", "| promise | required | measured | kept |", "|---|---|---|---|"]
+    lines += [
+        f"| {promise} | {required} | {measured:.2f} | {'yes' if kept else 'no'} |"
+        for promise, (measured, required, kept) in record["promises"].items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="unkgcp-bench-") as folder:
+        path = Path(folder) / "facts.tsv"
+        separately("make", str(path))
+        size = path.stat().st_size
+        found = compare(path)
+    import pandas
+    import pyarrow
+
+    record = {
+        "rows": ROWS,
+        "entities": ENTITIES,
+        "bytes": size,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "python": platform.python_version(),
+        "pyarrow": pyarrow.__version__,
+        "pandas": pandas.__version__,
+        "readers": found,
+        "promises": judged(found),
+    }
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "read.json").write_text(json.dumps(record, indent=2) + "\n")
+    (RESULTS / "read.md").write_text(table(record))
+    print(table(record))
+    return 0 if all(kept for _, _, kept in record["promises"].values()) else 1
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["make", path]:
+            make(Path(path))
+        case ["measure", reader, path]:
+            measure(reader, Path(path))
+        case _:
+            sys.exit(main())

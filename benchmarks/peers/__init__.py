@@ -19,16 +19,22 @@ ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv-peers"
 
 
-def ensure(*packages: str) -> Path:
-    """The Python of the peers' environment, with these packages in it: made and filled on first use."""
-    python = VENV / "bin" / "python"
+def ensure(*packages: str, folder: str = "") -> Path:
+    """The Python of the peers' environment, with these packages in it: made and filled on first use.
+
+    Packages that need other versions of the same dependency get a `folder` of their own in it.
+    """
+    venv = VENV / folder
+    python = venv / "bin" / "python"
     if not python.exists():
-        print(f"making {VENV.name} ...", file=sys.stderr, flush=True)
-        subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
-    stamp = VENV / ".installed"
+        print(f"making {venv.relative_to(ROOT)} ...", file=sys.stderr, flush=True)
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    stamp = venv / ".installed"
     present = set(stamp.read_text().split()) if stamp.exists() else set()
     if not present.issuperset(packages):
-        print(f"installing {', '.join(packages)} into {VENV.name} ...", file=sys.stderr, flush=True)
+        print(
+            f"installing {', '.join(packages)} into {venv.relative_to(ROOT)} ...", file=sys.stderr, flush=True
+        )
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         # the same torch as the project's: what is compared is the code above it
         subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), *packages], check=True)

@@ -32,7 +32,8 @@ def _both(
     assert fast.kernels is not None
     with np.errstate(all="ignore"):
         rows = fast.rows(0, len(prediction))
-        ends = fast.ends(*rows, threshold, 0, len(prediction))
+        ends = np.empty((2, len(prediction)))
+        fast.fill_ends(rows, threshold, 0, len(prediction), *ends)
         return ends, score.bounds(rows[0], threshold, rows[1], limits)
 
 

@@ -17,7 +17,7 @@ ROWS = 8192
 _ROWS_A_TASK = 16 * ROWS
 
 
-def run_chunks(size: int, work: Callable[[int, int], None]) -> None:
+def run_chunks(size: int, work: Callable[[int, int], None], rows: int = ROWS) -> None:
     """Call `work(start, stop)` for consecutive chunks of range(size); the earliest error is raised.
 
     `work` must write only to its own rows. Rounding to infinity and to zero is expected in it, not reported.
@@ -26,8 +26,8 @@ def run_chunks(size: int, work: Callable[[int, int], None]) -> None:
     def task(first: int) -> None:
         with np.errstate(all="ignore"):
             last = min(first + _ROWS_A_TASK, size)
-            for start in range(first, last, ROWS):
-                work(start, min(start + ROWS, last))
+            for start in range(first, last, rows):
+                work(start, min(start + rows, last))
 
     firsts = range(0, size, _ROWS_A_TASK)
     threads = min(cores(), len(firsts))

@@ -95,9 +95,9 @@ class SplitConformal:
         engine = Engine(queries, len(queries))
 
         def work(start: int, stop: int) -> None:
-            scores[start:stop] = engine.scores(label, start, stop)
+            engine.fill_scores(label, start, stop, scores[start:stop])
 
-        run_chunks(len(queries), work)
+        run_chunks(len(queries), work, engine.chunk)
         heaviest = None
         if queries.weight is not None:
             arrays.check_non_negative("weight", queries.weight, 0)
@@ -131,12 +131,13 @@ class SplitConformal:
         """
         levels, single = exact_levels(confidence)
         calibration, queries = self._queries(prediction, scale, group, weight)
-        ends = np.empty((len(queries), 2, len(levels)), queries.dtype)
+        # every column of ends in one piece: that is how they are computed, and mostly how they are used
+        ends = np.empty((len(levels), 2, len(queries)), queries.dtype).transpose(2, 1, 0)
         answers = Answers(calibration, queries, levels)
         engine = Engine(queries, len(queries) * len(levels))
 
         def work(start: int, stop: int) -> None:
-            given, unit = engine.rows(start, stop)
+            rows = engine.rows(start, stop)
             for index, threshold in enumerate(answers.thresholds(start, stop)):
                 lower, upper = ends[start:stop, 0, index], ends[start:stop, 1, index]
                 if levels[index] == 0:
@@ -146,9 +147,9 @@ class SplitConformal:
                     queries.check(start, stop)
                     lower[:], upper[:] = self.bounds
                 else:
-                    lower[:], upper[:] = engine.ends(given, unit, threshold, start, stop)
+                    engine.fill_ends(rows, threshold, start, stop, lower, upper)
 
-        run_chunks(len(queries), work)
+        run_chunks(len(queries), work, engine.chunk)
         answers.warn()
         return ends[:, :, 0] if single else ends
 

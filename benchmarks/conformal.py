@@ -1,0 +1,226 @@
+"""Calibrating and predicting intervals: ours beside crepes and MAPIE, in the same run, on two CPU cores.
+
+Every measurement is a process of its own (peers/conformal_case.py): the same data, one cold call and then
+repeats, of which the fastest counts. Ours and theirs take turns, so that other work on the machine meets both.
+Checks that the numbers agree, that calibrating + predicting is at least 5 times as fast as the faster peer, and
+that memory stays within input + output + 20 %. Writes results/conformal.json and results/conformal.md, and exits
+with status 1 when a target is missed.
+
+    make bench-conformal
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CORES = 2
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # children inherit it
+
+import peers  # noqa: E402
+
+RESULTS = Path(__file__).parent / "results"
+CASE = Path(peers.__file__).parent / "conformal_case.py"
+# the peers get our NumPy: what is compared is the code above it
+PEERS = ("crepes==0.9.1", "mapie==1.6.0", f"numpy=={np.__version__}")
+REQUIRED, MEMORY = 5.0, 1.2
+LEVELS = [0.8, 0.85, 0.9, 0.95]
+ROUNDING = 8 * float(np.finfo(np.float64).eps)
+MILLION = 1_000_000
+Case = dict[str, Any]
+
+
+def case(library: str, job: str, calibration: int, queries: int, levels: list[float], **more: Any) -> Case:
+    return {
+        "library": library,
+        "job": job,
+        "calibration": calibration,
+        "queries": queries,
+        "levels": levels,
+        "dtype": "float64",
+        "repeats": 3,
+        **more,
+    }
+
+
+def measure(what: Case, python: Path, folder: Path) -> Case:
+    """Run one case in a process of its own; adds its figures and a sample of its answers."""
+    sample = folder / f"{len(list(folder.iterdir()))}.npy"
+    command = [str(python), str(CASE), json.dumps({**what, "sample": str(sample)})]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if what["library"] == "ours":
+        environment["PYTHONPATH"] = str(peers.ROOT / "src")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{what} failed:\n{done.stderr[-2000:]}")
+    figures = json.loads(done.stdout.strip().splitlines()[-1])
+    seconds = {
+        "calibrate": min(figures["calibrate"][1:]),
+        "predict": min(figures["predict"][1:]),
+        "first_call": figures["calibrate"][0] + figures["predict"][0],
+    }
+    total = seconds["calibrate"] + seconds["predict"]
+    print(f"{what['library']:>7} {what['job']:<9} {total:8.3f} s", file=sys.stderr, flush=True)
+    return {
+        **what,
+        **{name: round(value, 4) for name, value in seconds.items()},
+        "total": round(total, 4),
+        "peak_mb": round(figures["peak"] / 1e6),
+        "held_mb": round(figures["held"] / 1e6),
+        "numpy": figures["numpy"],
+        "answers": np.load(sample),
+    }
+
+
+def best(runs: list[Case]) -> Case:
+    """Of runs of the same case the fastest calibrating and predicting, and the highest memory."""
+    first = dict(runs[0])
+    for name in ("calibrate", "predict", "first_call"):
+        first[name] = min(run[name] for run in runs)
+    first["total"] = round(first["calibrate"] + first["predict"], 4)
+    first["peak_mb"] = max(run["peak_mb"] for run in runs)
+    return first
+
+
+def side_by_side(theirs: Path, folder: Path) -> list[Case]:
+    """Intervals at two sizes of calibration set and two numbers of levels, then what only we have at this size."""
+    ours = Path(sys.executable)
+    python = {"ours": ours, "crepes": theirs, "mapie": theirs}
+    rows = []
+    cells = [("interval", size * MILLION, levels) for size in (1, 10) for levels in ([0.9], LEVELS)]
+    for job, calibration, levels in [*cells, ("entropy", MILLION, [0.9])]:
+        libraries = ["ours", "crepes", *(["mapie"] if job == "interval" else [])]
+        runs: dict[str, list[Case]] = {library: [] for library in libraries}
+        for turn in range(2):
+            for library in libraries:
+                if turn == 0 or library != "mapie":  # it is never near, and takes long
+                    what = case(
+                        library,
+                        job,
+                        calibration,
+                        10 * MILLION,
+                        levels,
+                        repeats=3 if library != "mapie" else 1,
+                    )
+                    runs[library].append(measure(what, python[library], folder))
+        rows += [best(runs[library]) for library in libraries]
+    for library in ("ours", "crepes"):
+        small = case(library, "p_value", 20_000, 2_000, [0.9])
+        rows.append(measure(small, python[library], folder))
+    for calibration in (MILLION, 10 * MILLION):
+        rows.append(measure(case("ours", "p_value", calibration, MILLION, [0.9]), ours, folder))
+    rows.append(
+        measure(case("ours", "interval", MILLION, 10 * MILLION, [0.9], dtype="float32"), ours, folder)
+    )
+    return rows
+
+
+def verdicts(rows: list[Case]) -> list[dict[str, Any]]:
+    """Every comparison and every limit, with whether it holds."""
+    found = []
+    for row in rows:
+        if row["library"] != "ours":
+            continue
+        name = f"{row['job']}, {row['calibration']:,} scores, {row['queries']:,} queries, {len(row['levels'])} levels"
+        name += "" if row["dtype"] == "float64" else f", {row['dtype']}"
+        limit = MEMORY * row["held_mb"]
+        # small jobs are all start-up: there is nothing to hold
+        if row["held_mb"] >= 100:
+            found.append(
+                {"what": f"memory: {name}", "value": row["peak_mb"], "limit": round(limit), "unit": "MB"}
+            )
+        same = ("job", "calibration", "queries", "levels", "dtype")
+        rivals = [
+            other for other in rows if other["library"] != "ours" and all(other[k] == row[k] for k in same)
+        ]
+        if not rivals:
+            continue
+        ratio = min(rival["total"] for rival in rivals) / row["total"]
+        found.append({"what": f"speed: {name}", "value": round(ratio, 1), "limit": REQUIRED, "unit": "times"})
+        for rival in rivals:
+            apart = float(np.abs(rival["answers"].reshape(row["answers"].shape) - row["answers"]).max())
+            what = f"farthest from {rival['library']}: {name}"
+            found.append({"what": what, "value": apart, "limit": ROUNDING, "unit": ""})
+    for verdict in found:
+        value, limit = verdict["value"], verdict["limit"]
+        verdict["holds"] = bool(value >= limit if verdict["unit"] == "times" else value <= limit)
+    return found
+
+
+def table(rows: list[Case], checks: list[dict[str, Any]]) -> str:
+    lines = [
+        "# Calibrating and predicting intervals, two CPU cores",
+        "",
+        "Each row is a process of its own, best of the repeats after one call; `first` is that first call, with",
+        "everything it has to load. Seconds; memory is the peak above the imports. `make bench-conformal`",
+        "",
+        "| job | calibration | queries | levels | library | calibrate | predict | both | first | peak MB | held MB |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        job = row["job"] if row["dtype"] == "float64" else f"{row['job']} ({row['dtype']})"
+        figures = [row["calibrate"], row["predict"], row["total"], row["first_call"]]
+        cells = [
+            job,
+            f"{row['calibration']:,}",
+            f"{row['queries']:,}",
+            str(len(row["levels"])),
+            row["library"],
+        ]
+        cells += [f"{figure:.3f}" for figure in figures] + [str(row["peak_mb"]), str(row["held_mb"])]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "| check | value | limit | |", "|---|---|---|---|"]
+    for check in checks:
+        mark = "ok" if check["holds"] else "MISSED"
+        limit = f"{'at least' if check['unit'] == 'times' else 'at most'} {check['limit']:.4g}"
+        lines.append(f"| {check['what']} | {check['value']:.4g} {check['unit']} | {limit} | {mark} |")
+    lines += [
+        "",
+        "`held` is input and output together (the calibration scores count as output). The entropy job includes",
+        "the entropy: ours in the same pass, for crepes by NumPy beforehand. crepes and MAPIE round the ends of an",
+        "interval as they come; ours are the outermost floats that belong to it, hence differences of some 1e-16.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    theirs = peers.ensure(*PEERS, folder="conformal")
+    with tempfile.TemporaryDirectory() as folder:
+        rows = side_by_side(theirs, Path(folder))
+    checks = verdicts(rows)
+    machine = {
+        "processor": _processor(),
+        "cores": CORES,
+        "python": platform.python_version(),
+        "load_after": round(os.getloadavg()[0], 2),  # far above the two cores: others were at work too
+    }
+    RESULTS.mkdir(exist_ok=True)
+    runs = [{name: value for name, value in row.items() if name != "answers"} for row in rows]
+    result = {"machine": machine, "checks": checks, "runs": runs}
+    (RESULTS / "conformal.json").write_text(json.dumps(result, indent=2) + "\n")
+    text = table(rows, checks)
+    (RESULTS / "conformal.md").write_text(text)
+    print(text)
+    return 0 if all(check["holds"] for check in checks) else 1
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

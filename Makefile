@@ -4,6 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
+export OMP_WAIT_POLICY := passive
+
 .PHONY: setup demo test lint unit bench clean help
 
 help:            ## this list

@@ -17,6 +17,8 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.training import Member, Model, TrainConfig, TrainingError, train, train_many, train_quantiles
 from unkgcp.training.config import MODELS
+from unkgcp.training.model import seen
+from unkgcp.training.validation import hold_out_known
 
 QUICK = TrainConfig(dimension=8, batch_size=64, negatives=2, epochs=8, validate_every=2, learning_rate=0.02)
 
@@ -28,7 +30,9 @@ def same(first: Model, second: Model) -> bool:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_learns(name: str) -> None:
     facts = small_graph(800)
-    config = replace(QUICK, model=name, epochs=20, validate_every=1, learning_rate=0.01, side_regularization=0.0)
+    config = replace(
+        QUICK, model=name, epochs=20, validate_every=1, learning_rate=0.01, side_regularization=0.0
+    )
     trained = train(facts, config=config, device="cpu")
     errors = [entry["validation"] for entry in trained.history]
     assert min(errors) < 0.95 * errors[0]
@@ -51,9 +55,21 @@ def test_members_trained_together_equal_members_trained_alone(facts: Graph) -> N
             torch.testing.assert_close(member.parameters[name], alone.parameters[name], rtol=1e-4, atol=1e-6)
 
 
-def test_validation_facts_are_held_out_of_training(facts: Graph) -> None:
-    trained = train(facts[:20], config=replace(QUICK, validation_fraction=0.5))
-    assert trained.seen_entities.sum() < len(np.unique(np.concatenate([facts[:20].head, facts[:20].tail])))
+def test_validation_facts_are_held_out_and_leave_no_entity_without_a_fact() -> None:
+    facts = small_graph(300, entities=90, relations=5)
+    rest, held = hold_out_known(facts, 0.2)
+    assert len(held) == 60
+    rows = sorted(zip(facts.keys.tolist(), facts.confidence.tolist(), strict=True))
+    both = np.concatenate([rest.keys, held.keys]), np.concatenate([rest.confidence, held.confidence])
+    assert sorted(zip(both[0].tolist(), both[1].tolist(), strict=True)) == rows
+    for whole, part in zip(seen(facts), seen(rest), strict=True):
+        assert (whole == part).all()
+
+
+def test_where_every_fact_is_the_only_one_some_are_held_out_all_the_same() -> None:
+    chain = small_graph(2)[np.array([0, 1])]
+    rest, held = hold_out_known(chain, 0.1)
+    assert (len(rest), len(held)) == (1, 1)
 
 
 def test_early_stopping_keeps_the_best_model(facts: Graph) -> None:

@@ -30,7 +30,7 @@ class TrainConfig:
     epochs: int = 200  # at most
     patience: int = 30  # epochs without a better validation error before training stops
     validate_every: int = 5  # epochs
-    validation_fraction: float = 0.05  # of the training facts, held out for early stopping
+    validation_fraction: float = 0.03  # of the training facts, held out for early stopping
     negatives: int = 10  # corrupted heads, and as many corrupted tails, a fact
     negative_weight: float = 1.0
     filter_negatives: bool = True  # never draw a training fact as a negative

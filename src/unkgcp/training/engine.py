@@ -59,7 +59,9 @@ class TorchEngine:
             "exp_avg_sq": torch.zeros_like(self.flat),
         }
         self.share = torch.zeros((), device=device)
-        self.pool = Pool(len(members), capacity(config, n, self.batch_size) if config.uses_pool else 1, device)
+        self.pool = Pool(
+            len(members), capacity(config, n, self.batch_size) if config.uses_pool else 1, device
+        )
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.start = torch.zeros(1, dtype=torch.int64, device=device)
         self.place = torch.zeros(1, dtype=torch.int64, device=device)

@@ -27,7 +27,7 @@ from unkgcp.training.config import TrainConfig, config_for
 from unkgcp.training.data import Member, TrainingData
 from unkgcp.training.engine import TorchEngine
 from unkgcp.training.model import Model, seen
-from unkgcp.training.validation import Validator
+from unkgcp.training.validation import Validator, hold_out_known
 
 # called after each validation with (epoch, error a member); returning True stops the training (for tuning)
 Callback = Callable[[int, list[float]], bool]
@@ -101,10 +101,7 @@ def train_many(
     members = list(members)
     where = _device(device)
     if validation is None:
-        from unkgcp.graph import hold_out
-
-        fraction = max(config.validation_fraction, 1 / len(facts))
-        facts, validation = hold_out(facts, fraction, seed=0)
+        facts, validation = hold_out_known(facts, config.validation_fraction)
     setting = _Setting(facts, validation, softlogic, config, where, progress or Silent(), callback)
     if _use_kernel(config, where, kernel):
         path = None if checkpoint_path is None else Path(checkpoint_path)

@@ -97,6 +97,8 @@ def fit(
                 device=device,
                 progress=progress,
             )
+        if any(quantile.interrupted for quantile in quantiles.values()):
+            raise KeyboardInterrupt
     trained = time.monotonic()
     predictor = calibrate(
         model,

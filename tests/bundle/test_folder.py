@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unkgcp import __version__
 from unkgcp.bundle import Predictor, calibrate
 from unkgcp.bundle.arrays import read_npz, write_npz
 from unkgcp.bundle.folder import FILES, check_target
@@ -112,6 +113,17 @@ def test_settings_of_another_method_are_refused(run: Path) -> None:
     refingerprint(run, "config.yaml")
     with pytest.raises(InputError, match="belongs to another method"):
         Predictor.load(run)
+
+
+def test_a_run_written_again_says_when_and_by_which_version(run: Path) -> None:
+    provenance = json.loads((run / "provenance.json").read_text())
+    provenance |= {"unkgcp": "0.0.1", "created": "1999-01-01T00:00:00+00:00", "note": "kept"}
+    (run / "provenance.json").write_text(json.dumps(provenance))
+    Predictor.load(run).save(run)
+    again = json.loads((run / "provenance.json").read_text())
+    assert (again["format"], again["version"], again["unkgcp"]) == ("unkgcp-run", 1, __version__)
+    assert again["created"] > "2000"
+    assert again["note"] == "kept"
 
 
 def test_yaml_cannot_run_code(run: Path, tmp_path: Path) -> None:

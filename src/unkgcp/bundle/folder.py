@@ -81,7 +81,9 @@ def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
     try:
         _write_parts(stage, parts)
         files = {name: _fingerprint(stage / name) for name in FILES if name != PROVENANCE}
-        provenance = {"format": FORMAT, "version": VERSION, **parts.provenance, "files": files}
+        about = {"format": FORMAT, "version": VERSION}
+        # a run read from disk and written again carries what the older one said of itself
+        provenance = {**about, **parts.provenance, **about, "files": files}
         _write_json(stage / PROVENANCE, provenance)
         umask = os.umask(0)
         os.umask(umask)

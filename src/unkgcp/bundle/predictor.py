@@ -79,7 +79,11 @@ class Predictor:
             "seed": self.model.seed,
             "training": self.model.config.to_dict(),
         }
-        made = {"unkgcp": __version__, "created": datetime.now(UTC).isoformat(timespec="seconds")}
+        made = {
+            "unkgcp": __version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seed": self.model.seed,
+        }
         return RunParts(
             config,
             tensors,
@@ -88,7 +92,7 @@ class Predictor:
             self.model.seen_relations,
             calibration,
             self.metrics,
-            {**made, "seed": self.model.seed, **self.provenance},
+            {**made, **self.provenance, **made},
         )
 
 

@@ -102,3 +102,20 @@ def test_there_is_no_single_threshold() -> None:
         cal.threshold(0.9)
     with pytest.raises(ValueError, match=r"weight\[1\] is -1.0, expected no negative number"):
         cal.interval([0.1, 0.2], weight=[1, -1])
+
+
+def test_a_group_without_any_weight_knows_nothing() -> None:
+    group = np.repeat(["heavy", "light"], 20)
+    weight = np.repeat([1.0, 0.0], 20)
+    truth = np.linspace(0, 1, 40)
+    cal = SplitConformal().calibrate(np.zeros(40), truth, group=group, weight=weight)
+    asked = {"group": ["light", "light"], "weight": [0.0, 2.0]}
+    assert cal.interval([0.5, 0.5], confidence=0.1, **asked).tolist() == [[0, 1], [0, 1]]
+    assert cal.p_value([0.5, 0.5], [0.9, 0.9], **asked).tolist() == [1, 1]
+    assert cal.covers([0.5, 0.5], [0.9, 0.9], confidence=0.1, **asked).all()
+    assert not cal.covers([0.5, 0.5], [0.9, 0.9], confidence=0, **asked).any()
+
+
+def test_weights_that_no_float_can_add_up() -> None:
+    with pytest.raises(ValueError, match="weight may add up to infinity"):
+        SplitConformal().calibrate([0.1, 0.2], [0.1, 0.2], weight=[1.7e308, 1.7e308])

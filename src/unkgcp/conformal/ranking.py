@@ -96,7 +96,10 @@ class Ranking:
             return np.asarray((sizes + 1 - below) / (sizes + 1), np.float64)
         assert weight is not None
         starts = self.offsets[segments] + segments
-        return np.asarray((weight + self.tails[starts + below]) / (weight + self.tails[starts]), np.float64)
+        total = weight + self.tails[starts]
+        share = np.ones(len(scores))  # where nothing has any weight
+        np.divide(weight + self.tails[starts + below], total, out=share, where=total > 0)
+        return share
 
     def _segments(self, codes: Codes | None) -> Codes | np.intp:
         last = len(self.sizes) - 1

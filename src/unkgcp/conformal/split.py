@@ -104,6 +104,8 @@ class SplitConformal:
             heaviest = float(queries.weight.max())
             if heaviest == 0:
                 raise ValueError("weight is zero everywhere")
+            if heaviest > np.finfo(np.float64).max / (len(queries) + 1):
+                raise ValueError("weight may add up to infinity; divide it by its largest value")
         known: NDArray[Any] | None = None
         if queries.group is None:
             ranking = rank_scores(scores, queries.weight)

@@ -46,7 +46,8 @@ def weighted_ranks(
         unique, inverse = np.unique(queries, axis=0, return_inverse=True)
         exact = [_exact_rank(tails, start, size, weight, level) for start, size, weight in _decode(unique)]
         low[rows] = np.array(exact, np.int64)[inverse.reshape(-1)]
-    return low
+    # nothing has any weight: nothing is known, and only the empty set at level 0 leaves anything out
+    return np.where((total == 0) & (level > 0), sizes + 1, low)
 
 
 def _decode(unique: NDArray[np.int64]) -> list[tuple[int, int, float]]:

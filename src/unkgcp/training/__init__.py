@@ -8,10 +8,10 @@ import os
 # anything else besides, training is several times faster so. OpenMP reads this when torch or numba first load it.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from unkgcp.training.config import TrainConfig, config_for  # noqa: E402
-from unkgcp.training.data import Member  # noqa: E402
-from unkgcp.training.model import Model  # noqa: E402
-from unkgcp.training.trainer import TrainingError, train, train_many, train_quantiles  # noqa: E402
+from unkgcp.training.config import TrainConfig, config_for
+from unkgcp.training.data import Member
+from unkgcp.training.model import Model
+from unkgcp.training.trainer import TrainingError, train, train_many, train_quantiles
 
 __all__ = [
     "Member",

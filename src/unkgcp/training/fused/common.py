@@ -60,7 +60,7 @@ def corrupt(
             if retry > 0:
                 again = below(draw(base + retry, counter), n_entities)
                 drawn = tl.where(taken, again, drawn)
-            if AT_HEAD:
+            if AT_HEAD:  # noqa: SIM108 (settled when the kernel is compiled)  # noqa: SIM108 (a condition settled when the kernel is compiled)
                 keys = (drawn * n_relations + r) * n_entities + t
             else:
                 keys = (h * n_relations + r) * n_entities + drawn

@@ -45,7 +45,8 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="\b\nExamples:\n  unkgcp demo\n  unkgcp fit facts.tsv -o run\n  unkgcp predict run queries.tsv -o answers.tsv",
+    epilog="\b\nExamples:\n  unkgcp demo\n  unkgcp fit facts.tsv -o run\n"
+    "  unkgcp predict run queries.tsv -o answers.tsv",
 )
 @click.version_option(__version__, prog_name="unkgcp")
 @click.option("--debug", is_flag=True, help="Show the full traceback of an error.")

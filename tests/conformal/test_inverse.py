@@ -44,7 +44,7 @@ def _numbers(dtype: Any, **options: Any) -> st.SearchStrategy[float]:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_scaled_residual_ends_are_exact(dtype: Any, data: st.DataObject) -> None:
     prediction = np.array([data.draw(_numbers(dtype))], dtype)
     scale = np.array([data.draw(_numbers(dtype, min_value=0).filter(lambda s: s > 0))], dtype)
@@ -58,7 +58,7 @@ def test_scaled_residual_ends_are_exact(dtype: Any, data: st.DataObject) -> None
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_residual_ends_are_exact(dtype: Any, data: st.DataObject) -> None:
     prediction = np.array([data.draw(_numbers(dtype))], dtype)
     threshold = dtype(data.draw(_numbers(dtype, min_value=0) | st.just(np.inf)))

@@ -85,7 +85,7 @@ FLOATS |= st.floats(allow_nan=False, allow_infinity=False)
     threshold=FLOATS.map(abs),
     limits=st.sampled_from(LIMITS),
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_the_same_ends_where_rounding_is_nasty(
     prediction: float, scale: float, threshold: float, limits: tuple[float, float]
 ) -> None:

@@ -178,7 +178,7 @@ def _labels_near(ends: NDArray[Any], label: st.SearchStrategy[float], data: st.D
 
 @pytest.mark.parametrize("bounds", [(0, 1), None])
 @given(data=st.data())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_inside_exactly_when_the_p_value_exceeds(
     bounds: tuple[float, float] | None, data: st.DataObject
 ) -> None:

@@ -50,7 +50,7 @@ POSITIVE = st.sampled_from([1.0, 0.1, 0.2, 0.3, 3.0, 1e-300, 1e300, 0.0]) | st.f
     level=st.sampled_from([0, 0.1, 0.5, 0.8, 0.9, 1]) | st.fractions(0, 1),
     label=st.floats(0, 1),
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_the_set_by_its_definition(rows: list[Any], own: float, level: Any, label: float) -> None:
     prediction, truth, weight = np.array(rows).T
     if not weight.max() > 0:

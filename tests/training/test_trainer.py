@@ -179,6 +179,25 @@ def test_a_loss_that_is_no_number_stops_with_a_sentence(facts: Graph, tmp_path: 
     assert stop.value.model is None or np.isfinite(stop.value.model.score([0], [0], [0])).all()
 
 
+def test_training_leaves_the_processors_arithmetic_as_it_was(facts: Graph) -> None:
+    smallest = sys.float_info.min
+    assert smallest / 2 > 0
+    train(facts, config=QUICK)
+    assert smallest / 2 > 0
+
+
+def test_ctrl_c_ends_several_members_at_once(facts: Graph) -> None:
+    seen_epochs = []
+
+    def interrupt(epoch: int, error: list[float]) -> bool:
+        seen_epochs.append(epoch)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_many(facts, [Member(0), Member(1)], QUICK, device="cpu", callback=interrupt)
+    assert len(seen_epochs) == 1
+
+
 def test_two_facts_are_the_least(facts: Graph) -> None:
     with pytest.raises(InputError, match="too few"):
         train(facts[:1], config=QUICK)

@@ -33,6 +33,8 @@ S_NEGATIVE, S_SOFT, S_CHOICE, S_DRAW = range(4)
 # the numpy error model leaves out checks for division by zero, without which loops can be vectorised
 fast = {"fastmath": True, "cache": True, "nogil": True, "error_model": "numpy"}
 
+# fmt: off
+
 
 @njit(**fast)
 def draw(base: Any, counter: Any) -> Any:
@@ -142,33 +144,9 @@ def raw_score(entity: Any, relation: Any, h: Any, r: Any, t: Any) -> Any:
 
 @njit(**fast)
 def shard_gradient(
-    rows,
-    first,
-    last,
-    weight,
-    step,
-    start,
-    head,
-    relation_of,
-    tail,
-    confidence,
-    entity,
-    relation,
-    model,
-    g_entity,
-    g_relation,
-    g_model,
-    real,
-    whole,
-    bases,
-    sizes,
-    known,
-    soft,
-    soft_target,
-    pool,
-    pool_score,
-    fresh,
-    fresh_score,
+    rows, first, last, weight, step, start, head, relation_of, tail, confidence, entity, relation, model,
+    g_entity, g_relation, g_model, real, whole, bases, sizes, known, soft, soft_target, pool, pool_score,
+    fresh, fresh_score,
 ):
     """Gradient of the loss of facts rows[first:last], added to the shard's tables; returns their loss."""
     d = entity.shape[1]
@@ -224,16 +202,7 @@ def shard_gradient(
                 error = p - pool_score[place]
                 loss += w_negative * error * error
                 triple_step(
-                    entity,
-                    relation,
-                    w,
-                    g_entity,
-                    g_relation,
-                    g_model,
-                    ph,
-                    pr,
-                    pt,
-                    s,
+                    entity, relation, w, g_entity, g_relation, g_model, ph, pr, pt, s,
                     F(2) * error * slope * w_negative,
                 )
                 continue
@@ -282,16 +251,7 @@ def shard_gradient(
         if short > F(0):
             loss += real[W_SOFT] * short * short
             triple_step(
-                entity,
-                relation,
-                w,
-                g_entity,
-                g_relation,
-                g_model,
-                h,
-                r,
-                t,
-                s,
+                entity, relation, w, g_entity, g_relation, g_model, h, r, t, s,
                 F(-2.0 * real[W_SOFT]) * short * slope,
             )
     return loss
@@ -340,36 +300,9 @@ def adam_rows(parameter, first, second, gradients, lr, eps, begin, end):
 
 @njit(parallel=True, **fast)
 def run_epoch(
-    order,
-    step,
-    start,
-    learning_rate,
-    head,
-    relation_of,
-    tail,
-    confidence,
-    entity,
-    relation,
-    model,
-    m_entity,
-    v_entity,
-    m_relation,
-    v_relation,
-    m_model,
-    v_model,
-    g_entity,
-    g_relation,
-    g_model,
-    real,
-    whole,
-    bases,
-    sizes,
-    known,
-    soft,
-    soft_target,
-    pool,
-    pool_score,
-    losses,
+    order, step, start, learning_rate, head, relation_of, tail, confidence, entity, relation, model, m_entity,
+    v_entity, m_relation, v_relation, m_model, v_model, g_entity, g_relation, g_model, real, whole, bases,
+    sizes, known, soft, soft_target, pool, pool_score, losses,
 ):
     """Train on every batch of `order` (steps, batch), -1 where the last batch is short; losses (steps,).
 
@@ -389,33 +322,9 @@ def run_epoch(
         for shard in prange(shards):
             first, last = shard * batch_size // shards, (shard + 1) * batch_size // shards
             part[shard] = shard_gradient(
-                rows,
-                first,
-                last,
-                weight,
-                step,
-                start,
-                head,
-                relation_of,
-                tail,
-                confidence,
-                entity,
-                relation,
-                model[0],
-                g_entity[shard],
-                g_relation[shard],
-                g_model[shard, 0],
-                real,
-                whole,
-                bases,
-                sizes,
-                known,
-                soft,
-                soft_target,
-                pool,
-                pool_score,
-                fresh,
-                fresh_score,
+                rows, first, last, weight, step, start, head, relation_of, tail, confidence, entity, relation,
+                model[0], g_entity[shard], g_relation[shard], g_model[shard, 0], real, whole, bases, sizes,
+                known, soft, soft_target, pool, pool_score, fresh, fresh_score,
             )
         if whole[INSERTS]:
             insert(rows, start, head, relation_of, tail, fresh, fresh_score, pool, pool_score)

@@ -32,6 +32,15 @@ def reference(batches: list[list[bytes]]) -> tuple[list[list[int]], dict[bytes, 
 
 
 @settings(deadline=None)
+@given(labels=st.lists(st.tuples(LABELS, st.integers(1, 9)), max_size=30))
+def test_labels_in_runs(labels):
+    repeated = [label for label, times in labels for _ in range(times)]
+    index = LabelIndex()
+    assert index.encode(column(repeated)).tolist() == reference([repeated])[0][0]
+    assert index.find(column(repeated)).tolist() == reference([repeated])[0][0]
+
+
+@settings(deadline=None)
 @given(batches=st.lists(st.lists(LABELS, max_size=60), max_size=4), queries=st.lists(LABELS, max_size=20))
 def test_ids_follow_first_appearance(batches, queries):
     index = LabelIndex()
@@ -43,7 +52,7 @@ def test_ids_follow_first_appearance(batches, queries):
 
 def crowded(keys: module.Keys, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Three slots at the end of the table for all labels, and one tag for all of one length."""
-    return (1 << bits) - 1 - keys.length % 3, keys.length.astype(np.int32)
+    return ((1 << bits) - 1 - keys.length % 3).astype(np.intp), keys.length
 
 
 @settings(max_examples=60, deadline=None)
@@ -53,7 +62,7 @@ def test_shared_slots_and_hashes_cost_time_not_correctness(batches, chunk):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
         patch.setattr(module, "_spread", crowded)
-        patch.setattr(module, "_hash", lambda data, text, start, length: np.zeros(len(start), np.uint64))
+        patch.setattr(module, "_hash", lambda labels: np.zeros(len(labels), np.uint64))
         index = LabelIndex()
         expected, known = reference(batches)
         assert [index.encode(column(batch)).tolist() for batch in batches] == expected

@@ -25,11 +25,14 @@ GROWTH = 1 / 16
 
 @dataclass(slots=True)
 class Prepared:
-    """A batch with the ids of the labels known so far, -1 for the others."""
+    """A batch with the ids of the labels that were known, and the others: once each, and where they stand."""
 
     batch: Batch
     head: Ids
     tail: Ids
+    unknown_heads: NDArray[np.intp]
+    unknown_tails: NDArray[np.intp]
+    unknown: pa.DictionaryArray
 
 
 class GraphBuilder:
@@ -48,13 +51,19 @@ class GraphBuilder:
         if batch.confidence.null_count or not scale.accepts(np.asarray(batch.confidence)):
             raise Malformed
         known = self._known
-        return Prepared(batch, known.find(batch.head), known.find(batch.tail))
+        head, tail = known.find(batch.head), known.find(batch.tail)
+        heads, tails = np.flatnonzero(head < 0), np.flatnonzero(tail < 0)
+        return Prepared(batch, head, tail, heads, tails, _row_by_row(batch, heads, tails))
 
     def add(self, prepared: Prepared) -> None:
         """Take in the next batch of the file; raises `Malformed` if one of its labels will not do."""
         batch, head, tail = prepared.batch, prepared.head, prepared.tail
         entities, relations = len(self._entities), len(self._relations)
-        self._resolve(prepared)
+        ids = self._entities.encode_distinct(prepared.unknown.dictionary)[
+            np.asarray(prepared.unknown.indices)
+        ]
+        head[prepared.unknown_heads] = ids[: len(prepared.unknown_heads)]
+        tail[prepared.unknown_tails] = ids[len(prepared.unknown_heads) :]
         codes = np.asarray(batch.relation.indices)
         relation = self._relations.encode(binary(batch.relation.dictionary))[codes]
         if not acceptable(self._entities.labels(entities)) or not acceptable(
@@ -81,18 +90,15 @@ class GraphBuilder:
             return given
         return Vocabulary(_text(self._entities), _text(self._relations))
 
-    def _resolve(self, prepared: Prepared) -> None:
-        """Give ids to the labels that were unknown when the batch was prepared, row by row, head before tail."""
-        heads, tails = np.flatnonzero(prepared.head < 0), np.flatnonzero(prepared.tail < 0)
-        if not len(heads) and not len(tails):
-            return
-        order = np.argsort(np.concatenate([2 * heads, 2 * tails + 1]), kind="stable")
-        labels = pa.concat_arrays(
-            [prepared.batch.head.take(pa.array(heads)), prepared.batch.tail.take(pa.array(tails))]
-        ).take(pa.array(order))
-        ids = np.empty(len(order), np.int32)
-        ids[order] = self._entities.encode(labels)
-        prepared.head[heads], prepared.tail[tails] = ids[: len(heads)], ids[len(heads) :]
+
+def _row_by_row(batch: Batch, heads: NDArray[np.intp], tails: NDArray[np.intp]) -> pa.DictionaryArray:
+    """The labels of these heads and then of these tails, distinct ones in the order of the rows, head before tail."""
+    labels = pa.concat_arrays([batch.head.take(pa.array(heads)), batch.tail.take(pa.array(tails))])
+    order = np.argsort(np.concatenate([2 * heads, 2 * tails + 1]), kind="stable")
+    encoded = labels.take(pa.array(order)).dictionary_encode()
+    indices = np.empty(len(order), np.int32)
+    indices[order] = encoded.indices
+    return pa.DictionaryArray.from_arrays(indices, encoded.dictionary)
 
 
 def _text(index: LabelIndex) -> pa.StringArray:

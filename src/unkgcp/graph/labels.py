@@ -30,14 +30,14 @@ Ids = NDArray[np.int32]
 Words = NDArray[np.uint64]
 Slots = NDArray[np.intp]
 
-# Rows handled at a time: enough to drown the overhead of a call, few enough to stay in a core's cache.
-CHUNK = 16384
+# Rows handled at a time: so many that threads seldom wait for each other between two calls of NumPy.
+CHUNK = 1 << 18
 # Bytes of a label that are compared as words, and the number of these words.
 EXACT, WORDS = 64, 8
 # Labels from this length on share the part of their tags that tells the length.
 LONGEST = 0x7FFF
-# Beginnings longer than this are hashed one by one: a loop over their words would visit them alone anyway.
-LONG = 256
+# Labels longer than this are hashed one by one; padding all others to their length would cost more.
+LONG = 512
 
 _ODD = np.array(
     [
@@ -49,23 +49,22 @@ _ODD = np.array(
         0xAEF17502108EF2D9,
         0xF1357AEA2E62A9C5,
         0x8CB92BA72F3D8DD7,
-        0xABC98388FB8FAC03,
     ],
     np.uint64,
 )
 _HALF = np.uint64(32)
-_LOW_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 _EMPTY = np.int64(-1)
+_ALL_FOUR = np.uint32(0x01010101)
 
 
 class Keys(NamedTuple):
-    """What labels are compared by: their length in bytes (n,), and as many words (m, n) as the longest needs."""
+    """What labels are compared by: their length in bytes (n,), and their last words, the very last one last (n, m)."""
 
-    length: NDArray[np.int64]
-    words: list[Words]
+    length: Ids
+    words: Words
 
-    def at(self, rows: NDArray[np.intp] | slice) -> Keys:
-        return Keys(self.length[rows], [word[rows] for word in self.words])
+    def at(self, rows: NDArray[np.intp]) -> Keys:
+        return Keys(self.length[rows], self.words[rows])
 
 
 class LabelIndex:
@@ -74,8 +73,9 @@ class LabelIndex:
     def __init__(self, labels: pa.Array | None = None) -> None:
         """Start empty, or with these distinct labels as ids 0, 1, 2, ..."""
         self._size = 0
-        # the words of a label lie in one line of the cache, or in two for the rarer long ones
-        self._words = [np.zeros((1024, 4), np.uint64), np.zeros((1024, 4), np.uint64)]
+        # the last four words of each label, and the four before, which few labels have
+        self._last = np.zeros((1024, 4), np.uint64)
+        self._before = np.zeros((1024, 4), np.uint64)
         self._offsets = np.zeros(1025, np.int64)
         self._bytes = np.zeros(1 << 14, np.uint8)
         self._new_table(12)
@@ -101,7 +101,7 @@ class LabelIndex:
         """
         other = LabelIndex.__new__(LabelIndex)
         other.__dict__.update(self.__dict__)
-        other._table, other._words = self._table.copy(), list(self._words)
+        other._table = self._table.copy()
         return other
 
     def find(self, column: pa.Array) -> Ids:
@@ -113,29 +113,33 @@ class LabelIndex:
 
     def encode(self, column: pa.Array) -> Ids:
         """Ids of labels, unknown ones added in the order of the column: (n,) int32."""
-        ids = self.find(column)
+        distinct = column.dictionary_encode()
+        ids: Ids = self.encode_distinct(distinct.dictionary)[np.asarray(distinct.indices)]
+        return ids
+
+    def encode_distinct(self, labels: pa.Array) -> Ids:
+        """The same for labels of which none stands there twice."""
+        ids = self.find(labels)
         unknown = np.flatnonzero(ids < 0)
         if len(unknown):
-            new = column.take(pa.array(unknown)).dictionary_encode()
-            ids[unknown] = np.asarray(new.indices) + np.int32(self._size)
-            for start in range(0, len(new.dictionary), CHUNK):
-                self._add(new.dictionary.slice(start, CHUNK))
+            ids[unknown] = np.arange(self._size, self._size + len(unknown), dtype=np.int32)
+            self._add(labels.take(pa.array(unknown)))
         return ids
 
     def _find(self, column: pa.Array) -> Ids:
-        keys = _keys(column)
-        starts = _run_starts(keys)
+        starts = _run_starts(column)
         if starts is None:
-            return self._search(column, keys)
-        rows = np.flatnonzero(starts)
-        ids = self._search(_taken(column, keys, rows), keys.at(rows))
-        repeated: Ids = ids[np.cumsum(starts) - 1]
-        return repeated
+            return self._search(column)
+        ids: Ids = self._search(column.take(pa.array(np.flatnonzero(starts))))[np.cumsum(starts) - 1]
+        return ids
 
-    def _search(self, column: pa.Array, keys: Keys) -> Ids:
+    def _search(self, column: pa.Array) -> Ids:
+        keys = _keys(column)
         slot, tag = _spread(keys, self._bits)
         held = self._probe(slot, tag)
         same = self._compare(column, keys, held)
+        if same.all():
+            return held
         ids: Ids = np.where(same, held, np.int32(-1))
         rows = np.flatnonzero(~same & (held >= 0))
         while len(rows):  # another label with the same tag: ours may come behind it
@@ -149,27 +153,33 @@ class LabelIndex:
 
     def _probe(self, slot: Slots, tag: Ids) -> Ids:
         """The ids under these tags, -1 if there is none; `slot` moves to where the search ended."""
-        entry = self._table[slot].view(np.int32).reshape(-1, 2)
-        rows = np.flatnonzero((entry[:, 1] != tag) & (entry[:, 0] >= 0))
+        entry = self._table.take(slot).view(np.int32).reshape(-1, 2)
+        rows = np.flatnonzero(entry[:, 1] != tag)
+        found = entry[rows]
         while len(rows):
+            on = np.flatnonzero((found[:, 1] != tag[rows]) & (found[:, 0] >= 0))
+            rows = rows[on]
             after = slot[rows] + 1 & self._mask
-            found = self._table[after].view(np.int32).reshape(-1, 2)
+            found = self._table.take(after).view(np.int32).reshape(-1, 2)
             slot[rows], entry[rows] = after, found
-            rows = rows[(found[:, 1] != tag[rows]) & (found[:, 0] >= 0)]
         return entry[:, 0]
 
     def _compare(self, column: pa.Array, keys: Keys, ids: Ids) -> NDArray[np.bool_]:
         """Whether these ids, of labels of the same length, are those of the labels."""
-        same: NDArray[np.bool_] = ids >= 0
-        for place, word in enumerate(keys.words):
-            if place % 4 == 0:
-                stored = self._words[place // 4].take(ids, axis=0, mode="clip")
-            same &= stored[:, place % 4] == word
-        if len(keys.words) == WORDS:
-            rows = np.flatnonzero(same & (keys.length > EXACT))
+        count = keys.words.shape[1]
+        same = self._last.take(ids, axis=0, mode="clip") == keys.words[:, -4:]
+        known: NDArray[np.bool_] = same.view(np.uint32)[:, 0] == _ALL_FOUR
+        known &= ids >= 0
+        if count > 4:
+            rows = np.flatnonzero(keys.length > 32)
+            rows = rows[known[rows]]
+            words = keys.words[rows, : count - 4]
+            known[rows] = (self._before.take(ids[rows], axis=0)[:, 4 - count :] == words).all(axis=1)
+        if count == WORDS:
+            rows = np.flatnonzero(known & (keys.length > EXACT))
             labels = self.labels().take(pa.array(ids[rows]))
-            same[rows] = np.asarray(pc.equal(column.take(pa.array(rows)), labels))
-        return same
+            known[rows] = np.asarray(pc.equal(column.take(pa.array(rows)), labels))
+        return known
 
     def _add(self, labels: pa.Array) -> None:
         """Labels that are distinct and new get the next ids."""
@@ -181,10 +191,12 @@ class LabelIndex:
         self._bytes[start:end] = data[offsets[0] : offsets[-1]]
         self._offsets = _grown(self._offsets, self._size + 1)
         self._offsets[first : self._size + 1] = offsets - np.int64(offsets[0]) + start
-        self._words = [_grown(words, self._size) for words in self._words]
-        keys = _keys(labels)
-        for place, word in enumerate(keys.words):
-            self._words[place // 4][first : self._size, place % 4] = word
+        self._last, self._before = _grown(self._last, self._size), _grown(self._before, self._size)
+        words = _keys(labels).words
+        count = words.shape[1]
+        self._last[first : self._size] = words[:, -4:]
+        if count > 4:
+            self._before[first : self._size, 4 - count :] = words[:, :-4]
         if self._size * 2 > len(self._table):
             self._new_table(int(self._size * 4).bit_length())
             first = 0
@@ -193,8 +205,9 @@ class LabelIndex:
     def _place(self, first: int) -> None:
         """Write the ids from `first` on to the table; of several that want one slot, one gets it each round."""
         ids = np.arange(first, self._size, dtype=np.int32)
-        words = [self._words[place // 4][first : self._size, place % 4] for place in range(WORDS)]
-        slot, tag = _spread(Keys(np.diff(self._offsets[first : self._size + 1]), words), self._bits)
+        words = np.hstack([self._before[first : self._size], self._last[first : self._size]])
+        length = np.diff(self._offsets[first : self._size + 1]).astype(np.int32)
+        slot, tag = _spread(Keys(length, words), self._bits)
         entry = np.stack([ids, tag], axis=1).view(np.int64)[:, 0]
         while len(entry):
             free = self._table[slot] == _EMPTY
@@ -209,58 +222,47 @@ class LabelIndex:
 
 
 def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
-    """A column of labels as one binary array, without copying where that can be."""
+    """A column of labels as one binary array, without copying where that can be; null is the empty label."""
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return column if column.type == pa.binary() else column.cast(pa.binary())
+    column = column if column.type == pa.binary() else column.cast(pa.binary())
+    return column.fill_null(b"") if column.null_count else column
 
 
 def _keys(column: pa.Array) -> Keys:
-    """Words from the end of each label on: the last eight bytes, those before, and so on; 0 behind its start."""
-    data, offsets = _buffers(column)
-    bounds = offsets.astype(np.int64)
-    if bounds[-1] + 8 > len(data):  # words are read eight bytes at a time, past the end of the last label
-        data = np.concatenate([data[bounds[0] : bounds[-1]], np.zeros(8, np.uint8)])
-        bounds -= bounds[0]
-    text: Words = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
-    start, position = bounds[:-1], bounds[1:].copy()
-    length = position - start
-    shortest, longest = (int(length.min()), int(length.max())) if len(length) else (0, 0)
-    words = []
-    for done in range(0, min(longest, EXACT), 8):
-        position -= 8
-        word = text[position] if shortest >= done + 8 else text[np.maximum(position, start)]
-        if shortest <= done:
-            word[length <= done] = 0
-        if done == 0 and shortest < 8:
-            short = np.flatnonzero(length < 8)
-            word[short] &= _LOW_BYTES[length[short]]
-        words.append(word)
-    if longest > EXACT:
-        rows = np.flatnonzero(length > EXACT)
-        words[-1][rows] = _hash(data, text, start[rows], length[rows] - (EXACT - 8))
+    _, offsets = _buffers(column)
+    length = np.diff(offsets)
+    longest = int(length.max(initial=0))
+    if longest <= EXACT:
+        return Keys(length, _words(column, longest))
+    words = _words(pc.binary_slice(column, -EXACT, None), EXACT).copy()
+    rows = np.flatnonzero(length > EXACT)
+    words[rows, 0] = _hash(column.take(pa.array(rows)))
     return Keys(length, words)
+
+
+def _words(column: pa.Array, longest: int) -> Words:
+    """The bytes of each label as words, with zeros before its start: (n, m), at least four words."""
+    count = max(-(-longest // 8), 4)
+    padded = pc.ascii_lpad(column.view(pa.string()), width=8 * count, padding="\0")
+    data = padded.buffers()[2]
+    if data is None:
+        return np.zeros((0, count), np.uint64)
+    return np.frombuffer(data, "<u8", count=count * len(column)).reshape(-1, count)
 
 
 def _taken(column: pa.Array, keys: Keys, rows: NDArray[np.intp]) -> pa.Array:
     """These rows of a column, if it has labels so long that they will be looked at again."""
-    return column.take(pa.array(rows)) if len(keys.words) == WORDS else column
+    return column.take(pa.array(rows)) if keys.words.shape[1] == WORDS else column
 
 
-def _run_starts(keys: Keys) -> NDArray[np.bool_] | None:
-    """Rows whose label is not that of the row before (n,), if labels come in runs as in most sorted files.
-
-    Two very long labels in a row may have the same keys and still differ, so of these every one starts a run.
-    """
-    for rows in (slice(0, 512), slice(None)):  # a look at some rows tells whether all are worth one
-        part = keys.at(rows)
-        starts = np.ones(len(part.length), np.bool_)
-        starts[1:] = part.length[1:] != part.length[:-1]
-        for word in part.words:
-            starts[1:] |= word[1:] != word[:-1]
-        if len(part.words) == WORDS:
-            starts |= part.length > EXACT
-        if np.count_nonzero(starts) * 2 > len(starts):
+def _run_starts(column: pa.Array) -> NDArray[np.bool_] | None:
+    """Rows whose label is not that of the row before (n,), if labels come in runs, as in most sorted files."""
+    for length in (min(512, len(column)), len(column)):  # some rows tell whether all are worth a look
+        part = column.slice(0, length)
+        starts = np.ones(length, np.bool_)
+        starts[1:] = pc.not_equal(part.slice(1), part.slice(0, max(length - 1, 0)))
+        if np.count_nonzero(starts) * 2 > length:
             return None
     return starts
 
@@ -270,31 +272,30 @@ def _spread(keys: Keys, bits: int) -> tuple[Slots, Ids]:
 
     Half of a tag is the length, so that labels with the same tag have the same length as well, or very long ones.
     """
-    mixed = keys.length.view(np.uint64) * _ODD[WORDS]
-    for word, odd in zip(keys.words, _ODD, strict=False):
-        mixed ^= word * odd
+    count = keys.words.shape[1]
+    mixed = keys.words @ _ODD[WORDS - count :]
     mixed ^= mixed >> _HALF
     mixed *= _ODD[0]
-    tag = (mixed >> _HALF).astype(np.uint16).astype(np.int32)
-    tag |= np.minimum(keys.length, LONGEST).astype(np.int32) << 16
+    tag = np.minimum(keys.length, LONGEST) << 16
+    tag |= mixed.view(np.int32)[1::2] & 0xFFFF
     mixed >>= np.uint64(64 - bits)
     return mixed.view(np.intp), tag
 
 
-def _hash(data: NDArray[np.uint8], text: Words, start: NDArray[np.int64], length: NDArray[np.int64]) -> Words:
-    """A hash of all bytes: (n,)."""
-    state: Words = length.view(np.uint64) * _ODD[1]
-    for position in range(0, min(int(length.max()), LONG), 8):
-        rows = np.flatnonzero(length > position)
-        word = text[start[rows] + position]
-        word &= _LOW_BYTES[np.minimum(length[rows] - position, 8)]
-        word ^= state[rows]
-        word *= _ODD[0]
-        word ^= word >> _HALF
-        state[rows] = word
+def _hash(labels: pa.Array) -> Words:
+    """A hash of all bytes: (n,). Labels beyond a few hundred bytes are rare, and hashed one by one."""
+    length = np.asarray(pc.binary_length(labels))
+    state = np.empty(len(labels), np.uint64)
+    rows = np.flatnonzero(length <= LONG)
+    if len(rows):
+        mixed = np.zeros(len(rows), np.uint64)
+        for word in _words(labels.take(pa.array(rows)), int(length[rows].max())).T:
+            mixed ^= word
+            mixed *= _ODD[0]
+            mixed ^= mixed >> _HALF
+        state[rows] = mixed
     for row in np.flatnonzero(length > LONG).tolist():
-        label = data[start[row] : start[row] + length[row]].tobytes()
-        state[row] = int.from_bytes(blake2b(label, digest_size=8).digest(), "little")
+        state[row] = int.from_bytes(blake2b(labels[row].as_py(), digest_size=8).digest(), "little")
     return state
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from unkgcp.graph.labels import Ids, LabelIndex, binary
@@ -52,4 +53,7 @@ class Vocabulary:
             index = self._indexes[kind] = LabelIndex(binary(getattr(self, kind)))
         if not isinstance(labels, pa.Array | pa.ChunkedArray):
             labels = pa.array(labels, pa.string())
-        return index.find(binary(labels))
+        ids = index.find(binary(labels))
+        if labels.null_count:
+            ids[np.asarray(labels.is_null())] = -1
+        return ids

@@ -26,7 +26,7 @@ from unkgcp.graph.formats.layout import Layout
 from unkgcp.graph.formats.quoting import last_record_end, misplaced_quote
 from unkgcp.graph.formats.source import Source
 
-BLOCK = 8 << 20
+BLOCK = 16 << 20
 # No line of a table is this long; a file without line ends must not fill the memory.
 LONGEST = 256 << 20
 
@@ -65,7 +65,7 @@ def _in_order(
     blocks: Iterator[pa.Buffer], work: Callable[[pa.Buffer, bool], T]
 ) -> Iterator[tuple[pa.Buffer, Future[T]]]:
     """Work on some blocks at once, and hand them back in their order."""
-    threads = min(os.cpu_count() or 1, 8)
+    threads = min(_cores(), 8)
     executor = ThreadPoolExecutor(threads, thread_name_prefix="unkgcp-read")
     try:
         pending: deque[tuple[pa.Buffer, Future[T]]] = deque()
@@ -79,10 +79,16 @@ def _in_order(
         executor.shutdown(cancel_futures=True)
 
 
+def _cores() -> int:
+    """Cores this process may use, which may be fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _blocks(source: Source, quoted: bool) -> Iterator[pa.Buffer]:
     """Blocks of whole records."""
     rest = memoryview(b"")
-    size, start = BLOCK, _start(source.sample)
+    # small ones first: the sooner a part of the labels is known, the fewer are new to several blocks at once
+    size, start = max(BLOCK // 16, 1), _start(source.sample)
     while True:
         buffer = np.empty(len(rest) + size, np.uint8)
         view = buffer.data
@@ -92,14 +98,14 @@ def _blocks(source: Source, quoted: bool) -> Iterator[pa.Buffer]:
         cut = (last_record_end if quoted else _last_line_end)(buffer[:end]) if count else end
         if cut > start:
             yield pa.py_buffer(buffer[start:cut])
-            rest, size, start = view[cut:end], BLOCK, 0
+            rest, size, start = view[cut:end], min(2 * size, BLOCK), 0
         elif end > LONGEST:
             what = "a quotation that is never closed" if quoted else "a line"
             raise InputError(
                 f"{source.name} has {what} of more than {LONGEST >> 20} MiB: correct it, or choose another --format"
             )
         else:
-            rest, size = view[:end], max(end, BLOCK)
+            rest, size = view[:end], max(end, size)
         if not count:
             return
 

@@ -1,8 +1,9 @@
 """Ten million facts from a TSV file into a graph: ours beside bare pyarrow.csv and pandas, on two CPU cores.
 
 The file is made here after the benchmarks of the field: labels like NELL's, in NL27k's length; a few entities and
-relations in most facts and a few confidences shared by most of them, as in NL27k; in no order, as PPI5k. Each reader runs in a process of its own, which
-also measures its peak memory, in rounds one after the other; the best round of each counts.
+relations in most facts and a few confidences shared by most of them, as in NL27k; in no order, as PPI5k. Each
+reader runs in a process of its own, which also measures its peak memory, in rounds one after the other; the best
+round of each counts.
 
 What each does: pyarrow parses the file into columns of strings and numbers and stops there. We also replace each
 label by an id and keep the vocabulary. pandas does the same as we: `read_csv` with its C engine, then `factorize`;

@@ -109,7 +109,7 @@ def side_by_side(theirs: Path, folder: Path) -> list[Case]:
                         calibration,
                         10 * MILLION,
                         levels,
-                        repeats=3 if library != "mapie" else 1,
+                        repeats=5 if library != "mapie" else 1,
                     )
                     runs[library].append(measure(what, python[library], folder))
         rows += [best(runs[library]) for library in libraries]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from unkgcp.conformal import EntropyResidual, Residual, ScaledResidual, SplitConformal, engine
+from unkgcp.conformal import EntropyResidual, Residual, ScaledResidual, SplitConformal, engine, loading
 from unkgcp.conformal.engine import Engine
 from unkgcp.conformal.queries import read_queries
 
@@ -28,7 +28,7 @@ def _both(
     """Ends by the kernels and by NumPy."""
     given = scale if score.takes_scale else None
     queries = read_queries(score, limits, prediction, given, None, None)
-    fast = Engine(queries, engine.WORTH_LOADING)
+    fast = Engine(queries, loading.WORTH_LOADING)
     assert fast.kernels is not None
     with np.errstate(all="ignore"):
         rows = fast.rows(0, len(prediction))
@@ -59,7 +59,7 @@ def test_the_same_scores_as_numpy(score: Any) -> None:
     truth = np.random.default_rng(2).random(20_000)
     given = scale if score.takes_scale else None
     queries = read_queries(score, (0.0, 1.0), prediction, given, None, None)
-    fast = Engine(queries, engine.WORTH_LOADING)
+    fast = Engine(queries, loading.WORTH_LOADING)
     assert np.array_equal(fast.scores(truth, 5, 20_000), queries.scores(truth, 5, 20_000))
 
 
@@ -128,7 +128,7 @@ def test_a_large_call_uses_the_kernels_and_gives_the_same(monkeypatch: pytest.Mo
     cal = SplitConformal().calibrate(prediction, truth, scale=scale, group=group)
     asked = {"scale": scale, "group": group, "confidence": [0, 0.8, 0.9, 1]}
     ends = cal.interval(prediction, **asked)
-    monkeypatch.setattr(engine, "_load", lambda: None)
+    monkeypatch.setattr(engine, "kernels_for", lambda rows: None)
     assert np.array_equal(ends, cal.interval(prediction, **asked))
 
 
@@ -136,10 +136,10 @@ def test_small_calls_do_not_load_numba_and_large_ones_work_without_it() -> None:
     code = (
         "import sys; sys.modules['numba'] = None\n"
         "import numpy as np\n"
-        "from unkgcp.conformal import SplitConformal, engine\n"
+        "from unkgcp.conformal import SplitConformal, loading\n"
         "cal = SplitConformal().calibrate([0.1, 0.5], [0.2, 0.9])\n"
         "small = cal.interval([0.3], confidence=0.5)\n"
-        "engine.WORTH_LOADING = 1\n"
+        "loading.WORTH_LOADING = 1\n"
         "print((cal.interval([0.3], confidence=0.5) == small).all())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

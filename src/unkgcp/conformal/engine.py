@@ -1,25 +1,24 @@
 """Scores and ends of the rows of one call: compiled code for large calls, NumPy otherwise and wherever in doubt.
 
-Both give the same floats. numba takes a second to load, longer the first time, and is not needed: without it
-everything works on NumPy alone.
+Both give the same floats.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.chunks import ROWS
+from unkgcp.conformal.loading import kernels_for
 from unkgcp.conformal.queries import Queries
 
 Floats = NDArray[np.floating[Any]]
 
-WORTH_LOADING = 10_000_000
-"""Rows of one call from which on loading the kernels pays; once loaded they are used for fewer too."""
-_MODULE = "unkgcp.conformal.kernels"
+# float64 arrays of so many rows are just below the 128 KiB from which on the allocator asks the system for each
+_WITH_TEMPORARIES = 15 * 1024
+_WITHOUT = 8 * ROWS
 
 
 class Engine:
@@ -27,11 +26,11 @@ class Engine:
 
     def __init__(self, queries: Queries, work: int) -> None:
         self.queries = queries
-        large = work >= WORTH_LOADING or _MODULE in sys.modules
         fits = queries.score.centred and queries.dtype == np.float64
-        self.kernels = _load() if large and fits else None
-        # a kernel has no temporaries that should stay in the cache, only a start that larger chunks spread out
-        self.chunk = ROWS if self.kernels is None or not queries.score.takes_scale else 8 * ROWS
+        self.kernels: Any = kernels_for(work) if fits else None
+        self.chunk = ROWS
+        if self.kernels is not None:
+            self.chunk = _WITHOUT if queries.score.takes_scale else _WITH_TEMPORARIES
 
     def rows(self, start: int, stop: int) -> tuple[Floats, Floats | None]:
         """Prediction and prepared scale of some rows; checked here unless a kernel will do it."""
@@ -73,11 +72,3 @@ class Engine:
         out = np.empty(stop - start, self.queries.dtype)
         self.fill_scores(truth, start, stop, out)
         return out
-
-
-def _load() -> Any:
-    try:
-        from unkgcp.conformal import kernels
-    except (ImportError, RuntimeError):  # no numba, or nowhere to keep what it compiles
-        return None
-    return kernels

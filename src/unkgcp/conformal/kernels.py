@@ -98,3 +98,18 @@ def scores(p: Any, s: Any, y: Any, low: Any, high: Any, out: Any) -> Any:
         out[i] = abs(p[i] - y[i]) / s[i]
         good &= usable(p[i], s[i]) & (y[i] >= low) & (y[i] <= high) & (y[i] - y[i] == 0)
     return good
+
+
+@njit(**exact)
+def enclosed(values: Any, low: Any, high: Any, kept: Any) -> Any:
+    """How many values are below `low` and how many equal it; those between `low` and `high` go to `kept`.
+
+    `high` itself is kept too. Returns the two counts and how many were kept.
+    """
+    below, equal, size = 0, 0, 0
+    for value in values:
+        below += value < low
+        equal += value == low
+        kept[size] = value  # overwritten by the next one unless it counts
+        size += (value > low) & (value <= high)
+    return below, equal, size

@@ -1,13 +1,12 @@
-"""Numbers that are put in order once, and only as far as anybody asked.
+"""Numbers that are put in order once, and only when anybody needs more than a few ranks.
 
-The threshold of one level is one rank, and finding it takes a fraction of the time of sorting. So the first
-few ranks of a large calibration set are selected; the first p-value, or one rank more, sorts it for good. Every
-answer is the same as after sorting at once. Safe to ask from several threads.
+The threshold of one level is one rank, and finding it takes a tenth of the time of sorting. So where compiled code
+is at hand the first few ranks of a large calibration set are selected; the first p-value, or one rank more, sorts
+it for good. Every answer is the same as after sorting at once. Safe to ask from several threads.
 """
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any
@@ -15,16 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.conformal.chunks import ROWS, run_chunks
+from unkgcp.conformal.loading import loaded_kernels
+
 Floats = NDArray[np.floating[Any]]
 
 WORTH_SELECTING = 1_000_000
 """Smaller arrays are sorted at once."""
 FEW = 8
 """How many ranks are selected before sorting is cheaper."""
+_SAMPLE = 1 << 16
 
 
 class Order:
-    """Takes over an array (l,) and answers with its k-th smallest values; `in_order` says it is sorted already.
+    """Takes over an array (l,) and answers with its k-th smallest values; `in_order` if it is sorted already.
 
     >>> Order(np.array([0.3, 0.1, 0.2])).smallest([1, 3]).tolist()
     [0.1, 0.3]
@@ -33,7 +36,7 @@ class Order:
     def __init__(self, values: Floats, in_order: bool = False) -> None:
         self._values = values
         self._lock = Lock()
-        self._places: list[int] = []  # positions that hold what they would hold after sorting
+        self._known: dict[int, Any] = {}
         self._sorted = in_order
         if len(values) < WORTH_SELECTING:
             self.sorted()
@@ -47,15 +50,10 @@ class Order:
 
     def smallest(self, ranks: Sequence[int]) -> Floats:
         """The k-th smallest value for each rank k from 1 to l: (ranks,)."""
-        places = sorted({rank - 1 for rank in ranks})
         with self._lock:
-            if not self._sorted:
-                new = [place for place in places if place not in self._places]
-                if len(self._places) + len(new) > FEW:
-                    self._sort()
-                else:
-                    for place in new:
-                        self._select(place)
+            if not self._sorted and self._select(set(ranks)):
+                return np.array([self._known[k] for k in ranks], self.dtype)
+            self._sort()
             return self._values[np.array(ranks, np.intp) - 1]
 
     def sorted(self) -> Floats:
@@ -69,10 +67,44 @@ class Order:
             self._values.sort()
             self._sorted = True
 
-    def _select(self, place: int) -> None:
-        # what lies between two places already found is smaller than the one and larger than the other
-        index = bisect(self._places, place)
-        start = self._places[index - 1] + 1 if index else 0
-        stop = self._places[index] if index < len(self._places) else len(self._values)
-        self._values[start:stop].partition(place - start)
-        self._places.insert(index, place)
+    def _select(self, ranks: set[int]) -> bool:
+        """Make the values at these ranks known without sorting; False if it cannot be done or does not pay."""
+        kernels = loaded_kernels()
+        if kernels is None or self.dtype != np.float64 or len(self._known.keys() | ranks) > FEW:
+            return False
+        for rank in ranks - self._known.keys():
+            value = select(self._values, rank, kernels)
+            if value is None:
+                return False
+            self._known[rank] = value
+        return True
+
+
+def select(values: Floats, rank: int, kernels: Any) -> Any:
+    """The rank-th smallest of the values, exactly and without moving them; None if a sample misled it.
+
+    A sorted sample gives two values that almost surely enclose the answer. One pass counts what is below the lower
+    one and equal to it, and keeps the few values between the two, among which the answer is.
+    """
+    sample = np.sort(values[:: max(1, len(values) // _SAMPLE)])
+    place, margin = rank * len(sample) // len(values), 5 * int(np.sqrt(len(sample)))
+    low = sample[place - margin] if place >= margin else np.float64(-np.inf)
+    high = sample[place + margin] if place + margin < len(sample) else np.float64(np.inf)
+    found: list[tuple[int, int, Floats]] = []
+
+    def work(start: int, stop: int) -> None:
+        kept = np.empty(stop - start)
+        below, equal, size = kernels.enclosed(values[start:stop], low, high, kept)
+        found.append((below, equal, kept[:size].copy()))
+
+    run_chunks(len(values), work, 8 * ROWS)
+    rank -= sum(below for below, _, _ in found)
+    equal = sum(count for _, count, _ in found)
+    if 0 < rank <= equal:
+        return low
+    between = np.concatenate([kept for _, _, kept in found])
+    place = rank - equal - 1
+    if not 0 <= place < len(between):
+        return None
+    between.partition(place)
+    return between[place]

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unkgcp.graph import labels as module
-from unkgcp.graph.labels import EXACT, LONG, LabelIndex, binary
+from unkgcp.graph import words
+from unkgcp.graph.labels import LabelIndex, binary
+from unkgcp.graph.words import EXACT, LONG
 
 # few letters and many lengths: labels that share their ends, their beginnings and their words
 LABELS = st.one_of(
@@ -50,7 +52,7 @@ def test_ids_follow_first_appearance(batches, queries):
     assert index.find(column(queries)).tolist() == [known.get(query, -1) for query in queries]
 
 
-def crowded(keys: module.Keys, bits: int) -> tuple[np.ndarray, np.ndarray]:
+def crowded(keys: words.Keys, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Three slots at the end of the table for all labels, and one tag for all of one length."""
     return ((1 << bits) - 1 - keys.length % 3).astype(np.intp), keys.length
 
@@ -61,8 +63,8 @@ def test_shared_slots_and_hashes_cost_time_not_correctness(batches, chunk):
     """Every label wants the same slot, and all long beginnings have the same hash."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
-        patch.setattr(module, "_spread", crowded)
-        patch.setattr(module, "_hash", lambda labels: np.zeros(len(labels), np.uint64))
+        patch.setattr(module, "spread", crowded)
+        patch.setattr(words, "_hash", lambda labels: np.zeros(len(labels), np.uint64))
         index = LabelIndex()
         expected, known = reference(batches)
         assert [index.encode(column(batch)).tolist() for batch in batches] == expected

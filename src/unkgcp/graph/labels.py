@@ -1,9 +1,8 @@
 """A growing table from labels to integer ids, for columns of millions of labels at a time.
 
-It is not a dictionary of Python strings: it works on whole Arrow columns with NumPy. A label is held as its last
-64 bytes in eight words and found through an open-addressing table by comparing these words, which settles all
-but very long labels; of those the eighth word is a hash of everything before, and the bytes are compared as well.
-Two labels are never taken for each other.
+It is not a dictionary of Python strings: it works on whole Arrow columns with NumPy. A label is found through an
+open-addressing table by comparing its words (see `words`), which settles all but labels of more than 64 bytes;
+of those the bytes are compared as well. Two labels are never taken for each other.
 
 >>> index = LabelIndex()
 >>> index.encode(pa.array([b"a", b"b", b"a"])).tolist()
@@ -18,53 +17,22 @@ lives on from batch to batch, so that nothing is merged.
 
 from __future__ import annotations
 
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from unkgcp.graph.words import COUNT, EXACT, Keys, buffers, keys_of, spread
+
 Ids = NDArray[np.int32]
-Words = NDArray[np.uint64]
 Slots = NDArray[np.intp]
 
 # Rows handled at a time: so many that threads seldom wait for each other between two calls of NumPy.
 CHUNK = 1 << 18
-# Bytes of a label that are compared as words, and the number of these words.
-EXACT, WORDS = 64, 8
-# Labels from this length on share the part of their tags that tells the length.
-LONGEST = 0x7FFF
-# Labels longer than this are hashed one by one; padding all others to their length would cost more.
-LONG = 512
-
-_ODD = np.array(
-    [
-        0x9E3779B97F4A7C15,
-        0xBF58476D1CE4E5B9,
-        0x94D049BB133111EB,
-        0xD6E8FEB86659FD93,
-        0xD1B54A32D192ED03,
-        0xAEF17502108EF2D9,
-        0xF1357AEA2E62A9C5,
-        0x8CB92BA72F3D8DD7,
-    ],
-    np.uint64,
-)
-_HALF = np.uint64(32)
 _EMPTY = np.int64(-1)
 _ALL_FOUR = np.uint32(0x01010101)
-
-
-class Keys(NamedTuple):
-    """What labels are compared by: their length in bytes (n,), and their last words, the very last one last (n, m)."""
-
-    length: Ids
-    words: Words
-
-    def at(self, rows: NDArray[np.intp]) -> Keys:
-        return Keys(self.length[rows], self.words[rows])
 
 
 class LabelIndex:
@@ -134,8 +102,8 @@ class LabelIndex:
         return ids
 
     def _search(self, column: pa.Array) -> Ids:
-        keys = _keys(column)
-        slot, tag = _spread(keys, self._bits)
+        keys = keys_of(column)
+        slot, tag = spread(keys, self._bits)
         held = self._probe(slot, tag)
         same = self._compare(column, keys, held)
         if same.all():
@@ -175,7 +143,7 @@ class LabelIndex:
             rows = rows[known[rows]]
             words = keys.words[rows, : count - 4]
             known[rows] = (self._before.take(ids[rows], axis=0)[:, 4 - count :] == words).all(axis=1)
-        if count == WORDS:
+        if count == COUNT:
             rows = np.flatnonzero(known & (keys.length > EXACT))
             labels = self.labels().take(pa.array(ids[rows]))
             known[rows] = np.asarray(pc.equal(column.take(pa.array(rows)), labels))
@@ -184,7 +152,7 @@ class LabelIndex:
     def _add(self, labels: pa.Array) -> None:
         """Labels that are distinct and new get the next ids."""
         first, self._size = self._size, self._size + len(labels)
-        data, offsets = _buffers(labels)
+        data, offsets = buffers(labels)
         start = int(self._offsets[first])
         end = start + int(offsets[-1] - offsets[0])
         self._bytes = _grown(self._bytes, end)
@@ -192,7 +160,7 @@ class LabelIndex:
         self._offsets = _grown(self._offsets, self._size + 1)
         self._offsets[first : self._size + 1] = offsets - np.int64(offsets[0]) + start
         self._last, self._before = _grown(self._last, self._size), _grown(self._before, self._size)
-        words = _keys(labels).words
+        words = keys_of(labels).words
         count = words.shape[1]
         self._last[first : self._size] = words[:, -4:]
         if count > 4:
@@ -207,7 +175,7 @@ class LabelIndex:
         ids = np.arange(first, self._size, dtype=np.int32)
         words = np.hstack([self._before[first : self._size], self._last[first : self._size]])
         length = np.diff(self._offsets[first : self._size + 1]).astype(np.int32)
-        slot, tag = _spread(Keys(length, words), self._bits)
+        slot, tag = spread(Keys(length, words), self._bits)
         entry = np.stack([ids, tag], axis=1).view(np.int64)[:, 0]
         while len(entry):
             free = self._table[slot] == _EMPTY
@@ -229,31 +197,9 @@ def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
     return column.fill_null(b"") if column.null_count else column
 
 
-def _keys(column: pa.Array) -> Keys:
-    _, offsets = _buffers(column)
-    length = np.diff(offsets)
-    longest = int(length.max(initial=0))
-    if longest <= EXACT:
-        return Keys(length, _words(column, longest))
-    words = _words(pc.binary_slice(column, -EXACT, None), EXACT).copy()
-    rows = np.flatnonzero(length > EXACT)
-    words[rows, 0] = _hash(column.take(pa.array(rows)))
-    return Keys(length, words)
-
-
-def _words(column: pa.Array, longest: int) -> Words:
-    """The bytes of each label as words, with zeros before its start: (n, m), at least four words."""
-    count = max(-(-longest // 8), 4)
-    padded = pc.ascii_lpad(column.view(pa.string()), width=8 * count, padding="\0")
-    data = padded.buffers()[2]
-    if data is None:
-        return np.zeros((0, count), np.uint64)
-    return np.frombuffer(data, "<u8", count=count * len(column)).reshape(-1, count)
-
-
 def _taken(column: pa.Array, keys: Keys, rows: NDArray[np.intp]) -> pa.Array:
     """These rows of a column, if it has labels so long that they will be looked at again."""
-    return column.take(pa.array(rows)) if keys.words.shape[1] == WORDS else column
+    return column.take(pa.array(rows)) if keys.words.shape[1] == COUNT else column
 
 
 def _run_starts(column: pa.Array) -> NDArray[np.bool_] | None:
@@ -265,47 +211,6 @@ def _run_starts(column: pa.Array) -> NDArray[np.bool_] | None:
         if np.count_nonzero(starts) * 2 > length:
             return None
     return starts
-
-
-def _spread(keys: Keys, bits: int) -> tuple[Slots, Ids]:
-    """Where in a table of 2^bits slots to look first, and the tag to look for: (n,) each.
-
-    Half of a tag is the length, so that labels with the same tag have the same length as well, or very long ones.
-    """
-    count = keys.words.shape[1]
-    mixed = keys.words @ _ODD[WORDS - count :]
-    mixed ^= mixed >> _HALF
-    mixed *= _ODD[0]
-    tag = np.minimum(keys.length, LONGEST) << 16
-    tag |= mixed.view(np.int32)[1::2] & 0xFFFF
-    mixed >>= np.uint64(64 - bits)
-    return mixed.view(np.intp), tag
-
-
-def _hash(labels: pa.Array) -> Words:
-    """A hash of all bytes: (n,). Labels beyond a few hundred bytes are rare, and hashed one by one."""
-    length = np.asarray(pc.binary_length(labels))
-    state = np.empty(len(labels), np.uint64)
-    rows = np.flatnonzero(length <= LONG)
-    if len(rows):
-        mixed = np.zeros(len(rows), np.uint64)
-        for word in _words(labels.take(pa.array(rows)), int(length[rows].max())).T:
-            mixed ^= word
-            mixed *= _ODD[0]
-            mixed ^= mixed >> _HALF
-        state[rows] = mixed
-    for row in np.flatnonzero(length > LONG).tolist():
-        state[row] = int.from_bytes(blake2b(labels[row].as_py(), digest_size=8).digest(), "little")
-    return state
-
-
-def _buffers(column: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """Bytes and offsets (n + 1,) of a binary array."""
-    _, offsets, data = column.buffers()
-    if not len(column):
-        return np.zeros(0, np.uint8), np.zeros(1, np.int32)
-    positions = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-    return np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), positions
 
 
 def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:

@@ -72,24 +72,28 @@ class Order:
         kernels = loaded_kernels()
         if kernels is None or self.dtype != np.float64 or len(self._known.keys() | ranks) > FEW:
             return False
-        for rank in ranks - self._known.keys():
-            value = select(self._values, rank, kernels)
-            if value is None:
-                return False
-            self._known[rank] = value
+        new = sorted(ranks - self._known.keys())
+        found = select(self._values, new, kernels) if new else []
+        if found is None:
+            return False
+        self._known.update(zip(new, found, strict=True))
         return True
 
 
-def select(values: Floats, rank: int, kernels: Any) -> Any:
-    """The rank-th smallest of the values, exactly and without moving them; None if a sample misled it.
+def select(values: Floats, ranks: Sequence[int], kernels: Any) -> list[Any] | None:
+    """The values at these ranks (upwards), exactly and without moving anything; None if sorting is better.
 
-    A sorted sample gives two values that almost surely enclose the answer. One pass counts what is below the lower
-    one and equal to it, and keeps the few values between the two, among which the answer is.
+    A sorted sample gives two values that almost surely enclose the answers. One pass counts what is below the
+    lower one and equal to it, and keeps the values between the two, among which the answers are. None if there
+    are many of these, or if the sample was misleading.
     """
     sample = np.sort(values[:: max(1, len(values) // _SAMPLE)])
-    place, margin = rank * len(sample) // len(values), 5 * int(np.sqrt(len(sample)))
-    low = sample[place - margin] if place >= margin else np.float64(-np.inf)
-    high = sample[place + margin] if place + margin < len(sample) else np.float64(np.inf)
+    margin = 5 * int(np.sqrt(len(sample)))
+    first, last = (rank * len(sample) // len(values) for rank in (ranks[0], ranks[-1]))
+    if last - first > len(sample) // 4:
+        return None
+    low = sample[first - margin] if first >= margin else np.float64(-np.inf)
+    high = sample[last + margin] if last + margin < len(sample) else np.float64(np.inf)
     found: list[tuple[int, int, Floats]] = []
 
     def work(start: int, stop: int) -> None:
@@ -98,13 +102,9 @@ def select(values: Floats, rank: int, kernels: Any) -> Any:
         found.append((below, equal, kept[:size].copy()))
 
     run_chunks(len(values), work, 8 * ROWS)
-    rank -= sum(below for below, _, _ in found)
-    equal = sum(count for _, count, _ in found)
-    if 0 < rank <= equal:
-        return low
+    below, equal = (sum(part[index] for part in found) for index in (0, 1))
     between = np.concatenate([kept for _, _, kept in found])
-    place = rank - equal - 1
-    if not 0 <= place < len(between):
+    between.sort()
+    if ranks[0] <= below or ranks[-1] > below + equal + len(between):
         return None
-    between.partition(place)
-    return between[place]
+    return [low if rank <= below + equal else between[rank - below - equal - 1] for rank in ranks]

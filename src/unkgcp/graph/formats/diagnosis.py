@@ -103,5 +103,5 @@ def _objection_to_confidence(layout: Layout, field: str, line: int) -> str | Non
     if layout.skip_missing and (value is None or math.isnan(value)):
         return None
     if value is None:
-        return f"has no confidence ({shown}): add it, remove the line, or leave such lines out (skip_missing)"
+        return f"has no confidence ({shown}): add it, remove the line, or leave such lines out with --skip-missing"
     return layout.scale.objection(value)

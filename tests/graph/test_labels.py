@@ -52,9 +52,9 @@ def test_ids_follow_first_appearance(batches, queries):
     assert index.find(column(queries)).tolist() == [known.get(query, -1) for query in queries]
 
 
-def crowded(keys: words.Keys, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Three slots at the end of the table for all labels, and one tag for all of one length."""
-    return ((1 << bits) - 1 - keys.length % 3).astype(np.intp), keys.length
+def crowded(found: words.Words, bits: int) -> np.ndarray:
+    """Three slots at the end of the table for all labels."""
+    return ((1 << bits) - 1 - found[:, -1] % 3).astype(np.intp)
 
 
 @settings(max_examples=60, deadline=None)
@@ -63,8 +63,8 @@ def test_shared_slots_and_hashes_cost_time_not_correctness(batches, chunk):
     """Every label wants the same slot, and all long beginnings have the same hash."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
-        patch.setattr(module, "spread", crowded)
-        patch.setattr(words, "_hash", lambda labels: np.zeros(len(labels), np.uint64))
+        patch.setattr(module, "slots", crowded)
+        patch.setattr(words, "_hash", lambda labels: np.ones(len(labels), np.uint64))
         index = LabelIndex()
         expected, known = reference(batches)
         assert [index.encode(column(batch)).tolist() for batch in batches] == expected
@@ -90,6 +90,25 @@ def test_labels_that_differ_in_one_byte_have_ids_of_their_own():
     base = b"concept:person:barack_obama_the_president"
     variants = [base[:place] + b"#" + base[place + 1 :] for place in range(len(base))]
     assert LabelIndex().encode(column(variants)).tolist() == list(range(len(variants)))
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 31, 32, 33, 40, 63, 64, 65, 72, 600])
+def test_padding_is_not_part_of_a_label(length):
+    label = b"x" * length
+    family = [
+        label,
+        b"x" + label,
+        b"\0" + label,
+        label + b"\0",
+        b"\0\0" + label,
+        b"y" * 8 + label,
+        b"\1" + label,
+    ]
+    for known in family:
+        index = LabelIndex(column([known]))
+        assert index.find(column(family)).tolist() == [0 if other == known else -1 for other in family]
+        assert [index.find(column([other]))[0] for other in family] == index.find(column(family)).tolist()
+    assert LabelIndex().encode(column(family)).tolist() == list(range(len(family)))
 
 
 def test_a_slice_is_not_its_parent():

@@ -7,6 +7,7 @@ appearance of a label, row by row and head before tail, however many threads the
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,7 +81,8 @@ class GraphBuilder:
         if not pieces:
             empty = np.empty(0, np.int32)
             return empty, empty, empty, np.empty(0, np.float64)
-        head, relation, tail, confidence = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        with ThreadPoolExecutor() as executor:
+            head, relation, tail, confidence = executor.map(np.concatenate, zip(*pieces, strict=True))
         return head, relation, tail, confidence
 
     def vocabulary(self) -> Vocabulary:

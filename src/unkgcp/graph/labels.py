@@ -1,8 +1,8 @@
 """A growing table from labels to integer ids, for columns of millions of labels at a time.
 
 It is not a dictionary of Python strings: it works on whole Arrow columns with NumPy. A label is found through an
-open-addressing table by comparing its words (see `words`), which settles all but labels of more than 64 bytes;
-of those the bytes are compared as well. Two labels are never taken for each other.
+open-addressing table by comparing its words (see `words`); where these may err, with very long labels and with NUL
+bytes, the labels themselves are compared as well. Two labels are never taken for each other.
 
 >>> index = LabelIndex()
 >>> index.encode(pa.array([b"a", b"b", b"a"])).tolist()
@@ -24,15 +24,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from unkgcp.graph.words import COUNT, EXACT, Keys, buffers, keys_of, spread
+from unkgcp.graph.words import LEAST, MOST, Words, buffers, holds_long, holds_nul, slots, words_of
 
 Ids = NDArray[np.int32]
-Slots = NDArray[np.intp]
 
 # Rows handled at a time: so many that threads seldom wait for each other between two calls of NumPy.
-CHUNK = 1 << 18
-_EMPTY = np.int64(-1)
+CHUNK = 1 << 17
 _ALL_FOUR = np.uint32(0x01010101)
+_FIRST_BYTE = np.uint64(0xFF)
 
 
 class LabelIndex:
@@ -41,6 +40,7 @@ class LabelIndex:
     def __init__(self, labels: pa.Array | None = None) -> None:
         """Start empty, or with these distinct labels as ids 0, 1, 2, ..."""
         self._size = 0
+        self._holds_nul = False
         # the last four words of each label, and the four before, which few labels have
         self._last = np.zeros((1024, 4), np.uint64)
         self._before = np.zeros((1024, 4), np.uint64)
@@ -102,52 +102,36 @@ class LabelIndex:
         return ids
 
     def _search(self, column: pa.Array) -> Ids:
-        keys = keys_of(column)
-        slot, tag = spread(keys, self._bits)
-        held = self._probe(slot, tag)
-        same = self._compare(column, keys, held)
-        if same.all():
-            return held
-        ids: Ids = np.where(same, held, np.int32(-1))
-        rows = np.flatnonzero(~same & (held >= 0))
-        while len(rows):  # another label with the same tag: ours may come behind it
-            after = slot[rows] + 1 & self._mask
-            held = self._probe(after, tag[rows])
-            slot[rows] = after
-            same = self._compare(_taken(column, keys, rows), keys.at(rows), held)
-            ids[rows[same]] = held[same]
-            rows = rows[~same & (held >= 0)]
+        words = words_of(column)
+        doubtful = column if self._holds_nul or holds_nul(column) or holds_long(column) else None
+        slot = slots(words, self._bits)
+        ids: Ids = self._table.take(slot)
+        rows = np.flatnonzero(~self._same(words, ids, doubtful))
+        while len(rows):
+            rows = rows[ids[rows] >= 0]  # another label has the slot: the next one may have ours
+            slot[rows] = after = slot[rows] + 1 & self._mask
+            ids[rows] = held = self._table.take(after)
+            part = None if doubtful is None else doubtful.take(pa.array(rows))
+            rows = rows[~self._same(words[rows], held, part)]
         return ids
 
-    def _probe(self, slot: Slots, tag: Ids) -> Ids:
-        """The ids under these tags, -1 if there is none; `slot` moves to where the search ended."""
-        entry = self._table.take(slot).view(np.int32).reshape(-1, 2)
-        rows = np.flatnonzero(entry[:, 1] != tag)
-        found = entry[rows]
-        while len(rows):
-            on = np.flatnonzero((found[:, 1] != tag[rows]) & (found[:, 0] >= 0))
-            rows = rows[on]
-            after = slot[rows] + 1 & self._mask
-            found = self._table.take(after).view(np.int32).reshape(-1, 2)
-            slot[rows], entry[rows] = after, found
-        return entry[:, 0]
-
-    def _compare(self, column: pa.Array, keys: Keys, ids: Ids) -> NDArray[np.bool_]:
-        """Whether these ids, of labels of the same length, are those of the labels."""
-        count = keys.words.shape[1]
-        same = self._last.take(ids, axis=0, mode="clip") == keys.words[:, -4:]
-        known: NDArray[np.bool_] = same.view(np.uint32)[:, 0] == _ALL_FOUR
-        known &= ids >= 0
-        if count > 4:
-            rows = np.flatnonzero(keys.length > 32)
-            rows = rows[known[rows]]
-            words = keys.words[rows, : count - 4]
-            known[rows] = (self._before.take(ids[rows], axis=0)[:, 4 - count :] == words).all(axis=1)
-        if count == COUNT:
-            rows = np.flatnonzero(known & (keys.length > EXACT))
+    def _same(self, words: Words, ids: Ids, column: pa.Array | None) -> NDArray[np.bool_]:
+        """Whether the labels with these ids have these words, and are those of the column if there is doubt."""
+        more = words.shape[1] - LEAST
+        same: NDArray[np.bool_] = _rows_equal(self._last.take(ids, axis=0, mode="clip"), words[:, more:])
+        same &= ids >= 0
+        # labels that fill the last words, the few with 32 bytes or more, may have others before
+        full = np.flatnonzero(words[:, more] & _FIRST_BYTE)
+        if len(full):
+            full = full[same[full]]
+            before = np.zeros((len(full), MOST - LEAST), np.uint64)
+            before[:, MOST - LEAST - more :] = words[full, :more]
+            same[full] = _rows_equal(self._before.take(ids[full], axis=0), before)
+        if column is not None:
+            rows = np.flatnonzero(same)
             labels = self.labels().take(pa.array(ids[rows]))
-            known[rows] = np.asarray(pc.equal(column.take(pa.array(rows)), labels))
-        return known
+            same[rows] = np.asarray(pc.equal(column.take(pa.array(rows)), labels))
+        return same
 
     def _add(self, labels: pa.Array) -> None:
         """Labels that are distinct and new get the next ids."""
@@ -159,34 +143,33 @@ class LabelIndex:
         self._bytes[start:end] = data[offsets[0] : offsets[-1]]
         self._offsets = _grown(self._offsets, self._size + 1)
         self._offsets[first : self._size + 1] = offsets - np.int64(offsets[0]) + start
+        self._holds_nul |= holds_nul(labels)
+        words = words_of(labels)
+        more = words.shape[1] - LEAST
         self._last, self._before = _grown(self._last, self._size), _grown(self._before, self._size)
-        words = keys_of(labels).words
-        count = words.shape[1]
-        self._last[first : self._size] = words[:, -4:]
-        if count > 4:
-            self._before[first : self._size, 4 - count :] = words[:, :-4]
-        if self._size * 2 > len(self._table):
-            self._new_table(int(self._size * 4).bit_length())
+        self._last[first : self._size] = words[:, more:]
+        self._before[first : self._size, MOST - LEAST - more :] = words[:, :more]
+        if self._size * 8 > len(self._table):
+            self._new_table(int(self._size * 8).bit_length())
             first = 0
         self._place(first)
 
     def _place(self, first: int) -> None:
         """Write the ids from `first` on to the table; of several that want one slot, one gets it each round."""
         ids = np.arange(first, self._size, dtype=np.int32)
-        words = np.hstack([self._before[first : self._size], self._last[first : self._size]])
-        length = np.diff(self._offsets[first : self._size + 1]).astype(np.int32)
-        slot, tag = spread(Keys(length, words), self._bits)
-        entry = np.stack([ids, tag], axis=1).view(np.int64)[:, 0]
-        while len(entry):
-            free = self._table[slot] == _EMPTY
-            self._table[slot[free]] = entry[free]
-            rest = np.flatnonzero(self._table[slot] != entry)
-            entry, slot = entry[rest], slot[rest] + 1 & self._mask
+        slot = slots(
+            np.hstack([self._before[first : self._size], self._last[first : self._size]]), self._bits
+        )
+        while len(ids):
+            free = self._table[slot] < 0
+            self._table[slot[free]] = ids[free]
+            rest = np.flatnonzero(self._table[slot] != ids)
+            ids, slot = ids[rest], slot[rest] + 1 & self._mask
 
     def _new_table(self, bits: int) -> None:
-        """A slot holds an id and its label's tag, in one number; -1 and -1 if it is empty."""
+        """Slots for ids, -1 in an empty one; at most an eighth of them is ever used."""
         self._bits, self._mask = bits, (1 << bits) - 1
-        self._table = np.full(1 << bits, _EMPTY, np.int64)
+        self._table = np.full(1 << bits, -1, np.int32)
 
 
 def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
@@ -197,9 +180,10 @@ def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
     return column.fill_null(b"") if column.null_count else column
 
 
-def _taken(column: pa.Array, keys: Keys, rows: NDArray[np.intp]) -> pa.Array:
-    """These rows of a column, if it has labels so long that they will be looked at again."""
-    return column.take(pa.array(rows)) if keys.words.shape[1] == COUNT else column
+def _rows_equal(one: Words, other: Words) -> NDArray[np.bool_]:
+    """Whether rows of four words are the same: (n,). Four comparisons are looked at as one number."""
+    same: NDArray[np.bool_] = (one == other).view(np.uint32)[:, 0] == _ALL_FOUR
+    return same
 
 
 def _run_starts(column: pa.Array) -> NDArray[np.bool_] | None:

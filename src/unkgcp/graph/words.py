@@ -1,16 +1,15 @@
 """Labels as numbers: their last bytes as 64-bit words, and a place to look for them in a table.
 
-Words, not hashes: labels of up to 64 bytes have the same words exactly if they are the same. Only what a longer
-label has before its last seven words is hashed, into the eighth. Nothing here remembers a label.
+Words, not hashes: of a label with less than 64 bytes nothing is lost. Only what a longer label has before its last
+seven words is hashed, into the eighth. Nothing here remembers a label.
 
->>> keys_of(pa.array([b"a", b"ab"])).words[:, -1].tolist() == [ord("a") << 56, ord("a") << 48 | ord("b") << 56]
+>>> words_of(pa.array([b"a", b"ab"]))[:, -1].tolist() == [ord("a") << 56, ord("a") << 48 | ord("b") << 56]
 True
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +18,8 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
-# Bytes of a label that are held as words, and the number of these words.
-EXACT, COUNT = 64, 8
-# Labels from this length on share the part of their tags that tells the length.
-LONGEST = 0x7FFF
+# Bytes of a label that are held as words, and the largest and smallest number of these words.
+EXACT, MOST, LEAST = 64, 8, 4
 # Labels longer than this are hashed one by one; padding all others to their length would cost more.
 LONG = 512
 
@@ -42,69 +39,42 @@ _ODD = np.array(
 _HALF = np.uint64(32)
 
 
-class Keys(NamedTuple):
-    """What labels are compared by: their length in bytes (n,), and their last words, the very last one last (n, m)."""
+def words_of(column: pa.Array) -> Words:
+    """The last words of binary labels, the very last one last, zeros before a label's start: (n, 4 to 8).
 
-    length: NDArray[np.int32]
-    words: Words
-
-    def at(self, rows: NDArray[np.intp]) -> Keys:
-        return Keys(self.length[rows], self.words[rows])
-
-
-def keys_of(column: pa.Array) -> Keys:
-    """The keys of a binary column, with as many words as its longest label needs."""
-    _, offsets = buffers(column)
-    length = np.diff(offsets)
+    There are as many as the longest label of the column needs.
+    """
+    length = np.diff(buffers(column)[1])
     longest = int(length.max(initial=0))
     if longest <= EXACT:
-        return Keys(length, _words(column, longest))
-    words = _words(pc.binary_slice(column, -EXACT, None), EXACT).copy()
+        return _padded(column, longest)
+    words = _padded(pc.binary_slice(column, -EXACT, None), EXACT).copy()
     rows = np.flatnonzero(length > EXACT)
     words[rows, 0] = _hash(column.take(pa.array(rows)))
-    return Keys(length, words)
+    return words
 
 
-def _words(column: pa.Array, longest: int) -> Words:
-    """The bytes of each label as words, with zeros before its start: (n, m), at least four words."""
-    count = max(-(-longest // 8), 4)
-    padded = pc.ascii_lpad(column.view(pa.string()), width=8 * count, padding="\0")
-    data = padded.buffers()[2]
-    if data is None:
-        return np.zeros((0, count), np.uint64)
-    return np.frombuffer(data, "<u8", count=count * len(column)).reshape(-1, count)
+def holds_nul(column: pa.Array) -> bool:
+    """Whether a label holds a NUL byte, which looks like padding: then words do not settle what is the same."""
+    data, offsets = buffers(column)
+    return not data[offsets[0] : offsets[-1]].min(initial=1)
 
 
-def spread(keys: Keys, bits: int) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-    """Where in a table of 2^bits slots to look first, and the tag to look for: (n,) each.
+def holds_long(column: pa.Array) -> bool:
+    """Whether a label is so long that its words, one of them a hash, do not settle what is the same.
 
-    Half of a tag is the length, so that labels with the same tag have the same length as well, or very long ones.
+    Against labels of other columns they do: a long label is never taken for a shorter one.
     """
-    count = keys.words.shape[1]
-    mixed = keys.words @ _ODD[COUNT - count :]
+    return bool(np.diff(buffers(column)[1]).max(initial=0) >= EXACT)
+
+
+def slots(words: Words, bits: int) -> NDArray[np.intp]:
+    """Where in a table of 2^bits slots to look first for labels: (n,)."""
+    mixed = words @ _ODD[MOST - words.shape[1] :]
     mixed ^= mixed >> _HALF
     mixed *= _ODD[0]
-    tag = np.minimum(keys.length, LONGEST) << 16
-    tag |= mixed.view(np.int32)[::2] & 0xFFFF
     mixed >>= np.uint64(64 - bits)
-    return mixed.view(np.intp), tag
-
-
-def _hash(labels: pa.Array) -> Words:
-    """A hash of all bytes: (n,). Labels beyond a few hundred bytes are rare, and hashed one by one."""
-    length = np.asarray(pc.binary_length(labels))
-    state = np.empty(len(labels), np.uint64)
-    rows = np.flatnonzero(length <= LONG)
-    if len(rows):
-        mixed = np.zeros(len(rows), np.uint64)
-        for word in _words(labels.take(pa.array(rows)), int(length[rows].max())).T:
-            mixed ^= word
-            mixed *= _ODD[0]
-            mixed ^= mixed >> _HALF
-        state[rows] = mixed
-    for row in np.flatnonzero(length > LONG).tolist():
-        state[row] = int.from_bytes(blake2b(labels[row].as_py(), digest_size=8).digest(), "little")
-    return state
+    return mixed.view(np.intp)
 
 
 def buffers(column: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
@@ -114,3 +84,30 @@ def buffers(column: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
         return np.zeros(0, np.uint8), np.zeros(1, np.int32)
     positions = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
     return np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), positions
+
+
+def _padded(column: pa.Array, longest: int) -> Words:
+    """All bytes of each label as words, with zeros before its start."""
+    count = max(-(-longest // 8), LEAST)
+    padded = pc.ascii_lpad(column.view(pa.string()), width=8 * count, padding="\0")
+    data = padded.buffers()[2]
+    if data is None:
+        return np.zeros((0, count), np.uint64)
+    return np.frombuffer(data, "<u8", count=count * len(column)).reshape(-1, count)
+
+
+def _hash(labels: pa.Array) -> Words:
+    """A hash of all bytes: (n,). Labels beyond a few hundred bytes are rare, and hashed one by one."""
+    length = np.asarray(pc.binary_length(labels))
+    state = np.empty(len(labels), np.uint64)
+    rows = np.flatnonzero(length <= LONG)
+    if len(rows):
+        mixed = np.zeros(len(rows), np.uint64)
+        for word in _padded(labels.take(pa.array(rows)), int(length[rows].max())).T:
+            mixed ^= word
+            mixed *= _ODD[0]
+            mixed ^= mixed >> _HALF
+        state[rows] = mixed
+    for row in np.flatnonzero(length > LONG).tolist():
+        state[row] = int.from_bytes(blake2b(labels[row].as_py(), digest_size=8).digest(), "little")
+    return state | np.uint64(1)  # the first byte of a shorter label's eighth word is zero

@@ -26,7 +26,7 @@ from unkgcp.graph.formats.layout import Layout
 from unkgcp.graph.formats.quoting import last_record_end, misplaced_quote
 from unkgcp.graph.formats.source import Source
 
-BLOCK = 16 << 20
+BLOCK = 8 << 20
 # No line of a table is this long; a file without line ends must not fill the memory.
 LONGEST = 256 << 20
 
@@ -88,7 +88,7 @@ def _blocks(source: Source, quoted: bool) -> Iterator[pa.Buffer]:
     """Blocks of whole records."""
     rest = memoryview(b"")
     # small ones first: the sooner a part of the labels is known, the fewer are new to several blocks at once
-    size, start = max(BLOCK // 16, 1), _start(source.sample)
+    size, start = max(BLOCK // 64, 1), _start(source.sample)
     while True:
         buffer = np.empty(len(rest) + size, np.uint8)
         view = buffer.data
@@ -98,7 +98,7 @@ def _blocks(source: Source, quoted: bool) -> Iterator[pa.Buffer]:
         cut = (last_record_end if quoted else _last_line_end)(buffer[:end]) if count else end
         if cut > start:
             yield pa.py_buffer(buffer[start:cut])
-            rest, size, start = view[cut:end], min(2 * size, BLOCK), 0
+            rest, size, start = view[cut:end], min(size + size // 3 + 1, BLOCK), 0
         elif end > LONGEST:
             what = "a quotation that is never closed" if quoted else "a line"
             raise InputError(

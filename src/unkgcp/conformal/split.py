@@ -207,6 +207,20 @@ class SplitConformal:
         answers.warn()
         return p_values
 
+    def scores(
+        self, prediction: ArrayLike, truth: ArrayLike, scale: ArrayLike | None = None
+    ) -> NDArray[np.floating[Any]]:
+        """Nonconformity of each label, as it was computed at calibration: (n,)."""
+        _, queries = self._queries(prediction, scale, None, None)
+        label = arrays.column("truth", truth, len(queries))
+        return Engine(queries, 0).scores(label, 0, len(queries))
+
+    @property
+    def calibration_scores(self) -> NDArray[np.floating[Any]]:
+        """The scores of all calibration points, upwards: (l,)."""
+        ranking = self._calibrated().ranking
+        return ranking.scores[ranking.offsets[-2] :]
+
     def threshold(self, confidence: Levels = 0.9) -> Any:
         """The pooled threshold: the k-th smallest score, inf where the whole range is the answer.
 

@@ -175,6 +175,19 @@ class IntervalPredictor(ABC):
         """A sentence where this level is answered in a way that a user should know of, else None."""
         return None
 
+    def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
+        """How strange each label is beside what this method predicts for a known triple: (n,).
+
+        It is the score that calibration facts were ranked by (`calibration_scores`), so that new facts can be
+        compared with them. truth: (n,), or (n, 2) for confidences that are intervals. None for a method that
+        ranks nothing.
+        """
+        return None
+
+    def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None] | None:
+        """The nonconformity of the calibration facts (l,), and their relations (l,) where these were kept."""
+        return None
+
     def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit."""
         if "size" not in arrays or arrays["size"].shape != ():

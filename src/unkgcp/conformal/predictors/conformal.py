@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.predictors.base import Floats, IntervalPredictor, Triples
+from unkgcp.conformal.predictors.base import Floats, HasTriples, IntervalPredictor, Triples
 from unkgcp.conformal.predictors.registry import register
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.conformal.scores import EntropyResidual, Residual, Score
@@ -27,6 +27,8 @@ class ConformalPredictor(IntervalPredictor):
     )
 
     calibration: SplitConformal
+    relations: NDArray[np.int32] | None
+    """The relation of each calibration score, upwards: (l,); None in runs of older versions."""
 
     @abstractmethod
     def score(self) -> Score:
@@ -34,6 +36,15 @@ class ConformalPredictor(IntervalPredictor):
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         self.calibration = SplitConformal(self.score()).calibrate(score, facts.confidence)
+        scores = self.calibration.scores(score, facts.confidence)
+        self.relations = facts.relation[np.lexsort((facts.relation, scores))]
+
+    def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
+        score = self.model.score(triples.head, triples.relation, triples.tail)
+        return self.calibration.scores(score.astype(np.float64), truth).astype(np.float64, copy=False)
+
+    def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
+        return self.calibration.calibration_scores.astype(np.float64, copy=False), self.relations
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         ends = self.calibration.interval(score, confidence=levels).astype(np.float64, copy=False)
@@ -52,10 +63,17 @@ class ConformalPredictor(IntervalPredictor):
         )
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        return to_arrays(self.calibration)
+        kept = {} if self.relations is None else {"relations": self.relations}
+        return to_arrays(self.calibration) | kept
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        self.calibration = from_arrays(arrays)
+        rest = dict(arrays)
+        self.relations = rest.pop("relations", None)
+        self.calibration = from_arrays(rest)
+        if self.relations is not None and (
+            self.relations.shape != (self.size,) or self.relations.dtype.kind != "i"
+        ):
+            raise ValueError("the relations of the calibration facts do not match their scores")
         if self.calibration.size != self.size or self.calibration.score != self.score():
             raise ValueError("the calibration belongs to another method or to other facts")
 

@@ -1,0 +1,188 @@
+"""Statistics of the confidences in groups of training facts, with or without one fact of the group.
+
+What it is: facts in groups by an integer key (for example all facts of one head), each group in ascending order
+of confidence, so that count, mean, spread, smallest, middle and largest value and the shares of frequent values
+are lookups. Leaving a fact out is exact: sums are integers, and order statistics skip its place. What it is not:
+it does not know what a key means.
+
+>>> groups = Groups.of(np.array([7, 7, 3]), np.array([0, 1, 1]), Values.of(np.array([0.25, 0.5, 0.5])), 0)
+>>> groups.statistics(Asked.of(groups, np.array([7, 8])))[:, :2].tolist()
+[[2.0, 0.375], [0.0, nan]]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.evidence.labels import UNIT, Values
+
+Ints = NDArray[np.int64]
+STATISTICS = ("count", "mean", "spread", "lowest", "middle", "highest")
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Facts sorted by key and value. N facts, G groups, V values, A frequent values (codes into the values)."""
+
+    values: Values
+    frequent: Ints
+    """(A,) codes of the values whose shares are asked for."""
+    keys: Ints
+    """(G,) ascending."""
+    starts: Ints
+    """(G + 1,)"""
+    codes: Ints
+    """(N,) value codes, ascending within a group."""
+    sums: Ints
+    """(G,) sum of the values in units."""
+    moments: NDArray[np.float64]
+    """(G, 2) sums of the values in whole thousandths, and of their squares: whole numbers, exact."""
+    counts: NDArray[np.int32]
+    """(G, A)"""
+    row_group: Ints
+    """(N,) group of each fact, in the order in which the facts were given."""
+    row_place: Ints
+    """(N,) its place in the group."""
+
+    @classmethod
+    def of(cls, keys: Ints, codes: Ints, values: Values, frequent: int | Ints) -> Groups:
+        """`codes`: (N,) value code of each fact. `frequent`: codes, or how many of the commonest values."""
+        if isinstance(frequent, int):
+            frequent = commonest(codes, len(values), frequent)
+        order = np.lexsort((codes, keys))
+        ordered = keys[order]
+        new = np.ones(len(ordered), bool)
+        new[1:] = ordered[1:] != ordered[:-1]
+        first = np.flatnonzero(new)
+        starts = np.append(first, len(ordered)).astype(np.int64)
+        group = np.cumsum(new) - 1
+        sorted_codes = codes[order]
+        units = values.units[sorted_codes]
+        sums = np.add.reduceat(units, first) if len(first) else np.zeros(0, np.int64)
+        powers = _powers(values)[sorted_codes]
+        moments = np.add.reduceat(powers, first, axis=0) if len(first) else np.zeros((0, 2))
+        slot = np.full(len(values) + 1, -1)
+        slot[frequent] = np.arange(len(frequent))
+        member = slot[sorted_codes]
+        some = member >= 0
+        counts = np.bincount(
+            group[some] * len(frequent) + member[some], minlength=len(first) * len(frequent)
+        ).reshape(len(first), len(frequent))
+        row_group, row_place = np.empty_like(order), np.empty_like(order)
+        row_group[order] = group
+        row_place[order] = np.arange(len(order)) - starts[group]
+        return cls(
+            values,
+            frequent,
+            ordered[first],
+            starts,
+            sorted_codes,
+            sums,
+            moments,
+            counts.astype(np.int32),
+            row_group,
+            row_place,
+        )
+
+    def find(self, keys: Ints) -> Ints:
+        """The group of each key, -1 if there is none: (n,)."""
+        if not len(self.keys):
+            return np.full(len(keys), -1, np.int64)
+        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[place] == keys, place, -1)
+
+    def statistics(self, asked: Asked) -> NDArray[np.float32]:
+        """Columns of `STATISTICS`: (n, 6); NaN where a group has nothing left."""
+        group, left_out = asked.group, asked.left_out
+        known = group >= 0
+        at = np.where(known, group, 0)
+        start = self.starts[at]
+        size = np.where(known, self.starts[at + 1] - start - (left_out >= 0), 0)
+        own = self.codes[np.minimum(start + np.maximum(left_out, 0), len(self.codes) - 1)]
+        gone = left_out >= 0
+        total = self.sums[at] - np.where(gone, self.values.units[own], 0)
+        moments = self.moments[at] - np.where(gone[:, None], _powers(self.values)[own], 0)
+        out = np.full((len(group), len(STATISTICS)), np.nan, np.float32)
+        out[:, 0] = size
+        some = size > 0
+        n = size[some]
+        out[some, 1] = total[some] / n / UNIT
+        first, second = moments[some].T
+        out[some, 2] = np.sqrt(np.maximum(second / n - (first / n) ** 2, 0)) / 1000
+        centre = self.values.centre
+        place = np.where(gone, left_out, np.iinfo(np.int64).max)[some]
+        for column, rank in ((3, np.zeros_like(n)), (4, (n - 1) // 2), (5, n - 1)):
+            out[some, column] = centre[self.codes[start[some] + rank + (rank >= place)]]
+        return out
+
+    def shares(self, asked: Asked) -> NDArray[np.float32]:
+        """Share of each frequent value in the group: (n, A); NaN where a group has nothing left."""
+        group, left_out = asked.group, asked.left_out
+        known = group >= 0
+        at = np.where(known, group, 0)
+        start, gone = self.starts[at], left_out >= 0
+        size = np.where(known, self.starts[at + 1] - start - gone, 0)
+        counts = self.counts[at].astype(np.float32)
+        own = self.codes[np.minimum(start + np.maximum(left_out, 0), len(self.codes) - 1)]
+        counts -= (own[:, None] == self.frequent) & gone[:, None]
+        counts[size > 0] /= size[size > 0, None].astype(np.float32)
+        counts[size <= 0] = np.nan
+        return counts
+
+    def share_of(self, asked: Asked, code: Ints) -> NDArray[np.float32]:
+        """Share of one value a query in its group: (n,); NaN where a group has nothing left or code is -1."""
+        group, left_out = asked.group, asked.left_out
+        known = (group >= 0) & (code >= 0)
+        at = np.where(known, group, 0)
+        start, gone = self.starts[at], left_out >= 0
+        size = np.where(known, self.starts[at + 1] - start - gone, 0)
+        keys = self._group_and_code
+        wanted = at * len(self.values) + np.maximum(code, 0)
+        count = np.searchsorted(keys, wanted, side="right") - np.searchsorted(keys, wanted, side="left")
+        own = self.codes[np.minimum(start + np.maximum(left_out, 0), len(self.codes) - 1)]
+        count = count - (gone & (own == code))
+        share = np.full(len(group), np.nan, np.float32)
+        some = size > 0
+        share[some] = count[some] / size[some]
+        return share
+
+    @cached_property
+    def _group_and_code(self) -> Ints:
+        group = np.repeat(np.arange(len(self.keys)), np.diff(self.starts))
+        return np.asarray(group * len(self.values) + self.codes)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Which group each query looks at, and which place in it is left out (-1: none): (n,) each."""
+
+    group: Ints
+    left_out: Ints
+
+    @classmethod
+    def of(cls, groups: Groups, keys: Ints, rows: Ints | None = None) -> Asked:
+        """The groups with these keys (n,). With `rows` the askers are these grouped facts: each is left out.
+
+        A fact may ask for another key than that under which it is grouped: the facts whose tail is its head
+        contain the fact itself only if it is a loop.
+        """
+        group = groups.find(keys)
+        if rows is None:
+            return cls(group, np.full(len(keys), -1, np.int64))
+        return cls(group, np.where(groups.row_group[rows] == group, groups.row_place[rows], -1))
+
+
+def commonest(codes: Ints, values: int, number: int) -> Ints:
+    """Codes of the `number` most frequent values, by falling frequency, then by value: (<= number,)."""
+    counts = np.bincount(codes, minlength=values)
+    order = np.argsort(-counts, kind="stable")[:number]
+    return order[counts[order] > 0].astype(np.int64)
+
+
+def _powers(values: Values) -> NDArray[np.float64]:
+    thousandths = np.rint(values.centre * 1000)
+    return np.stack([thousandths, thousandths**2], axis=1)

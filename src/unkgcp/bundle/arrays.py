@@ -23,6 +23,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+MEMBERS = 1000
+
 
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write the arrays, in their order. Not atomic: the caller writes under a temporary name."""
@@ -36,8 +38,13 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """The arrays by name; ValueError or BadZipFile if this is anything but what `write_npz` writes."""
     arrays = {}
+    size = os.stat(path).st_size
     with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
+        members = archive.infolist()
+        # members that share their bytes could ask for far more memory than the file has
+        if len(members) > MEMBERS or sum(member.file_size for member in members) > size:
+            raise ValueError("it promises more than it holds")
+        for member in members:
             name, suffix = os.path.splitext(member.filename)
             if suffix != ".npy" or member.compress_type != zipfile.ZIP_STORED or name in arrays:
                 raise ValueError(f"member {member.filename} is not a plain array")

@@ -1,9 +1,14 @@
-"""A run on disk: six files that together are a calibrated predictor, safe to open whoever wrote them.
+"""A run on disk: a handful of files that together are a calibrated predictor, safe to open whoever wrote them.
 
 What it is: the format. `config.yaml` (settings), `model.safetensors` (parameters), `vocabulary.parquet`
-(labels and which of them have training facts), `calibration.npz`, `metrics.json`, and `provenance.json`,
-which names the format's version and the size and SHA-256 of the five others. Nothing is ever unpickled.
-What it is not: it does not know what the parts mean; `unkgcp.bundle.predictor` puts them together.
+(labels and which of them have training facts), `calibration.npz`, `metrics.json`, where they are known
+`facts.npz` (the training facts, see `unkgcp.graph.known`), and `provenance.json`, which names the format's version
+and the size and SHA-256 of all others. Nothing is ever unpickled. What it is not: it does not know what the parts
+mean; `unkgcp.bundle.predictor` puts them together.
+
+What is checked when: sizes, names, shapes and kinds of everything when a run is read, before memory is asked for;
+SHA-256 and that weights are finite numbers then too for files up to 64 MiB. Larger files are mapped, not read, and
+checked by `verify`; the training facts are checked when they are first asked for.
 
 >>> write_run("run", parts)                  # doctest: +SKIP
 >>> read_run("run").config["method"]         # doctest: +SKIP
@@ -12,33 +17,35 @@ What it is not: it does not know what the parts mean; `unkgcp.bundle.predictor` 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import yaml
 from numpy.typing import NDArray
 
 from unkgcp.bundle.arrays import read_npz, write_npz
+from unkgcp.bundle.labels import read_labels, write_labels
+from unkgcp.bundle.opening import digest, read_bytes, reading, size_of
+from unkgcp.bundle.plain import load_yaml
+from unkgcp.bundle.weights import finite, read_weights
 from unkgcp.errors import InputError
 from unkgcp.graph import Vocabulary
+from unkgcp.graph.known import Columns, KnownFacts, restored
 
-FORMAT, VERSION = "unkgcp-run", 1
+FORMAT, VERSION = "unkgcp-run", 2
 CONFIG, MODEL, VOCABULARY = "config.yaml", "model.safetensors", "vocabulary.parquet"
-CALIBRATION, METRICS, PROVENANCE = "calibration.npz", "metrics.json", "provenance.json"
+CALIBRATION, METRICS, PROVENANCE, FACTS = "calibration.npz", "metrics.json", "provenance.json", "facts.npz"
 FILES = (CONFIG, MODEL, VOCABULARY, CALIBRATION, METRICS, PROVENANCE)
 CHECKPOINT = ".checkpoint"
+AT_ONCE = 64 << 20  # bytes up to which a file is hashed when the run is read
+MOST = {CONFIG: 1 << 16, METRICS: 16 << 20, PROVENANCE: 16 << 20}
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -48,7 +55,8 @@ class RunParts:
     """The content of a run's files.
 
     tensors: model parameters by name. seen_entities, seen_relations: (entities,), (relations,) bool.
-    calibration: plain arrays by name. metrics: what `evaluate` found, empty if nothing was evaluated.
+    calibration: plain arrays by name. metrics: what `evaluate` found, empty if nothing was evaluated. facts:
+    the training facts, where they are known.
     """
 
     config: dict[str, Any]
@@ -59,6 +67,7 @@ class RunParts:
     calibration: Arrays
     metrics: dict[str, Any]
     provenance: dict[str, Any]
+    facts: KnownFacts | None = None
 
 
 def check_target(folder: str | os.PathLike[str]) -> None:
@@ -80,20 +89,23 @@ def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
     stage = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
     try:
         _write_parts(stage, parts)
-        files = {name: _fingerprint(stage / name) for name in FILES if name != PROVENANCE}
+        names = [*(() if parts.facts is None else (FACTS,)), *FILES]
+        files = {name: _fingerprint(stage / name) for name in names if name != PROVENANCE}
         about = {"format": FORMAT, "version": VERSION}
         # a run read from disk and written again carries what the older one said of itself
         provenance = {**about, **parts.provenance, **about, "files": files}
         _write_json(stage / PROVENANCE, provenance)
         umask = os.umask(0)
         os.umask(umask)
-        for name in FILES:
+        for name in names:
             with (stage / name).open("rb") as written:
                 os.fsync(written.fileno())
             (stage / name).chmod(0o666 & ~umask)  # some writers make files that only their owner can read
         if folder.is_dir():
-            for name in FILES:
+            for name in names:
                 (stage / name).replace(folder / name)
+            if parts.facts is None:
+                (folder / FACTS).unlink(missing_ok=True)
         else:
             stage.chmod(0o777 & ~umask)
             stage.rename(folder)
@@ -107,47 +119,51 @@ def _write_parts(stage: Path, parts: RunParts) -> None:
     text = yaml.safe_dump(parts.config, sort_keys=False, allow_unicode=True)
     (stage / CONFIG).write_text(text, encoding="utf-8")
     save_file({name: np.ascontiguousarray(tensor) for name, tensor in parts.tensors.items()}, stage / MODEL)
-    entities, relations = parts.vocabulary.entities, parts.vocabulary.relations
-    vocabulary = pa.table(
-        {
-            "kind": pa.array(["entity"] * len(entities) + ["relation"] * len(relations)).dictionary_encode(),
-            "label": pa.concat_arrays([entities, relations]),
-            "seen": pa.array(np.concatenate([parts.seen_entities, parts.seen_relations])),
-        }
-    )
-    pq.write_table(vocabulary, stage / VOCABULARY, compression="zstd")
+    write_labels(stage / VOCABULARY, parts.vocabulary, parts.seen_entities, parts.seen_relations)
     write_npz(stage / CALIBRATION, parts.calibration)
     _write_json(stage / METRICS, parts.metrics)
+    if parts.facts is not None:
+        write_npz(stage / FACTS, parts.facts.arrays())
 
 
 def read_run(folder: str | os.PathLike[str]) -> RunParts:
-    """Read a run and check it: format, version, integrity of every file, and that sizes agree."""
-    from safetensors.numpy import load_file
-
+    """Read a run and check it; see above for what is checked when. The parameters are mapped into memory."""
     folder = Path(folder)
     provenance = read_provenance(folder)
-    for name, written in provenance["files"].items():
-        if _fingerprint(folder / name) != written:
-            raise InputError(f"{folder / name} is damaged: it is not what was written; fit the run again")
-    with _reading(folder / CONFIG) as path:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(config, dict):
-            raise ValueError("it holds no settings")
-    with _reading(folder / MODEL) as path:
-        tensors: Arrays = load_file(path)
-        if any(tensor.dtype != np.float32 for tensor in tensors.values()):
-            raise ValueError("its parameters are not 32-bit floats")
-    with _reading(folder / VOCABULARY) as path:
-        vocabulary, seen_entities, seen_relations = _read_vocabulary(path)
-    with _reading(folder / CALIBRATION) as path:
+    files = provenance["files"]
+    for name, written in files.items():
+        if size_of(folder / name) != written["bytes"]:
+            raise _damaged(folder / name)
+        if written["bytes"] <= AT_ONCE and name != FACTS:
+            _check_digest(folder / name, written)
+    with reading(folder / CONFIG) as path:
+        config = load_yaml(read_bytes(path, MOST[CONFIG]))
+    with reading(folder / MODEL) as path:
+        tensors = read_weights(path)
+        if files[MODEL]["bytes"] <= AT_ONCE:
+            _check_finite(tensors)
+    with reading(folder / VOCABULARY) as path:
+        rows = sum(len(tensor) for tensor in tensors.values())
+        vocabulary, seen_entities, seen_relations = read_labels(path, rows)
+    with reading(folder / CALIBRATION) as path:
         calibration = read_npz(path)
-    with _reading(folder / METRICS) as path:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(metrics, dict):
-            raise ValueError("it holds no figures")
+    with reading(folder / METRICS) as path:
+        metrics = _json(path)
+    facts = None
+    if FACTS in files:
+        facts = KnownFacts(partial(_read_facts, folder / FACTS, files[FACTS], vocabulary))
     return RunParts(
-        config, tensors, vocabulary, seen_entities, seen_relations, calibration, metrics, provenance
+        config, tensors, vocabulary, seen_entities, seen_relations, calibration, metrics, provenance, facts
     )
+
+
+def verify(folder: str | os.PathLike[str]) -> None:
+    """Read every byte of a run, large files too; an InputError says which file is not what was written."""
+    folder = Path(folder)
+    for name, written in read_provenance(folder)["files"].items():
+        _check_digest(folder / name, written)
+    with reading(folder / MODEL) as path:
+        _check_finite(read_weights(path))
 
 
 def read_provenance(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -158,55 +174,65 @@ def read_provenance(folder: str | os.PathLike[str]) -> dict[str, Any]:
             f"{folder} is no run: there is no such folder; make one with unkgcp fit DATA -o {folder}"
         )
     path = folder / PROVENANCE
-    if not path.is_file():
+    if not path.exists() and not path.is_symlink():
         if (folder / CHECKPOINT).exists():
             raise InputError(f"{folder} is not finished; continue with unkgcp fit DATA -o {folder} --resume")
         raise InputError(f"{folder} is no run of unkgcp: it has no {PROVENANCE}")
-    with _reading(path):
-        provenance = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(provenance, dict) or provenance.get("format") != FORMAT:
+    with reading(path):
+        provenance = _json(path)
+        if provenance.get("format") != FORMAT:
             raise ValueError("it is not written by unkgcp")
     if provenance.get("version") != VERSION:
+        found = json.dumps(provenance.get("version"))[:20]
         raise InputError(
-            f"{path} has format version {provenance.get('version')}, this program reads {VERSION}; "
+            f"{path} has format version {found}, this program reads {VERSION}; "
             "fit the run again or use the version of unkgcp that wrote it"
         )
     files = provenance.get("files")
-    if not isinstance(files, dict) or set(files) != set(FILES) - {PROVENANCE}:
+    wanted = set(FILES) - {PROVENANCE}
+    if (
+        not isinstance(files, dict)
+        or set(files) - {FACTS} != wanted
+        or not all(map(_is_entry, files.values()))
+    ):
         raise InputError(f"{path} is damaged: it does not list the files of a run; fit the run again")
     return provenance
 
 
-def _read_vocabulary(path: Path) -> tuple[Vocabulary, NDArray[np.bool_], NDArray[np.bool_]]:
-    table = pq.read_table(path, columns=["kind", "label", "seen"])
-    entity = np.asarray(pc.equal(table["kind"].cast(pa.string()), "entity"), dtype=np.bool_)
-    label = pa.concat_arrays(table["label"].cast(pa.string()).chunks)
-    seen = np.asarray(table["seen"], dtype=np.bool_)
-    n = int(entity.sum())
-    if label.null_count or not entity[:n].all():
-        raise ValueError("it is not a list of entities followed by relations")
-    return Vocabulary(label[:n], label[n:]), seen[:n], seen[n:]
+def _is_entry(written: Any) -> bool:
+    return isinstance(written, dict) and type(written.get("bytes")) is int and "sha256" in written
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[Path]:
-    """Whatever goes wrong inside while reading `path` becomes one sentence."""
-    try:
-        yield path
-    except InputError:
-        raise
-    except Exception as error:
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path} is damaged or foreign ({why}); fit the run again") from error
+def _read_facts(path: Path, written: dict[str, Any], vocabulary: Vocabulary) -> Columns:
+    _check_digest(path, written)
+    with reading(path):
+        return restored(read_npz(path), len(vocabulary.entities), len(vocabulary.relations))
+
+
+def _json(path: Path) -> dict[str, Any]:
+    found = json.loads(read_bytes(path, MOST[path.name]).decode("utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError("it holds no names with values")
+    return found
+
+
+def _check_digest(path: Path, written: dict[str, Any]) -> None:
+    if size_of(path) != written["bytes"] or digest(path) != written["sha256"]:
+        raise _damaged(path)
+
+
+def _check_finite(tensors: Arrays) -> None:
+    for name, tensor in tensors.items():
+        if not finite(tensor):
+            raise ValueError(f"table {name!r} holds a number that is not finite")
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(f"{path} is damaged: it is not what was written; fit the run again")
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return {"bytes": os.fstat(file.fileno()).st_size, "sha256": digest}
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing, so the run is not whole; fit the run again") from None
+    return {"bytes": path.stat().st_size, "sha256": digest(path)}
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

@@ -14,16 +14,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from unkgcp._version import __version__
-from unkgcp.bundle.folder import RunParts, read_run, write_run
+from unkgcp.bundle.folder import RunParts, read_run, verify, write_run
 from unkgcp.bundle.queries import Queries, to_triples
 from unkgcp.conformal.predictors import IntervalPredictor, Intervals, Levels, create, predictor_class
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
+from unkgcp.graph.known import KnownFacts
 
 if TYPE_CHECKING:
     from unkgcp.training import Model
@@ -44,6 +46,8 @@ class Predictor:
     quantiles: Mapping[float, Model] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = field(default=None, repr=False)
+    """Where it was loaded from."""
 
     def interval(self, queries: Queries, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each query, in order.
@@ -62,9 +66,25 @@ class Predictor:
         """Read a run folder, safe whoever wrote it; a damaged or foreign one is an `InputError`."""
         parts = read_run(folder)
         try:
-            return _assemble(parts)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{folder} is damaged: its files do not fit together ({error})") from error
+            return replace(_assemble(parts), folder=Path(folder))
+        except ImportError:
+            raise
+        except Exception as error:  # whatever a stranger's settings make of the code that reads them
+            why = " ".join(str(error).split())[:200] or type(error).__name__
+            raise InputError(f"{folder} is damaged: its files do not fit together ({why})") from error
+
+    def verify(self) -> None:
+        """Read every byte of the run this was loaded from; an InputError names the file that is damaged.
+
+        `load` does so for files up to 64 MiB; larger weights are mapped and checked here only.
+        """
+        if self.folder is not None:
+            verify(self.folder)
+
+    @property
+    def facts(self) -> KnownFacts | None:
+        """The training facts, if the model knows them."""
+        return self.model.facts
 
     def _parts(self) -> RunParts:
         tensors = _prefixed("model", self.model.tensors())
@@ -93,6 +113,7 @@ class Predictor:
             calibration,
             self.metrics,
             {**made, **self.provenance, **made},
+            self.model.facts,
         )
 
 
@@ -150,7 +171,7 @@ def _assemble(parts: RunParts) -> Predictor:
     options = dict(parts.config["options"])
     if predictor_class(parts.config["method"]).needs_quantiles:
         options["quantiles"] = quantiles
-    point = model("model")
+    point = replace(model("model"), facts=parts.facts)
 
     def method(prefix: str) -> IntervalPredictor:
         return create(parts.config["method"], **options).restore(point, _under(prefix, parts.calibration))

@@ -1,17 +1,34 @@
-"""One trainer for all backbones: negatives, loss terms that compose, early stopping, checkpoints, kernels."""
+"""One trainer for all backbones: negatives, loss terms that compose, early stopping, checkpoints, kernels.
+
+Names are imported on first use: a trained model can be asked without loading torch.
+"""
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 # Threads that wait for each other at the end of a parallel region sleep instead of spinning: on a machine that does
 # anything else besides, training is several times faster so. OpenMP reads this when torch or numba first load it.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from unkgcp.training.config import TrainConfig, config_for
-from unkgcp.training.data import Member
-from unkgcp.training.model import Model
-from unkgcp.training.trainer import TrainingError, train, train_many, train_quantiles
+if TYPE_CHECKING:
+    from unkgcp.training.config import TrainConfig, config_for
+    from unkgcp.training.data import Member
+    from unkgcp.training.model import Model
+    from unkgcp.training.trainer import TrainingError, train, train_many, train_quantiles
+
+_WHERE = {
+    "Member": "data",
+    "Model": "model",
+    "TrainConfig": "config",
+    "TrainingError": "trainer",
+    "config_for": "config",
+    "train": "trainer",
+    "train_many": "trainer",
+    "train_quantiles": "trainer",
+}
 
 __all__ = [
     "Member",
@@ -23,3 +40,13 @@ __all__ = [
     "train_many",
     "train_quantiles",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'unkgcp.training' has no attribute {name!r}")
+    return getattr(import_module(f"unkgcp.training.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,19 +1,27 @@
-"""A trained model: a backbone's tables with the vocabulary they belong to. It scores; it does not train."""
+"""A trained model: a backbone's tables with the vocabulary they belong to. It scores; it does not train.
+
+The DistMult family is scored without torch; other backbones load it when first asked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
-from unkgcp.backbones import Backbone, get, score_heads, score_tails, score_triples
 from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.known import KnownFacts
+from unkgcp.training import distmult
 from unkgcp.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from unkgcp.backbones import Backbone
 
 CHUNK = 1 << 16  # triples scored at once; keeps memory flat
 CELLS = 1 << 22  # floats of intermediate rows in one-against-many scoring
@@ -23,11 +31,12 @@ CELLS = 1 << 22  # floats of intermediate rows in one-against-many scoring
 class Model:
     """Scores triples of its vocabulary; see `unkgcp.train`.
 
-    `seen_entities` and `seen_relations` say which rows have at least one training fact: the others still hold
-    their initial numbers, and whoever predicts must not present those as knowledge.
+    tables: parameters by name, (rows, width) float32 each. `seen_entities` and `seen_relations` say which rows
+    have at least one training fact: the others still hold their initial numbers, and whoever predicts must not
+    present those as knowledge. `facts` are those that training was given, where they are at hand.
     """
 
-    parameters: dict[str, Tensor]
+    tables: dict[str, NDArray[np.float32]]
     vocabulary: Vocabulary
     config: TrainConfig
     seed: int
@@ -35,36 +44,75 @@ class Model:
     seen_relations: NDArray[np.bool_]
     history: list[dict[str, Any]] = field(default_factory=list)
     interrupted: bool = False
+    facts: KnownFacts | None = field(default=None, repr=False)
 
     @property
     def backbone(self) -> Backbone:
+        from unkgcp.backbones import get
+
         return get(self.config.model)
+
+    @cached_property
+    def parameters(self) -> dict[str, Tensor]:
+        """The tables as torch tensors, without a copy."""
+        import warnings
+
+        import torch
+
+        with (
+            warnings.catch_warnings()
+        ):  # tables mapped from a file are read-only, and nobody here writes to them
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
+            return {name: torch.from_numpy(table) for name, table in self.tables.items()}
 
     def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
         """Scores of triples given by ids (n,): (n,) float32 in [0, 1]."""
-        ids = [np.asarray(column, dtype=np.int64) for column in (head, relation, tail)]
+        ids = [np.asarray(column) for column in (head, relation, tail)]
+        if self.config.model in distmult.FAMILY:
+            return distmult.scores(self.config.model, self.tables, *ids)
+        import torch
+
+        from unkgcp.backbones import score_triples
+
         out = np.empty(len(ids[0]), np.float32)
         with torch.no_grad():
             for begin in range(0, len(out), CHUNK):
-                part = [torch.from_numpy(column[begin : begin + CHUNK]) for column in ids]
+                part = [
+                    torch.from_numpy(column[begin : begin + CHUNK].astype(np.int64, copy=False))
+                    for column in ids
+                ]
                 out[begin : begin + CHUNK] = score_triples(self.backbone, self.parameters, *part).numpy()
         return out
 
     def tails(self, head: ArrayLike, relation: ArrayLike) -> NDArray[np.float32]:
         """Every entity as the tail of each (head, relation): (n, n_entities)."""
+        if self.config.model in distmult.FAMILY:
+            return self._against_all(head, relation)
+        from unkgcp.backbones import score_tails
+
         return self._many(
             head, relation, lambda a, b, all_: score_tails(self.backbone, self.parameters, a, b, all_)
         )
 
     def heads(self, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
         """Every entity as the head of each (relation, tail): (n, n_entities)."""
+        if self.config.model in distmult.FAMILY:
+            return self._against_all(tail, relation)
+        from unkgcp.backbones import score_heads
+
         return self._many(
             relation, tail, lambda a, b, all_: score_heads(self.backbone, self.parameters, a, b, all_)
         )
 
+    def _against_all(self, entity: ArrayLike, relation: ArrayLike) -> NDArray[np.float32]:
+        query = self.tables["entity"][np.asarray(entity)] * self.tables["relation"][np.asarray(relation)]
+        return distmult.against_all(self.config.model, self.tables, query)
+
     def _many(
         self, first: ArrayLike, second: ArrayLike, score: Callable[[Tensor, Tensor, Tensor], Tensor]
     ) -> NDArray[np.float32]:
+        import torch
+
         left, right = (torch.from_numpy(np.asarray(column, dtype=np.int64)) for column in (first, second))
         n_entities = len(self.vocabulary.entities)
         out = np.empty((len(left), n_entities), np.float32)
@@ -79,7 +127,7 @@ class Model:
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """The tables as arrays, for saving."""
-        return {name: tensor.numpy() for name, tensor in self.parameters.items()}
+        return dict(self.tables)
 
     @classmethod
     def from_tensors(
@@ -92,17 +140,25 @@ class Model:
         seen_relations: NDArray[np.bool_],
     ) -> Model:
         """The model that `tensors` came from; tables that do not fit the vocabulary are refused."""
-        rows = {"entity": len(vocabulary.entities), "relation": len(vocabulary.relations), "model": 1}
-        parameters = {}
-        for name, table in get(config.model).tables(config.dimension).items():
-            expected = (rows[table.kind], table.width)
+        tables = {}
+        for name, expected in _shapes(config, len(vocabulary.entities), len(vocabulary.relations)).items():
             if name not in tensors or tuple(tensors[name].shape) != expected:
                 found = tuple(tensors[name].shape) if name in tensors else "nothing"
                 raise ValueError(
                     f"table {name!r} of {config.model} should have shape {expected}, found {found}"
                 )
-            parameters[name] = torch.as_tensor(tensors[name])
-        return cls(parameters, vocabulary, config, seed, seen_entities, seen_relations)
+            tables[name] = np.asarray(tensors[name])
+        return cls(tables, vocabulary, config, seed, seen_entities, seen_relations)
+
+
+def _shapes(config: TrainConfig, entities: int, relations: int) -> dict[str, tuple[int, int]]:
+    if config.model in distmult.FAMILY:
+        return distmult.table_shapes(entities, relations, config.dimension)
+    from unkgcp.backbones import get
+
+    rows = {"entity": entities, "relation": relations, "model": 1}
+    tables = get(config.model).tables(config.dimension)
+    return {name: (rows[table.kind], table.width) for name, table in tables.items()}
 
 
 def seen(facts: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -23,6 +23,7 @@ from torch import Tensor
 from unkgcp.backbones import get
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
+from unkgcp.graph.known import KnownFacts
 from unkgcp.progress import Progress, Silent
 from unkgcp.training import checkpoint
 from unkgcp.training.config import TrainConfig, config_for
@@ -102,9 +103,10 @@ def train_many(
         raise InputError(f"{len(facts)} training facts are too few to train on; give at least two")
     members = list(members)
     where = _device(device)
+    given = facts
     if validation is None:
         facts, validation = hold_out_known(facts, config.validation_fraction)
-    setting = _Setting(facts, validation, softlogic, config, where, progress or Silent(), callback)
+    setting = _Setting(facts, validation, softlogic, config, where, progress or Silent(), callback, given)
     if _use_kernel(config, where, kernel):
         path = None if checkpoint_path is None else Path(checkpoint_path)
         models: list[Model] = []
@@ -195,6 +197,7 @@ class _Setting:
     device: torch.device
     progress: Progress
     callback: Callback | None
+    given: Graph  # the facts, with those held out
 
 
 class _Run:
@@ -288,8 +291,8 @@ class _Run:
         source = self.best.tables if any(self.best.epoch) else self.engine.tables
         models = []
         for i, member in enumerate(self.members):
-            parameters = {
-                name: table[i].detach().cpu().clone().contiguous() for name, table in source.items()
+            tables = {
+                name: table[i].detach().cpu().clone().contiguous().numpy() for name, table in source.items()
             }
             config = replace(self.setting.config, quantile=member.quantile)
             history = [
@@ -298,7 +301,7 @@ class _Run:
             ]
             models.append(
                 Model(
-                    parameters,
+                    tables,
                     facts.vocabulary,
                     config,
                     member.seed,
@@ -306,6 +309,7 @@ class _Run:
                     relations,
                     history,
                     interrupted,
+                    KnownFacts.of(self.setting.given),
                 )
             )
         return models

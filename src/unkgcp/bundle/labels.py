@@ -1,0 +1,102 @@
+"""The labels of a run, as a Parquet file that can be read without trusting it.
+
+What it is: `vocabulary.parquet` with columns kind (entity, then relation), label and seen. It is not compressed, so
+that a small file cannot ask for much memory, and labels are read as a dictionary, so that one long label said a
+million times is noticed before it is spelt out. What it is not: the vocabulary (`unkgcp.graph.Vocabulary`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from unkgcp.bundle.opening import opened
+from unkgcp.graph import Vocabulary
+
+Mask = NDArray[np.bool_]
+
+KINDS = ("entity", "relation")
+SCHEMA = pa.schema([("kind", pa.string()), ("label", pa.string()), ("seen", pa.bool_())])
+
+
+def write_labels(path: Path, vocabulary: Vocabulary, seen_entities: Mask, seen_relations: Mask) -> None:
+    """Write the labels, and which of them have training facts."""
+    entities, relations = vocabulary.entities, vocabulary.relations
+    kind = np.repeat(np.arange(2, dtype=np.int8), [len(entities), len(relations)])
+    table = pa.table(
+        {
+            "kind": pa.DictionaryArray.from_arrays(kind, pa.array(KINDS)),
+            "label": pa.concat_arrays([entities, relations]),
+            "seen": pa.array(np.concatenate([seen_entities, seen_relations])),
+        }
+    )
+    # one row group: each has a dictionary of its own. A dictionary of labels that are all different gains nothing
+    pq.write_table(
+        table,
+        path,
+        compression="none",
+        use_dictionary=["kind"],
+        row_group_size=max(1, len(table)),
+        store_schema=False,
+    )
+
+
+def read_labels(path: Path, most: int) -> tuple[Vocabulary, Mask, Mask]:
+    """The labels, at most so many as the model has rows for; ValueError if something is wrong."""
+    with opened(path) as file, pq.ParquetFile(file, read_dictionary=["label"]) as parquet:
+        rows = _check(parquet, most)
+        size = path.stat().st_size
+        table = parquet.read(use_threads=False)
+    entity = np.asarray(pc.equal(table["kind"], KINDS[0]).fill_null(False))
+    n = int(entity.sum())
+    relation = np.asarray(pc.equal(table["kind"], KINDS[1]).fill_null(False))
+    if not entity[:n].all() or not relation[n:].all():
+        raise ValueError("it is not a list of entities followed by relations")
+    labels = pa.concat_arrays(
+        [_spelt(chunk, size) for chunk in table["label"].chunks] or [pa.array([], "str")]
+    )
+    seen = table["seen"]
+    if seen.null_count or len(labels) != rows:
+        raise ValueError("its columns are not of one length")
+    known = np.asarray(seen, dtype=np.bool_)
+    vocabulary = Vocabulary(labels[:n], labels[n:])
+    for part in (vocabulary.entities, vocabulary.relations):
+        if pc.count_distinct(part).as_py() < len(part):
+            raise ValueError("a label stands twice in a vocabulary, so it has no one id")
+    return vocabulary, known[:n], known[n:]
+
+
+def _check(parquet: pq.ParquetFile, most: int) -> int:
+    """How many labels there are, once it is certain that reading them is safe."""
+    about = parquet.metadata
+    if not parquet.schema_arrow.remove_metadata().equals(_read_schema(), check_metadata=False):
+        raise ValueError("its columns are not kind, label and seen")
+    if not 0 <= about.num_rows <= most:
+        raise ValueError(f"it has {about.num_rows:,} labels and the model rows for {most:,}")
+    if about.num_row_groups > 1 + about.num_rows // 1000:
+        raise ValueError("it is cut into too many pieces")
+    groups = [about.row_group(place) for place in range(about.num_row_groups)]
+    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    if any(chunk.compression != "UNCOMPRESSED" for chunk in chunks):
+        raise ValueError("it is compressed")
+    return int(about.num_rows)
+
+
+def _read_schema() -> pa.Schema:
+    return SCHEMA.set(1, pa.field("label", pa.dictionary(pa.int32(), pa.string())))
+
+
+def _spelt(labels: pa.DictionaryArray, most: int) -> pa.StringArray:
+    """The labels one by one; all different, they cannot need more bytes than the file has."""
+    if labels.null_count or labels.dictionary.null_count:
+        raise ValueError("a label is missing")
+    lengths = np.asarray(pc.binary_length(labels.dictionary), dtype=np.int64)
+    if int(lengths[np.asarray(labels.indices)].sum()) > most:
+        raise ValueError("its labels say the same many times over")
+    labels.dictionary.validate(full=True)
+    return labels.cast(pa.string())

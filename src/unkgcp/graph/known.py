@@ -1,0 +1,168 @@
+"""The facts a model was trained on, kept with it: compact, sorted, and made only when somebody asks.
+
+What it is: what is known about an entity or a pair, found without a search through all facts, and the way these
+facts are stored. Sorted by head, relation and tail, a fact needs its relation, its tail and the number of its
+confidence among the distinct ones, each in as few bytes as will do (NL27k: 8 in all), and a head needs the place
+where its facts begin. What it is not: a `Graph`; ask for one with `graph`.
+
+>>> from unkgcp.graph import Graph, Vocabulary
+>>> columns = np.array([[0, 0], [0, 0], [1, 0]], np.int32)
+>>> known = KnownFacts.of(Graph(*columns, np.array([0.9, 0.5]), Vocabulary.of(["a", "b"], ["likes"])))
+>>> known.tails(0, 0).tolist(), known.of_pair(0, 1).confidence.tolist()
+([0, 1], [0.9])
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.graph.facts import Graph
+from unkgcp.graph.vocabulary import Ids, Vocabulary
+
+Integers = NDArray[np.integer[Any]]
+
+
+class Facts(NamedTuple):
+    """Some facts as ids with their confidences, (n,) each."""
+
+    head: Ids
+    relation: Ids
+    tail: Ids
+    confidence: NDArray[np.float64]
+
+
+class Columns(NamedTuple):
+    """All facts as they are stored; the facts of head h are rows offsets[h] to offsets[h + 1]."""
+
+    offsets: Integers
+    relation: Integers
+    tail: Integers
+    code: Integers
+    values: NDArray[np.float64]
+
+
+class KnownFacts:
+    """Training facts, sorted by head, relation and tail. Several threads may ask."""
+
+    def __init__(self, load: Callable[[], Columns]) -> None:
+        self._load = load
+        self._lock = threading.RLock()
+        self._columns: Columns | None = None
+        self._by_tail: tuple[Integers, Integers] | None = None
+
+    @classmethod
+    def of(cls, facts: Graph) -> KnownFacts:
+        return cls(lambda: _columns(facts))
+
+    def __len__(self) -> int:
+        return len(self.columns.tail)
+
+    @property
+    def columns(self) -> Columns:
+        with self._lock:
+            if self._columns is None:
+                self._columns = self._load()
+            return self._columns
+
+    def of_head(self, head: int) -> Facts:
+        """The facts with this head."""
+        return self._facts(np.arange(*self._range(head)))
+
+    def of_tail(self, tail: int) -> Facts:
+        """The facts with this tail."""
+        order, offsets = self._tails_first()
+        return self._facts(np.sort(order[offsets[tail] : offsets[tail + 1]]))
+
+    def of_pair(self, head: int, tail: int) -> Facts:
+        """The facts between two entities, in this direction."""
+        start, stop = self._range(head)
+        return self._facts(start + np.flatnonzero(self.columns.tail[start:stop] == tail))
+
+    def tails(self, head: int, relation: int) -> Ids:
+        """The tails of (head, relation, ?), sorted; one that stands there twice is given twice."""
+        start, stop = self._range(head)
+        tails: Ids = self.columns.tail[start:stop][self.columns.relation[start:stop] == relation].astype(
+            np.int32
+        )
+        return tails
+
+    def heads(self, relation: int, tail: int) -> Ids:
+        """The heads of (?, relation, tail), sorted."""
+        facts = self.of_tail(tail)
+        heads: Ids = facts.head[facts.relation == relation]
+        return heads
+
+    def graph(self, vocabulary: Vocabulary) -> Graph:
+        """All facts, in their order."""
+        return Graph(*self._facts(np.arange(len(self))), vocabulary)
+
+    def _range(self, head: int) -> tuple[int, int]:
+        return int(self.columns.offsets[head]), int(self.columns.offsets[head + 1])
+
+    def _facts(self, rows: NDArray[np.int64]) -> Facts:
+        columns = self.columns
+        head = np.searchsorted(columns.offsets, rows, side="right") - 1
+        return Facts(
+            head.astype(np.int32),
+            columns.relation[rows].astype(np.int32),
+            columns.tail[rows].astype(np.int32),
+            columns.values[columns.code[rows]],
+        )
+
+    def _tails_first(self) -> tuple[Integers, Integers]:
+        """Rows sorted by tail, and where those of each tail begin; made when first needed."""
+        with self._lock:
+            if self._by_tail is None:
+                tail = self.columns.tail
+                counts = np.bincount(tail, minlength=len(self.columns.offsets) - 1)
+                offsets = np.concatenate([[0], np.cumsum(counts)])
+                self._by_tail = np.argsort(tail, kind="stable"), offsets
+            return self._by_tail
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The columns by name, for saving."""
+        return dict(self.columns._asdict())
+
+
+def restored(arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> Columns:
+    """The columns that `arrays` gave; ValueError if they are not facts over so many entities and relations."""
+    if set(arrays) != set(Columns._fields):
+        raise ValueError(f"it holds {', '.join(sorted(arrays)) or 'nothing'}, not facts")
+    columns = Columns(**arrays)
+    n = len(columns.tail) if columns.tail.ndim == 1 else -1
+    if any(column.dtype.kind != "u" for column in columns[:-1]) or columns.values.dtype != np.float64:
+        raise ValueError("its columns are not of the kinds that facts have")
+    if columns.values.ndim != 1 or any(column.shape != (n,) for column in columns[1:4]):
+        raise ValueError("its columns are not of one length")
+    if columns.offsets.shape != (entities + 1,):
+        raise ValueError(f"it belongs to another number of entities than {entities:,}")
+    steps = columns.offsets[1:] >= columns.offsets[:-1]
+    if columns.offsets[0] != 0 or columns.offsets[-1] != n or not steps.all():
+        raise ValueError("its heads do not add up to the facts")
+    if n and (columns.relation.max() >= relations or columns.tail.max() >= entities):
+        raise ValueError("it holds an entity or relation that is not in the vocabulary")
+    if n and columns.code.max() >= len(columns.values):
+        raise ValueError("it holds a fact without a confidence")
+    if not ((columns.values >= 0) & (columns.values <= 1)).all():
+        raise ValueError("it holds a confidence that is not between 0 and 1")
+    return columns
+
+
+def _columns(facts: Graph) -> Columns:
+    order = np.lexsort((facts.tail, facts.relation, facts.head))
+    values, code = np.unique(facts.confidence[order], return_inverse=True)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(facts.head, minlength=facts.n_entities))])
+    return Columns(
+        _small(offsets), _small(facts.relation[order]), _small(facts.tail[order]), _small(code), values
+    )
+
+
+def _small(numbers: Integers) -> Integers:
+    """The same numbers, none negative, in as few bytes as the largest needs."""
+    small: Integers = numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+    return small

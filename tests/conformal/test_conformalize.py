@@ -274,3 +274,20 @@ def test_no_torch_and_no_numba_on_the_way(files: tuple[Path, Path]) -> None:
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_shortest_intervals(files: tuple[Path, Path], capfd: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    prediction, truth = rng.random(1000), rng.choice([0.25, 0.75, 1.0], 1000)
+    cal = _write(tmp_path / "many.csv", prediction=prediction, truth=truth)
+    arguments = ["--input", files[1], "--score", "shortest", "-o", tmp_path / "out.csv"]
+    status, _, err = _run(capfd, "--calibration", cal, *arguments)
+    assert (status, err) == (0, "")
+    table = _read(tmp_path / "out.csv")
+    ends = SplitConformal("shortest").calibrate(prediction, truth).interval(PREDICTION[::-1])
+    assert np.array_equal(np.stack([table["lower"], table["upper"]], axis=1), ends)
+    status, _, err = _run(capfd, "--calibration", files[0], *arguments)
+    assert status == 0
+    assert err == (
+        f"unkgcp: {files[0]} has too few rows to learn the shortest score from; the residual was used\n"
+    )

@@ -12,7 +12,8 @@ from unkgcp.errors import InputError
 EXAMPLES = """\b
 Examples:
   unkgcp conformalize --calibration labelled.csv --input predictions.csv -o intervals.csv
-  unkgcp conformalize --calibration labelled.csv --input new.csv --confidence 0.8,0.9,0.95 > out.csv"""
+  unkgcp conformalize --calibration labelled.csv --input new.csv --confidence 0.8,0.9,0.95 > out.csv
+  unkgcp conformalize --calibration labelled.csv --input predictions.csv --score shortest -o intervals.csv"""
 
 
 def _bounds(context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, float] | None:
@@ -45,10 +46,11 @@ def _bounds(context: click.Context, parameter: click.Parameter, value: str) -> t
 @confidence_option("0.9", "Probability of containing the truth; several, separated by commas.")
 @click.option(
     "--score",
-    type=click.Choice(["residual", "entropy"]),
+    type=click.Choice(["residual", "entropy", "shortest"]),
     default="residual",
     show_default=True,
-    help="How strange a truth is: |prediction - truth|, divided by the scale if there is one, or by the entropy.",
+    help="How strange a truth is: |prediction - truth|, divided by the scale if there is one, or by the entropy; "
+    "shortest learns from one half of CAL how truths lie beside predictions, for the narrowest intervals.",
 )
 @click.option(
     "--bounds",
@@ -75,12 +77,17 @@ def command(
     """
     from unkgcp.conformal.tables import conformalize
 
-    pooled = conformalize(
+    outcome = conformalize(
         calibration, source, output, sys.stdout.buffer, levels=confidence, score=score, bounds=bounds
     )
-    if pooled:
+    if outcome.too_few:
         click.echo(
-            f"unkgcp: {pooled:,} rows are in groups without enough rows in {calibration} and got the threshold "
+            f"unkgcp: {calibration} has too few rows to learn the {score} score from; the residual was used",
+            err=True,
+        )
+    if outcome.pooled:
+        click.echo(
+            f"unkgcp: {outcome.pooled:,} rows are in groups without enough rows in {calibration} and got the threshold "
             "of all groups together, which holds on average over them",
             err=True,
         )

@@ -7,8 +7,17 @@
 """
 
 from unkgcp.conformal.groups import FallbackWarning
+from unkgcp.conformal.learning import SmallCalibrationWarning
 from unkgcp.conformal.ranks import exact, p_exceeds, rank, training_conditional_rank
-from unkgcp.conformal.scores import EntropyResidual, Residual, ScaledResidual, Score, make_score, register
+from unkgcp.conformal.scores import (
+    EntropyResidual,
+    Residual,
+    ScaledResidual,
+    Score,
+    Shortest,
+    make_score,
+    register,
+)
 from unkgcp.conformal.split import SplitConformal
 
 __all__ = [
@@ -17,6 +26,8 @@ __all__ = [
     "Residual",
     "ScaledResidual",
     "Score",
+    "Shortest",
+    "SmallCalibrationWarning",
     "SplitConformal",
     "exact",
     "make_score",

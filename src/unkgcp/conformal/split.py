@@ -24,10 +24,11 @@ from unkgcp.conformal.answers import Answers, Calibration
 from unkgcp.conformal.chunks import run_chunks
 from unkgcp.conformal.engine import Engine
 from unkgcp.conformal.groups import MIN_GROUP, group_codes, labels
+from unkgcp.conformal.learning import learn_score
 from unkgcp.conformal.queries import Queries, read_queries
 from unkgcp.conformal.ranking import rank_groups, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact_levels
-from unkgcp.conformal.scores import Residual, ScaledResidual, Score, make_score
+from unkgcp.conformal.scores import Recipe, Residual, ScaledResidual, Score, make_score
 
 Floats = NDArray[np.floating[Any]]
 Levels = Confidence | Iterable[Confidence]
@@ -42,8 +43,9 @@ class SplitConformal:
     1 / (l + 1) more when scores have no ties. With groups the promise holds within each group that has a
     threshold of its own.
 
-    score: a name ("residual", "scaled", "entropy"), a `Score`, or None for the residual, divided by the scale
-        where one is given.
+    score: a name ("residual", "scaled", "entropy", "shortest"), a `Score`, or None for the residual, divided by
+        the scale where one is given. "shortest" (`Shortest`) is learned from a part of the calibration points
+        and calibrated on the others; with few points it is the residual, and a `SmallCalibrationWarning` says so.
     bounds: the range of labels, to which intervals are cut, or None. Without bounds a level too high for the
         number of calibration points gives infinite ends; with bounds it gives the bounds.
     training_conditional: delta in (0, 1); then, for all but a share delta of calibration sets, the coverage
@@ -53,7 +55,7 @@ class SplitConformal:
 
     def __init__(
         self,
-        score: str | Score | None = None,
+        score: str | Score | Recipe | None = None,
         bounds: tuple[float, float] | None = (0.0, 1.0),
         training_conditional: float | None = None,
         min_group: int = MIN_GROUP,
@@ -84,6 +86,11 @@ class SplitConformal:
         Calling it again replaces the calibration. Returns self.
         """
         score = self.score or (Residual() if scale is None else ScaledResidual())
+        if isinstance(score, Recipe):
+            if scale is not None:
+                raise ValueError(f"the {score.name} score takes no scale")
+            score, left = learn_score(score, self.bounds, prediction, truth, group, weight)
+            prediction, truth, group, weight = left.prediction, left.truth, left.group, left.weight
         queries = read_queries(score, self.bounds, prediction, scale, group, weight)
         if len(queries) == 0:
             raise ValueError("prediction is empty, calibration needs at least one point")
@@ -242,8 +249,25 @@ class SplitConformal:
         return group_codes(known, labels(group)) < 0
 
     @property
+    def grouped(self) -> bool:
+        """Whether there were groups at calibration."""
+        return self._calibrated().groups is not None
+
+    @property
+    def group_sizes(self) -> dict[Any, int]:
+        """The number of calibration points of each group that has a threshold of its own."""
+        calibration = self._calibrated()
+        known = [] if calibration.groups is None else calibration.groups.tolist()
+        return dict(zip(known, calibration.ranking.sizes.tolist(), strict=False))
+
+    @property
+    def learned(self) -> bool:
+        """Whether the score was learned from a part of the calibration points; not so where they were too few."""
+        return isinstance(self.score, Recipe) and hasattr(self._calibrated().score, "arrays")
+
+    @property
     def size(self) -> int:
-        """The number l of calibration points."""
+        """The number l of calibration points that are ranked; those that taught the score are not among them."""
         return int(self._calibrated().ranking.sizes[-1])
 
     def save(self, path: str | os.PathLike[str]) -> None:

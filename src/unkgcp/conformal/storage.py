@@ -18,23 +18,26 @@ from numpy.typing import NDArray
 from unkgcp.conformal.answers import Calibration
 from unkgcp.conformal.order import Order
 from unkgcp.conformal.ranking import Ranking
-from unkgcp.conformal.scores import make_score, score_parameters
+from unkgcp.conformal.scores import Recipe, Score, make_score, score_parameters
 from unkgcp.conformal.split import SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path
 
 FORMAT = "unkgcp split conformal 1"
+_LEARNED = "learned/"
 
 
 def to_arrays(cal: SplitConformal) -> dict[str, NDArray[Any]]:
     """A calibrated `SplitConformal` as plain arrays by name, for a file of its own or a larger one."""
     calibration = cal._calibrated()
     ranking = calibration.ranking
+    score: Score | Recipe = cal.score if isinstance(cal.score, Recipe) else calibration.score
     about = {
         "format": FORMAT,
-        "score": calibration.score.name,
-        "parameters": score_parameters(calibration.score),
+        "score": score.name,
+        "parameters": score_parameters(score),
         "given_score": cal.score is not None,
+        "learned": score is not calibration.score and hasattr(calibration.score, "arrays"),
         "bounds": cal.bounds,
         "training_conditional": cal.training_conditional,
         "min_group": cal.min_group,
@@ -49,7 +52,8 @@ def to_arrays(cal: SplitConformal) -> dict[str, NDArray[Any]]:
         columns["tails"] = ranking.tails
     if calibration.groups is not None:
         columns["groups"] = calibration.groups
-    return columns
+    learned: dict[str, NDArray[Any]] = calibration.score.arrays() if about["learned"] else {}  # type: ignore[attr-defined]
+    return {**columns, **{_LEARNED + name: array for name, array in learned.items()}}
 
 
 def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> SplitConformal:
@@ -92,10 +96,11 @@ def _columns(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
 def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitConformal:
     if about["format"] != FORMAT:
         raise ValueError(f"its format is {about['format']!r}, expected {FORMAT!r}")
-    score = make_score(about["score"], **about["parameters"])
+    given = make_score(about["score"], **about["parameters"])
+    score = _learned(given, columns, about["learned"]) if isinstance(given, Recipe) else given
     low, high = about["bounds"]
     cal = SplitConformal(
-        score if about["given_score"] else None,
+        given if about["given_score"] else None,
         (low, high),
         about["training_conditional"],
         about["min_group"],
@@ -114,6 +119,15 @@ def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitCo
     weight = None if heaviest is None else float(heaviest)
     cal._calibration = Calibration(score, ranking, groups, weight, cal.training_conditional)
     return cal
+
+
+def _learned(recipe: Recipe, columns: dict[str, NDArray[Any]], learned: bool) -> Score:
+    if not learned:
+        return recipe.fallback()
+    arrays = {
+        name.removeprefix(_LEARNED): array for name, array in columns.items() if name.startswith(_LEARNED)
+    }
+    return recipe.restore(arrays)
 
 
 def _checked(scores: NDArray[Any], offsets: NDArray[Any], tails: NDArray[Any] | None) -> Ranking:

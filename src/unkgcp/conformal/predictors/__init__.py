@@ -17,6 +17,7 @@ from unkgcp.conformal.predictors.conformal import AbsoluteResidual, EntropyNorma
 from unkgcp.conformal.predictors.fpi import FisherIntervals
 from unkgcp.conformal.predictors.qr import QuantileRegression
 from unkgcp.conformal.predictors.registry import PREDICTORS, create, predictor_class, register
+from unkgcp.conformal.predictors.shortest import ShortestIntervals
 
 __all__ = [
     "PREDICTORS",
@@ -29,6 +30,7 @@ __all__ = [
     "Levels",
     "QuantileRegression",
     "Scorer",
+    "ShortestIntervals",
     "Triples",
     "create",
     "predictor_class",

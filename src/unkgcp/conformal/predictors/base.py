@@ -22,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, exact_levels
+from unkgcp.conformal.relations import BASES
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 
@@ -72,7 +73,8 @@ class Intervals:
     """Answers in the order of the queries.
 
     score: (n,), NaN for an unknown query. lower, upper: (n,) for one level, (n, levels) for several.
-    code: (n,) int8, the position in `STATUSES`.
+    code: (n,) int8, the position in `STATUSES`. basis: (n,) int8, the position in `relations.BASES`, of a method that
+    promises per relation: whose calibration facts set the threshold; None otherwise.
     """
 
     score: NDArray[np.float32]
@@ -80,6 +82,7 @@ class Intervals:
     upper: Floats
     code: NDArray[np.int8]
     confidence: float | Sequence[float]
+    basis: NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.score)
@@ -90,6 +93,11 @@ class Intervals:
         return np.array(STATUSES)[self.code]
 
     @property
+    def promise(self) -> NDArray[np.str_] | None:
+        """Whose calibration facts the promise stands on: `relation`, `similar relations` or `all facts`: (n,)."""
+        return None if self.basis is None else np.array(BASES)[self.basis]
+
+    @property
     def width(self) -> Floats:
         """upper - lower, in the shape of both."""
         width: Floats = self.upper - self.lower
@@ -97,6 +105,8 @@ class Intervals:
 
     def to_arrow(self) -> pa.Table:
         """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.
+
+        A method that promises per relation adds `promise`.
 
         >>> result.to_arrow().to_pandas()     # doctest: +SKIP
         """
@@ -109,6 +119,8 @@ class Intervals:
                 columns[f"lower_{percent}"] = pa.array(np.ascontiguousarray(self.lower[:, place]))
                 columns[f"upper_{percent}"] = pa.array(np.ascontiguousarray(self.upper[:, place]))
         columns["status"] = pa.array(STATUSES).take(pa.array(self.code))
+        if self.basis is not None:
+            columns["promise"] = pa.array(BASES).take(pa.array(self.basis))
         return pa.table(columns)
 
 
@@ -135,6 +147,8 @@ class IntervalPredictor(ABC):
     name: ClassVar[str]
     guarantee: ClassVar[str]
     needs_quantiles: ClassVar[bool] = False
+    order_free: ClassVar[bool] = True
+    """Whether the order of the calibration facts is of no consequence."""
 
     model: Scorer
     size: int
@@ -167,9 +181,10 @@ class IntervalPredictor(ABC):
             found = self.model.score(*asked)
             score[known] = found
             ends[known] = self._ends(found.astype(np.float64), asked, levels)
+        basis = self._basis(triples)
         if single:
-            return Intervals(score, ends[:, 0, 0], ends[:, 1, 0], code, float(levels[0]))
-        return Intervals(score, ends[:, 0], ends[:, 1], code, [float(level) for level in levels])
+            return Intervals(score, ends[:, 0, 0], ends[:, 1, 0], code, float(levels[0]), basis)
+        return Intervals(score, ends[:, 0], ends[:, 1], code, [float(level) for level in levels], basis)
 
     def caution(self, confidence: Confidence) -> str | None:
         """A sentence where this level is answered in a way that a user should know of, else None."""
@@ -178,9 +193,9 @@ class IntervalPredictor(ABC):
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         """How strange each label is beside what this method predicts for a known triple: (n,).
 
-        It is the score that calibration facts were ranked by (`calibration_scores`), so that new facts can be
-        compared with them. truth: (n,), or (n, 2) for confidences that are intervals. None for a method that
-        ranks nothing.
+        It is the score that calibration facts were ranked by, negative where the label lies below the prediction
+        (if the method keeps that apart), so that new facts can be compared with `calibration_scores`. truth: (n,),
+        or (n, 2) for confidences that are intervals. None for a method that ranks nothing.
         """
         return None
 
@@ -211,6 +226,10 @@ class IntervalPredictor(ABC):
     @abstractmethod
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         """Lower and upper ends of known triples: (n, 2, levels), inside [0, 1]."""
+
+    def _basis(self, triples: HasTriples) -> NDArray[np.int8] | None:
+        """Whose calibration facts answer each triple: (n,); None unless the method promises per relation."""
+        return None
 
     @abstractmethod
     def _arrays(self) -> dict[str, NDArray[Any]]: ...

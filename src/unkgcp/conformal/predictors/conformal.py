@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
@@ -10,17 +11,27 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.conformal.groups import FallbackWarning
+from unkgcp.conformal.learning import SmallCalibrationWarning
 from unkgcp.conformal.predictors.base import Floats, HasTriples, IntervalPredictor, Triples
 from unkgcp.conformal.predictors.registry import register
 from unkgcp.conformal.ranks import Confidence, exact, rank
-from unkgcp.conformal.scores import EntropyResidual, Residual, Score
+from unkgcp.conformal.relations import RelationGroups, each_relation, group_relations
+from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
 from unkgcp.conformal.split import SplitConformal
 from unkgcp.conformal.storage import from_arrays, to_arrays
+from unkgcp.errors import InputError
 from unkgcp.graph import Graph
+
+PER = "relation"
 
 
 class ConformalPredictor(IntervalPredictor):
-    """A nonconformity score of prediction and label, calibrated by rank; a subclass names the score."""
+    """A nonconformity score of prediction and label, calibrated by rank; a subclass names the score.
+
+    With `per="relation"` each relation with enough calibration facts has a threshold of its own, small relations share
+    one with relations like them (`unkgcp.conformal.relations`), and the promise holds in each of these groups.
+    """
 
     guarantee: ClassVar[str] = (
         "coverage of at least the level, for facts exchangeable with the calibration facts"
@@ -29,53 +40,141 @@ class ConformalPredictor(IntervalPredictor):
     calibration: SplitConformal
     relations: NDArray[np.int32] | None
     """The relation of each calibration score, upwards: (l,); None in runs of older versions."""
+    sides: NDArray[np.int8] | None
+    """1 where its confidence lies above the prediction, -1 below: (l,); None in runs of older versions."""
+    groups: RelationGroups | None = None
+
+    def __init__(self, per: str | None = None) -> None:
+        if per not in (None, PER):
+            raise InputError(f"a promise per {per!r} is not on offer; leave it out or choose per {PER!r}")
+        self.per = per
 
     @abstractmethod
-    def score(self) -> Score:
-        """The nonconformity score."""
+    def score(self) -> Score | Recipe:
+        """The nonconformity score, or the recipe by which it is learned."""
+
+    def options(self) -> dict[str, Any]:
+        return {} if self.per is None else {"per": self.per}
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
-        self.calibration = SplitConformal(self.score()).calibrate(score, facts.confidence)
-        scores = self.calibration.scores(score, facts.confidence)
-        self.relations = facts.relation[np.lexsort((facts.relation, scores))]
+        recipe = self.score()
+        learning = recipe.learning_rows(len(facts)) if isinstance(recipe, Recipe) else None
+        ranked = slice(None) if learning is None else ~learning
+        self.size = len(facts.relation[ranked])
+        group = None
+        if self.per is not None:
+            self.groups = self._relation_groups()
+            group = self.groups.of(facts.relation)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SmallCalibrationWarning)  # `caution` says it
+            self.calibration = SplitConformal(recipe).calibrate(score, facts.confidence, group=group)
+        scores = self.calibration.scores(score[ranked], facts.confidence[ranked])
+        relation = facts.relation[ranked]
+        sides = np.sign(facts.confidence[ranked] - score[ranked]).astype(np.int8)
+        order = np.lexsort((sides, relation, scores))
+        self.relations, self.sides = relation[order], sides[order]
+
+    def _relation_groups(self) -> RelationGroups:
+        """Groups of relations from the facts the model was trained on; from nothing where it does not know them."""
+        relations, training = len(self.model.seen_relations), getattr(self.model, "facts", None)
+        if training is None:
+            return each_relation(relations)
+        known = training.graph(self.model.vocabulary)  # type: ignore[attr-defined]
+        guess = self.model.score(known.head, known.relation, known.tail).astype(np.float64)
+        score = self.score()
+        plain = score.fallback() if isinstance(score, Recipe) else score
+        strange = plain.score(guess, known.confidence, plain.prepare(guess, None))
+        return group_relations(known.relation, strange, relations, self.size)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
-        score = self.model.score(triples.head, triples.relation, triples.tail)
-        return self.calibration.scores(score.astype(np.float64), truth).astype(np.float64, copy=False)
+        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        strange = self.calibration.scores(score, truth).astype(np.float64, copy=False)
+        return strange if self.sides is None else strange * np.sign(truth - score)
 
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
-        return self.calibration.calibration_scores.astype(np.float64, copy=False), self.relations
+        strange = self.calibration.calibration_scores.astype(np.float64, copy=False)
+        return strange if self.sides is None else strange * self.sides, self.relations
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
-        ends = self.calibration.interval(score, confidence=levels).astype(np.float64, copy=False)
+        ends = self._intervals(score, triples, levels)
         # the set at level 0 is empty; an answer is never narrower than its score
         for column in (place for place, level in enumerate(levels) if level == 0):
             ends[:, :, column] = score[:, None]
         return ends
 
+    def _intervals(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
+        group = None if self.groups is None else self.groups.of(triples.relation)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)  # `Intervals.basis` says it of each query
+            ends = self.calibration.interval(score, group=group, confidence=levels)
+        return ends.astype(np.float64, copy=False)
+
+    def _basis(self, triples: HasTriples) -> NDArray[np.int8] | None:
+        if self.groups is None:
+            return None
+        relation = triples.relation
+        return self.groups.basis(relation, self.calibration.fallback(self.groups.of(relation)))
+
     def caution(self, confidence: Confidence) -> str | None:
         level = exact(confidence)
-        if level == 1 or rank(level, self.size) <= self.size:
+        if level == 1:
             return None
-        return (
-            f"{self.size:,} calibration facts are too few for confidence {float(level):g}: "
-            "every interval is the whole range"
-        )
+        if rank(level, self.size) > self.size:
+            return (
+                f"{self.size:,} calibration facts are too few for confidence {float(level):g}: "
+                "every interval is the whole range"
+            )
+        return None if self.groups is None else self._group_caution(level)
+
+    def _group_caution(self, level: Fraction) -> str | None:
+        """Which relations have no promise of their own, or one too small for the level."""
+        assert self.groups is not None
+        known = np.flatnonzero(self.model.seen_relations)
+        basis = self.groups.basis(known, self.calibration.fallback(self.groups.of(known)))
+        sizes = self.calibration.group_sizes
+        wide = {group for group, size in sizes.items() if rank(level, size) > size}
+        many = int(np.isin(self.groups.of(known)[basis < 2], list(wide)).sum())
+        shared, pooled = int((basis == 1).sum()), int((basis == 2).sum())
+        parts = [
+            f"{shared:,} of {len(known):,} relations share their promise with relations like them"
+            if shared
+            else "",
+            f"{pooled:,} have too few calibration facts for any but the promise over all facts"
+            if pooled
+            else "",
+            f"{many:,} have too few for confidence {float(level):g}: the whole range" if many else "",
+        ]
+        return "; ".join(part for part in parts if part) or None
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        kept = {} if self.relations is None else {"relations": self.relations}
+        known = {"relations": self.relations, "sides": self.sides}
+        kept: dict[str, NDArray[Any]] = {name: array for name, array in known.items() if array is not None}
+        if self.groups is not None:
+            kept |= {"relation_groups": self.groups.code, "relation_own": self.groups.own}
         return to_arrays(self.calibration) | kept
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         rest = dict(arrays)
-        self.relations = rest.pop("relations", None)
+        self.relations, self.sides = rest.pop("relations", None), rest.pop("sides", None)
+        code, own = rest.pop("relation_groups", None), rest.pop("relation_own", None)
         self.calibration = from_arrays(rest)
-        if self.relations is not None and (
-            self.relations.shape != (self.size,) or self.relations.dtype.kind != "i"
-        ):
-            raise ValueError("the relations of the calibration facts do not match their scores")
+        for array in (self.relations, self.sides):
+            if array is not None and (array.shape != (self.size,) or array.dtype.kind != "i"):
+                raise ValueError("the relations or sides of the calibration facts do not match their scores")
         if self.calibration.size != self.size or self.calibration.score != self.score():
             raise ValueError("the calibration belongs to another method or to other facts")
+        if self.per is None:
+            return
+        shape = (len(self.model.seen_relations),)
+        if (
+            code is None
+            or own is None
+            or code.shape != shape
+            or own.shape != shape
+            or not self.calibration.grouped
+        ):
+            raise ValueError("the groups of the relations are missing or do not match the vocabulary")
+        self.groups = RelationGroups(code.astype(np.int32), own.astype(np.bool_))
 
 
 @register
@@ -109,11 +208,12 @@ class EntropyNormalised(ConformalPredictor):
 
     name: ClassVar[str] = "unkgcp"
 
-    def __init__(self, mapped_entropy: bool = False) -> None:
+    def __init__(self, mapped_entropy: bool = False, per: str | None = None) -> None:
+        super().__init__(per)
         self.mapped_entropy = bool(mapped_entropy)
 
     def score(self) -> Score:
         return EntropyResidual(slope=0.5, offset=0.5) if self.mapped_entropy else EntropyResidual()
 
     def options(self) -> dict[str, Any]:
-        return {"mapped_entropy": self.mapped_entropy}
+        return {"mapped_entropy": self.mapped_entropy, **super().options()}

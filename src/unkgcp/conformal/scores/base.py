@@ -12,8 +12,9 @@ no calibration set and knows no level. Adding one is a file with a registered cl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,35 @@ class Score(Protocol):
         ...
 
 
+class LearnedScore(Score, Protocol):
+    """A score made by a `Recipe`; `arrays` is all it learned."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]: ...
+
+
+@runtime_checkable
+class Recipe(Protocol):
+    """A score that has yet to be learned from labelled predictions: a part of the calibration points teaches it,
+    the others are ranked by it. Parameters are dataclass fields, as those of a score.
+    """
+
+    name: ClassVar[str]
+
+    def learning_rows(self, size: int) -> NDArray[np.bool_] | None:
+        """Which of `size` points to learn from, chosen by their position alone; None: too few to learn from."""
+        ...
+
+    def learn(self, prediction: Floats, truth: Floats) -> LearnedScore: ...
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> LearnedScore:
+        """The score whose `arrays` these are; ValueError or KeyError if they are no such thing."""
+        ...
+
+    def fallback(self) -> Score:
+        """The score for too few points."""
+        ...
+
+
 _SCORES: dict[str, type[Any]] = {}
 ScoreClass = TypeVar("ScoreClass", bound=type[Any])
 
@@ -71,18 +101,24 @@ def register(score: ScoreClass) -> ScoreClass:
 
 
 def score_names() -> list[str]:
-    return sorted(_SCORES)
+    """Scores that are ready to use."""
+    return sorted(name for name, kind in _SCORES.items() if not hasattr(kind, "learn"))
 
 
-def make_score(name: str, **parameters: float) -> Score:
-    """The registered score of that name."""
+def recipe_names() -> list[str]:
+    """Scores that calibration has to learn first."""
+    return sorted(name for name, kind in _SCORES.items() if hasattr(kind, "learn"))
+
+
+def make_score(name: str, **parameters: float) -> Score | Recipe:
+    """The registered score (or recipe of one) of that name."""
     if name not in _SCORES:
-        raise ValueError(f"no nonconformity score is named {name!r}; there are {', '.join(score_names())}")
-    score: Score = _SCORES[name](**parameters)
+        raise ValueError(f"no nonconformity score is named {name!r}; there are {', '.join(sorted(_SCORES))}")
+    score: Score | Recipe = _SCORES[name](**parameters)
     return score
 
 
-def score_parameters(score: Score) -> dict[str, float]:
+def score_parameters(score: Score | Recipe) -> dict[str, float]:
     """The numbers with which `make_score(score.name, ...)` builds an equal score."""
     if _SCORES.get(score.name) is not type(score):
         raise ValueError(

@@ -9,12 +9,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from unkgcp.conformal.groups import FallbackWarning
+from unkgcp.conformal.learning import SmallCalibrationWarning
+from unkgcp.conformal.scores import recipe_names
 from unkgcp.conformal.split import SplitConformal
 from unkgcp.conformal.tables.reading import Table, open_table, require
 from unkgcp.conformal.tables.writing import Writer
@@ -22,6 +24,14 @@ from unkgcp.errors import InputError
 from unkgcp.files import atomic_path
 
 OPTIONAL = ("scale", "group")
+
+
+class Outcome(NamedTuple):
+    """What a user should know of the answers: how many rows got the pooled threshold, and whether the calibration
+    table had too few rows for the score that was asked for, so that the residual was used."""
+
+    pooled: int
+    too_few: bool
 
 
 def conformalize(
@@ -33,8 +43,8 @@ def conformalize(
     levels: Sequence[float] = (0.9,),
     score: str = "residual",
     bounds: tuple[float, float] | None = (0.0, 1.0),
-) -> int:
-    """Write the rows of `source` with lower and upper ends; returns how many rows got the pooled threshold.
+) -> Outcome:
+    """Write the rows of `source` with lower and upper ends.
 
     The calibration table needs prediction and truth; scale and group are used if it has them, and then the
     source needs them too. All other columns of the source are carried through. Without `output` the result
@@ -51,8 +61,9 @@ def conformalize(
             raise InputError(
                 f"{known.path} has no column {name!r}, which {asked.path} has; add it or rename it"
             )
-    if score == "entropy" and "scale" in used:
-        raise InputError(f"{known.path}: the entropy score has its own scale; rename the column 'scale'")
+    if score != "residual" and "scale" in used:
+        why = "has its own scale" if score == "entropy" else "takes no scale"
+        raise InputError(f"{known.path}: the {score} score {why}; rename the column 'scale'")
     ends = _end_names(levels)
     added = [*ends, *(["threshold"] if "group" in used else [])]
     for name in added:
@@ -69,7 +80,7 @@ def conformalize(
             pooled += int(np.count_nonzero(columns.get("threshold", np.array([])) == "pooled"))
             carried = {name: _carried(asked, batch, name, first, writer.parquet) for name in asked.names}
             writer.write(pa.record_batch({**carried, **columns}))
-    return pooled
+    return Outcome(pooled, score in recipe_names() and not cal.learned)
 
 
 def _calibrate(
@@ -83,7 +94,8 @@ def _calibrate(
     if not len(arrays["prediction"]):
         raise InputError(f"{table.path} has no rows; calibration needs at least one labelled prediction")
     kind = None if score == "residual" else score
-    with _located(table, 0):
+    with _located(table, 0), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SmallCalibrationWarning)  # said once, at the end
         return SplitConformal(kind, bounds=bounds).calibrate(**arrays)
 
 

@@ -1,0 +1,51 @@
+"""Shortest intervals from scores alone: what labels lie beside a score is learned, then calibrated."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from unkgcp.conformal.predictors.base import Floats, Triples
+from unkgcp.conformal.predictors.conformal import ConformalPredictor
+from unkgcp.conformal.predictors.registry import register
+from unkgcp.conformal.ranks import Confidence
+from unkgcp.conformal.scores import Shortest
+
+
+@register
+class ShortestIntervals(ConformalPredictor):
+    """Shortest: the interval around the likeliest confidences of facts with such a score, widened by rank.
+
+    One half of the calibration facts teaches how confidences lie beside scores, the other half is ranked. The
+    interval says where such facts' confidences are, so it need not contain the score itself: a model may score
+    0.9 where confidences are 0.4375 or 1. With fewer than `smallest` calibration facts it is CP on all of them.
+
+    Guarantee: as for CP, coverage of at least `confidence` over calibration facts and query together, whatever was
+    learned; frequent values tie, and ties can only raise it. Assumption: calibration facts and query are exchangeable
+    in the order given, and the model was trained and chosen without the calibration facts.
+    """
+
+    name: ClassVar[str] = "shortest"
+    order_free: ClassVar[bool] = False
+
+    def __init__(self, smallest: int = Shortest.smallest, per: str | None = None) -> None:
+        super().__init__(per)
+        self.smallest = int(smallest)
+
+    def score(self) -> Shortest:
+        return Shortest(smallest=self.smallest)
+
+    def options(self) -> dict[str, Any]:
+        return {"smallest": self.smallest, **super().options()}
+
+    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
+        # at level 0 the smallest set there is: the lowest rank answers
+        lowest = Fraction(1, self.size + 1)
+        return self._intervals(score, triples, [max(level, lowest) for level in levels])
+
+    def caution(self, confidence: Confidence) -> str | None:
+        found = super().caution(confidence)
+        if self.calibration.learned:
+            return found
+        few = f"{self.size:,} calibration facts are too few to learn shortest intervals from: cp answers"
+        return few if found is None else f"{few}; {found}"

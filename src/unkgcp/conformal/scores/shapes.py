@@ -1,0 +1,127 @@
+"""How labels are distributed beside each prediction, and one interval for each that grows until it holds them all.
+
+What it is: plain counting. Labels are cut into cells (a frequent value is a cell of width 0, the rest are cells of
+about equal mass), predictions into nodes; the mass of every cell is smoothed over neighbouring nodes, and from the
+densest cell of a node an interval grows to where a unit of width brings most mass. What it is not: a calibrator. The
+masses may be as wrong as they like; ranks of other points repair them.
+
+>>> rng = np.random.default_rng(0)
+>>> table = learn_table(rng.random(500), rng.choice([0.2, 0.7], 500), cells=50, nodes=5, smoothing=0.2)
+>>> table.lower, table.value.shape
+(array([0.2, 0.7]), (5, 2))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+Array = NDArray[np.float64]
+
+ATOM = 0.005
+"""The share of labels from which on a single value is a cell of its own."""
+_BLOCKS = 10  # blocks of neighbouring predictions a node: how finely the smoothing looks at their order
+_HAIR = 1e-3  # added to widths, so that the mass of cells without width can be compared
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """K cells and G nodes: what `learn_table` found, all in float64.
+
+    boundary: (G - 1,) predictions between the nodes. lower, upper: (K,) ends of the cells, upwards, both inside.
+    value: (G, K) the mass with which a cell enters the interval of a node, between before and after; it falls towards
+    one cell of each row and rises from it, and float32 holds it exactly.
+    """
+
+    boundary: Array
+    lower: Array
+    upper: Array
+    value: Array
+
+
+def learn_table(prediction: Floats, truth: Floats, cells: int, nodes: int, smoothing: float) -> Table:
+    """The table of labelled predictions, (n,) each.
+
+    `cells` and `nodes` are upper limits; `smoothing` is the share of all points on either side of a node that count
+    for it, the nearer the more.
+    """
+    lower, upper = cut_labels(truth.astype(np.float64), cells)
+    cell = np.searchsorted(lower, truth, side="right") - 1
+    boundary, mass = smoothed_masses(prediction.astype(np.float64), cell, len(lower), nodes, smoothing)
+    value = grow(mass, lower, upper).astype(np.float32).astype(np.float64)
+    return Table(boundary, lower, upper, value)
+
+
+def cut_labels(truth: Array, cells: int) -> tuple[Array, Array]:
+    """Lower and upper ends of the cells: (K,) each. Each frequent value is one, rare ones share theirs."""
+    label, count = np.unique(truth, return_counts=True)
+    atom = count >= max(2.0, ATOM * len(truth))
+    # rare labels between two atoms are cut where their running count passes a multiple of the quota
+    rare = np.where(atom, 0, count)
+    slot = (np.cumsum(rare) - rare) * cells // len(truth)
+    run = np.cumsum(atom) * 2 + atom  # differs between an atom and what is beside it
+    first = np.ones(len(label), np.bool_)
+    first[1:] = atom[1:] | (np.diff(run) != 0) | (np.diff(slot) != 0)
+    starts = np.flatnonzero(first)
+    return label[starts], label[np.append(starts[1:], len(label)) - 1]
+
+
+def smoothed_masses(
+    prediction: Array, cell: NDArray[np.intp], cells: int, nodes: int, smoothing: float
+) -> tuple[Array, Array]:
+    """Boundaries between at most `nodes` nodes (G - 1,), and the mass of every cell at each of them (G, cells).
+
+    Distance is counted in points, not in prediction: nodes are close where predictions are. Equal predictions share
+    their place. One point's worth of the distribution of all labels is mixed in, which settles the order of cells
+    that no neighbour has.
+    """
+    size = len(prediction)
+    known, member, count = np.unique(prediction, return_inverse=True, return_counts=True)
+    place = (np.cumsum(count) - (count + 1) / 2)[member]
+    asked = np.sort(place)[((np.arange(nodes) + 0.5) * size / nodes).astype(np.intp)]
+    centre = np.unique(asked)
+    value = known[np.searchsorted(np.cumsum(count) - (count + 1) / 2, centre)]
+    blocks = min(size, _BLOCKS * nodes)
+    block = (place * blocks / size).astype(np.intp)
+    counts = np.bincount(block * cells + cell, minlength=blocks * cells).reshape(blocks, cells)
+    middle = (np.arange(blocks) + 0.5) * size / blocks
+    weight = np.maximum(0.0, 1 - np.abs(centre[:, None] - middle) / (smoothing * size))
+    mass = weight @ counts + counts.sum(axis=0) / size
+    return (value[1:] + value[:-1]) / 2, mass / mass.sum(axis=1, keepdims=True)
+
+
+def grow(mass: Array, lower: Array, upper: Array) -> Array:
+    """The value of each cell at each node, when one interval a node grows from its densest cell: (G, K).
+
+    A step takes the stretch of cells, to the left or to the right, that brings most mass for its width, so that a
+    frequent value behind an empty gap is seen in time. Cells taken in one step share their value, the mean of the
+    mass before and after; it cannot fall from step to step. The first cell has value 0: no set is empty.
+    """
+    nodes, cells = mass.shape
+    column = np.arange(cells)
+    total = np.concatenate([np.zeros((nodes, 1)), np.cumsum(mass, axis=1)], axis=1)
+    left = right = np.argmax(mass / (upper - lower + _HAIR), axis=1)[:, None]
+    value = np.full((nodes, cells), np.nan)
+    held = np.take_along_axis(mass, left, 1)
+    np.put_along_axis(value, left, 0.0, 1)
+    while True:
+        gain_left = np.take_along_axis(total, left, 1) - total[:, :-1]
+        gain_left /= np.maximum(lower[left] - lower, 0) + _HAIR
+        gain_right = total[:, 1:] - np.take_along_axis(total, right + 1, 1)
+        gain_right /= np.maximum(upper - upper[right], 0) + _HAIR
+        gain = np.where(column < left, gain_left, np.where(column > right, gain_right, -1.0))
+        best = np.argmax(gain, axis=1)[:, None]
+        more = np.take_along_axis(gain, best, 1) >= 0
+        if not more.any():
+            return value
+        left, right = (
+            np.where(more, np.minimum(left, best), left),
+            np.where(more, np.maximum(right, best), right),
+        )
+        before, held = held, np.take_along_axis(total, right + 1, 1) - np.take_along_axis(total, left, 1)
+        taken = np.isnan(value) & (left <= column) & (column <= right)
+        value = np.where(taken, (before + held) / 2, value)

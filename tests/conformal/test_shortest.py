@@ -1,0 +1,239 @@
+"""The learned score `shortest`: exact sets, exact coverage, and a leak that the test of coverage finds."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from unkgcp.conformal import FallbackWarning, Shortest, SmallCalibrationWarning, SplitConformal, p_exceeds
+from unkgcp.conformal.scores import recipe_names
+from unkgcp.conformal.scores.shapes import cut_labels, grow, learn_table
+from unkgcp.conformal.scores.shortest import LearnedShortest
+from unkgcp.errors import InputError
+
+LEVELS = [0.0, 0.1, 0.5, 0.8, 0.9, 0.95, 1.0]
+ODD = [0.0, 1.0, 0.5, 0.7093, 0.1, 5e-324, float(np.nextafter(0.5, 1)), float(np.nextafter(1, 0)), 0.4375]
+
+
+def world(n: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Labels with two atoms whose shares depend on the prediction, and a skewed rest."""
+    prediction = rng.random(n)
+    rest = np.clip(prediction**2 + 0.2 * rng.standard_normal(n), 0, 1)
+    kind = rng.random(n)
+    truth = np.where(kind < 0.5 * prediction, 1.0, np.where(kind > 0.7, 0.4375, rest))
+    return prediction, truth
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    size=st.integers(4, 60),
+    digits=st.integers(1, 17),
+    grouped=st.booleans(),
+)
+@settings(max_examples=80, deadline=None)
+def test_inside_exactly_when_the_p_value_exceeds(
+    seed: int, dtype: Any, size: int, digits: int, grouped: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    prediction, truth = (np.round(column, digits).astype(dtype) for column in world(size, rng))
+    truth[rng.random(size) < 0.4] = rng.choice(np.array(ODD, dtype))
+    prediction[rng.random(size) < 0.3] = rng.choice(np.array(ODD, dtype))
+    group = {"group": rng.integers(0, 3, size)} if grouped else {}
+    cal = SplitConformal(Shortest(smallest=2, cells=10, nodes=4, seed=seed), min_group=3)
+    cal.calibrate(prediction, truth, **group)
+    n = 200
+    asked = rng.choice(np.concatenate([prediction, np.array(ODD, dtype)]), n)
+    label = rng.choice(np.concatenate([truth, np.array(ODD, dtype), rng.random(20).astype(dtype)]), n)
+    near = rng.random(n) < 0.3
+    label[near] = np.nextafter(label[near], rng.choice([0.0, 1.0], near.sum()).astype(dtype))
+    label = np.clip(label, 0, 1)
+    group = {"group": rng.integers(0, 4, n)} if grouped else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        ends = cal.interval(asked, confidence=LEVELS, **group)
+        covered = cal.covers(asked, label, confidence=LEVELS, **group)
+        p_value = cal.p_value(asked, label, **group)
+    assert ends.dtype == dtype
+    inside = (ends[:, 0] <= label[:, None]) & (label[:, None] <= ends[:, 1])
+    np.testing.assert_array_equal(inside, covered)
+    if not grouped:
+        for place, level in enumerate(LEVELS):
+            np.testing.assert_array_equal(inside[:, place], p_exceeds(p_value, cal.size, level))
+    assert (np.diff(ends[:, 0], axis=1) <= 0).all()
+    assert (np.diff(ends[:, 1], axis=1) >= 0).all()
+    assert (ends[:, 0, 1:] <= ends[:, 1, 1:]).all()  # never empty above level 0
+    assert (ends[:, :, -1] == [0, 1]).all()
+
+
+@dataclass(frozen=True)
+class Greedy(Shortest):
+    """Looks at hardly more than single points: whoever ranks what it learned from covers far too little."""
+
+    def learn(self, prediction: Any, truth: Any) -> LearnedShortest:
+        return LearnedShortest(learn_table(prediction, truth, cells=20, nodes=15, smoothing=0.1))
+
+
+def mean_coverage(fit: Callable[..., SplitConformal], level: float) -> tuple[float, float]:
+    """Coverage of fresh points over 300 calibrations of 60 points, and its standard error."""
+    coverage = []
+    for seed in range(300):
+        rng = np.random.default_rng([7, seed])
+        prediction, truth = world(60, rng)
+        coverage.append(fit(prediction, truth).covers(*world(1000, rng), confidence=level).mean())
+    return float(np.mean(coverage)), float(np.std(coverage) / np.sqrt(len(coverage)))
+
+
+def honest(prediction: NDArray[Any], truth: NDArray[Any]) -> SplitConformal:
+    return SplitConformal(Greedy(smallest=2)).calibrate(prediction, truth)
+
+
+def leaking(prediction: NDArray[Any], truth: NDArray[Any]) -> SplitConformal:
+    """Learns from the very points it ranks."""
+    return SplitConformal(Greedy().learn(prediction, truth)).calibrate(prediction, truth)
+
+
+@pytest.mark.parametrize("level", [0.8, 0.9])
+def test_coverage_is_at_least_the_level(level: float) -> None:
+    """False alarm below 3e-7: five standard errors of a mean."""
+    mean, error = mean_coverage(honest, level)
+    assert mean >= level - 5 * error
+    leak, error = mean_coverage(leaking, level)
+    assert leak < level - 5 * error
+
+
+def test_atoms_have_no_width_and_the_whole_is_much_narrower() -> None:
+    rng = np.random.default_rng(0)
+    prediction, truth = world(6000, rng)
+    asked, label = world(6000, rng)
+    ends = SplitConformal("shortest").calibrate(prediction, truth).interval(asked, confidence=[0.5, 0.9])
+    plain = SplitConformal().calibrate(prediction, truth).interval(asked)
+    assert (ends[:, 1, 0] == ends[:, 0, 0]).any()
+    assert (ends[:, 1, 1] - ends[:, 0, 1]).mean() < 0.85 * (plain[:, 1] - plain[:, 0]).mean()
+    assert ((ends[:, 0, 1] <= label) & (label <= ends[:, 1, 1])).mean() > 0.88
+
+
+def test_few_points_are_the_residual_and_it_is_said() -> None:
+    prediction, truth = world(Shortest.smallest - 1, np.random.default_rng(1))
+    with pytest.warns(SmallCalibrationWarning, match="799 calibration points are too few to learn"):
+        cal = SplitConformal("shortest").calibrate(prediction, truth)
+    assert not cal.learned
+    assert cal.size == 799
+    plain = SplitConformal().calibrate(prediction, truth)
+    np.testing.assert_array_equal(cal.interval(prediction), plain.interval(prediction))
+
+
+def test_the_part_that_teaches_is_chosen_by_position_alone() -> None:
+    recipe = Shortest(share=0.3, seed=5)
+    rows = recipe.learning_rows(1000)
+    assert rows is not None
+    assert rows.sum() == 300
+    np.testing.assert_array_equal(rows, recipe.learning_rows(1000))
+    other = Shortest(share=0.3, seed=6).learning_rows(1000)
+    assert other is not None
+    assert (rows != other).any()
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_saved_and_loaded(tmp_path: Any, learned: bool) -> None:
+    prediction, truth = world(1000 if learned else 100, np.random.default_rng(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SmallCalibrationWarning)
+        cal = SplitConformal("shortest").calibrate(prediction, truth)
+    cal.save(tmp_path / "c.npz")
+    again = SplitConformal.load(tmp_path / "c.npz")
+    assert again.score == cal.score
+    assert again.learned == cal.learned == learned
+    np.testing.assert_array_equal(
+        again.interval(prediction, confidence=LEVELS), cal.interval(prediction, confidence=LEVELS)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("value", lambda array: array[:, ::-1] * 0 + np.arange(array.shape[1]) % 3 / 4),
+        ("value", lambda array: array + 1e-12),
+        ("value", lambda array: array[:, 1:]),
+        ("value", lambda array: array * np.nan),
+        ("lower", lambda array: array[::-1].copy()),
+        ("boundary", lambda array: array[::-1].copy()),
+        ("boundary", lambda array: array.astype(np.float32)),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Any, name: str, change: Callable[[Any], Any]) -> None:
+    cal = SplitConformal("shortest").calibrate(*world(1000, np.random.default_rng(3)))
+    cal.save(tmp_path / "c.npz")
+    columns = dict(np.load(tmp_path / "c.npz"))
+    columns[f"learned/{name}"] = change(columns[f"learned/{name}"])
+    np.savez(tmp_path / "c.npz", **columns)
+    with pytest.raises(InputError, match=r"c\.npz is damaged"):
+        SplitConformal.load(tmp_path / "c.npz")
+    del columns[f"learned/{name}"]
+    np.savez(tmp_path / "c.npz", **columns)
+    with pytest.raises(InputError, match=r"c\.npz is damaged"):
+        SplitConformal.load(tmp_path / "c.npz")
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "match"),
+    [
+        ("prediction", np.nan, r"prediction\[700\] is nan"),
+        ("truth", 1.5, r"truth\[700\] is 1\.5, outside the bounds"),
+        ("weight", -1.0, r"weight\[700\] is -1\.0, expected no negative"),
+    ],
+)
+def test_a_bad_value_is_named_by_its_place_among_all_points(where: str, value: float, match: str) -> None:
+    prediction, truth = world(1000, np.random.default_rng(4))
+    columns = {"prediction": prediction, "truth": truth, "weight": np.ones(1000)}
+    columns[where][700] = value
+    with pytest.raises(ValueError, match=match):
+        SplitConformal("shortest").calibrate(**columns)
+    with pytest.raises(ValueError, match="the shortest score takes no scale"):
+        SplitConformal("shortest").calibrate(prediction, truth, scale=np.ones(1000))
+
+
+def test_cells_by_hand() -> None:
+    truth = np.array([0.1] * 50 + [0.2, 0.3, 0.4, 0.5] * 10 + [0.9] * 60)
+    lower, upper = cut_labels(truth, cells=5)
+    assert lower.tolist() == [0.1, 0.2, 0.3, 0.4, 0.5, 0.9]  # all are frequent here
+    assert lower.tolist() == upper.tolist()
+    rare = np.linspace(0.2, 0.5, 400)
+    lower, upper = cut_labels(np.concatenate([[0.1] * 300, rare, [0.9] * 300]), cells=10)
+    assert lower[0] == upper[0] == 0.1
+    assert lower[-1] == upper[-1] == 0.9
+    assert len(lower) == 2 + 4
+    assert (lower[1:] > upper[:-1]).all()
+
+
+def test_growth_by_hand() -> None:
+    """From the densest value; then to the value on the right, 0.2 away, before the broad cell on the left."""
+    lower, upper = np.array([0.1, 0.5, 0.7]), np.array([0.4, 0.5, 0.7])
+    mass = np.array([[0.3, 0.4, 0.3], [0.7, 0.1, 0.2]])
+    value = grow(mass, lower, upper)
+    np.testing.assert_allclose(value[0], [0.85, 0.0, 0.55])
+    # 0.2 without width is denser than 0.7 over 0.3; from there one step to each, the nearer 0.1 being too little
+    np.testing.assert_allclose(value[1], [0.6, 0.6, 0.0])
+
+
+def test_every_node_grows_from_one_place() -> None:
+    rng = np.random.default_rng(5)
+    table = learn_table(*world(3000, rng), cells=40, nodes=30, smoothing=0.1)
+    rising = np.maximum.accumulate(np.diff(table.value, axis=1) > 0, axis=1)
+    assert not ((np.diff(table.value, axis=1) < 0) & rising).any()
+    assert (table.value.min(axis=1) == 0).all()
+    assert (table.value <= 1).all()
+
+
+def test_recipes_are_listed_apart() -> None:
+    assert recipe_names() == ["shortest"]
+    with pytest.raises(ValueError, match="share must be above 0 and below 1"):
+        Shortest(share=1.0)

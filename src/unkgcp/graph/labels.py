@@ -24,12 +24,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from unkgcp.graph.words import LEAST, MOST, Words, buffers, holds_long, holds_nul, slots, words_of
+from unkgcp.graph.words import (
+    LEAST,
+    MOST,
+    MULTIPLIERS,
+    Words,
+    buffers,
+    holds_long,
+    holds_nul,
+    slots,
+    words_of,
+)
 
 Ids = NDArray[np.int32]
 
 # Rows handled at a time: so many that threads seldom wait for each other between two calls of NumPy.
 CHUNK = 1 << 17
+# Slots of the table for each label.
+SPARSE = 4
 _ALL_FOUR = np.uint32(0x01010101)
 _FIRST_BYTE = np.uint64(0xFF)
 
@@ -61,6 +73,34 @@ class LabelIndex:
         return pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), self._size - start, [None, offsets, pa.py_buffer(self._bytes)]
         )
+
+    @property
+    def settled_by_words(self) -> bool:
+        """Whether no label holds a NUL byte: then labels of less than 64 bytes with the same words are the same."""
+        return not self._holds_nul
+
+    def arrays(self) -> tuple[Ids, int, Words, Words, Words]:
+        """What compiled code searches: table, bits of a slot's number, last words, words before, multipliers."""
+        return self._table, self._bits, self._last, self._before, MULTIPLIERS
+
+    def enter(self, kernels: Any, data: NDArray[np.uint8], spans: NDArray[np.int32]) -> tuple[Ids, Ids]:
+        """Ids of heads and tails that stand in `data`, (n,) each, unknown ones added row by row, head before tail.
+
+        For compiled code (`spans`), and only for labels of less than 64 bytes and without NUL bytes.
+        """
+        head, tail = np.empty(len(spans), np.int32), np.empty(len(spans), np.int32)
+        row = 0
+        while True:
+            row, self._size = kernels.enter(
+                data, spans, row, head, tail, *self.arrays(), self._offsets, self._bytes, self._size
+            )
+            if row == len(spans):
+                return head, tail
+            room = self._size + kernels.TOGETHER
+            self._make_room(room, int(self._offsets[self._size]) + kernels.TOGETHER * kernels.LONGEST)
+            if room * SPARSE > len(self._table):
+                self._new_table(int(room * SPARSE).bit_length())
+                self._place(0)
 
     def frozen(self) -> LabelIndex:
         """A copy as of now that other threads may search while this index grows.
@@ -139,20 +179,25 @@ class LabelIndex:
         data, offsets = buffers(labels)
         start = int(self._offsets[first])
         end = start + int(offsets[-1] - offsets[0])
-        self._bytes = _grown(self._bytes, end)
+        self._make_room(self._size, end)
         self._bytes[start:end] = data[offsets[0] : offsets[-1]]
-        self._offsets = _grown(self._offsets, self._size + 1)
         self._offsets[first : self._size + 1] = offsets - np.int64(offsets[0]) + start
         self._holds_nul |= holds_nul(labels)
         words = words_of(labels)
         more = words.shape[1] - LEAST
-        self._last, self._before = _grown(self._last, self._size), _grown(self._before, self._size)
         self._last[first : self._size] = words[:, more:]
+        self._before[first : self._size, : MOST - LEAST - more] = 0
         self._before[first : self._size, MOST - LEAST - more :] = words[:, :more]
-        if self._size * 8 > len(self._table):
-            self._new_table(int(self._size * 8).bit_length())
+        if self._size * SPARSE > len(self._table):
+            self._new_table(int(self._size * SPARSE).bit_length())
             first = 0
         self._place(first)
+
+    def _make_room(self, size: int, length: int) -> None:
+        """Room for so many labels with so many bytes together."""
+        self._bytes = _grown(self._bytes, length)
+        self._last, self._before = _grown(self._last, size), _grown(self._before, size)
+        self._offsets = _grown(self._offsets, len(self._last) + 1)
 
     def _place(self, first: int) -> None:
         """Write the ids from `first` on to the table; of several that want one slot, one gets it each round."""
@@ -167,7 +212,7 @@ class LabelIndex:
             ids, slot = ids[rest], slot[rest] + 1 & self._mask
 
     def _new_table(self, bits: int) -> None:
-        """Slots for ids, -1 in an empty one; at most an eighth of them is ever used."""
+        """Slots for ids, -1 in an empty one; of so many, few are ever used."""
         self._bits, self._mask = bits, (1 << bits) - 1
         self._table = np.full(1 << bits, -1, np.int32)
 
@@ -200,6 +245,7 @@ def _run_starts(column: pa.Array) -> NDArray[np.bool_] | None:
 def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:
     if length <= len(array):
         return array
-    larger = np.zeros((max(length, 2 * len(array)), *array.shape[1:]), array.dtype)
+    # not `zeros`: NumPy asks for large pages only where memory is not cleared, and searching waits less with them
+    larger = np.empty((max(length, 2 * len(array)), *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger

@@ -24,6 +24,7 @@ from unkgcp.graph.formats.batch import Batch, Batches, Malformed, acceptable
 from unkgcp.graph.formats.blocks import text_batches
 from unkgcp.graph.formats.columns import ROLES, Columns
 from unkgcp.graph.formats.parquet import parquet_batches
+from unkgcp.graph.formats.plain import Plain
 from unkgcp.graph.formats.request import Request
 from unkgcp.graph.formats.source import Origin, Source
 from unkgcp.graph.scaling import Scale
@@ -70,7 +71,8 @@ def read_parts(
     for part, path in paths.items():
         with Source(path) as source:
             scale, batches = _opened(source, request)
-            for prepared, error in batches(partial(builder.prepare, scale=scale)):
+            prepare = partial(builder.prepare, scale=scale), partial(builder.prepare_plain, scale=scale)
+            for prepared, error in batches(*prepare):
                 try:
                     builder.add(prepared)
                 except Malformed:
@@ -100,7 +102,7 @@ def open_batches(path: Origin, **options: Unpack[Options]) -> Iterator[pa.Record
     request = Request(**options, with_confidence=False)
     with Source(path) as source:
         _, batches = _opened(source, request)
-        for batch, _ in batches(_strings):
+        for batch, _ in batches(_strings, None):
             yield batch
 
 
@@ -116,11 +118,13 @@ def _strings(batch: Batch) -> pa.RecordBatch:
     return pa.record_batch(columns, names=list(ROLES[:3]))
 
 
-def _opened(source: Source, request: Request) -> tuple[Scale, Callable[[Callable[[Batch], T]], Batches[T]]]:
+def _opened(
+    source: Source, request: Request
+) -> tuple[Scale, Callable[[Callable[[Batch], T], Callable[[Plain], T] | None], Batches[T]]]:
     """The scale of a file, and its batches for what is to be done with each."""
     kind = recognise(source, request.format, plain=request.columns is not None)
     if kind == PARQUET:
-        return request.scale or Scale(), partial(parquet_batches, source, request)
+        return request.scale or Scale(), lambda then, _: parquet_batches(source, request, then)
     text = TEXT_FORMATS[kind]
     layout = text.layout(source.name, first_line(source.sample, source.name, text.quoted), request)
     return layout.scale, partial(text_batches, source, layout)

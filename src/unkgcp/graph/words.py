@@ -23,7 +23,8 @@ EXACT, MOST, LEAST = 64, 8, 4
 # Labels longer than this are hashed one by one; padding all others to their length would cost more.
 LONG = 512
 
-_ODD = np.array(
+# Odd numbers that spread words over a table, one a word.
+MULTIPLIERS = np.array(
     [
         0x9E3779B97F4A7C15,
         0xBF58476D1CE4E5B9,
@@ -70,9 +71,9 @@ def holds_long(column: pa.Array) -> bool:
 
 def slots(words: Words, bits: int) -> NDArray[np.intp]:
     """Where in a table of 2^bits slots to look first for labels: (n,)."""
-    mixed = words @ _ODD[MOST - words.shape[1] :]
+    mixed = words @ MULTIPLIERS[MOST - words.shape[1] :]
     mixed ^= mixed >> _HALF
-    mixed *= _ODD[0]
+    mixed *= MULTIPLIERS[0]
     mixed >>= np.uint64(64 - bits)
     return mixed.view(np.intp)
 
@@ -105,7 +106,7 @@ def _hash(labels: pa.Array) -> Words:
         mixed = np.zeros(len(rows), np.uint64)
         for word in _padded(labels.take(pa.array(rows)), int(length[rows].max())).T:
             mixed ^= word
-            mixed *= _ODD[0]
+            mixed *= MULTIPLIERS[0]
             mixed ^= mixed >> _HALF
         state[rows] = mixed
     for row in np.flatnonzero(length > LONG).tolist():

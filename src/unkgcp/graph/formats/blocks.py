@@ -23,6 +23,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph.formats.batch import LABELS, Batch, Batches, Malformed, one_relation
 from unkgcp.graph.formats.diagnosis import diagnose
 from unkgcp.graph.formats.layout import Layout
+from unkgcp.graph.formats.plain import MARGIN, Block, Plain, plain_reader
 from unkgcp.graph.formats.quoting import last_record_end, misplaced_quote
 from unkgcp.graph.formats.source import Source
 
@@ -35,16 +36,26 @@ _MISSING = ["", "NA", "N/A", "n/a", "NULL", "null", "None", "nan", "NaN", "NAN",
 T = TypeVar("T")
 
 
-def text_batches(source: Source, layout: Layout, then: Callable[[Batch], T]) -> Batches[T]:
+def text_batches(
+    source: Source,
+    layout: Layout,
+    then: Callable[[Batch], T],
+    plainly: Callable[[Plain], T] | None = None,
+) -> Batches[T]:
     """The facts of a text file, batch by batch: what `then` makes of each, and what is wrong with it if asked.
 
-    `then` runs in the parsing threads and may raise `Malformed`.
+    `then` runs in the parsing threads and may raise `Malformed`; so does `plainly`, which gets the blocks of a large
+    file of plain lines instead.
     """
+    plain = plain_reader(source, layout) if plainly is not None else None
     line = 1 + source.sample[: _start(source.sample)].count(b"\n")
     header = layout.header
 
-    def work(block: pa.Buffer, first: bool) -> tuple[T, int]:
-        batch, lines = _parse(block, layout, first)
+    def work(block: Block, first: bool) -> tuple[T, int]:
+        skip = layout.header and first
+        if plain is not None and plainly is not None and (facts := plain(block, skip)) is not None:
+            return plainly(facts), len(facts) + skip
+        batch, lines = _parse(block.arrow(), layout, skip)
         return then(batch), lines
 
     for block, future in _in_order(_blocks(source, layout.format.quoted), work):
@@ -57,18 +68,16 @@ def text_batches(source: Source, layout: Layout, then: Callable[[Batch], T]) -> 
         line, header = line + lines, False
 
 
-def _error(layout: Layout, block: pa.Buffer, line: int, header: bool) -> InputError:
-    return diagnose(layout, block.to_pybytes(), line, header)
+def _error(layout: Layout, block: Block, line: int, header: bool) -> InputError:
+    return diagnose(layout, block.arrow().to_pybytes(), line, header)
 
 
-def _in_order(
-    blocks: Iterator[pa.Buffer], work: Callable[[pa.Buffer, bool], T]
-) -> Iterator[tuple[pa.Buffer, Future[T]]]:
+def _in_order(blocks: Iterator[Block], work: Callable[[Block, bool], T]) -> Iterator[tuple[Block, Future[T]]]:
     """Work on some blocks at once, and hand them back in their order."""
     threads = min(_cores(), 8)
     executor = ThreadPoolExecutor(threads, thread_name_prefix="unkgcp-read")
     try:
-        pending: deque[tuple[pa.Buffer, Future[T]]] = deque()
+        pending: deque[tuple[Block, Future[T]]] = deque()
         for number, block in enumerate(blocks):
             pending.append((block, executor.submit(work, block, number == 0)))
             if len(pending) > threads:
@@ -84,20 +93,21 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _blocks(source: Source, quoted: bool) -> Iterator[pa.Buffer]:
+def _blocks(source: Source, quoted: bool) -> Iterator[Block]:
     """Blocks of whole records."""
     rest = memoryview(b"")
     # small ones first: the sooner a part of the labels is known, the fewer are new to several blocks at once
     size, start = max(BLOCK // 64, 1), _start(source.sample)
     while True:
-        buffer = np.empty(len(rest) + size, np.uint8)
+        whole = np.empty(MARGIN + len(rest) + size + MARGIN, np.uint8)
+        buffer = whole[MARGIN:-MARGIN]
         view = buffer.data
         view[: len(rest)] = rest
         count = source.readinto(view[len(rest) :])
         end = len(rest) + count
         cut = (last_record_end if quoted else _last_line_end)(buffer[:end]) if count else end
         if cut > start:
-            yield pa.py_buffer(buffer[start:cut])
+            yield Block(whole, MARGIN + start, MARGIN + cut)
             rest, size, start = view[cut:end], min(size + size // 3 + 1, BLOCK), 0
         elif end > LONGEST:
             what = "a quotation that is never closed" if quoted else "a line"
@@ -127,9 +137,8 @@ def _last_line_end(data: NDArray[np.uint8]) -> int:
         window *= 8
 
 
-def _parse(block: pa.Buffer, layout: Layout, first: bool) -> tuple[Batch, int]:
-    """The facts of a block and the number of its lines."""
-    skip = layout.header and first
+def _parse(block: pa.Buffer, layout: Layout, skip: bool) -> tuple[Batch, int]:
+    """The facts of a block, after its first line if that is to be skipped, and the number of its lines."""
     try:
         if layout.format.quoted:
             if misplaced_quote(block, layout.format.delimiter) is not None:

@@ -50,7 +50,7 @@ class Demonstration:
         calibration = dataset.splits.calibration
         predictors = {name: recalibrate(trained, calibration, name) for name in METHODS}
         yield comparison(predictors, dataset.splits.test, oracle)
-        chosen = replace(predictors["unkgcp"], quantiles={})
+        chosen = predictors["unkgcp"]  # with the quantile models, so that a report compares all methods
         chosen.provenance["data"] = source.describe("demo", dataset, seed=0, options={})
         self.predictor = replace(chosen, metrics=evaluate(chosen, dataset))
         yield examples(self.predictor, dataset.splits.test)

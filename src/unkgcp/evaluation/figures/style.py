@@ -16,6 +16,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
@@ -112,6 +113,10 @@ _SETTINGS: dict[str, Any] = {
     "lines.markersize": 4.5,
     "figure.facecolor": "white",
     "figure.constrained_layout.use": True,
+    "figure.constrained_layout.w_pad": 0.03,
+    "figure.constrained_layout.h_pad": 0.05,
+    "figure.constrained_layout.wspace": 0.03,
+    "figure.constrained_layout.hspace": 0.04,
     "savefig.dpi": 200,
 }
 
@@ -164,7 +169,7 @@ def legend(figure: Any, handles: Mapping[str, Any], asked: Any = None) -> None:
         named.values(),
         named,
         loc="outside upper left",
-        ncols=len(named),
+        ncols=min(len(named), max(2, int(figure.get_figwidth() / 1.15))),
         columnspacing=1.6,
         borderpad=0.0,
         borderaxespad=0.2,
@@ -184,7 +189,9 @@ def matplotlib() -> Any:
 def design() -> Iterator[None]:
     """Everything drawn and saved inside has the common design."""
     library = matplotlib()
-    with library.rc_context():
+    with library.rc_context(), warnings.catch_warnings():
+        # a label in a script that the layout's font lacks is laid out by guess; the page's own font has it
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         library.rcdefaults()
         library.rcParams.update(_SETTINGS)
         yield
@@ -195,11 +202,7 @@ def sheet(width: float, height: float) -> Any:
     matplotlib()
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height))
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.set(w_pad=0.03, h_pad=0.05, wspace=0.03, hspace=0.04)
-    return figure
+    return Figure(figsize=(width, height))
 
 
 def save(figure: Any, stem: str | os.PathLike[str]) -> list[Path]:

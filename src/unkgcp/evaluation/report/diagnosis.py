@@ -1,0 +1,302 @@
+"""Everything a report says about a run, as numbers: levels, slices, rivals, remarkable facts.
+
+What it is: the figures, computed once from the run's own test facts. What it is not: a page; nothing here
+knows HTML. Coverage is judged on the facts whose entities and relation the model knows: an unknown one gets
+the whole range, which always covers and would flatter the figure.
+
+>>> diagnose(predictor, dataset).levels[3].coverage     # doctest: +SKIP
+0.902
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.bundle import Predictor, recalibrate
+from unkgcp.bundle.fitting import method_options
+from unkgcp.evaluation import metrics
+from unkgcp.evaluation.bands import coverage_band
+from unkgcp.evaluation.evaluate import LEVELS, evaluate
+from unkgcp.evaluation.slabs import worst_slab_coverage
+from unkgcp.graph import Graph
+
+if TYPE_CHECKING:
+    from unkgcp.graph.datasets import Dataset
+
+SHOWN = (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)
+FREE = ("fpi", "cp", "unkgcp")  # methods that need no further training
+SLICE_MASS = 0.99
+SLAB_SHARE = 0.1
+EXTREMES = 12
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Figures of the known test facts at one level; `band` is what chance allows, None without a promise."""
+
+    confidence: float
+    coverage: float
+    sharpness: float
+    median: float
+    interval_score: float
+    band: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slices:
+    """Coverage of disjoint slices of the known test facts, with the band of a slice of that size."""
+
+    names: Sequence[str]
+    found: metrics.Slices
+    bands: Sequence[tuple[float, float]] | None
+
+    def outside(self) -> int:
+        """Slices covered less than chance allows if all facts were covered alike."""
+        if self.bands is None:
+            return 0
+        return sum(c < low for c, (low, _) in zip(self.found.coverage.tolist(), self.bands, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rival:
+    """A method on the same model, calibrated on the same facts, at `LEVELS`: every column (levels,)."""
+
+    name: str
+    guarantee: str
+    coverage: Floats
+    sharpness: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """The known test facts and their answers at the main level; every column (n,)."""
+
+    facts: Graph
+    score: Floats
+    lower: Floats
+    upper: Floats
+
+    @property
+    def truth(self) -> Floats:
+        return self.facts.confidence
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        return metrics.covered(self.truth, self.lower, self.upper)
+
+    @property
+    def width(self) -> Floats:
+        return self.upper - self.lower
+
+    @property
+    def error(self) -> Floats:
+        return np.abs(self.score - self.truth)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Diagnosis:
+    """What is known of a run on its test facts. `best` are the oracle's widths at `LEVELS` on the demo graph."""
+
+    predictor: Predictor
+    dataset: Dataset
+    confidence: float
+    promised: bool
+    evaluation: dict[str, Any]
+    levels: Sequence[Level]
+    answered: Answered
+    by_relation: Slices
+    by_prediction: Slices
+    by_width: Slices
+    worst_slab: float
+    correlation: tuple[float, float, float]
+    rivals: Sequence[Rival]
+    rival_answers: Mapping[str, Answered]
+    best: Floats | None
+
+
+def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) -> Diagnosis:
+    """All figures of a run on the test facts of a data set."""
+    shown = sorted({*SHOWN, confidence})
+    evaluation = evaluate(predictor, dataset, shown)  # refuses a data set without test facts
+    test, method = dataset.splits.test, predictor.method
+    promised = not method.guarantee.startswith("none")
+    answer = predictor.interval(test, shown)
+    known = answer.code == 0
+    facts, score = test[known], answer.score[known].astype(np.float64)
+    levels = [
+        _level(
+            level, facts.confidence, answer.lower[known, at], answer.upper[known, at], method.size, promised
+        )
+        for at, level in enumerate(shown)
+    ]
+    main = shown.index(confidence)
+    answered = Answered(facts, score, answer.lower[known, main], answer.upper[known, main])
+    rivals = _rivals(predictor, dataset)
+    return Diagnosis(
+        predictor,
+        dataset,
+        confidence,
+        promised,
+        evaluation,
+        levels,
+        answered,
+        *_slices(answered, dataset, confidence, method.size if promised else None),
+        worst_slab=_worst_slab(answered, dataset, predictor.model.seed),
+        correlation=_correlation(answered),
+        rivals=[_rival(name, rival, facts) for name, rival in rivals.items()],
+        rival_answers={name: _answered(rival, facts, score, confidence) for name, rival in rivals.items()},
+        best=_best(dataset, facts),
+    )
+
+
+def _level(
+    confidence: float, truth: Floats, lower: Floats, upper: Floats, size: int, promised: bool
+) -> Level:
+    return Level(
+        confidence,
+        metrics.coverage(truth, lower, upper),
+        metrics.sharpness(lower, upper),
+        float(np.median(upper - lower)) if len(truth) else math.nan,
+        metrics.interval_score(truth, lower, upper, confidence),
+        coverage_band(size, len(truth), confidence) if promised and len(truth) else None,
+    )
+
+
+def _slices(
+    answered: Answered, dataset: Dataset, confidence: float, size: int | None
+) -> tuple[Slices, Slices, Slices]:
+    """By relation (largest first), by decile of the prediction, by decile of the width."""
+    columns = answered.truth, answered.lower, answered.upper
+
+    def banded(names: Sequence[str], found: metrics.Slices) -> Slices:
+        if size is None:
+            return Slices(names, found, None)
+        bands = {n: coverage_band(size, n, confidence, SLICE_MASS) for n in set(found.n.tolist())}
+        return Slices(names, found, [bands[n] for n in found.n.tolist()])
+
+    relation = metrics.coverage_by_group(*columns, answered.facts.relation)
+    order = np.argsort(-relation.n, kind="stable")
+    relation = metrics.Slices(
+        relation.key[order], relation.n[order], relation.coverage[order], relation.sharpness[order]
+    )
+    labels = readable_relations(dataset, relation.key.tolist())
+    prediction = metrics.coverage_by_prediction(answered.score, *columns)
+    width = metrics.coverage_by_width(*columns)
+    return (
+        banded(labels, relation),
+        banded(_ranges(prediction.key, answered.score), prediction),
+        banded(_ranges(width.key, answered.width), width),
+    )
+
+
+def _ranges(keys: NDArray[Any], values: Floats) -> list[str]:
+    """`0.12-0.34` for each slice, from its lowest value to the next slice's."""
+    if not len(values):
+        return []
+    ends = [*keys[1:].tolist(), float(values.max())]
+    return [f"{low:.3f}\u2013{high:.3f}" for low, high in zip(keys.tolist(), ends, strict=True)]
+
+
+def _worst_slab(answered: Answered, dataset: Dataset, seed: int) -> float:
+    """Over prediction, width, how often head and tail occur in training, and how frequent the relation is."""
+    train, facts = dataset.splits.train, answered.facts
+    ends = np.concatenate([train.head, train.tail])
+    degree = np.bincount(ends, minlength=facts.n_entities)
+    frequency = np.bincount(train.relation, minlength=facts.n_relations)
+    counts = degree[facts.head], degree[facts.tail], frequency[facts.relation]
+    features = np.column_stack([answered.score, answered.width, *(np.log1p(count) for count in counts)])
+    return worst_slab_coverage(
+        features, answered.inside, rng=np.random.default_rng(seed), share=SLAB_SHARE, directions=200
+    )
+
+
+def _correlation(answered: Answered) -> tuple[float, float, float]:
+    """Spearman's rank correlation of width and error, and its approximate 95 % interval (Fisher's z)."""
+    rho = metrics.width_error_correlation(answered.score, answered.truth, answered.lower, answered.upper)
+    n = len(answered.score)
+    if math.isnan(rho) or n < 5 or abs(rho) >= 1:
+        return rho, math.nan, math.nan
+    half = 1.96 * math.sqrt(1.06 / (n - 3))
+    return rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)
+
+
+def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, Predictor]:
+    """The other methods that cost no training, on the run's own calibration facts; the run's own is among them."""
+    own = predictor.method.name
+    elsewhere = predictor.provenance.get("recalibrated", {}).get("data") is not None
+    if own not in (*FREE, "qr") or elsewhere or not len(dataset.splits.calibration):
+        return {own: predictor}
+    protocol = predictor.provenance.get("protocol", "strict")
+    names = [name for name in ("fpi", "qr", "cp", "unkgcp") if name in FREE or predictor.quantiles]
+    return {
+        name: predictor
+        if name == own
+        else recalibrate(
+            predictor,
+            dataset.splits.calibration,
+            name,
+            **method_options(name, dataset.name, protocol),
+        )
+        for name in names
+    }
+
+
+def _rival(name: str, rival: Predictor, facts: Graph) -> Rival:
+    answer = rival.interval(facts, LEVELS)
+    ends = [(answer.lower[:, at], answer.upper[:, at]) for at in range(len(LEVELS))]
+    return Rival(
+        name,
+        rival.method.guarantee,
+        np.array([metrics.coverage(facts.confidence, *pair) for pair in ends]),
+        np.array([metrics.sharpness(*pair) for pair in ends]),
+    )
+
+
+def _answered(rival: Predictor, facts: Graph, score: Floats, confidence: float) -> Answered:
+    answer = rival.interval(facts, confidence)
+    return Answered(facts, score, answer.lower, answer.upper)
+
+
+def _best(dataset: Dataset, facts: Graph) -> Floats | None:
+    """Mean width of the shortest intervals of someone who knows the true distribution: the demo graph only."""
+    if dataset.name != "demo" or "demo" not in dataset.hashes:
+        return None
+    from unkgcp.graph.demo import generate
+
+    oracle = generate().oracle
+    return np.array([oracle.width(facts, level) for level in LEVELS])
+
+
+def readable_relations(dataset: Dataset, ids: Sequence[int]) -> list[str]:
+    """Labels of relations, with their names where labels are mere ids."""
+    names = {} if dataset.names is None else dataset.names.relations
+    labels = dataset.splits.test.vocabulary.relations
+    return [_named(labels[int(number)].as_py(), names) for number in ids]
+
+
+def readable_entities(dataset: Dataset, ids: Sequence[int]) -> list[str]:
+    """Labels of entities, with their names where labels are mere ids."""
+    names = {} if dataset.names is None else dataset.names.entities
+    labels = dataset.splits.test.vocabulary.entities
+    return [_named(labels[int(number)].as_py(), names) for number in ids]
+
+
+def _named(label: str, names: Mapping[str, str]) -> str:
+    name = names.get(label)
+    return label if name is None or name == label else f"{name} ({label})"
+
+
+def remarkable(answered: Answered, count: int = EXTREMES) -> dict[str, NDArray[np.intp]]:
+    """Rows of the narrowest and the widest intervals and of the labels farthest outside of theirs."""
+    order = np.argsort(answered.width, kind="stable")
+    outside = np.maximum(answered.lower - answered.truth, answered.truth - answered.upper)
+    missed = np.argsort(-outside, kind="stable")[:count]
+    return {"narrowest": order[:count], "widest": order[::-1][:count], "missed": missed[outside[missed] > 0]}

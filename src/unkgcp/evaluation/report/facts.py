@@ -1,0 +1,58 @@
+"""Section of a run's report: single facts, by their labels, with their intervals drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from unkgcp.evaluation.report.diagnosis import Diagnosis, readable_entities, readable_relations, remarkable
+from unkgcp.evaluation.report.html import Html, label, table, tag
+from unkgcp.evaluation.report.page import Section, bar, paragraph
+from unkgcp.evaluation.report.words import percent, span
+
+
+def fact_section(d: Diagnosis) -> Section:
+    """The narrowest and the widest intervals, and the labels farthest outside of theirs."""
+    rows = remarkable(d.answered)
+    key = tag(
+        "p",
+        bar(0.3, 0.8, 0.55, 0.65),
+        " interval, ring: prediction, tick: true confidence, red where it is missed.",
+        class_="note",
+    )
+    body = [
+        key,
+        tag("h3", f"Narrowest {percent(d.confidence)} intervals"),
+        _fact_table(d, rows["narrowest"]),
+        tag("h3", f"Widest {percent(d.confidence)} intervals"),
+        _fact_table(d, rows["widest"]),
+        tag("h3", "Farthest outside of their interval"),
+        paragraph("Facts whose stated confidence surprises most: worth a second look in the data."),
+        _fact_table(d, rows["missed"]) if len(rows["missed"]) else paragraph("None: every fact is covered."),
+    ]
+    return Section("facts", "Remarkable facts", body, "Facts")
+
+
+def _fact_table(d: Diagnosis, rows: NDArray[Any]) -> Html:
+    facts, answered = d.answered.facts[rows], d.answered
+    heads = readable_entities(d.dataset, facts.head.tolist())
+    relations = readable_relations(d.dataset, facts.relation.tolist())
+    tails = readable_entities(d.dataset, facts.tail.tolist())
+    body = []
+    for i, head, relation, tail in zip(rows.tolist(), heads, relations, tails, strict=True):
+        lower, upper = float(answered.lower[i]), float(answered.upper[i])
+        score, truth = float(answered.score[i]), float(answered.truth[i])
+        body.append(
+            [
+                label(head),
+                label(relation),
+                label(tail),
+                bar(lower, upper, score, truth),
+                span((lower, upper)),
+                f"{score:.3f}",
+                tag("span", f"{truth:.3f}", class_=None if lower <= truth <= upper else "away"),
+            ]
+        )
+    header = ["head", "relation", "tail", "0 to 1", "interval", "predicted", "true"]
+    return table(header, body, words=(0, 1, 2, 3), class_="facts", titled=True)

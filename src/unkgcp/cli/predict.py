@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from unkgcp.cli.levels import confidence_option
 from unkgcp.cli.options import examples, parse_columns
+from unkgcp.cli.workers import ray_options
 
 EXAMPLES = examples(
     "unkgcp predict run queries.tsv -o answers.tsv",
     "unkgcp predict run queries.parquet -o answers.parquet --confidence 0.8,0.9",
     "cut -f1-3 facts.tsv | unkgcp predict run - | head",
+    "unkgcp predict run queries/ -o answers/ --engine ray --workers 8",
 )
 
 
@@ -22,8 +26,13 @@ EXAMPLES = examples(
     "0.9", "The probability that an interval holds the true confidence; several give more columns."
 )
 @click.option(
-    "--engine", type=click.Choice(["local"]), default="local", show_default=True, help="Where to compute."
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where to compute: here in one process, or in workers on a Ray cluster.",
 )
+@ray_options
 @click.option("--format", metavar="NAME", help="How INPUT is laid out, if its name does not tell.")
 @click.option(
     "--columns",
@@ -37,6 +46,7 @@ def command(
     output: str | None,
     confidence: list[float],
     engine: str,
+    ray: dict[str, Any],
     format: str | None,
     columns: str | None,
     header: bool | None,
@@ -56,12 +66,12 @@ def command(
     for level in confidence:
         if (caution := predictor.method.caution(level)) is not None:
             click.echo(f"unkgcp: {caution}", err=True)
+    levels = confidence[0] if len(confidence) == 1 else confidence
+    reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     with Reporter("predicting") as progress:
-        answer_file(
-            predictor,
-            queries,
-            output,
-            confidence[0] if len(confidence) == 1 else confidence,
-            progress=progress,
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        if engine == "ray":
+            from unkgcp.bundle.engines.ray_engine import answer_on_ray
+
+            answer_on_ray(run, queries, output, levels, progress=progress, **ray, **reading)
+        else:
+            answer_file(predictor, queries, output, levels, progress=progress, **reading)

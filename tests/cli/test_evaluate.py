@@ -92,3 +92,23 @@ def test_coverage_on_the_demo_graph(tmp_path: Path, run_command: Run) -> None:
             hits = level["positive"]["coverage"] * level["positive"]["n"] - unknown
             low, high = coverage_band(size, known, level["confidence"], mass=0.999)
             assert low <= hits / known <= high
+
+
+def test_coverage_by_relation(fitted: Path, tmp_path: Path, run_command: Run) -> None:
+    before = json.loads(run_command("evaluate", fitted, "--json", "--per", "relation").out)["per_relation"]
+    assert [part["confidence"] for part in before] == [0.8, 0.85, 0.9, 0.95]
+    row = before[2]["relations"][0]
+    assert {"relation", "n", "calibration", "promise", "before", "after"} == set(row)
+    assert {"coverage", "sharpness", "band", "in_band"} == set(row["before"]) == set(row["after"])
+    again = run_command("fit", "--from", fitted, "--per", "relation", "-o", tmp_path / "per")
+    assert again.status == 0
+    assert "within each relation" in again.out
+    after = json.loads(run_command("evaluate", tmp_path / "per", "--json", "--per", "relation").out)
+    assert after["per_relation"] == before
+    outcome = run_command("evaluate", tmp_path / "per", "--per", "relation", "--confidence", "0.9")
+    assert "with one threshold for all facts (before) and one a relation (after)" in outcome.out
+    none = run_command("fit", "--from", fitted, "--method", "fpi", "-o", tmp_path / "fpi")
+    assert none.status == 0
+    outcome = run_command("evaluate", tmp_path / "fpi", "--per", "relation")
+    assert outcome.status == 2
+    assert "has no promise per relation" in outcome.err

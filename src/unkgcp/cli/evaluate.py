@@ -13,6 +13,7 @@ EXAMPLES = examples(
     "unkgcp evaluate run",
     "unkgcp evaluate run --json | jq '.levels[].positive.coverage'",
     "unkgcp evaluate run --data ppi5k --confidence 0.5,0.9,0.99",
+    "unkgcp evaluate run --per relation --confidence 0.9",
 )
 
 
@@ -20,10 +21,20 @@ EXAMPLES = examples(
 @click.argument("run")
 @click.option("--data", metavar="DATA", help="Take the test facts of this data set instead of the run's own.")
 @confidence_option("0.8,0.85,0.9,0.95", "The levels to evaluate.")
+@click.option(
+    "--per",
+    type=click.Choice(["relation"]),
+    help="Also coverage by relation, with one threshold for all facts and with one a relation.",
+)
 @json_option
 @reading_options
 def command(
-    run: str, data: str | None, confidence: list[float], as_json: bool, reading: dict[str, Any]
+    run: str,
+    data: str | None,
+    confidence: list[float],
+    per: str | None,
+    as_json: bool,
+    reading: dict[str, Any],
 ) -> None:
     """Coverage, sharpness and error of RUN on test facts: positives, negatives and both together.
 
@@ -33,6 +44,7 @@ def command(
 
     from unkgcp.bundle import Predictor, source
     from unkgcp.evaluation import evaluate
+    from unkgcp.evaluation.relations import by_relation, relations_text
     from unkgcp.evaluation.text import evaluation_text
 
     predictor = Predictor.load(run)
@@ -42,4 +54,11 @@ def command(
     else:
         dataset = source.reload(record, run, reading.get("data_dir"))
     result = evaluate(predictor, dataset, confidence)
-    click.echo(json.dumps(result, indent=2, ensure_ascii=False) if as_json else evaluation_text(result))
+    if per is not None:
+        result["per_relation"] = [by_relation(predictor, dataset, level) for level in confidence]
+    if as_json:
+        click.echo(json.dumps(result, indent=2, ensure_ascii=False))
+        return
+    click.echo(evaluation_text(result))
+    for part in result.get("per_relation", []):
+        click.echo("\n" + relations_text(part))

@@ -34,7 +34,12 @@ EXAMPLES = examples(
     metavar="P",
     default="unkgcp",
     show_default=True,
-    help="How intervals are made: unkgcp, cp, fpi, qr.",
+    help="How intervals are made: unkgcp, cp, fpi, qr, shortest.",
+)
+@click.option(
+    "--per",
+    type=click.Choice(["relation"]),
+    help="Promise coverage for every relation instead of on average over all facts.",
 )
 @click.option(
     "--config", "config_file", metavar="FILE", help="YAML of training settings other than the preset's."
@@ -79,7 +84,7 @@ def command(
     predictor_class(settings["method"])
     options = {**reading, **splitting}
     if source is not None:
-        _recalibrate(source, data, output or source, settings["method"], options)
+        _recalibrate(source, data, output or source, settings["method"], settings["per"], options)
     elif data is None or output is None:
         raise InputError("fit needs DATA and -o RUN; for example unkgcp fit demo -o run")
     else:
@@ -129,7 +134,9 @@ def _train(
         raise click.exceptions.Exit(130 if predictor.model.interrupted else 1)
 
 
-def _recalibrate(run: str, data: str | None, output: str, method: str, options: dict[str, Any]) -> None:
+def _recalibrate(
+    run: str, data: str | None, output: str, method: str, per: str | None, options: dict[str, Any]
+) -> None:
     from unkgcp.bundle import Predictor, recalibrate
     from unkgcp.bundle.fitting import calibration_negatives, method_options
     from unkgcp.bundle.folder import check_target
@@ -143,7 +150,7 @@ def _recalibrate(run: str, data: str | None, output: str, method: str, options: 
         negatives = calibration_negatives(dataset, seed)
     name = str(data) if dataset is None else dataset.name
     again = recalibrate(
-        predictor, facts, method, negatives=negatives, **method_options(method, name, protocol)
+        predictor, facts, method, negatives=negatives, **method_options(method, name, protocol, per)
     )
     again.provenance["recalibrated"] = {"from": run, "data": data, "facts": len(facts)}
     _finish(again, dataset, output)
@@ -184,6 +191,9 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> None:
         click.echo(evaluation_text(predictor.metrics) + "\n")
     predictor.save(output)
     method = predictor.method
-    click.echo(f"guarantee of {method.name}: {method.guarantee} ({method.size:,} calibration facts)")
+    within = ", within each relation or group of small ones" if method.options().get("per") else ""
+    click.echo(f"guarantee of {method.name}: {method.guarantee}{within} ({method.size:,} calibration facts)")
+    if (caution := method.caution(0.9)) is not None:
+        click.echo(caution)
     click.echo(f"early stopping {predictor.provenance.get('early_stopping', 'unknown')}")
     click.echo(f"written to {output}")

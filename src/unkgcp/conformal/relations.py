@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 OWN = 35
 """Calibration facts a relation must be able to expect for a threshold of its own; 19 carry a level of 95 %."""
-SHARED = 2 * OWN
+SHARED = 60
 """Calibration facts that a group of small relations should have together."""
 _PRIOR = 20  # training facts' worth of the average relation, mixed into what is known of each
 

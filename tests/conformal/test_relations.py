@@ -1,0 +1,140 @@
+"""A promise per relation: groups from training facts alone, exact coverage in each, and what the answers say of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from unkgcp.conformal.predictors import create
+from unkgcp.conformal.relations import OWN, RelationGroups, each_relation, group_relations
+from unkgcp.errors import InputError
+from unkgcp.evaluation.bands import coverage_band
+from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.known import KnownFacts
+
+SIZES = np.array([4000, 2500, 60, 40, 30, 20, 0])  # training facts of each relation; the last has none
+SPREAD = np.array([0.02, 0.4, 0.3, 0.01, 0.25, 0.02, 0.1])
+VOCABULARY = Vocabulary.of([f"e{i}" for i in range(200)], [f"r{i}" for i in range(len(SIZES))])
+
+
+class Middle:
+    """Scores every triple 0.5; how far labels lie from it depends on the relation."""
+
+    seen_entities = np.ones(200, np.bool_)
+    seen_relations = SIZES > 0
+    vocabulary = VOCABULARY
+
+    def __init__(self, training: Graph | None) -> None:
+        self.facts = None if training is None else KnownFacts.of(training)
+
+    def score(
+        self, head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer]
+    ) -> NDArray[np.float32]:
+        return np.full(len(head), 0.5, np.float32)
+
+
+def draw(n: int, seed: int, sizes: NDArray[np.int64] = SIZES) -> Graph:
+    rng = np.random.default_rng(seed)
+    relation = rng.choice(len(sizes), n, p=sizes / sizes.sum()).astype(np.int32)
+    head, tail = rng.integers(0, 200, (2, n), dtype=np.int32)
+    confidence = np.clip(0.5 + SPREAD[relation] * rng.uniform(-1, 1, n), 0, 1)
+    return Graph(head, relation, tail, confidence, VOCABULARY)
+
+
+def test_groups_by_hand() -> None:
+    relation = np.repeat([0, 1, 2, 3, 4], [500, 20, 20, 20, 20])
+    score = np.repeat([0.5, 0.1, 0.9, 0.12, 0.8], [500, 20, 20, 20, 20])
+    # 580 training facts for 2,900 calibration facts: five each, so small ones expect 100
+    alone = group_relations(relation, score, 6, calibration=2900)
+    assert alone.own.tolist() == [True] * 5 + [False]
+    assert alone.code[5] == -1
+    # at one calibration fact for two training facts they expect ten: together too few for two groups
+    one = group_relations(relation, score, 6, calibration=290)
+    assert one.code.tolist() == [0, 1, 1, 1, 1, -1]
+    # at 1.9 for one they expect 38, above the limit; at 1.7 they expect 34 and pair up with their like
+    assert OWN == 35
+    pairs = group_relations(relation, score, 6, calibration=round(580 * 1.749))
+    assert pairs.code[1] == pairs.code[3] != pairs.code[2] == pairs.code[4]
+    assert not pairs.own[1:].any()
+
+
+def test_unknown_relations_are_in_no_group() -> None:
+    groups = RelationGroups(np.array([0, 1, 1, -1], np.int32), np.array([True, False, False, False]))
+    asked = np.array([0, 2, 3, 9, -1])
+    assert groups.of(asked).tolist() == [0, 1, -1, -1, -1]
+    assert groups.basis(asked, groups.of(asked) < 0).tolist() == [0, 1, 2, 2, 2]
+    assert each_relation(3).code.tolist() == [0, 1, 2]
+
+
+def test_groups_do_not_see_the_calibration_facts() -> None:
+    model, calibration = Middle(draw(6000, 0)), draw(1500, 1)
+    other = calibration.with_confidence(1 - calibration.confidence**2)[np.arange(1500)[::-1]]
+    first, second = (create("cp", per="relation").calibrate(model, part) for part in (calibration, other))
+    np.testing.assert_array_equal(first.arrays()["relation_groups"], second.arrays()["relation_groups"])
+
+
+@pytest.mark.parametrize("method", ["cp", "unkgcp", "shortest"])
+def test_every_relation_is_covered_as_promised(method: str) -> None:
+    """Bands of mass 1 - 1e-6; one threshold for all covers hard relations far below theirs."""
+    model, calibration, test = Middle(draw(6000, 0)), draw(3000, 1), draw(20_000, 2)
+    per = create(method, per="relation").calibrate(model, calibration)
+    one = create(method).calibrate(model, calibration)
+    result = per.interval(test, 0.9)
+    pooled = one.interval(test, 0.9)
+    assert result.promise is not None
+    groups = per.groups.of(test.relation)  # type: ignore[attr-defined]
+    sizes = per.calibration.group_sizes  # type: ignore[attr-defined]
+    assert len(sizes) >= 3
+    missed = []
+    for group, size in sizes.items():
+        rows = groups == group
+        low, high = coverage_band(size, int(rows.sum()), 0.9, 1 - 1e-6)
+        inside = ((result.lower <= test.confidence) & (test.confidence <= result.upper))[rows].mean()
+        assert inside >= low
+        if method != "shortest":  # its scores tie: more than the level is allowed
+            assert inside <= high
+        missed.append(
+            ((pooled.lower <= test.confidence) & (test.confidence <= pooled.upper))[rows].mean() < low
+        )
+    assert any(missed)
+    assert set(result.promise) <= {"relation", "similar relations"}
+
+
+def test_answers_say_whose_promise_it_is() -> None:
+    calibration = draw(700, 1)
+    per = create("cp", per="relation").calibrate(Middle(None), calibration)  # nothing known of training facts
+    result = per.interval(draw(500, 2), 0.9)
+    assert result.promise is not None
+    counts = np.bincount(calibration.relation, minlength=len(SIZES))
+    expected = np.where(counts[draw(500, 2).relation] >= 19, "relation", "all facts")
+    np.testing.assert_array_equal(result.promise, expected)
+    table = result.to_arrow()
+    assert table.schema.names == ["score", "lower", "upper", "status", "promise"]
+    caution = per.caution(0.9)
+    assert caution is not None
+    assert "too few calibration facts for any but the promise over all facts" in caution
+    shared = create("cp", per="relation").calibrate(Middle(draw(6000, 0)), draw(3000, 1))
+    assert "4 of 6 relations share their promise" in str(shared.caution(0.9))
+
+
+def test_saved_and_loaded_and_damaged() -> None:
+    model = Middle(draw(6000, 0))
+    per = create("unkgcp", per="relation").calibrate(model, draw(1500, 1))
+    assert per.options() == {"mapped_entropy": False, "per": "relation"}
+    again = create("unkgcp", **per.options()).restore(model, per.arrays())
+    queries = draw(300, 3)
+    first, second = per.interval(queries, [0.8, 0.9]), again.interval(queries, [0.8, 0.9])
+    np.testing.assert_array_equal(first.upper, second.upper)
+    np.testing.assert_array_equal(first.basis, second.basis)
+    for missing in ("relation_groups", "relation_own"):
+        rest = {name: array for name, array in per.arrays().items() if name != missing}
+        with pytest.raises(ValueError, match="groups of the relations are missing"):
+            create("unkgcp", **per.options()).restore(model, rest)
+
+
+def test_only_relations() -> None:
+    with pytest.raises(InputError, match="a promise per 'head' is not on offer"):
+        create("cp", per="head")
+    with pytest.raises(InputError, match="method 'fpi' has no option 'per'"):
+        create("fpi", per="relation")

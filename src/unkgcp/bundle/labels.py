@@ -48,22 +48,19 @@ def write_labels(path: Path, vocabulary: Vocabulary, seen_entities: Mask, seen_r
 
 def read_labels(path: Path, most: int) -> tuple[Vocabulary, Mask, Mask]:
     """The labels, at most so many as the model has rows for; ValueError if something is wrong."""
-    with opened(path) as file, pq.ParquetFile(file, read_dictionary=["label"]) as parquet:
+    with opened(path) as file, pq.ParquetFile(file, read_dictionary=["kind", "label"]) as parquet:
         rows = _check(parquet, most)
         size = path.stat().st_size
         table = parquet.read(use_threads=False)
-    entity = np.asarray(pc.equal(table["kind"], KINDS[0]).fill_null(False))
-    n = int(entity.sum())
-    relation = np.asarray(pc.equal(table["kind"], KINDS[1]).fill_null(False))
-    if not entity[:n].all() or not relation[n:].all():
-        raise ValueError("it is not a list of entities followed by relations")
-    labels = pa.concat_arrays(
-        [_spelt(chunk, size) for chunk in table["label"].chunks] or [pa.array([], "str")]
-    )
-    seen = table["seen"]
-    if seen.null_count or len(labels) != rows:
+    if table.num_columns != len(SCHEMA) or len(table) != rows or table["seen"].null_count:
         raise ValueError("its columns are not of one length")
-    known = np.asarray(seen, dtype=np.bool_)
+    entity = np.concatenate([_entities(chunk) for chunk in table["kind"].chunks])
+    n = int(entity.sum())
+    if not entity[:n].all():
+        raise ValueError("it is not a list of entities followed by relations")
+    labels = pa.concat_arrays([_spelt(chunk, size) for chunk in table["label"].chunks])
+    seen = pa.concat_arrays(table["seen"].chunks).cast(pa.uint8())
+    known = np.frombuffer(seen.buffers()[1], np.uint8, rows).astype(np.bool_)
     vocabulary = Vocabulary(labels[:n], labels[n:])
     for part in (vocabulary.entities, vocabulary.relations):
         if pc.count_distinct(part).as_py() < len(part):
@@ -76,7 +73,7 @@ def _check(parquet: pq.ParquetFile, most: int) -> int:
     about = parquet.metadata
     if not parquet.schema_arrow.remove_metadata().equals(_read_schema(), check_metadata=False):
         raise ValueError("its columns are not kind, label and seen")
-    if not 0 <= about.num_rows <= most:
+    if not 0 < about.num_rows <= most:
         raise ValueError(f"it has {about.num_rows:,} labels and the model rows for {most:,}")
     if about.num_row_groups > 1 + about.num_rows // 1000:
         raise ValueError("it is cut into too many pieces")
@@ -88,15 +85,25 @@ def _check(parquet: pq.ParquetFile, most: int) -> int:
 
 
 def _read_schema() -> pa.Schema:
-    return SCHEMA.set(1, pa.field("label", pa.dictionary(pa.int32(), pa.string())))
+    text = pa.dictionary(pa.int32(), pa.string())
+    return SCHEMA.set(0, pa.field("kind", text)).set(1, pa.field("label", text))
+
+
+def _entities(kinds: pa.DictionaryArray) -> Mask:
+    """Which rows are entities; all others must be relations."""
+    names = kinds.dictionary.to_pylist() if len(kinds.dictionary) <= len(KINDS) else []
+    if kinds.null_count or not names or not set(names) <= set(KINDS):
+        raise ValueError("it is not a list of entities followed by relations")
+    places = np.frombuffer(kinds.indices.buffers()[1], np.int32)[kinds.offset : kinds.offset + len(kinds)]
+    return np.array([name == KINDS[0] for name in names])[places]
 
 
 def _spelt(labels: pa.DictionaryArray, most: int) -> pa.StringArray:
     """The labels one by one; all different, they cannot need more bytes than the file has."""
     if labels.null_count or labels.dictionary.null_count:
         raise ValueError("a label is missing")
-    lengths = np.asarray(pc.binary_length(labels.dictionary), dtype=np.int64)
-    if int(lengths[np.asarray(labels.indices)].sum()) > most:
+    lengths = pc.binary_length(labels.dictionary).take(labels.indices)
+    if (pc.sum(lengths).as_py() or 0) > most:
         raise ValueError("its labels say the same many times over")
     labels.dictionary.validate(full=True)
     return labels.cast(pa.string())

@@ -28,6 +28,8 @@ Write = Callable[[pa.RecordBatch], None]
 
 ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".parquet")
 LEVEL = 6  # of gzip: the usual balance
+ROW_GROUP = 1 << 20  # rows
+DICTIONARY = 32 << 20  # bytes up to which labels are kept as a dictionary: a million or so of them
 
 
 @contextmanager
@@ -45,7 +47,7 @@ def open_output(target: str | None) -> Iterator[Write]:
         raise InputError(f"{target} is a folder; give the name of a file")
     with atomic_path(target) as path, ExitStack() as opened:
         if ending == ".parquet":
-            yield _parquet_writer(path, opened)
+            yield opened.enter_context(_parquet_writer(path))
         else:
             raw = opened.enter_context(path.open("wb"))
             # without a name and a time inside, the same answers give the same bytes
@@ -54,18 +56,77 @@ def open_output(target: str | None) -> Iterator[Write]:
             yield _text_writer(stream, "\t" if ending.startswith(".tsv") else ",", target)
 
 
-def _parquet_writer(path: Path, opened: ExitStack) -> Write:
+@contextmanager
+def _parquet_writer(path: Path) -> Iterator[Write]:
+    """Gathers batches to row groups of a million rows."""
     import pyarrow.parquet as pq
 
     writer: Any = None
+    waiting: list[pa.RecordBatch] = []
+
+    def flush() -> None:
+        nonlocal writer
+        if waiting:
+            table = gathered(waiting)
+            if writer is None:
+                writer = pq.ParquetWriter(path, table.schema, **parquet_options(table.schema))
+            writer.write_table(table, row_group_size=max(1, len(table)))
+            waiting.clear()
 
     def write(batch: pa.RecordBatch) -> None:
-        nonlocal writer
-        if writer is None:
-            writer = opened.enter_context(pq.ParquetWriter(path, batch.schema, compression="zstd"))
-        writer.write_batch(batch)
+        # a row group is closed before a batch would make it longer than it should be
+        if sum(map(len, waiting)) + len(batch) > ROW_GROUP:
+            flush()
+        waiting.append(batch)
 
-    return write
+    try:
+        yield write
+        flush()
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """How answers are written as Parquet: labels as dictionaries, and read back as plain strings."""
+    texts = [
+        field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_dictionary(field.type)
+    ]
+    return {
+        "compression": "zstd",
+        "use_dictionary": texts,
+        "dictionary_pagesize_limit": DICTIONARY,
+        "store_schema": False,
+    }
+
+
+def gathered(batches: list[pa.RecordBatch]) -> pa.Table:
+    """Batches of one schema as one table, each column in one piece with one dictionary."""
+    columns = [
+        _gathered([batch.column(place) for batch in batches]) for place in range(batches[0].num_columns)
+    ]
+    return pa.table(columns, names=batches[0].schema.names)
+
+
+def _gathered(pieces: list[pa.Array]) -> pa.Array | pa.ChunkedArray:
+    if len(pieces) == 1:
+        return pieces[0]
+    if pa.types.is_dictionary(pieces[0].type):
+        first = pieces[0].dictionary
+        if all(_is_same(first, piece.dictionary) for piece in pieces[1:]):
+            indices = pa.concat_arrays([piece.indices for piece in pieces])
+            return pa.DictionaryArray.from_arrays(indices, first)
+        whole = pa.chunked_array(pieces).unify_dictionaries()
+        return whole.combine_chunks()
+    return pa.chunked_array(pieces)
+
+
+def _is_same(one: pa.Array, other: pa.Array) -> bool:
+    """Whether two arrays are the same memory."""
+    if len(one) != len(other) or one.offset != other.offset:
+        return False
+    places = [[buffer and buffer.address for buffer in array.buffers()] for array in (one, other)]
+    return bool(places[0] == places[1])
 
 
 def _text_writer(stream: IO[bytes], delimiter: str, name: str) -> Write:
@@ -81,7 +142,7 @@ def _text_writer(stream: IO[bytes], delimiter: str, name: str) -> Write:
             return
         columns = [
             quote(column, name) if pa.types.is_string(column.type) else column.cast(pa.string())
-            for column in batch.columns
+            for column in map(_spelt, batch.columns)
         ]
         # one string a row, the line end being part of it: their buffer is the text
         columns[-1] = pc.binary_join_element_wise(columns[-1], "\n", "")
@@ -94,6 +155,10 @@ def _text_writer(stream: IO[bytes], delimiter: str, name: str) -> Write:
         stream.write(lines.buffers()[2].slice(0, pc.sum(pc.binary_length(lines)).as_py()))
 
     return write
+
+
+def _spelt(column: pa.Array) -> pa.Array:
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
 
 
 def _unquoted(column: pa.Array, name: str) -> pa.Array:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from unkgcp._version import __version__
 from unkgcp.bundle.folder import RunParts, read_run, verify, write_run
-from unkgcp.bundle.queries import Queries, to_triples
+from unkgcp.bundle.queries import Queries, labels_of, to_triples
 from unkgcp.conformal.predictors import IntervalPredictor, Intervals, Levels, create, predictor_class
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
@@ -55,7 +55,8 @@ class Predictor:
         Queries are label triples, an Arrow table with columns head, relation and tail, a graph, or ids. An
         unknown entity or relation gives the whole range [0, 1], no score, and says so in `status`.
         """
-        return self.method.interval(to_triples(queries, self.model.vocabulary), confidence)
+        answers = self.method.interval(to_triples(queries, self.model.vocabulary), confidence)
+        return replace(answers, labels=labels_of(queries))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the run folder, whole; an existing run is replaced, anything else is refused."""

@@ -10,7 +10,7 @@ array([ 1, -1], dtype=int32)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.predictors import Triples
 from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.vocabulary import Ids
 
 Queries: TypeAlias = (
     Graph | Triples | pa.Table | pa.RecordBatch | Sequence[tuple[str, str, str]] | NDArray[np.integer]
@@ -47,6 +48,20 @@ def to_triples(queries: Queries, vocabulary: Vocabulary) -> Triples:
     return _from_sequence(queries, vocabulary)
 
 
+def labels_of(queries: Queries) -> pa.Table | pa.RecordBatch | None:
+    """Columns head, relation and tail of queries that came as labels; None for ids and graphs."""
+    if isinstance(queries, pa.Table | pa.RecordBatch):
+        return queries.select(list(Triples._fields))
+    if isinstance(queries, Graph | Triples | np.ndarray):
+        return None
+    return pa.table(
+        {
+            name: pa.array([query[place] for query in queries], pa.string())
+            for place, name in enumerate(Triples._fields)
+        }
+    )
+
+
 def _from_sequence(queries: Sequence[tuple[str, str, str]], vocabulary: Vocabulary) -> Triples:
     for place, query in enumerate(queries):
         if isinstance(query, str) or len(query) != 3 or not all(isinstance(label, str) for label in query):
@@ -56,11 +71,25 @@ def _from_sequence(queries: Sequence[tuple[str, str, str]], vocabulary: Vocabula
 
 
 def _from_labels(head: pa.Array, relation: pa.Array, tail: pa.Array, vocabulary: Vocabulary) -> Triples:
-    if head.type != pa.string():
-        head, relation, tail = (column.cast(pa.string()) for column in (head, relation, tail))
     return Triples(
-        vocabulary.entity_ids(head), vocabulary.relation_ids(relation), vocabulary.entity_ids(tail)
+        _ids(head, vocabulary.entity_ids),
+        _ids(relation, vocabulary.relation_ids),
+        _ids(tail, vocabulary.entity_ids),
     )
+
+
+def _ids(column: pa.Array | pa.ChunkedArray, find: Callable[[pa.Array], Ids]) -> Ids:
+    """Ids of a column of labels; each value of a dictionary is looked up once."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):  # more text than one array can hold
+        return np.concatenate([_ids(chunk, find) for chunk in column.chunks])
+    if not pa.types.is_dictionary(column.type) or len(column) < len(column.dictionary):
+        return find(column if column.type == pa.string() else column.cast(pa.string()))
+    if column.null_count:
+        return find(column.cast(pa.string()))
+    ids: Ids = find(column.dictionary.cast(pa.string()))[np.asarray(column.indices)]
+    return ids
 
 
 def _translate(graph: Graph, vocabulary: Vocabulary) -> Triples:

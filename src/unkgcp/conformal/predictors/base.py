@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from unkgcp.conformal.predictors import tables
 from unkgcp.conformal.ranks import Confidence, exact_levels
 from unkgcp.conformal.relations import BASES
 from unkgcp.errors import InputError
@@ -74,7 +75,8 @@ class Intervals:
 
     score: (n,), NaN for an unknown query. lower, upper: (n,) for one level, (n, levels) for several.
     code: (n,) int8, the position in `STATUSES`. basis: (n,) int8, the position in `relations.BASES`, of a method that
-    promises per relation: whose calibration facts set the threshold; None otherwise.
+    promises per relation: whose calibration facts set the threshold; None otherwise. labels: the queries as they
+    were asked, columns head, relation and tail, where they came as labels.
     """
 
     score: NDArray[np.float32]
@@ -83,6 +85,7 @@ class Intervals:
     code: NDArray[np.int8]
     confidence: float | Sequence[float]
     basis: NDArray[np.int8] | None = None
+    labels: pa.Table | pa.RecordBatch | None = None
 
     def __len__(self) -> int:
         return len(self.score)
@@ -106,22 +109,22 @@ class Intervals:
     def to_arrow(self) -> pa.Table:
         """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.
 
-        A method that promises per relation adds `promise`.
-
-        >>> result.to_arrow().to_pandas()     # doctest: +SKIP
+        The labels of the queries come first where these are known. A method that promises per relation adds
+        `promise`.
         """
-        columns = {"score": pa.array(self.score, mask=self.code != 0)}
-        if isinstance(self.confidence, float):
-            columns |= {"lower": pa.array(self.lower), "upper": pa.array(self.upper)}
-        else:
-            for place, level in enumerate(self.confidence):
-                percent = f"{round(100 * level, 10):g}"
-                columns[f"lower_{percent}"] = pa.array(np.ascontiguousarray(self.lower[:, place]))
-                columns[f"upper_{percent}"] = pa.array(np.ascontiguousarray(self.upper[:, place]))
-        columns["status"] = pa.array(STATUSES).take(pa.array(self.code))
-        if self.basis is not None:
-            columns["promise"] = pa.array(BASES).take(pa.array(self.basis))
-        return pa.table(columns)
+        return tables.table(self)
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas data frame."""
+        return tables.frame(self, "pandas")
+
+    def to_polars(self) -> Any:
+        """The same as a polars data frame."""
+        return tables.frame(self, "polars")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first rows, with their intervals drawn."""
+        return tables.page(self)
 
 
 def status_codes(model: Scorer, triples: HasTriples) -> NDArray[np.int8]:
@@ -147,6 +150,7 @@ class IntervalPredictor(ABC):
     name: ClassVar[str]
     guarantee: ClassVar[str]
     needs_quantiles: ClassVar[bool] = False
+    needs_evidence: ClassVar[bool] = False
     order_free: ClassVar[bool] = True
     """Whether the order of the calibration facts is of no consequence."""
 
@@ -171,20 +175,31 @@ class IntervalPredictor(ABC):
         """Score and interval of each triple at one level or at several."""
         levels, single = exact_levels(confidence)
         code = status_codes(self.model, triples)
-        n = len(code)
-        score = np.full(n, np.nan, dtype=np.float32)
-        ends = np.empty((n, 2, len(levels)))
-        ends[:, 0], ends[:, 1] = 0.0, 1.0
-        known: slice | NDArray[np.intp] = slice(None) if not code.any() else np.flatnonzero(code == 0)
-        asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
-        if len(asked.head):
-            found = self.model.score(*asked)
-            score[known] = found
-            ends[known] = self._ends(found.astype(np.float64), asked, levels)
+        score, ends = self._answers(triples, np.flatnonzero(code == 0), levels)
         basis = self._basis(triples)
         if single:
             return Intervals(score, ends[:, 0, 0], ends[:, 1, 0], code, float(levels[0]), basis)
         return Intervals(score, ends[:, 0], ends[:, 1], code, [float(level) for level in levels], basis)
+
+    def _answers(
+        self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]
+    ) -> tuple[NDArray[np.float32], Floats]:
+        """Scores (n,) and ends (n, 2, levels) of triples of which the rows `known` are known."""
+        n = len(triples.head)
+        if len(known) == n and n:
+            whole = Triples(triples.head, triples.relation, triples.tail)
+            found = self.model.score(*whole).astype(np.float32, copy=False)
+            return found, self._ends(found.astype(np.float64), whole, levels)
+        score = np.full(n, np.nan, dtype=np.float32)
+        # every column of ends in one piece: that is how they are used
+        ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
+        ends[:, 0], ends[:, 1] = 0.0, 1.0
+        if len(known):
+            asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
+            found = self.model.score(*asked)
+            score[known] = found
+            ends[known] = self._ends(found.astype(np.float64), asked, levels)
+        return score, ends
 
     def caution(self, confidence: Confidence) -> str | None:
         """A sentence where this level is answered in a way that a user should know of, else None."""

@@ -1,0 +1,180 @@
+"""Triples to be asked about, from a file or a pipe: batches of three label columns, in order.
+
+What it is: the reader of queries. Labels of a Parquet file come as dictionaries where the file has them so (most
+have): then a label is looked up once and not once a row, and strings are never spelt out. With `open_places` a
+head or tail may be left open, as `?` or as nothing, for a completion to fill. What it is not: a reader of facts
+(`reading`); a column of confidences is not looked at.
+
+>>> for batch in query_batches("queries.parquet"):       # doctest: +SKIP
+...     batch.column("head")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Unpack
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from unkgcp.errors import InputError
+from unkgcp.graph.formats import PARQUET, recognise
+from unkgcp.graph.formats.batch import Batch, Malformed, acceptable
+from unkgcp.graph.formats.columns import ROLES
+from unkgcp.graph.formats.parquet import _columns, _diagnose, _is_text
+from unkgcp.graph.formats.request import Request
+from unkgcp.graph.formats.source import Origin, Source
+from unkgcp.graph.reading import Options, _opened, _strings
+
+ROWS = 1 << 17
+"""Rows of a batch of a Parquet file, at most."""
+GROUP = 1 << 21
+"""Rows of a row group up to which it is read as one, so that it has one dictionary."""
+OPEN = "?"
+
+
+def query_batches(
+    path: Origin, *, open_places: bool = False, rows: range | None = None, **options: Unpack[Options]
+) -> Iterator[pa.RecordBatch]:
+    """Columns head, relation and tail, each of strings or of a dictionary of strings. Options as in `read`.
+
+    `rows`, counted from 0, asks for these rows of a Parquet file only; row groups outside are not read.
+    """
+    request = Request(**options, with_confidence=False)
+    with Source(path) as source:
+        if recognise(source, request.format, plain=request.columns is not None) == PARQUET:
+            yield from _parquet(source, request, open_places, rows)
+            return
+        if rows is not None:
+            raise ValueError(f"{source.name} is no Parquet file: it cannot be read from the middle")
+        _, batches = _opened(source, request)
+        for batch, _ in batches(_with_open_places if open_places else _strings, None):
+            yield batch
+
+
+def count_queries(path: Origin) -> int | None:
+    """How many there are, if that can be told without reading them: for a Parquet file on disk."""
+    try:
+        return int(pq.read_metadata(str(path)).num_rows) if path != "-" else None
+    except (pa.ArrowException, OSError):
+        return None
+
+
+def _with_open_places(batch: Batch) -> pa.RecordBatch:
+    """As `_strings`, with `?` where a head or tail is empty."""
+    head, tail = (
+        pc.if_else(pc.equal(pc.binary_length(labels), 0), pa.scalar(OPEN.encode(), pa.binary()), labels)
+        for labels in (batch.head, batch.tail)
+    )
+    return _strings(Batch(head, batch.relation, tail, None))
+
+
+def _parquet(
+    source: Source, request: Request, open_places: bool, rows: range | None
+) -> Iterator[pa.RecordBatch]:
+    try:
+        path = source.on_disk()
+        with pq.ParquetFile(path) as file:
+            names = _columns(file.schema_arrow, request, source.name)
+            encoded = _encoded(file, names)
+        with pq.ParquetFile(path, read_dictionary=encoded) as file:
+            asked = range(file.metadata.num_rows) if rows is None else rows
+            for row, piece in _pieces(file, names, asked):
+                columns = [_one(piece.column(name)) for name in names]
+                try:
+                    labels = [
+                        _labels(column, open_places and role != "relation")
+                        for role, column in zip(ROLES, columns, strict=False)
+                    ]
+                except Malformed:
+                    raise _diagnose(columns, source.name, row + 1, request) from None
+                whole = pa.record_batch(labels, names=list(ROLES[:3]))
+                for start in range(0, len(whole), ROWS):
+                    yield whole.slice(start, ROWS)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise InputError(
+            f"{source.name} is a damaged Parquet file ({reason}): copy, download or write it again"
+        ) from None
+
+
+def _encoded(file: pq.ParquetFile, names: list[str]) -> list[str]:
+    """The columns of text that the file keeps as dictionaries, judged by its first row group."""
+    if not file.num_row_groups:
+        return []
+    group = file.metadata.row_group(0)
+    chunks = {chunk.path_in_schema: chunk for chunk in map(group.column, range(group.num_columns))}
+    plain = {name for name in names if _is_text(file.schema_arrow.field(name).type)}
+    return [name for name in names if name in plain and name in chunks and _is_dictionary(chunks[name])]
+
+
+def _is_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Whether all of a chunk is kept as a dictionary: writers give up when there are too many labels."""
+    # a label in plain bytes takes four bytes more than its length, a place in a dictionary two or three
+    return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size < 4 * chunk.num_values + (
+        1 << 20
+    )
+
+
+def _pieces(
+    file: pq.ParquetFile, names: list[str], rows: range
+) -> Iterator[tuple[int, pa.Table | pa.RecordBatch]]:
+    """The rows asked for, with the position of the first of each piece."""
+    sizes = [file.metadata.row_group(place).num_rows for place in range(file.num_row_groups)]
+    first = 0
+    for place, size in enumerate(sizes):
+        if first < rows.stop and first + size > rows.start:
+            for row, piece in _group(file, place, names, first, size):
+                begin, end = max(rows.start, row), min(rows.stop, row + len(piece))
+                if begin < end:
+                    yield begin, piece.slice(begin - row, end - begin)
+                if row + len(piece) >= rows.stop:
+                    break
+        first += size
+
+
+def _group(
+    file: pq.ParquetFile, place: int, names: list[str], first: int, size: int
+) -> Iterator[tuple[int, pa.Table | pa.RecordBatch]]:
+    """A row group in one piece, or in several if it is large."""
+    if size <= GROUP:
+        yield first, file.read_row_group(place, columns=names)
+        return
+    for piece in file.iter_batches(GROUP // 2, row_groups=[place], columns=names):
+        yield first, piece
+        first += len(piece)
+
+
+def _one(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _labels(column: pa.Array, may_be_open: bool) -> pa.Array:
+    """A column of labels, checked: strings, or a dictionary of strings with 32-bit places."""
+    if pa.types.is_dictionary(column.type):
+        values = column.dictionary.cast(pa.string())
+        places = column.indices.cast(pa.int32())
+        if may_be_open and (column.null_count or not acceptable(values.cast(pa.binary()))):
+            return _labels(column.cast(pa.string()), True)
+        if column.null_count:
+            raise Malformed
+        if values.null_count or not acceptable(values.cast(pa.binary())):
+            # a label that no row has does no harm
+            used = pc.unique(pa.DictionaryArray.from_arrays(places, values).cast(pa.string()))
+            if used.null_count or not acceptable(used.cast(pa.binary())):
+                raise Malformed
+        return pa.DictionaryArray.from_arrays(places, values)
+    labels = column.cast(pa.string())
+    if may_be_open:
+        labels = pc.if_else(pc.equal(pc.binary_length(labels), 0), OPEN, labels).fill_null(OPEN)
+    if labels.null_count or not acceptable(labels.cast(pa.binary())):
+        raise Malformed
+    return labels
+
+
+def spelt(column: pa.Array) -> pa.StringArray:
+    """A column of labels as plain strings."""
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column

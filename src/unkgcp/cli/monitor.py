@@ -1,0 +1,125 @@
+"""`unkgcp monitor`: does the promise of a run still hold on new labelled facts?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from unkgcp.cli.options import examples, json_option, reading_options
+from unkgcp.errors import InputError
+
+if TYPE_CHECKING:
+    from unkgcp.bundle import Predictor
+    from unkgcp.graph import Graph
+
+EXAMPLES = examples(
+    "unkgcp monitor run labelled.tsv",
+    "unkgcp monitor run labelled.tsv --false-alarm 0.001 --plot evidence.svg",
+    "unkgcp monitor run labelled.tsv --json | jq .verdict",
+)
+BROKEN = 3
+
+
+@click.command(name="monitor", epilog=EXAMPLES)
+@click.argument("run")
+@click.argument("labelled")
+@click.option("--confidence", type=float, default=0.9, show_default=True, help="The level that is watched.")
+@click.option(
+    "--false-alarm",
+    type=float,
+    default=0.01,
+    show_default=True,
+    metavar="RATE",
+    help="The probability that facts like those of calibration ever raise an alarm.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random numbers that break ties.")
+@click.option("--shuffle", is_flag=True, help="Take the facts in random order, not in that of the file.")
+@click.option(
+    "--by-relation/--together", default=True, help="Whether each relation is watched too (default)."
+)
+@click.option(
+    "--calibration", "given", metavar="FILE", help="The run's calibration facts, if it kept no scores."
+)
+@click.option("--plot", metavar="FILE", help="Draw the evidence over the facts: .svg, .png or .pdf.")
+@json_option
+@reading_options
+def command(
+    run: str,
+    labelled: str,
+    confidence: float,
+    false_alarm: float,
+    seed: int,
+    shuffle: bool,
+    by_relation: bool,
+    given: str | None,
+    plot: str | None,
+    as_json: bool,
+    reading: dict[str, Any],
+) -> None:
+    """Test whether the facts of LABELLED are still like the calibration facts of RUN.
+
+    LABELLED holds facts with their confidences, in the order in which they came. Coverage is given with its exact
+    p-value, for one look; the evidence of the martingale may be looked at after every fact, and decides: exit status
+    0 means that the promise holds, 3 that it is broken. Facts about unknown entities or relations are counted and
+    left out.
+    """
+    import json
+
+    import numpy as np
+
+    from unkgcp.bundle import Predictor
+    from unkgcp.evaluation.monitor import Monitor
+    from unkgcp.evaluation.monitor.drawing import check_target, draw
+    from unkgcp.evaluation.monitor.report import describe, order_caution
+    from unkgcp.evaluation.monitor.text import monitor_text
+    from unkgcp.evaluation.monitor.yardstick import labels_of
+    from unkgcp.graph import read
+
+    if plot is not None:
+        check_target(plot)
+    predictor = Predictor.load(run)
+    data_dir = reading.pop("data_dir", None)
+    calibration = _calibration(predictor, run, given, data_dir, reading)
+    monitor = Monitor(
+        predictor,
+        confidence=confidence,
+        false_alarm=false_alarm,
+        seed=seed,
+        calibration=calibration,
+        by_relation=by_relation,
+    )
+    facts = read(labelled, **reading)
+    if shuffle:
+        facts = facts[np.random.default_rng([seed, 1]).permutation(len(facts))]
+    elif (caution := order_caution(facts)) is not None:
+        click.echo(f"unkgcp: {labelled}: {caution}", err=True)
+    monitor.update(facts, labels_of(facts))
+    found = {"run": run, "labelled": labelled, **describe(monitor)}
+    if plot is not None:
+        draw(monitor, plot)
+    click.echo(
+        json.dumps(found, indent=2, ensure_ascii=False) if as_json else monitor_text(found, monitor.all.path)
+    )
+    if monitor.broken:
+        raise click.exceptions.Exit(BROKEN)
+
+
+def _calibration(
+    predictor: Predictor, run: str, given: str | None, data_dir: str | None, reading: dict[str, Any]
+) -> Graph | None:
+    """The calibration facts, for a method that keeps no scores of theirs; None where they are not needed."""
+    from unkgcp.bundle import source
+    from unkgcp.evaluation.monitor.yardstick import keeps_scores
+    from unkgcp.graph import read
+
+    if given is not None:
+        return read(given, **reading)
+    if keeps_scores(predictor.method):
+        return None
+    if predictor.provenance.get("recalibrated", {}).get("data") is not None:
+        raise InputError(
+            f"{run} was calibrated anew and method {predictor.method.name} keeps no scores; "
+            "name its calibration facts with --calibration"
+        )
+    return source.reload(predictor.provenance.get("data", {}), run, data_dir).splits.calibration

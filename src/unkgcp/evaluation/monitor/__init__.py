@@ -1,0 +1,11 @@
+"""Watching the promise: are new labelled facts still like those that a run was calibrated on?
+
+>>> from unkgcp.evaluation.monitor import Monitor
+>>> monitor = Monitor(unkgcp.Predictor.load("run"))                          # doctest: +SKIP
+>>> monitor.update(triples, confidences).broken                              # doctest: +SKIP
+False
+"""
+
+from unkgcp.evaluation.monitor.watch import Look, Monitor
+
+__all__ = ["Look", "Monitor"]

@@ -1,0 +1,171 @@
+"""A test martingale: capital that bets against p-values being uniform, and grows only by luck if they are.
+
+What it is: a conformal test martingale (Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World").
+Each p-value multiplies the capital by f(p) for a density f that was chosen before p was seen; for independent
+uniform p-values the expected factor is 1, so the capital is a martingale that starts at 1, and by Ville's
+inequality the probability that it *ever* reaches 1 / rate is at most `rate`. So it may be looked at after every
+fact. What it is not: a p-value for one look at the end.
+
+The capital is an equal mixture of gamblers (a mean of martingales is one):
+
+- a jumper holds a portfolio of densities (small, large, extreme or moderate p-values, the outermost ones, which are
+  missed by the interval, too often or too seldom) and before the n-th bet moves a share 1 / (n + 10) of it evenly to
+  all of them, so that it notices a change that comes late; one of the densities is the uniform one, which never
+  loses, so that by chance alone its capital falls no faster than 1 / n;
+- two learners bet on the histogram of the p-values so far, in ten bins and in the outermost ones and the rest, as
+  Krichevsky and Trofimov estimate it: they find any other shape, only slower.
+
+>>> martingale = Martingale(confidence=0.9)
+>>> path = martingale.update(np.full(40, 0.01))          # forty strange facts in a row
+>>> bool(martingale.log_capital > np.log(100))
+True
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SETTLING = 10
+"""The jumper moves 1 / (n + SETTLING) of its portfolio before the n-th bet."""
+POWERS = (0.25, 0.5, 2.0, 4.0)
+MISSES = (0.25, 2.0, 4.0)
+"""How many times as many misses as promised the densities for coverage bet on."""
+BINS = 10
+CHUNK = 1 << 14
+WORTH_COMPILING = 5000
+_EDGE = 1e-12
+
+
+class Martingale:
+    """Bets on one p-value after the other; `confidence` is the level whose misses are bet on."""
+
+    def __init__(self, confidence: float = 0.9) -> None:
+        self.miss = min(max(1.0 - confidence, 1e-3), 1 - 1e-3)
+        count = self._densities(np.array([0.5])).shape[1]
+        self._portfolio = np.full(count, 1.0 / count)
+        self._jumper = 0.0
+        self._learners = [
+            Histogram(np.linspace(0, 1, BINS + 1)),
+            Histogram(np.array([0.0, self.miss / 2, 1 - self.miss / 2, 1.0])),
+        ]
+        self.log_capital, self.log_largest = 0.0, 0.0
+        self.size, self.largest_at = 0, 0
+
+    def update(self, p_values: Floats) -> Floats:
+        """The logarithm of the capital after each p-value: (m,)."""
+        path = np.empty(len(p_values))
+        for start in range(0, len(path), CHUNK):
+            part = slice(start, start + CHUNK)
+            path[part] = self._bet(np.clip(p_values[part], _EDGE, 1 - _EDGE), self.size + start)
+        self._note(path)
+        return path
+
+    def _bet(self, p: Floats, before: int) -> Floats:
+        jump = 1.0 / (before + SETTLING + 1 + np.arange(len(p)))
+        factors = np.empty(len(p))
+        _jump_function(len(p))(self._densities(p), self._portfolio, jump, factors)
+        jumper = self._jumper + np.cumsum(np.log(factors))
+        self._jumper = float(jumper[-1])
+        logs = np.stack([jumper, *(learner.update(p) for learner in self._learners)])
+        top = logs.max(axis=0)
+        path: Floats = top + np.log(np.exp(logs - top).mean(axis=0))
+        return path
+
+    def _note(self, path: Floats) -> None:
+        if not len(path):
+            return
+        at = int(path.argmax())
+        if path[at] > self.log_largest:
+            self.log_largest, self.largest_at = float(path[at]), self.size + at + 1
+        self.log_capital = float(path[-1])
+        self.size += len(path)
+
+    @property
+    def p_value(self) -> float:
+        """1 / the largest capital so far: a p-value that holds whenever one looks."""
+        return math.exp(-self.log_largest)
+
+    def _densities(self, p: Floats) -> Floats:
+        """The factor by which each density of the portfolio multiplies its capital: (m, densities)."""
+        columns = [np.ones(len(p))]
+        columns += [power * p ** (power - 1) for power in POWERS]
+        columns += [power * (1 - p) ** (power - 1) for power in POWERS]
+        columns += [1 / (math.pi * np.sqrt(p * (1 - p))), 6 * p * (1 - p)]
+        missed = np.abs(p - 0.5) >= 0.5 - self.miss / 2
+        for times in MISSES:
+            share = min(times * self.miss, (1 + self.miss) / 2)
+            columns.append(np.where(missed, share / self.miss, (1 - share) / (1 - self.miss)))
+        return np.stack(columns, axis=1)
+
+
+class Histogram:
+    """Bets on the shares of the bins so far, half a point added to each: never zero, and wrong for no bin forever."""
+
+    def __init__(self, edges: Floats) -> None:
+        self.edges, self.counts, self.log_capital = edges, np.zeros(len(edges) - 1), 0.0
+
+    def update(self, p: Floats) -> Floats:
+        """The logarithm of the capital after each p-value: (m,)."""
+        if not len(p):
+            return np.empty(0)
+        bins = np.searchsorted(self.edges[1:-1], p, side="left")
+        hits = np.zeros((len(p), len(self.counts)))
+        hits[np.arange(len(p)), bins] = 1
+        after = self.counts + np.cumsum(hits, axis=0)
+        own = after[np.arange(len(p)), bins] - 1
+        total = self.counts.sum() + np.arange(len(p))
+        share = (own + 0.5) / (total + 0.5 * len(self.counts))
+        path: Floats = self.log_capital + np.cumsum(np.log(share / np.diff(self.edges)[bins]))
+        self.counts, self.log_capital = after[-1], float(path[-1])
+        return path
+
+
+def jump_through(densities: Any, portfolio: Any, jump: Any, factors: Any) -> None:
+    """Bet by bet, move a share to all densities alike, bet, and note by how much the capital is multiplied.
+
+    densities: (m, k); portfolio: (k,) shares that sum to 1, brought up to date in place; jump: (m,) the shares that
+    are moved; factors: (m,), filled.
+    """
+    count = len(portfolio)
+    for row in range(len(factors)):
+        total = 0.0
+        for column in range(count):
+            share = (1.0 - jump[row]) * portfolio[column] + jump[row] / count
+            portfolio[column] = share * densities[row, column]
+            total += portfolio[column]
+        for column in range(count):
+            portfolio[column] /= total
+        factors[row] = total
+
+
+def _jump_by_rows(densities: Floats, portfolio: Floats, jump: Floats, factors: Floats) -> None:
+    """As `jump_through`, all densities of a row at once."""
+    stay, even = (1.0 - jump).tolist(), (jump / len(portfolio)).tolist()
+    for row, density in enumerate(densities):
+        portfolio *= stay[row]
+        portfolio += even[row]
+        portfolio *= density
+        factors[row] = total = portfolio.sum()
+        portfolio /= total
+
+
+def _jump_function(rows: int) -> Any:
+    """Compiled where that pays and numba is there; the two differ in the last digits at most."""
+    compiled = _compiled() if rows >= WORTH_COMPILING else None
+    return _jump_by_rows if compiled is None else compiled
+
+
+@cache
+def _compiled() -> Any:
+    try:
+        from numba import njit
+    except ImportError:
+        return None
+    return njit(jump_through)

@@ -1,0 +1,195 @@
+"""Does the promise still hold? Labelled facts, as they come in, against the calibration facts of a run.
+
+What it is: a stream of facts is tested for exchangeability with the calibration facts, which is all that the
+guarantee assumes. Facts are scored as at calibration, ranked among calibration and earlier facts (`bag`), and the
+ranks are bet on (`betting`). It may be looked at after every fact: the probability that facts exchangeable with the
+calibration facts *ever* raise an alarm is at most `false_alarm`. What it is not: a test of whether the model is good,
+or of facts about unknown entities, which are counted and left out.
+
+Half of the false-alarm rate is for all facts together, half for the relations. A relation with at least 19
+calibration facts has a bag and a martingale of its own, and its alarm goes off at R times the capital, R being the
+number of such relations (Bonferroni): the chance of any false alarm among them is within their half.
+
+>>> monitor = Monitor(predictor, false_alarm=0.01)                   # doctest: +SKIP
+>>> monitor.update([("a", "likes", "b")], [0.7]).broken               # doctest: +SKIP
+False
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unkgcp.bundle import Predictor, to_triples
+from unkgcp.bundle.queries import Queries
+from unkgcp.conformal.groups import MIN_GROUP
+from unkgcp.conformal.predictors import STATUSES, Triples
+from unkgcp.conformal.predictors.base import status_codes
+from unkgcp.errors import InputError
+from unkgcp.evaluation.monitor.bag import Bag
+from unkgcp.evaluation.monitor.betting import Martingale
+from unkgcp.evaluation.monitor.coverage import beta_binomial_p_value, hypergeometric_p_value
+from unkgcp.evaluation.monitor.yardstick import yardstick
+from unkgcp.graph import Graph
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Stream:
+    """Facts one after the other: the bag their scores are ranked in, and the capital bet against them."""
+
+    bag: Bag
+    martingale: Martingale
+    log_alarm: float
+    """The logarithm of the capital at which the alarm goes off."""
+    paths: list[Floats] = field(default_factory=list)
+    alarm_at: int | None = None
+    """The fact, counted from 1, at which the alarm first went off."""
+
+    def update(self, scores: Floats, uniform: Floats) -> None:
+        path = self.martingale.update(self.bag.p_values(scores, uniform))
+        over = path >= self.log_alarm
+        if self.alarm_at is None and over.any():
+            self.alarm_at = self.martingale.size - len(path) + int(over.argmax()) + 1
+        self.paths.append(path)
+
+    @property
+    def path(self) -> Floats:
+        """The logarithm of the capital after each fact: (facts,)."""
+        return np.concatenate(self.paths) if self.paths else np.empty(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at the stream shows, after any fact; coverage is NaN before the first one."""
+
+    facts: int
+    unknown: int
+    coverage: float
+    log_capital: float
+    alarms: tuple[str, ...]
+    """`all` and the labels of the relations whose alarm has gone off."""
+
+    @property
+    def broken(self) -> bool:
+        return bool(self.alarms)
+
+
+class Monitor:
+    """Watches the promise of a predictor at one level.
+
+    confidence: the level whose coverage is reported and whose misses are bet on. false_alarm: the probability that
+    exchangeable facts ever raise an alarm. seed: of the random numbers that break ties. calibration: the calibration
+    facts, needed for methods that keep no scores of theirs (fpi, qr). by_relation: False tests all facts together
+    only, with the whole rate.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        *,
+        confidence: float = 0.9,
+        false_alarm: float = 0.01,
+        seed: int = 0,
+        calibration: Graph | None = None,
+        by_relation: bool = True,
+    ) -> None:
+        if not 0 < false_alarm < 1:
+            raise InputError(f"the false-alarm rate is {false_alarm:g} but must lie between 0 and 1")
+        if not 0 < confidence < 1:
+            raise InputError(f"the confidence is {confidence:g} but must lie between 0 and 1 to be watched")
+        self.predictor, self.confidence, self.false_alarm = predictor, confidence, false_alarm
+        self.yardstick = yardstick(predictor, confidence, calibration)
+        self.unknown = dict.fromkeys(STATUSES[1:], 0)
+        count = len(predictor.model.vocabulary.relations)
+        self.facts_of, self.hits_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self._ties, self._relation_ties = np.random.default_rng(seed).spawn(2)
+        kept = self.yardstick.relations if by_relation else None
+        large = [] if kept is None else np.flatnonzero(np.bincount(kept, minlength=1) >= MIN_GROUP).tolist()
+        self.rate = false_alarm / 2 if large else false_alarm
+        self.all = Stream(Bag(self.yardstick.scores), Martingale(confidence), -math.log(self.rate))
+        self.relations = {
+            code: Stream(
+                Bag(self.yardstick.scores[kept == code]),
+                Martingale(confidence),
+                math.log(len(large)) - math.log(false_alarm / 2),
+            )
+            for code in large
+        }
+
+    def update(self, triples: Queries, confidences: ArrayLike) -> Look:
+        """Take in labelled facts, in the order in which they came.
+
+        triples: in any form that `Predictor.interval` takes; confidences: (n,), or (n, 2) for lower and upper.
+        """
+        ids = to_triples(triples, self.predictor.model.vocabulary)
+        truth = _checked(confidences, len(ids.head))
+        code = status_codes(self.predictor.model, ids)
+        for place, status in enumerate(STATUSES[1:], start=1):
+            self.unknown[status] += int((code == place).sum())
+        known = np.flatnonzero(code == 0)
+        if len(known):
+            self._take(Triples(*(column[known] for column in ids)), truth[known])
+        return self.look()
+
+    def _take(self, triples: Triples, truth: Floats) -> None:
+        scores, covered = self.yardstick.measure(triples, truth)
+        self.all.update(scores, self._ties.random(len(scores)))
+        uniform = self._relation_ties.random(len(scores))
+        np.add.at(self.facts_of, triples.relation, 1)
+        np.add.at(self.hits_of, triples.relation[covered], 1)
+        order = np.argsort(triples.relation, kind="stable")
+        codes, starts = np.unique(triples.relation[order], return_index=True)
+        for code, rows in zip(codes.tolist(), np.split(order, starts[1:]), strict=True):
+            if code in self.relations:
+                self.relations[code].update(scores[rows], uniform[rows])
+
+    @property
+    def facts(self) -> int:
+        """How many facts were compared: those about known entities and relations."""
+        return self.all.martingale.size
+
+    @property
+    def hits(self) -> int:
+        """How many of them their interval covers."""
+        return int(self.hits_of.sum())
+
+    @property
+    def broken(self) -> bool:
+        """Whether an alarm has gone off; it stays."""
+        return bool(self.alarms())
+
+    def alarms(self) -> list[str]:
+        """`all` if the facts together raised the alarm, then the labels of the relations that did."""
+        labels = self.predictor.model.vocabulary.relations
+        found = ["all"] if self.all.alarm_at is not None else []
+        return found + [labels[c].as_py() for c, stream in self.relations.items() if stream.alarm_at]
+
+    def look(self) -> Look:
+        """Where the stream stands."""
+        coverage = self.hits / self.facts if self.facts else math.nan
+        unknown = sum(self.unknown.values())
+        return Look(self.facts, unknown, coverage, self.all.martingale.log_capital, tuple(self.alarms()))
+
+    @property
+    def coverage_p_value(self) -> float:
+        """P(as few covered facts or fewer), exactly, for exchangeable facts; for one look only."""
+        measured = self.yardstick
+        if measured.hits is None:
+            return beta_binomial_p_value(self.hits, self.facts, len(measured.scores), self.confidence)
+        return hypergeometric_p_value(self.hits, self.facts, measured.hits, len(measured.scores))
+
+
+def _checked(confidences: ArrayLike, count: int) -> Floats:
+    truth = np.asarray(confidences, np.float64)
+    if truth.shape not in ((count,), (count, 2)):
+        raise ValueError(f"confidences have shape {truth.shape}, expected ({count},) or ({count}, 2)")
+    if not ((truth >= 0) & (truth <= 1)).all():
+        raise ValueError("a confidence is not a number in [0, 1]")
+    if truth.ndim == 2 and (truth[:, 0] > truth[:, 1]).any():
+        raise ValueError("the lower end of a confidence lies above the upper one")
+    return truth

@@ -1,0 +1,77 @@
+"""The martingale is one: whatever happened before, the next uniform p-value multiplies it by 1 on average."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+
+from unkgcp.evaluation.monitor import betting
+from unkgcp.evaluation.monitor.betting import Martingale
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("history", [[], [0.01] * 30, [0.3, 0.9, 0.05, 0.999] * 20])
+def test_the_expected_factor_is_one(confidence: float, history: list[float]) -> None:
+    martingale = Martingale(confidence)
+    martingale.update(np.array(history))
+    # midpoints of a fine grid, finer still towards the ends, where densities have poles
+    half = np.geomspace(1e-11, 0.5, 3000)
+    steps = [learner.edges for learner in martingale._learners]
+    edges = np.unique(np.concatenate([[0], half, 1 - half, [1], *steps]))
+    middle, width = (edges[1:] + edges[:-1]) / 2, np.diff(edges)
+    shares = _factors(martingale, middle)
+    for place in range(0, len(middle), 500):
+        bet = copy.deepcopy(martingale).update(middle[place : place + 1])[0]
+        assert shares[place] == pytest.approx(math.exp(bet - martingale.log_capital), rel=1e-9)
+    assert float(shares @ width) == pytest.approx(1, abs=1e-3)
+
+
+def _factors(martingale: Martingale, p: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    """The factor of each possible next p-value, from the parts of the martingale."""
+    jump = 1 / (martingale.size + betting.SETTLING + 1)
+    portfolio = (1 - jump) * martingale._portfolio + jump / len(martingale._portfolio)
+    capitals = [math.exp(martingale._jumper) * (martingale._densities(p) @ portfolio)]
+    for learner in martingale._learners:
+        bins = np.searchsorted(learner.edges[1:-1], p, side="left")
+        share = (learner.counts[bins] + 0.5) / (learner.counts.sum() + 0.5 * len(learner.counts))
+        capitals.append(math.exp(learner.log_capital) * share / np.diff(learner.edges)[bins])
+    return np.mean(capitals, axis=0) / math.exp(martingale.log_capital)
+
+
+def test_fed_one_by_one_or_at_once() -> None:
+    p = np.random.default_rng(0).beta(0.6, 1, 500)
+    at_once, one_by_one = Martingale(), Martingale()
+    path = at_once.update(p)
+    steps = [one_by_one.update(p[i : i + 1])[0] for i in range(len(p))]
+    np.testing.assert_allclose(path, steps, rtol=1e-12)
+    assert at_once.largest_at == one_by_one.largest_at == int(path.argmax()) + 1
+    assert at_once.log_largest == pytest.approx(path.max())
+    assert at_once.p_value == pytest.approx(math.exp(-path.max()))
+
+
+def test_compiled_and_plain_agree() -> None:
+    pytest.importorskip("numba")
+    p = np.random.default_rng(1).random(betting.WORTH_COMPILING + 10)
+    compiled = Martingale().update(p)
+    plain = Martingale()
+    steps = [plain.update(part) for part in np.array_split(p, 10)]
+    np.testing.assert_allclose(np.concatenate(steps), compiled, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.4, 1.0), (2.5, 1.0), (0.3, 0.3), (4.0, 4.0)])
+@pytest.mark.parametrize("before", [0, 20_000])
+def test_finds_shapes_early_and_late(a: float, b: float, before: int) -> None:
+    rng = np.random.default_rng(2)
+    martingale = Martingale()
+    assert martingale.update(rng.random(before)).max(initial=0) < math.log(100)
+    assert martingale.log_capital > -12  # by chance alone it falls like 1 / n, not exponentially
+    assert martingale.update(rng.beta(a, b, 400)).max() > math.log(100)
+
+
+def test_extreme_p_values_are_no_accident() -> None:
+    path = Martingale().update(np.array([0.0, 1.0, 1e-300, 1.0]))
+    assert np.isfinite(path).all()
+    assert len(Martingale().update(np.empty(0))) == 0

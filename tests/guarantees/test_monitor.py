@@ -1,0 +1,98 @@
+"""False alarms of the monitor over a thousand streams, and how soon it finds the paper's shift.
+
+Every test states the chance with which it fails although all is well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from tests.evaluation.monitor.small import draw_facts, random_model
+
+from unkgcp.bundle import Predictor, calibrate
+from unkgcp.evaluation.monitor import Monitor
+from unkgcp.evaluation.monitor.bag import Bag
+from unkgcp.graph import Graph
+from unkgcp.graph.datasets import load_dataset
+from unkgcp.training import Model, config_for, train
+
+RATE, FALSE_ALARM = 0.05, 1e-6
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return random_model()
+
+
+def most(streams: int) -> int:
+    """More alarms have probability below one in a million if each stream raises one with probability RATE."""
+    return int(binom.ppf(1 - FALSE_ALARM, streams, RATE))
+
+
+def alarms(model: Model, streams: int) -> int:
+    """Streams of 100 facts, watched after every one of them, by relation too, with fresh calibration facts each."""
+    count = 0
+    for seed in range(streams):
+        rng = np.random.default_rng([7, seed])
+        predictor = calibrate(model, draw_facts(model, 80, rng), "cp")
+        facts = draw_facts(model, 100, rng)
+        monitor = Monitor(predictor, false_alarm=RATE, seed=seed)
+        assert len(monitor.relations) == 2  # 19 calibration facts each at least
+        count += monitor.update(facts, facts.confidence).broken
+    return count
+
+
+def test_false_alarms_over_a_thousand_streams(model: Model) -> None:
+    assert alarms(model, 1000) <= most(1000)
+
+
+def test_ranks_among_the_calibration_facts_alone_would_not_do(
+    model: Model,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The p-values share the luck of one calibration set: the test above must notice."""
+
+    def p_values(self: Bag, scores: np.ndarray, uniform: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        run = self._runs[0]
+        larger = len(run) - np.searchsorted(run, scores, "right")
+        equal = np.searchsorted(run, scores, "right") - np.searchsorted(run, scores, "left")
+        return np.asarray((larger + uniform * (equal + 1)) / (len(run) + 1))
+
+    monkeypatch.setattr(Bag, "p_values", p_values)
+    assert alarms(model, 200) > most(200)
+
+
+@pytest.fixture(scope="module")
+def demo() -> tuple[Model, Graph, Graph, Graph]:
+    """A model of the demo graph, its calibration and test facts, and negatives (confidence 0)."""
+    dataset = load_dataset("demo")
+    config = replace(config_for("ukge"), dimension=16, negatives=4, learning_rate=0.01, epochs=10)
+    trained = train(dataset.splits.train, config=config, device="cpu")
+    assert dataset.negatives is not None
+    return trained, dataset.splits.calibration, dataset.splits.test, dataset.negatives
+
+
+@pytest.fixture(scope="module", params=["cp", "unkgcp"])
+def predictor(request: pytest.FixtureRequest, demo: tuple[Model, Graph, Graph, Graph]) -> Predictor:
+    return calibrate(demo[0], demo[1], request.param)
+
+
+def test_finds_negatives_within_a_hundred_queries(
+    predictor: Predictor, demo: tuple[Model, Graph, Graph, Graph]
+) -> None:
+    """Facts calibrated, negatives queried: found in at least 95 % of streams (60 of them, tested at 1e-6)."""
+    negatives, found = demo[3], 0
+    for seed in range(60):
+        rows = np.random.default_rng([8, seed]).permutation(len(negatives))[:100]
+        monitor = Monitor(predictor, seed=seed)
+        found += monitor.update(negatives[rows], negatives.confidence[rows]).broken
+    assert found >= binom.ppf(FALSE_ALARM, 60, 0.95)
+
+
+def test_keeps_quiet_on_the_test_facts(predictor: Predictor, demo: tuple[Model, Graph, Graph, Graph]) -> None:
+    """False-alarm rate of this test: 1e-6, the monitor's own."""
+    test = demo[2]
+    assert not Monitor(predictor, false_alarm=FALSE_ALARM).update(test, test.confidence).broken

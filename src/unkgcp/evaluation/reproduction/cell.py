@@ -1,0 +1,211 @@
+"""Everything measured of one cell, from its stored scores: coverage, sharpness, error, and the two analyses.
+
+Three thresholds: from calibration facts (for test facts), from calibration negatives (for test negatives, which
+presumes that one knows a query is one), and from both pooled (`combined`), which needs no such knowledge and is
+the one that can be used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.bundle.fitting import method_options
+from unkgcp.conformal.predictors import IntervalPredictor, Intervals, create
+from unkgcp.conformal.predictors.conformal import ConformalPredictor
+from unkgcp.conformal.scores.base import Recipe
+from unkgcp.evaluation import metrics
+from unkgcp.evaluation.reproduction import calibration_size
+from unkgcp.evaluation.reproduction.conditionality import error_bins, width_by_error
+from unkgcp.evaluation.reproduction.plan import PREDICTORS, Block, label
+from unkgcp.evaluation.reproduction.rows import Rows
+from unkgcp.evaluation.reproduction.scoring import parts_of
+from unkgcp.graph import Graph, concatenate
+
+if TYPE_CHECKING:
+    from unkgcp.graph.datasets import Dataset
+
+LEVEL = 0.9
+# the set of facts whose threshold judges each part, and the part
+JUDGED = {
+    "positive": (("calibration",), "test"),
+    "negative": (("calibration_negatives",), "negatives"),
+    "combined_positive": (("calibration", "calibration_negatives"), "test"),
+    "combined_negative": (("calibration", "calibration_negatives"), "negatives"),
+}
+
+
+def measure(
+    block: Block,
+    seed: int,
+    dataset: Dataset,
+    levels: Sequence[float],
+    scores: Mapping[str, NDArray[Any]],
+    quantiles: Mapping[str, NDArray[Any]] | None,
+    predictors: Sequence[str] = PREDICTORS,
+) -> dict[str, Any]:
+    """The figures of one cell as plain values."""
+    started = time.monotonic()
+    parts = parts_of(dataset, seed)
+    rows = Rows.of(scores, {name: part.confidence for name, part in parts.items()}, quantiles)
+    splits = dataset.splits
+    seen = np.concatenate([part.keys for part in (splits.train, splits.validation, splits.calibration)])
+    free = ~np.isin(splits.test.keys, seen)
+    makers = predictors_of(block, rows, predictors)
+    asked = sorted({*levels, LEVEL})
+    found = {name: _judge(maker, rows, asked, free, levels) for name, maker in makers.items()}
+    compared = [name for name in makers if name != "unkgcp-plain"]
+    return {
+        "kind": "cell",
+        "protocol": block.protocol,
+        "data": label(block.data),
+        "model": block.model,
+        "seed": seed,
+        "levels": list(levels),
+        "n": _counts(dataset, rows, free),
+        "errors": errors(rows, free),
+        "predictors": {name: figures for name, (figures, _) in found.items()},
+        "conditionality": {
+            "level": LEVEL,
+            **{
+                part: _conditionality(rows, part, {name: found[name][1][part] for name in compared}, asked)
+                for part in ("positive", "negative")
+            },
+        },
+        "calibration_size": {
+            "level": LEVEL,
+            "draws": calibration_size.DRAWS,
+            **{part: _calibration_size(rows, part, makers, seed) for part in ("positive", "negative")},
+        },
+        "measuring_seconds": round(time.monotonic() - started, 3),
+    }
+
+
+def predictors_of(block: Block, rows: Rows, wanted: Sequence[str]) -> dict[str, Any]:
+    """name -> function that makes the uncalibrated predictor.
+
+    Where the paper's experiments map the entropy (CN15k), the plain one stands beside as `unkgcp-plain`.
+    """
+    options = method_options("unkgcp", label(block.data), block.protocol)
+    makers: dict[str, Any] = {"fpi": lambda: create("fpi")}
+    if rows.quantiles:
+        makers["qr"] = lambda: create("qr", quantiles=rows.quantiles)
+    makers["cp"] = lambda: create("cp")
+    makers["unkgcp"] = lambda: create("unkgcp", **options)
+    if options:
+        makers["unkgcp-plain"] = lambda: create("unkgcp")
+    return {name: maker for name, maker in makers.items() if name.split("-")[0] in wanted}
+
+
+Judged = tuple[dict[str, Any], dict[str, Intervals]]
+
+
+def _judge(
+    maker: Any, rows: Rows, asked: Sequence[float], free: NDArray[np.bool_], levels: Sequence[float]
+) -> Judged:
+    """Coverage and sharpness of one predictor in every part, and its answers."""
+    places = [asked.index(level) for level in levels]
+    fitted: dict[tuple[str, ...], IntervalPredictor] = {}
+    figures: dict[str, Any] = {}
+    answers: dict[str, Intervals] = {}
+    for name, (sources, part) in JUDGED.items():
+        if sources not in fitted:
+            fitted[sources] = maker().calibrate(rows.model, concatenate([rows.graphs[s] for s in sources]))
+        answers[name] = fitted[sources].interval(rows.graphs[part], asked)
+        truth = rows.graphs[part].confidence
+        figures[name] = _figures(answers[name], truth, places, slice(None))
+        if name == "positive":
+            figures["overlap_free"] = _figures(answers[name], truth, places, free)
+    return figures, answers
+
+
+def _figures(
+    answer: Intervals, truth: NDArray[np.float64], places: list[int], rows: slice | NDArray[np.bool_]
+) -> dict[str, list[float | None]]:
+    truth = truth[rows]
+    ends = [(answer.lower[rows, place], answer.upper[rows, place]) for place in places]
+    if not len(truth):
+        return {"coverage": [None] * len(ends), "sharpness": [None] * len(ends)}
+    return {
+        "coverage": [metrics.coverage(truth, lower, upper) for lower, upper in ends],
+        "sharpness": [metrics.sharpness(lower, upper) for lower, upper in ends],
+    }
+
+
+def errors(rows: Rows, free: NDArray[np.bool_]) -> dict[str, dict[str, float | None]]:
+    """Error of the scores themselves, rows without a score left out."""
+    test, negatives = rows.graphs["test"], rows.graphs["negatives"]
+    sets = {
+        "positive": test,
+        "negative": negatives,
+        "mixed": concatenate([test, negatives]),
+        "overlap_free": test[free],
+    }
+    return {name: _error(rows, part) for name, part in sets.items()}
+
+
+def _error(rows: Rows, part: Graph) -> dict[str, float | None]:
+    score = rows.model.column[part.head].astype(np.float64)
+    known = ~np.isnan(score)
+    if not known.any():
+        return {"mse": None, "mae": None}
+    score, truth = score[known], part.confidence[known]
+    return {"mse": metrics.mse(score, truth), "mae": metrics.mae(score, truth)}
+
+
+def _conditionality(
+    rows: Rows, part: str, answers: Mapping[str, Intervals], asked: Sequence[float]
+) -> dict[str, Any]:
+    facts = rows.graphs[JUDGED[part][1]]
+    score = rows.scores(JUDGED[part][1]).astype(np.float64)
+    known = ~np.isnan(score)
+    truth = facts.confidence[known]
+    error = np.abs(score[known] - truth)
+    edges, member = error_bins(error)
+    place = list(asked).index(LEVEL)
+    found = {}
+    for name, answer in answers.items():
+        lower, upper = answer.lower[known, place], answer.upper[known, place]
+        inside = metrics.covered(truth, lower, upper)
+        found[name] = width_by_error(error, member, upper - lower, inside)
+    return {
+        "edges": edges.tolist(),
+        "count": np.bincount(member, minlength=len(edges) - 1).tolist(),
+        "predictors": found,
+    }
+
+
+def _calibration_size(rows: Rows, part: str, makers: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    source, target = JUDGED[part][0][0], JUDGED[part][1]
+    calibration, test = (
+        (rows.scores(name).astype(np.float64), rows.graphs[name].confidence) for name in (source, target)
+    )
+    found: dict[str, Any] = {}
+    sizes: list[int] = []
+    for name in ("cp", "unkgcp"):
+        if name not in makers:
+            continue
+        predictor = makers[name]()
+        assert isinstance(predictor, ConformalPredictor)
+        score = predictor.score()
+        assert not isinstance(score, Recipe)  # nothing is learned from calibration facts here
+        curve = calibration_size.curve(score, calibration, test, seed, LEVEL)
+        sizes = curve.pop("sizes")
+        found[name] = curve
+    return {"sizes": sizes, "predictors": found}
+
+
+def _counts(dataset: Dataset, rows: Rows, free: NDArray[np.bool_]) -> dict[str, int]:
+    unknown = {name: int(np.isnan(rows.scores(name)).sum()) for name in rows.graphs}
+    return {
+        "train": len(dataset.splits.train),
+        **{name: len(graph) for name, graph in rows.graphs.items()},
+        "overlap_free": int(free.sum()),
+        "unknown_calibration": unknown["calibration"],
+        "unknown_test": unknown["test"],
+        "unknown_negatives": unknown["negatives"],
+    }

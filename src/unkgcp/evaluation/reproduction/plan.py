@@ -1,0 +1,125 @@
+"""What a reproduction consists of: data sets x backbones x seeds under one protocol, in blocks.
+
+What it is: a declarative list of work, without doing any. A *cell* is one seed of one model on one data set;
+the cells of a *block* differ in the seed alone and are trained together on a GPU. What it is not: the work
+(`runner`), or its result (`cell`).
+
+>>> plan = Plan(protocol="paper", data=("demo",), models=("ukge",), seeds=2)
+>>> [block.name for block in plan.blocks()]
+['paper/demo/ukge']
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unkgcp.errors import InputError
+from unkgcp.graph.datasets import BENCHMARKS
+from unkgcp.training.config import MODELS
+
+PROTOCOLS = ("paper", "strict")
+LEVELS = (0.8, 0.85, 0.9, 0.95)
+# the order of the paper's tables
+DATA = ("cn15k", "ppi5k", "nl27k")
+BACKBONES = ("ukge", "passleaf", "beurre")
+PREDICTORS = ("fpi", "qr", "cp", "unkgcp")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One model on one data set under one protocol, with all its seeds."""
+
+    protocol: str
+    data: str
+    model: str
+    seeds: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.protocol}/{label(self.data)}/{self.model}"
+
+    @property
+    def has_quantiles(self) -> bool:
+        """PASSLEAF's pseudo-labels are no quantiles, so that it has no quantile regression."""
+        return not self.model.startswith("passleaf")
+
+    def folder(self, directory: Path) -> Path:
+        return directory / "cells" / self.protocol / label(self.data) / self.model
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything asked for. `only` are patterns of block names, `*` standing for anything."""
+
+    protocol: str = "paper"
+    data: tuple[str, ...] = DATA
+    models: tuple[str, ...] = BACKBONES
+    seeds: int = 10
+    levels: tuple[float, ...] = LEVELS
+    predictors: tuple[str, ...] = PREDICTORS
+    only: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise InputError(f"protocol is {self.protocol!r} but must be paper or strict")
+        if self.seeds < 1:
+            raise InputError(f"--seeds is {self.seeds} but must be at least 1")
+        for model in self.models:
+            if model not in MODELS:
+                raise InputError(f"there is no model {model!r}; choose from {', '.join(MODELS)}")
+        if not self.data or not self.models:
+            raise InputError("a reproduction needs at least one data set and one model")
+        if not self.levels or not all(0 < level < 1 for level in self.levels):
+            raise InputError("--levels must be numbers above 0 and below 1; for example 0.8,0.9")
+        for name in self.predictors:
+            if name not in PREDICTORS:
+                raise InputError(f"there is no predictor {name!r}; choose from {', '.join(PREDICTORS)}")
+        twice = {name for name in map(label, self.data) if [*map(label, self.data)].count(name) > 1}
+        if twice:
+            raise InputError(f"two data sets are called {min(twice)}; rename one")
+
+    def blocks(self) -> list[Block]:
+        """The blocks in the order of the work: cheap models before dear ones, so that results come early."""
+        seeds = tuple(range(self.seeds))
+        blocks = [Block(self.protocol, data, model, seeds) for model in self.models for data in self.data]
+        chosen = [block for block in blocks if self._wanted(block)]
+        if not chosen:
+            raise InputError(
+                f"--only {','.join(self.only)} selects nothing; blocks are called "
+                f"{', '.join(block.name for block in blocks)}"
+            )
+        return chosen
+
+    def _wanted(self, block: Block) -> bool:
+        ways = (block.name, f"{label(block.data)}/{block.model}", label(block.data), block.model)
+        return not self.only or any(fnmatch.fnmatch(way, pattern) for pattern in self.only for way in ways)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for plan.json."""
+        return {
+            "protocol": self.protocol,
+            "data": [label(name) for name in self.data],
+            "models": list(self.models),
+            "seeds": self.seeds,
+            "levels": list(self.levels),
+            "predictors": list(self.predictors),
+        }
+
+
+def label(data: str) -> str:
+    """What a data set is called in file names and tables: its name, or the stem of its path."""
+    return data if data in (*BENCHMARKS, "demo") else Path(data).name.split(".")[0]
+
+
+def place(protocol: str, data: str, model: str) -> tuple[int, int, str, int, str]:
+    """A key that sorts blocks in the order of the paper's tables, others after them."""
+    return (
+        PROTOCOLS.index(protocol) if protocol in PROTOCOLS else len(PROTOCOLS),
+        DATA.index(data) if data in DATA else len(DATA),
+        data,
+        BACKBONES.index(model) if model in BACKBONES else len(BACKBONES),
+        model,
+    )

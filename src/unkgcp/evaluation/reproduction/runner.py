@@ -1,0 +1,264 @@
+"""Does a plan: trains what is missing, stores every finished cell at once, then makes tables and figures.
+
+An interrupted run, however it ended, is continued by the same call: what lies sound in the folder is neither
+computed nor written again. A cell goes through three steps (scores, quantile scores, figures), each with a
+file of its own, so that at most the step in flight is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unkgcp.bundle.fitting import Report, silent
+from unkgcp.errors import InputError
+from unkgcp.evaluation.reproduction import scoring, settings
+from unkgcp.evaluation.reproduction.cell import measure
+from unkgcp.evaluation.reproduction.plan import Block, Plan
+from unkgcp.evaluation.reproduction.settings import FORMAT
+from unkgcp.evaluation.reproduction.storage import (
+    Say,
+    file_digest,
+    read_cell,
+    read_scores,
+    write_cell,
+)
+from unkgcp.files import write_text
+
+if TYPE_CHECKING:
+    from unkgcp.graph.datasets import Dataset
+    from unkgcp.training import TrainConfig
+
+
+def reproduce(
+    plan: Plan,
+    directory: str | os.PathLike[str],
+    *,
+    device: str = "auto",
+    data_dir: str | None = None,
+    override: Mapping[str, Any] | None = None,
+    scores_only: bool = False,
+    report: Report = silent,
+    say: Say = lambda sentence: None,
+) -> Path | None:
+    """Do the plan in `directory`; gives the report page, if one was written.
+
+    `override` replaces fields of every training configuration. With `scores_only` it stops after training and
+    scoring, which is all that needs a GPU.
+    """
+    folder = Path(directory)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; give a folder to write to")
+    blocks = plan.blocks()
+    _note_plan(folder, plan, override)
+    data: dict[str, Dataset] = {}
+    for number, block in enumerate(blocks, 1):
+        if block.data not in data:
+            data = {block.data: load(block.data, data_dir)}  # one at a time: they are large
+        work = Work(folder, block, data[block.data], plan, dict(override or {}), device, report, say)
+        work.do(f"[{number}/{len(blocks)}]", scores_only)
+    return None if scores_only else finish(folder, say)
+
+
+def finish(directory: str | os.PathLike[str], say: Say = lambda sentence: None) -> Path | None:
+    """Summary, tables, figures and report page, from the cells that lie in the folder."""
+    from unkgcp.evaluation.reproduction.summary import write_summary
+    from unkgcp.evaluation.reproduction.tables import write_tables
+
+    folder = Path(directory)
+    summary = write_summary(folder, say)
+    write_tables(folder, summary)
+    try:
+        from unkgcp.evaluation.figures import draw_reproduction
+    except ImportError as error:
+        say(f"no figures are drawn, as {error.name} is not installed; pip install 'unkgcp[plot]'")
+    else:
+        draw_reproduction(folder)
+    from unkgcp.evaluation.report import write_report
+
+    return Path(write_report(folder))
+
+
+def load(name: str, data_dir: str | None) -> Dataset:
+    """A data set with calibration and test facts, which a reproduction cannot do without."""
+    from unkgcp.graph.datasets import load_dataset
+
+    dataset = load_dataset(name, data_dir=data_dir)
+    if not len(dataset.splits.test) or not len(dataset.splits.calibration):
+        raise InputError(f"{name} has no calibration or no test facts; a reproduction needs both")
+    return dataset
+
+
+def _note_plan(folder: Path, plan: Plan, override: Mapping[str, Any] | None) -> None:
+    """plan.json: what was last asked for under each protocol."""
+    path = folder / "plan.json"
+    try:
+        plans = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        plans = {}
+    asked = {**plan.to_dict(), **({"settings": dict(override)} if override else {})}
+    if plans.get(plan.protocol) == asked or (plan.only and plan.protocol in plans):
+        return
+    write_text(path, json.dumps({**plans, plan.protocol: asked}, indent=1) + "\n")
+
+
+@dataclass
+class Work:
+    """The cells of one block."""
+
+    folder: Path
+    block: Block
+    dataset: Dataset
+    plan: Plan
+    override: dict[str, Any]
+    device: str
+    report: Report
+    say: Say
+    config: TrainConfig = field(init=False)
+    quantile_config: TrainConfig = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.config = settings.model_config(self.block, self.override)
+        self.quantile_config = settings.quantile_config(self.block, self.override)
+        wanted = "qr" in self.plan.predictors and self.block.has_quantiles
+        self.levels = self.plan.levels
+        self.quantiles = tuple(settings.quantiles_of(self.levels)) if wanted else ()
+
+    def do(self, prefix: str, scores_only: bool) -> None:
+        """Whatever of the block is not there yet."""
+        missing = self.missing()
+        if not missing:
+            self.say(f"{prefix} {self.block.name}: {len(self.block.seeds)} cells are there already")
+            return
+        self.say(f"{prefix} {self.block.name}: {len(missing)} of {len(self.block.seeds)} cells to do")
+        # on a GPU all seeds run together; on a CPU one after the other, each stored when it is finished
+        for seeds in [tuple(missing)] if self._together() else [(seed,) for seed in missing]:
+            self._score(seeds, ())
+            if self.quantiles:
+                self._score(seeds, self.quantiles)
+            if not scores_only:
+                for seed in seeds:
+                    self._measure(seed)
+
+    def missing(self) -> list[int]:
+        """Seeds without a sound cell."""
+        return [seed for seed in self.block.seeds if not self._done(seed)]
+
+    def cell_path(self, seed: int) -> Path:
+        return self.block.folder(self.folder) / f"seed-{seed}.json"
+
+    def scores_path(self, seed: int, quantiles: bool) -> Path:
+        return self.cell_path(seed).with_name(f"seed-{seed}{'-quantiles' if quantiles else ''}.npz")
+
+    def _together(self) -> bool:
+        import torch
+
+        return self.device.startswith("cuda") or (self.device == "auto" and torch.cuda.is_available())
+
+    def _scores_fingerprint(self, seed: int, quantiles: tuple[float, ...]) -> str:
+        config = self.quantile_config if quantiles else self.config
+        return settings.fingerprint(
+            self.dataset, self.block, seed, config=config.to_dict(), quantiles=list(quantiles)
+        )
+
+    def _cell_fingerprint(self, seed: int) -> str:
+        parts = [self._scores_fingerprint(seed, which) for which in ((), self.quantiles)]
+        return settings.fingerprint(
+            self.dataset,
+            self.block,
+            seed,
+            scores=parts,
+            levels=list(self.levels),
+            predictors=list(self.plan.predictors),
+        )
+
+    def _done(self, seed: int) -> bool:
+        """Whether the cell is there, sound, of these settings, and agrees with the score files that are there."""
+        cell = read_cell(self.cell_path(seed), self._cell_fingerprint(seed), self.say)
+        if cell is None:
+            return False
+        for which, kind in ((False, "model"), (True, "quantiles")):
+            path = self.scores_path(seed, which)
+            found = file_digest(path)
+            if found is not None and found != cell["scores"][kind]:
+                self.say(f"{path} is not what its cell was measured from; both are made again where needed")
+                return False
+        return True
+
+    def _score(self, seeds: tuple[int, ...], quantiles: tuple[float, ...]) -> None:
+        """Train and score the seeds whose score file is not there."""
+        prints = {seed: self._scores_fingerprint(seed, quantiles) for seed in seeds}
+        paths = {seed: self.scores_path(seed, bool(quantiles)) for seed in seeds}
+        missing = tuple(s for s in seeds if read_scores(paths[s], prints[s], self.say) is None)
+        if missing:
+            config = self.quantile_config if quantiles else self.config
+            job = scoring.Job(self.block, self.dataset, config, missing, paths, prints, quantiles)
+            scoring.run(job, self.device, self.report)
+
+    def _measure(self, seed: int) -> None:
+        silently: Say = lambda sentence: None  # noqa: E731
+        scores = read_scores(self.scores_path(seed, False), None, silently)
+        assert scores is not None
+        quantiles = read_scores(self.scores_path(seed, True), None, silently) if self.quantiles else None
+        cell = measure(
+            self.block,
+            seed,
+            self.dataset,
+            self.levels,
+            scores[0],
+            None if quantiles is None else quantiles[0],
+        )
+        measuring = cell.pop("measuring_seconds")
+        about, other = scores[1], None if quantiles is None else quantiles[1]
+        write_cell(
+            self.cell_path(seed),
+            {
+                "format": FORMAT,
+                **cell,
+                "statistics": self._statistics(),
+                "training": _training(about, other),
+                "seconds": {
+                    "training": about["seconds"] / about["together"],
+                    "quantiles": 0.0 if other is None else other["seconds"] / other["together"],
+                    "scoring": about["scoring_seconds"]
+                    + (0.0 if other is None else other["scoring_seconds"]),
+                    "measuring": measuring,
+                },
+                "scores": {
+                    "model": file_digest(self.scores_path(seed, False)),
+                    "quantiles": file_digest(self.scores_path(seed, True)) if self.quantiles else None,
+                },
+                "fingerprint": self._cell_fingerprint(seed),
+            },
+        )
+        print(f"{self.block.name}/seed-{seed}: stored", file=sys.stderr, flush=True)
+
+    def _statistics(self) -> dict[str, int]:
+        graph, splits = self.dataset.graph, self.dataset.splits
+        return {
+            "entities": graph.n_entities,
+            "relations": graph.n_relations,
+            "train": len(splits.train),
+            "calibration": len(splits.calibration),
+            "test": len(splits.test),
+        }
+
+
+def _training(about: Mapping[str, Any], quantiles: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {
+        "epochs": about["epochs"],
+        "best_epoch": about["best_epoch"][0],
+        "together": about["together"],
+        "seconds": about["seconds"],
+        "quantile_seconds": None if quantiles is None else quantiles["seconds"],
+        "quantile_epochs": None if quantiles is None else quantiles["epochs"],
+        "quantile_best_epoch": None if quantiles is None else quantiles["best_epoch"],
+        "machine": about["machine"],
+        "config": about["config"],
+        "quantile_config": None if quantiles is None else quantiles["config"],
+    }

@@ -1,0 +1,69 @@
+"""How the models of a block are trained, and the fingerprints by which stored work is recognised.
+
+What it is: the presets of `unkgcp.training`, and one liberty that a reproduction takes: quantile models learn
+from facts alone, without negatives, and stop early; eight a seed are trained, those of UKGE in larger batches
+than the paper's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from unkgcp.training import TrainConfig, config_for
+
+if TYPE_CHECKING:
+    from unkgcp.evaluation.reproduction.plan import Block
+    from unkgcp.graph.datasets import Dataset
+
+QUANTILE_EPOCHS = {"ukge": 60, "ukge-rect": 60, "beurre": 100}
+QUANTILE_PATIENCE = 20
+QUANTILE_BATCH = 1024
+FORMAT = 1
+
+
+def model_config(block: Block, override: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The configuration of the block's models."""
+    config = config_for(block.model, block.data, block.protocol)
+    return replace(config, **override) if override else config
+
+
+def quantile_config(block: Block, override: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The configuration of the block's quantile models: facts alone, pinball loss."""
+    config = config_for(block.model, block.data, block.protocol)
+    if block.model.startswith("ukge") and config.batch_size < QUANTILE_BATCH:
+        ours = config_for(block.model, block.data, "strict")
+        config = replace(config, batch_size=QUANTILE_BATCH, learning_rate=ours.learning_rate)
+    config = replace(
+        config,
+        negatives=0,
+        softlogic_weight=0.0,
+        epochs=min(config.epochs, QUANTILE_EPOCHS.get(block.model, 60)),
+        patience=min(config.patience, QUANTILE_PATIENCE),
+        validate_every=min(config.validate_every, 5),
+    )
+    return replace(config, **{**override, "negatives": 0, "softlogic_weight": 0.0}) if override else config
+
+
+def quantiles_of(levels: Sequence[float]) -> list[float]:
+    """The quantiles that the ends of intervals at these levels are, ascending."""
+    return sorted({round(tail, 12) for level in levels for tail in ((1 - level) / 2, (1 + level) / 2)})
+
+
+def fingerprint(dataset: Dataset, block: Block, seed: int, **settings: Any) -> str:
+    """A short digest of all that decides a stored file: data, model, protocol, seed and settings."""
+    about = {
+        "format": FORMAT,
+        "hashes": dict(sorted(dataset.hashes.items())),
+        "block": block.name,
+        "seed": seed,
+        **settings,
+    }
+    return digest(json.dumps(about, sort_keys=True).encode())[:16]
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,205 @@
+"""All cells of a folder, aggregated over seeds: `summary.json`, from which tables, figures and report are made."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from unkgcp._version import __version__
+from unkgcp.errors import InputError
+from unkgcp.evaluation.reproduction.plan import place
+from unkgcp.evaluation.reproduction.published import published
+from unkgcp.evaluation.reproduction.settings import FORMAT
+from unkgcp.evaluation.reproduction.storage import Say, read_cell
+from unkgcp.files import write_text
+
+Cell = dict[str, Any]
+ERRORS = ("positive", "negative", "mixed", "overlap_free")
+
+
+def write_summary(folder: Path, say: Say) -> dict[str, Any]:
+    """Read every cell in the folder, aggregate, check, and write summary.json."""
+    from unkgcp.evaluation.reproduction.checks import all_checks
+
+    blocks = [aggregate(cells) for cells in read_blocks(folder, say)]
+    scaling = _json(folder / "scaling.json")
+    summary = {
+        "format": FORMAT,
+        "version": __version__,
+        "title": "Prediction intervals for uncertain knowledge graphs: the paper's experiments",
+        "cells": blocks,
+        "statistics": {block["data"]: block["statistics"] for block in blocks},
+        "paper": published(),
+        "scaling": scaling,
+    }
+    summary["checks"] = all_checks(summary)
+    write_text(folder / "summary.json", json.dumps(summary, allow_nan=False) + "\n")
+    return summary
+
+
+def read_blocks(folder: Path, say: Say) -> list[list[Cell]]:
+    """The cells of each block, in the order of the paper's tables; seeds ascending."""
+    blocks: dict[tuple[str, str, str], list[Cell]] = {}
+    for path in sorted((folder / "cells").glob("*/*/*/seed-*.json")):
+        cell = read_cell(path, None, say)
+        if cell is not None:
+            blocks.setdefault((cell["protocol"], cell["data"], cell["model"]), []).append(cell)
+    if not blocks:
+        raise InputError(f"{folder} has no finished cell; run `unkgcp reproduce -o {folder}` first")
+    ordered = sorted(blocks, key=lambda key: place(*key))
+    return [sorted(blocks[key], key=lambda cell: int(cell["seed"])) for key in ordered]
+
+
+def aggregate(cells: Sequence[Cell]) -> dict[str, Any]:
+    """Mean and standard deviation over the seeds of one block, which must agree in everything but the seed."""
+    first = cells[0]
+    if any(cell["levels"] != first["levels"] for cell in cells):
+        raise InputError(
+            f"cells of {first['protocol']}/{first['data']}/{first['model']} have different levels; "
+            "run reproduce again with one --levels"
+        )
+    # quantile regression counts where every seed has it
+    names = [name for name in first["predictors"] if all(name in cell["predictors"] for cell in cells)]
+    parts = list(first["predictors"][names[0]])
+    return {
+        "protocol": first["protocol"],
+        "data": first["data"],
+        "model": first["model"],
+        "seeds": [cell["seed"] for cell in cells],
+        "levels": first["levels"],
+        "n": first["n"],
+        "statistics": first["statistics"],
+        "errors": {
+            part: {kind: spread([cell["errors"][part][kind] for cell in cells]) for kind in ("mse", "mae")}
+            for part in ERRORS
+        },
+        "predictors": {
+            name: {
+                part: {
+                    kind: spreads([cell["predictors"][name][part][kind] for cell in cells])
+                    for kind in ("coverage", "sharpness")
+                }
+                for part in parts
+            }
+            for name in names
+        },
+        "conditionality": _conditionality(cells),
+        "calibration_size": _calibration_size(cells),
+        "training": {
+            "best_epoch": [cell["training"]["best_epoch"] for cell in cells],
+            "quantile_best_epoch": [cell["training"]["quantile_best_epoch"] for cell in cells],
+            "config": first["training"]["config"],
+            "quantile_config": first["training"]["quantile_config"],
+        },
+        "seconds": {
+            stage: sum(cell["seconds"][stage] for cell in cells)
+            for stage in ("training", "quantiles", "scoring", "measuring")
+        },
+        "machine": first["training"]["machine"],
+    }
+
+
+def spread(values: Sequence[float | None]) -> dict[str, float | None]:
+    """Mean and standard deviation (None for one value) of what is there."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return {"mean": None, "sd": None}
+    mean = math.fsum(known) / len(known)
+    if len(known) == 1:
+        return {"mean": mean, "sd": None}
+    return {"mean": mean, "sd": math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1))}
+
+
+def spreads(rows: Sequence[Sequence[float | None]]) -> dict[str, list[float | None]]:
+    """The same for each place of several lists of one length."""
+    each = [spread(column) for column in zip(*rows, strict=True)]
+    return {"mean": [one["mean"] for one in each], "sd": [one["sd"] for one in each]}
+
+
+def mean_interval(values: Sequence[float | None]) -> dict[str, float | None]:
+    """Mean over seeds with its 95 % interval by Student's law; None for the interval of one value."""
+    known = [value for value in values if value is not None]
+    found = spread(known)
+    if found["mean"] is None or found["sd"] is None:
+        return {"mean": found["mean"], "low": None, "high": None}
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(len(known) - 1, 0.975)) * found["sd"] / math.sqrt(len(known))
+    return {"mean": found["mean"], "low": found["mean"] - half, "high": found["mean"] + half}
+
+
+def _conditionality(cells: Sequence[Cell]) -> dict[str, Any]:
+    result: dict[str, Any] = {"level": cells[0]["conditionality"]["level"]}
+    for part in ("positive", "negative"):
+        each = [cell["conditionality"][part] for cell in cells]
+        names = [name for name in each[0]["predictors"] if all(name in one["predictors"] for one in each)]
+        result[part] = {
+            "edges": _means([one["edges"] for one in each]),
+            "count": _sums([one["count"] for one in each]),
+            "predictors": {name: _binned([one["predictors"][name] for one in each]) for name in names},
+        }
+    return result
+
+
+def _binned(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    widths = spreads([one["width"] for one in each])
+    spearman = mean_interval([one["spearman"] for one in each])
+    if len(each) == 1:  # one seed has no spread over seeds: the interval over its facts then
+        spearman |= {"low": each[0]["spearman_low"], "high": each[0]["spearman_high"]}
+    return {
+        "width": widths["mean"],
+        "width_sd": widths["sd"],
+        "covered": _sums([one["covered"] for one in each]),
+        "spearman": spearman,
+    }
+
+
+def _calibration_size(cells: Sequence[Cell]) -> dict[str, Any]:
+    first = cells[0]["calibration_size"]
+    result: dict[str, Any] = {"level": first["level"], "draws": first["draws"]}
+    for part in ("positive", "negative"):
+        each = [cell["calibration_size"][part] for cell in cells]
+        shortest = min(each, key=lambda one: len(one["sizes"]))
+        # negatives without a score differ between seeds: the last size may too, by a few facts
+        result[part] = {
+            "sizes": shortest["sizes"],
+            "predictors": {
+                name: {
+                    kind: combine([one["predictors"][name][kind] for one in each])
+                    for kind, combine in _KINDS.items()
+                }
+                for name in first[part]["predictors"]
+            },
+        }
+    return result
+
+
+def _means(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [math.fsum(column) / len(rows) for column in zip(*rows, strict=False)]
+
+
+def _deviations(rows: Sequence[Sequence[float]]) -> list[float]:
+    """The standard deviation over draws within a seed, averaged as a variance over the seeds."""
+    return [math.sqrt(math.fsum(v * v for v in column) / len(rows)) for column in zip(*rows, strict=False)]
+
+
+def _sums(rows: Sequence[Sequence[int]]) -> list[int]:
+    return [sum(column) for column in zip(*rows, strict=True)]
+
+
+_KINDS: dict[str, Callable[[Sequence[Sequence[float]]], list[float]]] = {
+    "coverage": _means,
+    "coverage_sd": _deviations,
+    "sharpness": _means,
+    "sharpness_sd": _deviations,
+}
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,203 @@
+"""The service under load, on two cores: batches of 100 triples beside an endpoint that only parses and echoes them.
+
+A run of NL27k's size (27,000 entities, 400 relations, UKGE with d = 128, 15,000 calibration facts) with invented
+numbers is served by `unkgcp serve` in a process of its own and loaded by wrk from another. Echo and answers take
+turns, so that other work on the machine meets both; then answers alone for a minute. Every request asks for other
+triples. Checks that the answers come at no less than half the rate of the echo, without a single error over the
+minute, and with a 99th percentile under five times the median. Writes results/serve.json and results/serve.md, and
+exits with status 1 when a target is missed.
+
+    make bench-serve
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CORES = 2
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # children inherit it
+
+from unkgcp.backbones import get  # noqa: E402
+from unkgcp.bundle import calibrate  # noqa: E402
+from unkgcp.graph import Graph, Vocabulary  # noqa: E402
+from unkgcp.graph.known import KnownFacts  # noqa: E402
+from unkgcp.training import Model, TrainConfig  # noqa: E402
+
+RESULTS = Path(__file__).parent / "results"
+ENTITIES, RELATIONS, DIMENSION, CALIBRATION, FACTS = 27_000, 400, 128, 15_000, 150_000
+BATCH, BODIES, CONNECTIONS = 100, 64, 16
+TURNS, SECONDS, MINUTE = 3, 5, 60
+SHARE, TAIL = 0.5, 5.0
+
+SCRIPT = """
+local bodies = {}
+for line in io.lines("%s") do bodies[#bodies + 1] = line end
+local next = 0
+function request()
+  next = next %% #bodies + 1
+  return wrk.format("POST", nil, {["Content-Type"] = "application/json"}, bodies[next])
+end
+function done(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format('{"requests":%%d,"seconds":%%f,"median_ms":%%f,"p99_ms":%%f,"max_ms":%%f,"errors":%%d}\\n',
+    summary.requests, summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3,
+    latency.max / 1e3, e.connect + e.read + e.write + e.status + e.timeout))
+end
+"""
+
+
+def make_run(folder: Path) -> Path:
+    """A run with invented numbers; how long an answer takes does not depend on them."""
+    rng = np.random.default_rng(0)
+    vocabulary = Vocabulary.of(
+        [f"concept:thing:label_{i}" for i in range(ENTITIES)],
+        [f"concept:relation_{i}" for i in range(RELATIONS)],
+    )
+    rows = {"entity": ENTITIES, "relation": RELATIONS, "model": 1}
+    tensors = {
+        name: rng.normal(0, 0.3, (rows[table.kind], table.width)).astype(np.float32)
+        for name, table in get("ukge").tables(DIMENSION).items()
+    }
+
+    def facts(count: int) -> Graph:
+        head, tail = rng.integers(0, ENTITIES, (2, count), dtype=np.int32)
+        relation = rng.integers(0, RELATIONS, count, dtype=np.int32)
+        return Graph(head, relation, tail, rng.random(count).round(3), vocabulary)
+
+    config = TrainConfig(model="ukge", dimension=DIMENSION)
+    seen = np.ones(ENTITIES, bool), np.ones(RELATIONS, bool)
+    model = Model.from_tensors(tensors, vocabulary, config, 0, *seen)
+    model = replace(model, facts=KnownFacts.of(facts(FACTS)))
+    calibrate(model, facts(CALIBRATION)).save(folder / "run")
+    return folder / "run"
+
+
+def make_bodies(path: Path) -> None:
+    rng = random.Random(0)
+
+    def triple() -> list[str]:
+        head, tail = (f"concept:thing:label_{rng.randrange(ENTITIES)}" for _ in range(2))
+        return [head, f"concept:relation_{rng.randrange(RELATIONS)}", tail]
+
+    lines = (
+        json.dumps({"triples": [triple() for _ in range(BATCH)], "confidence": 0.9}) for _ in range(BODIES)
+    )
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def load(url: str, script: Path, seconds: int) -> dict[str, Any]:
+    """wrk for so long; its figures."""
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--timeout", "10s", "-s", str(script), url]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 30)
+    figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    figures["rate"] = figures["requests"] / figures["seconds"]
+    print(
+        f"{url.rsplit('/', 1)[1]:>10} {figures['rate']:8.0f} requests/s, median {figures['median_ms']:.2f} ms, "
+        f"p99 {figures['p99_ms']:.2f} ms, {figures['errors']} errors",
+        file=sys.stderr,
+        flush=True,
+    )
+    return {name: round(value, 3) for name, value in figures.items()}
+
+
+def measure(base: str, script: Path) -> dict[str, Any]:
+    echo, answers = f"{base}v1/echo", f"{base}v1/intervals"
+    load(answers, script, 2)  # not counted
+    turns = [(load(echo, script, SECONDS), load(answers, script, SECONDS)) for _ in range(TURNS)]
+    return {
+        "echo": [turn[0] for turn in turns],
+        "answers": [turn[1] for turn in turns],
+        "minute": load(answers, script, MINUTE),
+        "share": round(statistics.median(turn[1]["rate"] / turn[0]["rate"] for turn in turns), 3),
+        "requests_a_call": _together(base),
+    }
+
+
+def _together(base: str) -> float:
+    """How many requests one call of the model answered, on average."""
+    text = urllib.request.urlopen(f"{base}metrics").read().decode()
+    total, calls = (float(re.search(rf"^{name} (\S+)$", text, re.M)[1]) for name in  # type: ignore[index]
+                    ("unkgcp_batch_requests_sum", "unkgcp_batch_requests_count"))  # fmt: skip
+    return round(total / calls, 2)
+
+
+def report(figures: dict[str, Any]) -> list[str]:
+    """What missed its target."""
+    minute = figures["minute"]
+    tail = minute["p99_ms"] / minute["median_ms"]
+    missed = []
+    if figures["share"] < SHARE:
+        missed.append(f"answers came at {figures['share']:.2f} of the rate of the echo, not {SHARE}")
+    if minute["errors"]:
+        missed.append(f"{minute['errors']} errors over the minute")
+    if tail >= TAIL:
+        missed.append(f"p99 is {tail:.1f} times the median, not under {TAIL:g}")
+    echo = statistics.median(turn["rate"] for turn in figures["echo"])
+    answers = statistics.median(turn["rate"] for turn in figures["answers"])
+    table = [
+        "# Service under load",
+        "",
+        f"Batches of {BATCH} triples, {CONNECTIONS} connections, {figures['machine']}; median of {TURNS} turns of "
+        f"{SECONDS} s each, then a minute. `make bench-serve`",
+        "",
+        "| | requests/s | triples/s | median | p99 | errors |",
+        "|---|---|---|---|---|---|",
+        f"| echo (parse and write the same body) | {echo:,.0f} | | {figures['echo'][0]['median_ms']:.1f} ms | "
+        f"{figures['echo'][0]['p99_ms']:.1f} ms | {sum(turn['errors'] for turn in figures['echo'])} |",
+        f"| answers | {answers:,.0f} | {answers * BATCH:,.0f} | {figures['answers'][0]['median_ms']:.1f} ms | "
+        f"{figures['answers'][0]['p99_ms']:.1f} ms | {sum(turn['errors'] for turn in figures['answers'])} |",
+        f"| answers over a minute | {minute['rate']:,.0f} | {minute['rate'] * BATCH:,.0f} | "
+        f"{minute['median_ms']:.1f} ms | {minute['p99_ms']:.1f} ms | {minute['errors']} |",
+        "",
+        f"Answers come at {figures['share']:.2f} of the rate of the echo (target {SHARE}); p99 is {tail:.2f} times "
+        f"the median (target {TAIL:g}); one call of the model answers {figures['requests_a_call']:g} requests.",
+        "",
+        *[f"Missed: {sentence}." for sentence in missed],
+    ]
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "serve.json").write_text(json.dumps({**figures, "missed": missed}, indent=2) + "\n")
+    (RESULTS / "serve.md").write_text("\n".join(table).rstrip() + "\n")
+    print("\n".join(table))
+    return missed
+
+
+def main() -> int:
+    if shutil.which("wrk") is None:
+        print("bench-serve needs wrk; install the package wrk", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        run, script = make_run(folder), folder / "load.lua"
+        make_bodies(folder / "bodies.txt")
+        script.write_text(SCRIPT % (folder / "bodies.txt"))
+        command = [sys.executable, "-m", "unkgcp", "serve", str(run), "--port", "0", "--echo"]
+        service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            base = service.stdout.readline().split()[-1]  # type: ignore[union-attr]
+            urllib.request.urlopen(f"{base}health", timeout=30).read()
+            figures = measure(base, script)
+        finally:
+            service.terminate()
+            service.wait(10)
+    figures["machine"] = f"{CORES} cores, Python {platform.python_version()}, NumPy {np.__version__}"
+    return 1 if report(figures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

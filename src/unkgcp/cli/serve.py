@@ -1,0 +1,70 @@
+"""`unkgcp serve`: a run behind a port."""
+
+from __future__ import annotations
+
+import click
+
+from unkgcp.cli.options import examples
+
+EXAMPLES = examples(
+    "unkgcp serve run",
+    "unkgcp serve run --port 9000",
+    "unkgcp serve run --host 0.0.0.0 --token-file token.txt",
+)
+
+
+@click.command(name="serve", epilog=EXAMPLES)
+@click.argument("run")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=int, default=8000, show_default=True, help="The port; 0 takes a free one.")
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="Ask every client for the token in this file; the variable UNKGCP_TOKEN does the same.",
+)
+@click.option(
+    "--without-token", is_flag=True, help="Listen beyond this machine and answer anyone, without a token."
+)
+@click.option(
+    "--max-triples",
+    type=click.IntRange(1),
+    default=10_000,
+    show_default=True,
+    help="Triples of one request.",
+)
+@click.option(
+    "--max-body",
+    type=click.IntRange(1),
+    default=4 << 20,
+    show_default=True,
+    metavar="BYTES",
+    help="Length of a request's body.",
+)
+@click.option("--echo", is_flag=True, hidden=True, help="Add POST /v1/echo, for speed comparisons.")
+def command(
+    run: str,
+    host: str,
+    port: int,
+    token_file: str | None,
+    without_token: bool,
+    max_triples: int,
+    max_body: int,
+    echo: bool,
+) -> None:
+    """Answer queries about RUN over HTTP, and in a browser at the address printed.
+
+    Only this machine can reach the service unless --host says otherwise. Nothing is written. Stop it with Ctrl-C.
+    docs/service.md describes the paths; /openapi.json does so for programs.
+    """
+    from unkgcp.service import Settings, require_extra
+
+    require_extra()
+    from unkgcp.service.server import Address, access, serve
+
+    address = Address(host, port)
+    token, hosts = access(address, token_file, without_token)
+    settings = Settings(token=token, hosts=hosts, max_triples=max_triples, max_body=max_body, echo=echo)
+    try:
+        serve(run, address, settings, lambda url: click.echo(f"serving {run} at {url}"))
+    except KeyboardInterrupt:
+        click.echo("unkgcp: stopped", err=True)

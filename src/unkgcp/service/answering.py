@@ -1,0 +1,132 @@
+"""Everything the service knows of one run, and the questions it answers beside intervals.
+
+What it is: the predictor, the label searches and the facts, put together once when the service starts. What it
+is not: it knows nothing of HTTP but the sentences of `Problem`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unkgcp._version import __version__
+from unkgcp.bundle import Predictor
+from unkgcp.service.problems import Problem, quoted
+from unkgcp.service.settings import Settings
+from unkgcp.service.surroundings import Surroundings
+from unkgcp.service.typeahead import LabelSearch
+
+
+class Knowledge:
+    """Answers from one run; every method may be called from several threads."""
+
+    def __init__(self, predictor: Predictor, settings: Settings) -> None:
+        self.predictor, self._settings = predictor, settings
+        vocabulary = predictor.model.vocabulary
+        self._labels = {"entities": vocabulary.entities, "relations": vocabulary.relations}
+        self._search = {kind: LabelSearch(labels) for kind, labels in self._labels.items()}
+        facts = predictor.facts
+        self._surroundings = None if facts is None else Surroundings(predictor, facts)
+
+    def about(self) -> dict[str, Any]:
+        """What is being served."""
+        predictor, method = self.predictor, self.predictor.method
+        return {
+            "version": __version__,
+            "data": predictor.provenance.get("data", {}).get("name"),
+            "model": predictor.model.config.model,
+            "method": method.name,
+            "guarantee": method.guarantee,
+            "calibration_facts": method.size,
+            "entities": len(self._labels["entities"]),
+            "relations": len(self._labels["relations"]),
+            "facts": None if self._surroundings is None else self._surroundings.size,
+            "max_triples": self._settings.max_triples,
+            "max_k": self._settings.max_k,
+        }
+
+    def labels(self, kind: str, prefix: str, limit: int, anywhere: bool) -> dict[str, Any]:
+        """Labels of `entities` or `relations` that begin with (or hold) what was typed."""
+        found = self._search[kind].find(prefix, limit, anywhere)
+        around = self._surroundings
+        count = None
+        if around is not None:
+            count = around.of_entity if kind == "entities" else around.of_relation
+        return {
+            "labels": [
+                {"label": self._labels[kind][i].as_py(), "facts": None if count is None else int(count[i])}
+                for i in found.ids.tolist()
+            ],
+            "more": found.more,
+        }
+
+    def complete(
+        self,
+        head: str | None,
+        relation: str,
+        tail: str | None,
+        *,
+        k: int,
+        rank_by: str,
+        exclude_known: bool,
+        confidence: float,
+    ) -> dict[str, Any]:
+        """The best tails of (head, relation, ?) or heads of (?, relation, tail), with their intervals."""
+        h, r, t = self._ids(head, relation, tail)
+        if exclude_known and self._surroundings is None:
+            raise Problem(404, "this run holds no training facts to exclude; fit it again to have them")
+        found = self.predictor.complete(
+            head,
+            relation,
+            tail,
+            k=k,
+            confidence=confidence,
+            rank_by=rank_by,
+            exclude_known=exclude_known,
+        )
+        known = {} if self._surroundings is None else self._surroundings.known(h, r, t)
+        if found.labels is None:
+            raise ValueError("completions came without their labels")
+        heads, tails = (found.labels.column(name).to_pylist() for name in ("head", "tail"))
+        ids = self.predictor.model.vocabulary.entity_ids(tails if tail is None else heads).tolist()
+        rows = zip(heads, tails, found.score, found.lower, found.upper, ids, strict=True)
+        note = self.predictor.method.caution(confidence)
+        return {
+            "confidence": confidence,
+            "answers": [
+                {
+                    "head": one,
+                    "relation": relation,
+                    "tail": two,
+                    "score": float(score),
+                    "lower": float(lower),
+                    "upper": float(upper),
+                    "known": known.get(place),
+                }
+                for one, two, score, lower, upper, place in rows
+            ],
+            "notes": [] if note is None else [note],
+        }
+
+    def evidence(self, head: str, relation: str, tail: str, limit: int) -> dict[str, Any]:
+        """The training facts around a query."""
+        if self._surroundings is None:
+            raise Problem(404, "this run holds no training facts; fit it again to have them")
+        return self._surroundings.around(head, relation, tail, limit)
+
+    def example(self) -> list[str]:
+        """Labels of a triple that can be asked for, for the OpenAPI document."""
+        entities, relations = self._labels["entities"], self._labels["relations"]
+        places = ((entities, 0), (relations, 0), (entities, len(entities) - 1))
+        return [labels[place].as_py() if len(labels) else "" for labels, place in places]
+
+    def _ids(self, head: str | None, relation: str, tail: str | None) -> tuple[int | None, int, int | None]:
+        """Ids of the two labels of a question; a label without a training fact is a `Problem`."""
+        model = self.predictor.model
+        r = int(model.vocabulary.relation_ids([relation])[0])
+        if r < 0 or not model.seen_relations[r]:
+            raise Problem(404, f"no training fact has the relation {quoted(relation)}; see /v1/relations")
+        entity = tail if head is None else head
+        e = int(model.vocabulary.entity_ids([entity or ""])[0])
+        if e < 0 or not model.seen_entities[e]:
+            raise Problem(404, f"no training fact has the entity {quoted(entity)}; see /v1/entities")
+        return (None, r, e) if head is None else (e, r, None)

@@ -1,0 +1,239 @@
+"""The web application: paths, their parameters, and how errors are said.
+
+What it is: thin. Each path reads its parameters, asks `Knowledge` or the `Batcher`, and writes JSON. What it is
+not: a place for numbers; they come from `unkgcp.bundle`.
+
+Annotations are evaluated here, not postponed: FastAPI reads the parameters of a path from them, and some are made
+from the run.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from unkgcp._version import __version__
+from unkgcp.bundle import Predictor
+from unkgcp.errors import InputError
+from unkgcp.service import documents
+from unkgcp.service.answering import Knowledge
+from unkgcp.service.batching import Batcher
+from unkgcp.service.bodies import parse, parse_intervals, read_body
+from unkgcp.service.border import Border
+from unkgcp.service.explorer import FILES, Page
+from unkgcp.service.jobs import Jobs
+from unkgcp.service.metrics import Metrics
+from unkgcp.service.problems import Problem, quoted
+from unkgcp.service.settings import Settings
+from unkgcp.service.text import to_text
+
+JSON = "application/json"
+LONGEST_LABEL = 4096
+OPEN = (*FILES, "/health", "/openapi.json")
+
+Level = Annotated[float, Query(ge=0, le=1, allow_inf_nan=False, description="The level of the intervals.")]
+Prefix = Annotated[str, Query(max_length=LONGEST_LABEL, description="What the labels begin with; any case.")]
+Limit = Annotated[int, Query(ge=1, le=100, description="How many labels at most.")]
+Anywhere = Annotated[
+    Literal["false", "true"], Query(description="Whether labels that hold the text further on follow.")
+]
+Few = Annotated[int, Query(ge=1, le=50, description="How many facts of each group at most.")]
+
+
+def build(predictor: Predictor, settings: Settings) -> FastAPI:
+    """The application over one predictor."""
+    knowledge = Knowledge(predictor, settings)
+    metrics = Metrics(__version__, predictor.model.config.model, predictor.method.name)
+    batcher, jobs = Batcher(predictor, settings, metrics), Jobs(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        batcher.close()
+        jobs.close()
+
+    app = FastAPI(
+        title="UnKGCP",
+        version=__version__,
+        summary="Confidences of facts as intervals that hold with the probability you choose.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    _handle_problems(app)
+    _add_intervals(app, batcher, settings, knowledge.example())
+    _add_questions(app, knowledge, jobs, settings)
+    _add_upkeep(app, knowledge, metrics)
+    if settings.token is not None:
+        _declare_token(app)
+    paths = [route.path for route in app.routes if hasattr(route, "path")]
+    app.add_middleware(Border, settings=settings, metrics=metrics, open_paths=OPEN, paths=paths)
+    return app
+
+
+def _json(value: Any) -> Response:
+    return Response(to_text(value), media_type=JSON)
+
+
+def _add_intervals(app: FastAPI, batcher: Batcher, settings: Settings, example: list[str]) -> None:
+    said = documents.problems(400, 408, 413, 415, 422, 429, 503)
+    extra = documents.intervals_request(settings, example)
+
+    @app.post(
+        "/v1/intervals",
+        response_model=documents.Intervals,
+        responses=said,
+        openapi_extra=extra,
+        summary="Score and interval of each triple",
+    )
+    async def intervals(request: Request) -> Response:
+        asked = parse_intervals(await read_body(request, settings), settings)
+        return Response(await batcher.answer(asked), media_type=JSON)
+
+    if settings.echo:
+
+        @app.post("/v1/echo", include_in_schema=False)
+        async def echo(request: Request) -> Response:
+            return _json(parse(await read_body(request, settings)))
+
+
+def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Settings) -> None:
+    head, relation, tail = knowledge.example()
+
+    def label(example: str, text: str) -> Any:
+        return Query(max_length=LONGEST_LABEL, description=text, examples=[example])
+
+    @app.get(
+        "/v1/complete",
+        response_model=documents.Completions,
+        responses=documents.problems(404, 422, 429, 503),
+        summary="The best completions of (head, relation, ?) or (?, relation, tail)",
+    )
+    async def complete(
+        relation: Annotated[str, label(relation, "The relation.")],
+        head: Annotated[str | None, label(head, "The head; then tails are looked for.")] = None,
+        tail: Annotated[str | None, label(tail, "The tail; then heads are looked for.")] = None,
+        k: Annotated[int, Query(ge=1, le=settings.max_k, description="How many at most.")] = 10,
+        rank_by: Annotated[Literal["score", "lower"], Query(description="What the best is.")] = "score",
+        exclude_known: Annotated[
+            Literal["false", "true"], Query(description="Whether training facts are left out.")
+        ] = "false",
+        confidence: Level = 0.9,
+    ) -> Response:
+        if (head is None) == (tail is None):
+            raise Problem(422, "give either head or tail; the other is what is looked for")
+        return _json(
+            await jobs.run(
+                lambda: knowledge.complete(
+                    head,
+                    relation,
+                    tail,
+                    k=k,
+                    rank_by=rank_by,
+                    exclude_known=exclude_known == "true",
+                    confidence=confidence,
+                )
+            )
+        )
+
+    @app.get(
+        "/v1/evidence",
+        response_model=documents.Evidence,
+        responses=documents.problems(404, 422, 429, 503),
+        summary="The training facts around a triple",
+    )
+    async def evidence(
+        head: Annotated[str, label(head, "The head.")],
+        relation: Annotated[str, label(relation, "The relation.")],
+        tail: Annotated[str, label(tail, "The tail.")],
+        limit: Few = 5,
+    ) -> Response:
+        return _json(await jobs.run(lambda: knowledge.evidence(head, relation, tail, limit)))
+
+    for kind in ("entities", "relations"):
+        _add_labels(app, knowledge, jobs, kind)
+
+
+def _add_labels(app: FastAPI, knowledge: Knowledge, jobs: Jobs, kind: str) -> None:
+    @app.get(
+        f"/v1/{kind}",
+        response_model=documents.Labels,
+        responses=documents.problems(422, 429, 503),
+        summary=f"Labels of {kind} by their first letters",
+        operation_id=kind,
+    )
+    async def labels(prefix: Prefix = "", limit: Limit = 20, anywhere: Anywhere = "false") -> Response:
+        if anywhere == "false":
+            return _json(knowledge.labels(kind, prefix, limit, False))
+        return _json(await jobs.run(lambda: knowledge.labels(kind, prefix, limit, True)))
+
+
+def _add_upkeep(app: FastAPI, knowledge: Knowledge, metrics: Metrics) -> None:
+    about = to_text(knowledge.about())
+
+    @app.get("/v1/about", response_model=documents.About, summary="What is being served")
+    async def of_the_run() -> Response:
+        return Response(about, media_type=JSON)
+
+    @app.get("/health", response_model=documents.Health, summary="Whether the service answers")
+    async def health() -> Response:
+        return _json({"status": "ok"})
+
+    @app.get(
+        "/metrics",
+        summary="Counters for Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def counters() -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    for path in FILES:
+        app.add_route(path, Page(path).respond, methods=["GET"], include_in_schema=False)
+
+
+def _declare_token(app: FastAPI) -> None:
+    """The OpenAPI document says which paths need the token, and that they answer 401 without it."""
+    made = app.openapi()
+    made.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    for path, operations in made["paths"].items():
+        if path in OPEN:
+            continue
+        for operation in operations.values():
+            operation["security"] = [{"token": []}]
+            operation["responses"]["401"] = {
+                "description": "The token is missing or wrong.",
+                "content": error,
+            }
+
+
+def _handle_problems(app: FastAPI) -> None:
+    @app.exception_handler(Problem)
+    async def problem(request: Request, error: Problem) -> Response:
+        return error.response()
+
+    @app.exception_handler(InputError)
+    async def unusable(request: Request, error: InputError) -> Response:
+        return Problem(422, str(error)).response()
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        name, why = str(first["loc"][-1]), str(first["msg"])
+        if first["type"] == "missing":
+            return Problem(422, f"the parameter {name} is missing").response()
+        return Problem(422, f"the parameter {name} is wrong: {why[:1].lower()}{why[1:]}").response()
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        path = quoted(request.url.path)
+        sentence = {
+            404: f"there is nothing at {path}; /openapi.json lists what there is",
+            405: f"{request.method} is not possible at {path}",
+        }.get(error.status_code, str(error.detail))
+        return Problem(error.status_code, sentence, error.headers).response()

@@ -1,0 +1,157 @@
+"""Requests that wait at the same time are answered by one call of the model.
+
+What it is: a queue without a delay. Whatever is waiting when the model is free becomes one batch; nobody waits
+for a batch to fill. A small batch runs where it is, because handing it to a thread would take longer than
+answering it; a large one runs in a thread, so that other requests are served meanwhile. What it is not: it
+computes nothing itself, the numbers are those of `predictor.interval`.
+
+>>> text = await Batcher(predictor, settings, metrics).answer(asked)     # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from unkgcp.bundle import Predictor
+from unkgcp.conformal.predictors import Triples
+from unkgcp.service.bodies import Asked
+from unkgcp.service.lookup import Lookup
+from unkgcp.service.metrics import Metrics
+from unkgcp.service.problems import Problem
+from unkgcp.service.settings import Settings
+from unkgcp.service.threads import Threads
+from unkgcp.service.writing import write_answers
+
+INLINE = 4096  # triples times levels that are answered without a thread: a few milliseconds
+LARGEST = 1 << 16  # triples of one call of the model
+
+
+class Waiting(NamedTuple):
+    """A request in the queue."""
+
+    asked: Asked
+    answer: asyncio.Future[bytes]
+
+
+class Batcher:
+    """Answers requests of one event loop."""
+
+    def __init__(self, predictor: Predictor, settings: Settings, metrics: Metrics) -> None:
+        self._predictor, self._settings, self._metrics = predictor, settings, metrics
+        self._queue: deque[Waiting] = deque()
+        self._rows = 0  # triples in the queue
+        self._busy = False  # a batch is on its way
+        self._threads = Threads(1, "model")
+        vocabulary = predictor.model.vocabulary
+        self._entities, self._relations = Lookup(vocabulary.entity_ids), Lookup(vocabulary.relation_ids)
+        self._caution = lru_cache(1024)(predictor.method.caution)
+
+    async def answer(self, asked: Asked) -> bytes:
+        """The JSON of the answers, in the order of the triples."""
+        if self._rows + len(asked.head) > self._settings.max_waiting:
+            raise Problem(429, "too many triples are waiting; try again in a second", {"Retry-After": "1"})
+        loop = asyncio.get_running_loop()
+        waiting = Waiting(asked, loop.create_future())
+        self._queue.append(waiting)
+        self._rows += len(asked.head)
+        if not self._busy:
+            self._busy = True
+            # not at once: others that arrived in the same moment are still on their way here
+            loop.call_soon(self._next, loop)
+        try:
+            async with asyncio.timeout(self._settings.answer_seconds):
+                return await waiting.answer
+        except TimeoutError:
+            raise Problem(503, "the model is too busy to answer in time; try again later") from None
+
+    def close(self) -> None:
+        self._threads.close()
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Answer what is waiting, until nothing is or a thread has taken over."""
+        while batch := self._take():
+            levels = batch[0].asked.levels
+            if sum(len(one.asked.head) for one in batch) * len(levels) > INLINE:
+                work = self._threads.run(partial(self._answer, batch))
+                work.add_done_callback(partial(self._finish, loop, batch))
+                return
+            try:
+                self._give(batch, self._answer(batch))
+            except Exception as error:
+                self._fail(batch, error)
+        self._busy = False
+
+    def _finish(
+        self, loop: asyncio.AbstractEventLoop, batch: list[Waiting], done: asyncio.Future[list[bytes]]
+    ) -> None:
+        if done.cancelled():
+            self._fail(batch, Problem(503, "the service is stopping"))
+        elif (error := done.exception()) is not None:
+            self._fail(batch, error)
+        else:
+            self._give(batch, done.result())
+        self._next(loop)
+
+    def _take(self) -> list[Waiting]:
+        """The requests at the front of the queue that ask for the same levels, as many as fit in one call."""
+        batch: list[Waiting] = []
+        rows = 0
+        later: list[Waiting] = []
+        while self._queue and rows < LARGEST:
+            one = self._queue.popleft()
+            if one.answer.done():  # its client has gone, or has waited too long
+                self._rows -= len(one.asked.head)
+            elif batch and one.asked.levels != batch[0].asked.levels:
+                later.append(one)
+            else:
+                batch.append(one)
+                rows += len(one.asked.head)
+        self._queue.extendleft(reversed(later))
+        self._rows -= rows
+        return batch
+
+    def _answer(self, batch: Sequence[Waiting]) -> list[bytes]:
+        """One call of the model for all requests of the batch, then the text of each."""
+        asked = [one.asked for one in batch]
+        levels = asked[0].levels
+        # heads and tails of all requests in one lookup
+        entity = self._entities.ids([label for one in asked for label in (*one.head, *one.tail)])
+        relation = self._relations.ids([label for one in asked for label in one.relation])
+        sizes = [len(one.head) for one in asked]
+        tail = np.repeat(np.tile([False, True], len(sizes)), np.repeat(sizes, 2))
+        triples = Triples(entity[~tail], relation, entity[tail])
+        found = self._predictor.method.interval(triples, list(levels))
+        self._metrics.batch(len(relation), len(batch))
+        notes = [note for level in dict.fromkeys(levels) if (note := self._caution(level)) is not None]
+        texts, start = [], 0
+        for one, size in zip(asked, sizes, strict=True):
+            rows = slice(start, start + size)
+            start += size
+            texts.append(
+                write_answers(
+                    levels,
+                    one.single,
+                    found.score[rows],
+                    found.lower[rows],
+                    found.upper[rows],
+                    found.code[rows],
+                    notes,
+                )
+            )
+        return texts
+
+    def _give(self, batch: Sequence[Waiting], texts: Sequence[bytes]) -> None:
+        for one, text in zip(batch, texts, strict=True):
+            if not one.answer.done():
+                one.answer.set_result(text)
+
+    def _fail(self, batch: Sequence[Waiting], error: BaseException) -> None:
+        for one in batch:
+            if not one.answer.done():
+                one.answer.set_exception(error)

@@ -1,0 +1,143 @@
+"""The body of `POST /v1/intervals`: read within its limits, parsed and checked once, column by column.
+
+What it is: the border between bytes from a stranger and three columns of labels. Whole columns are checked at
+C speed; only when one is wrong is the first bad row looked for, to name it. What it is not: it does not know
+which labels exist.
+
+>>> parse_intervals(b'{"triples": [["a", "likes", "b"]]}', Settings()).head
+('a',)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from starlette.requests import ClientDisconnect, Request
+
+from unkgcp.service.problems import Problem, quoted
+from unkgcp.service.settings import Settings
+from unkgcp.service.text import from_text
+
+FIELDS = ("triples", "confidence")
+PLACES = ("head", "relation", "tail")
+DEFAULT_LEVEL = 0.9
+
+
+class Asked(NamedTuple):
+    """A checked request: labels by column, the levels, and whether one level was given as a plain number."""
+
+    head: Sequence[str]
+    relation: Sequence[str]
+    tail: Sequence[str]
+    levels: tuple[float, ...]
+    single: bool
+
+
+async def read_body(request: Request, settings: Settings) -> bytes:
+    """The body of a request that says it is JSON; too long, too slow or of another type is a `Problem`."""
+    headers = request.headers
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem(415, "the body must be JSON; send it with the header Content-Type: application/json")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(415, "the body must not be compressed; send it without Content-Encoding")
+    too_long = Problem(
+        413,
+        f"the body is longer than {settings.max_body:,} bytes; send the triples in several requests",
+        {"Connection": "close"},
+    )
+    declared = headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared[:20]) > settings.max_body:
+        raise too_long
+    chunks, size = [], 0
+    try:
+        async with asyncio.timeout(settings.body_seconds):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > settings.max_body:
+                    raise too_long
+                chunks.append(chunk)
+    except TimeoutError:
+        raise Problem(
+            408,
+            f"the body did not arrive within {settings.body_seconds:g} seconds; send it again",
+            {"Connection": "close"},
+        ) from None
+    except ClientDisconnect:
+        raise Problem(400, "the connection ended before the body did") from None
+    return b"".join(chunks)
+
+
+def parse(data: bytes) -> Any:
+    """The JSON of a body; anything else is a `Problem`."""
+    try:
+        return from_text(data)
+    except ValueError as error:
+        raise Problem(400, f"the body is not valid JSON: {error}") from None
+
+
+def parse_intervals(data: bytes, settings: Settings) -> Asked:
+    """The checked request in a body."""
+    document = parse(data)
+    if type(document) is not dict:
+        raise Problem(422, "the body must be an object with the fields triples and confidence")
+    unknown = [name for name in document if name not in FIELDS]
+    if unknown:
+        raise Problem(422, f"the field {quoted(unknown[0])} is unknown; there are triples and confidence")
+    if "triples" not in document:
+        raise Problem(422, "the field triples is missing; it lists [head, relation, tail] triples")
+    triples = document["triples"]
+    if type(triples) is not list:
+        raise Problem(422, "triples must be a list of [head, relation, tail] triples")
+    if len(triples) > settings.max_triples:
+        raise Problem(
+            413, f"{len(triples):,} triples are more than {settings.max_triples:,}; send several requests"
+        )
+    levels, single = _levels(document.get("confidence", DEFAULT_LEVEL), settings)
+    return Asked(*_columns(triples), levels, single)
+
+
+def _columns(triples: list[Any]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    if not triples:
+        return (), (), ()
+    if set(map(type, triples)) != {list}:
+        triples = [_as_list(triple, row) for row, triple in enumerate(triples)]
+    if set(map(len, triples)) == {3}:
+        head, relation, tail = zip(*triples, strict=True)
+        if {*map(type, head), *map(type, relation), *map(type, tail)} == {str}:
+            return head, relation, tail
+    raise _first_bad(triples)
+
+
+def _as_list(triple: Any, row: int) -> list[Any]:
+    """A triple in either form as a list."""
+    if type(triple) is list:
+        return triple
+    if type(triple) is dict and len(triple) == 3 and all(place in triple for place in PLACES):
+        return [triple[place] for place in PLACES]
+    raise _bad_row(row, triple)
+
+
+def _first_bad(triples: list[list[Any]]) -> Problem:
+    return next(
+        _bad_row(row, triple)
+        for row, triple in enumerate(triples)
+        if len(triple) != 3 or any(type(label) is not str for label in triple)
+    )
+
+
+def _bad_row(row: int, triple: Any) -> Problem:
+    return Problem(422, f"triples[{row}] is {quoted(triple)}; expected three strings [head, relation, tail]")
+
+
+def _levels(given: Any, settings: Settings) -> tuple[tuple[float, ...], bool]:
+    single = type(given) is not list
+    levels = [given] if single else given
+    if not 1 <= len(levels) <= settings.max_levels:
+        raise Problem(422, f"confidence must have 1 to {settings.max_levels} levels, not {len(levels)}")
+    for level in levels:
+        if type(level) not in (int, float) or not 0 <= level <= 1:
+            raise Problem(422, f"confidence must be a number from 0 to 1, not {quoted(level)}")
+    return tuple(map(float, levels)), single

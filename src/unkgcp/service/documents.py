@@ -1,0 +1,158 @@
+"""What requests and answers look like, for the OpenAPI document. Nothing is validated with these at run time."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from unkgcp.service.settings import Settings
+
+Status = Literal["ok", "unknown-entity", "unknown-relation"]
+Share = Field(ge=0, le=1)
+
+
+class Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_serialization_defaults_required=True)
+
+
+class Error(Document):
+    error: str = Field(description="One sentence that says what is wrong and what to do.")
+
+
+class Health(Document):
+    status: Literal["ok"]
+
+
+class Answer(Document):
+    score: float | None = Field(
+        ge=0, le=1, description="The predicted confidence; null for an unknown query."
+    )
+    lower: float | list[float] = Field(description="Lower end; a list where several levels were asked for.")
+    upper: float | list[float] = Field(description="Upper end; a list where several levels were asked for.")
+    status: Status
+
+
+class Intervals(Document):
+    confidence: float | list[float] = Field(description="The level or levels, as asked.")
+    answers: list[Answer] = Field(description="One for each triple, in the order of the request.")
+    notes: list[str] = Field(description="What to know about these levels, e.g. too few calibration facts.")
+
+
+class Completion(Document):
+    head: str
+    relation: str
+    tail: str
+    score: float = Share
+    lower: float = Share
+    upper: float = Share
+    known: float | None = Field(ge=0, le=1, description="Its confidence, where it is a training fact.")
+
+
+class Completions(Document):
+    confidence: float = Share
+    answers: list[Completion] = Field(description="The best first.")
+    notes: list[str]
+
+
+class Label(Document):
+    label: str
+    facts: int | None = Field(description="Training facts with it; null where the run holds none.")
+
+
+class Labels(Document):
+    labels: list[Label]
+    more: bool = Field(description="Whether there are more labels than these.")
+
+
+class Fact(Document):
+    head: str
+    relation: str
+    tail: str
+    confidence: float
+
+
+class Summary(Document):
+    count: int = Field(ge=0)
+    mean: float | None = Field(description="Mean confidence; null where there is no fact.")
+
+
+class Group(Summary):
+    name: Literal["same", "pair", "reversed", "head_relation", "relation_tail"]
+    facts: list[Fact] = Field(description="The strongest of them.")
+
+
+class Paths(Document):
+    count: int = Field(ge=0, description="Entities that have a fact with the head and one with the tail.")
+    facts: list[Fact] = Field(
+        description="Two facts for each of the strongest, the head's before the tail's."
+    )
+
+
+class Evidence(Document):
+    groups: list[Group]
+    paths: Paths
+    head: Summary = Field(description="All facts of the head.")
+    relation: Summary = Field(description="All facts of the relation.")
+    tail: Summary = Field(description="All facts of the tail.")
+
+
+class About(Document):
+    version: str
+    data: str | None = Field(description="Name of the data the run was fitted on.")
+    model: str
+    method: str
+    guarantee: str
+    calibration_facts: int
+    entities: int
+    relations: int
+    facts: int | None = Field(description="Training facts that the run holds; null where it holds none.")
+    max_triples: int
+    max_k: int
+
+
+def intervals_request(settings: Settings, example: list[str]) -> dict[str, Any]:
+    """The schema of the body of `POST /v1/intervals`."""
+    label = {"type": "string"}
+    level = {"type": "number", "minimum": 0, "maximum": 1}
+    fields = dict.fromkeys(("head", "relation", "tail"), label)
+    triple = {
+        "anyOf": [
+            {"type": "array", "items": label, "minItems": 3, "maxItems": 3},
+            {
+                "type": "object",
+                "properties": fields,
+                "required": list(fields),
+                "additionalProperties": False,
+            },
+        ]
+    }
+    several = {"type": "array", "items": level, "minItems": 1, "maxItems": settings.max_levels}
+    schema = {
+        "type": "object",
+        "title": "IntervalsRequest",
+        "properties": {
+            "triples": {"type": "array", "items": triple, "maxItems": settings.max_triples},
+            "confidence": {"anyOf": [level, several], "default": 0.9},
+        },
+        "required": ["triples"],
+        "additionalProperties": False,
+        "examples": [{"triples": [example], "confidence": [0.8, 0.9]}],
+    }
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error answers of a path."""
+    words = {
+        400: "The request cannot be read.",
+        401: "The token is missing or wrong.",
+        404: "There is no such thing.",
+        408: "The body took too long to arrive.",
+        413: "The request is too large.",
+        415: "The body is not JSON.",
+        422: "A value is not what it should be.",
+        429: "Too much is waiting; try again.",
+        503: "No answer in time; try again later.",
+    }
+    return {status: {"model": Error, "description": words[status]} for status in statuses}

@@ -1,0 +1,141 @@
+// The answer to one triple: its interval at several levels, and the facts behind it.
+
+import { axis, count, drawn, make, percent, three } from "./dom.js";
+import { link } from "./state.js";
+
+const TITLES = {
+  same: "This very triple",
+  pair: "Head and tail under other relations",
+  reversed: "From tail to head",
+  head_relation: "Same head and relation",
+  relation_tail: "Same relation and tail",
+};
+const WHY = {
+  "unknown-entity": "An entity has no training fact, so nothing is claimed: the interval is the whole range.",
+  "unknown-relation": "The relation has no training fact, so nothing is claimed: the interval is the whole range.",
+};
+
+export function triple({ head, relation, tail }) {
+  const part = (text, kind) => make("span", { class: `part ${kind}`, text: text || "?" });
+  return make("span", { class: "triple" }, part(head, "entity"), " ", part(relation, "relation"), " ", part(tail, "entity"));
+}
+
+export function answer(query, asked, result, known, run) {
+  const { score, lower, upper, status } = result.answers[0];
+  const place = asked.indexOf(query.level);
+  const rows = asked.map((level, i) =>
+    make(
+      "tr",
+      { class: i === place ? "chosen" : null },
+      make("th", { scope: "row" }, make("a", { href: link({ ...query, level }), text: percent(level) })),
+      make("td", { class: "drawing" }, drawn({ lower: lower[i], upper: upper[i], score, known, kind: i === place ? "strong" : "" })),
+      make("td", { class: "number", text: `${three(lower[i])} – ${three(upper[i])}` }),
+      make("td", { class: "number width", text: three(upper[i] - lower[i]) }),
+    ),
+  );
+  return make(
+    "section",
+    { class: "answer", "aria-labelledby": "answer-title" },
+    make("h2", { id: "answer-title" }, triple(query)),
+    make("p", { class: "lead" }, ...sentence(status, score, query.level, lower[place], upper[place])),
+    ...result.notes.map((note) => make("p", { class: "note", text: note })),
+    make(
+      "table",
+      {},
+      make("caption", { class: "unseen", text: "Interval at each level" }),
+      make(
+        "thead",
+        {},
+        make(
+          "tr",
+          {},
+          make("th", { scope: "col", text: "Level" }),
+          make("th", { scope: "col", class: "drawing" }, make("span", { class: "unseen", text: "Drawing" }), axis()),
+          make("th", { scope: "col", class: "number", text: "Interval" }),
+          make("th", { scope: "col", class: "number width", text: "Width" }),
+        ),
+      ),
+      make("tbody", {}, ...rows),
+    ),
+    legend(known !== null),
+    make("p", { class: "promise", text: promise(run) }),
+    more(query),
+  );
+}
+
+function sentence(status, score, level, lower, upper) {
+  if (status !== "ok") return [WHY[status]];
+  const strong = (text) => make("strong", { text });
+  return ["Predicted confidence ", strong(three(score)), "; the ", percent(level), " interval is ", strong(three(lower)), " to ", strong(three(upper)), "."];
+}
+
+const promise = (run) =>
+  `Guarantee of ${run.method}: ${run.guarantee} (${count(run.calibration_facts, "calibration fact", "calibration facts")}).`;
+
+function legend(known) {
+  const entry = (mark, text) => make("li", {}, make("span", { class: `key ${mark}`, "aria-hidden": "true" }), text);
+  return make(
+    "ul",
+    { class: "legend" },
+    entry("range", "interval"),
+    entry("score", "predicted confidence"),
+    known ? entry("known", "training fact") : null,
+  );
+}
+
+function more(query) {
+  const { head, relation, tail, level } = query;
+  return make(
+    "p",
+    { class: "more" },
+    make("a", { href: link({ head, relation, level }), text: "Other tails" }),
+    make("a", { href: link({ relation, tail, level }), text: "Other heads" }),
+    make("a", { href: link(query), text: "Link to this answer" }),
+  );
+}
+
+export function behind(found, level) {
+  const groups = found.groups.filter((group) => group.count > 0);
+  const section = make(
+    "section",
+    { class: "evidence", "aria-labelledby": "evidence-title" },
+    make("h2", { id: "evidence-title", text: "Evidence in the training facts" }),
+    make(
+      "dl",
+      {},
+      ...[["Head", found.head], ["Relation", found.relation], ["Tail", found.tail]].map(([name, summary]) =>
+        make("div", {}, make("dt", { text: name }), make("dd", { text: summed(summary) })),
+      ),
+    ),
+  );
+  const cards = groups.map((group) => card(TITLES[group.name], summed(group), group.facts, level));
+  if (found.paths.count) {
+    const between = `through ${count(found.paths.count, "entity", "entities")}`;
+    cards.push(card("Paths of two facts", between, found.paths.facts, level, "paths"));
+  }
+  section.append(cards.length ? make("div", { class: "cards" }, ...cards) : make("p", { text: "No training fact is close to this triple." }));
+  return section;
+}
+
+const summed = ({ count: n, mean }) => (n ? `${count(n, "fact", "facts")}, mean ${three(mean)}` : "no facts");
+
+function card(title, summary, facts, level, kind = "") {
+  return make(
+    "article",
+    { class: `card ${kind}` },
+    make("h3", {}, title, " ", make("small", { text: summary })),
+    make(
+      "ol",
+      {},
+      ...facts.map((fact) =>
+        make(
+          "li",
+          {},
+          make("a", { href: link({ ...fact, level }) }, triple(fact)),
+          drawn({ lower: 0, upper: fact.confidence, kind: "fact" }),
+          make("span", { class: "number", text: three(fact.confidence) }),
+        ),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,43 @@
+// Questions to the service. An answer that is no longer wanted is dropped; an error is one sentence.
+
+const STORE = "unkgcp-token";
+
+export class Refused extends Error {
+  constructor(status, sentence) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+export function useToken(token) {
+  sessionStorage.setItem(STORE, token);
+}
+
+async function ask(path, options = {}) {
+  const token = sessionStorage.getItem(STORE);
+  const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  let response;
+  try {
+    response = await fetch(path, { ...options, headers });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused(0, "the service cannot be reached; is it still running?");
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Refused(response.status, answer.error ?? `the service answered ${response.status}`);
+  return answer;
+}
+
+const get = (path, query, signal) => ask(`${path}?${new URLSearchParams(query)}`, { signal });
+
+export const about = () => ask("/v1/about");
+export const labels = (kind, prefix, signal) => get(`/v1/${kind}`, { prefix, limit: 12, anywhere: true }, signal);
+export const evidence = (triple, signal) => get("/v1/evidence", { ...triple, limit: 5 }, signal);
+export const completions = (query, signal) => get("/v1/complete", query, signal);
+export const intervals = ({ head, relation, tail }, confidence, signal) =>
+  ask("/v1/intervals", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ triples: [[head, relation, tail]], confidence }),
+    signal,
+  });

@@ -1,0 +1,52 @@
+// Elements and numbers. Labels of a graph are text and nothing else: they are never read as markup.
+
+export function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === "class") element.className = value;
+    else if (name === "text") element.textContent = value;
+    else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export const byId = (id) => document.getElementById(id);
+export const three = (value) => value.toFixed(3);
+export const percent = (level) => `${+(100 * level).toPrecision(6)} %`;
+export const count = (value, one, many) => `${value.toLocaleString("en")} ${value === 1 ? one : many}`;
+
+export function say(sentence) {
+  byId("status").textContent = sentence;
+}
+
+// An interval on [0, 1]: the range, the score as a line, a known confidence as a diamond. The numbers stand
+// beside it as text, so that it is hidden from screen readers.
+export function drawn({ lower, upper, score, known, kind = "" }) {
+  const bar = make("span", { class: "bar", "aria-hidden": "true" });
+  if (lower !== undefined && lower !== null) {
+    const range = make("span", { class: `range ${kind}` });
+    range.style.left = `${100 * lower}%`;
+    range.style.width = `${100 * Math.max(upper - lower, 0)}%`;
+    bar.append(range);
+  }
+  for (const [name, value] of [["score", score], ["known", known]]) {
+    if (value === undefined || value === null) continue;
+    const mark = make("span", { class: name });
+    mark.style.left = `${100 * value}%`;
+    bar.append(mark);
+  }
+  return bar;
+}
+
+export function axis() {
+  const line = make("span", { class: "axis", "aria-hidden": "true" });
+  for (const value of [0, 0.25, 0.5, 0.75, 1]) {
+    const tick = make("span", { text: String(value) });
+    tick.style.left = `${100 * value}%`;
+    line.append(tick);
+  }
+  return line;
+}

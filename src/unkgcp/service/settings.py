@@ -1,0 +1,34 @@
+"""What the service allows: one frozen record, the same for every request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Limits and access.
+
+    token: what `Authorization: Bearer ...` must carry, None for no check.
+    hosts: names that the `Host` header may carry, None for any. A service on loopback without a token checks
+        it, so that no web page can reach it under a name of its own.
+    max_body: bytes of a request body. max_triples, max_levels: of one request. max_k: completions of one request.
+    max_waiting: triples of all requests that wait for the model; more are refused until some are answered.
+    max_jobs: completions and evidence that wait or run; more are refused.
+    body_seconds: a request must have arrived by then. answer_seconds: and be answered by then.
+    echo: adds `POST /v1/echo`, which parses and writes a body and does nothing else, to compare speed with.
+    """
+
+    token: bytes | None = None
+    hosts: frozenset[str] | None = None
+    max_body: int = 4 * MEBIBYTE
+    max_triples: int = 10_000
+    max_levels: int = 20
+    max_k: int = 1000
+    max_waiting: int = 200_000
+    max_jobs: int = 64
+    body_seconds: float = 10.0
+    answer_seconds: float = 30.0
+    echo: bool = False

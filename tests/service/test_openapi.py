@@ -1,0 +1,71 @@
+"""The OpenAPI document is true: whatever it allows is answered as it says, and nothing makes the service fail.
+
+`benchmarks/serve_fuzz.py` does the same with thousands of cases against a process of its own.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from unkgcp.service import Settings, create_app
+
+schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+
+from schemathesis import GenerationMode, checks  # noqa: E402
+
+PATHS = {
+    "/v1/intervals": "POST",
+    "/v1/complete": "GET",
+    "/v1/evidence": "GET",
+    "/v1/entities": "GET",
+    "/v1/relations": "GET",
+    "/v1/about": "GET",
+    "/health": "GET",
+    "/metrics": "GET",
+}
+CASES = {"/v1/intervals": 30, "/v1/complete": 25, "/v1/evidence": 15, "/v1/entities": 15}
+TRUE = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+    checks.negative_data_rejection,
+]
+
+
+@pytest.fixture(scope="module")
+def schema(predictor):
+    app = create_app(predictor, Settings(max_triples=50))
+    return schemathesis.openapi.from_asgi("/openapi.json", app)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_path_answers_as_the_document_says(schema, path):
+    operation = schema[path][PATHS[path]]
+    kinds = [operation.as_strategy(GenerationMode.POSITIVE)]
+    if path in CASES:
+        kinds.append(operation.as_strategy(GenerationMode.NEGATIVE))
+
+    @given(case=st.one_of(kinds))
+    @settings(
+        max_examples=CASES.get(path, 3),
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    def check(case):
+        case.call_and_validate(checks=TRUE)
+
+    check()
+
+
+def test_the_document_lists_every_path(predictor):
+    document = create_app(predictor, Settings(token=b"x")).openapi()
+    assert set(document["paths"]) == set(PATHS)
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert ("security" in operation) == (path != "/health")
+            assert ("401" in operation["responses"]) == (path != "/health")

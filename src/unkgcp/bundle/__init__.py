@@ -2,7 +2,8 @@
 
 from unkgcp.bundle.batch import answer_batch
 from unkgcp.bundle.fitting import fit, recalibrate
+from unkgcp.bundle.folding import fit_folds
 from unkgcp.bundle.predictor import Predictor, calibrate
 from unkgcp.bundle.queries import to_triples
 
-__all__ = ["Predictor", "answer_batch", "calibrate", "fit", "recalibrate", "to_triples"]
+__all__ = ["Predictor", "answer_batch", "calibrate", "fit", "fit_folds", "recalibrate", "to_triples"]

@@ -91,6 +91,8 @@ class Predictor:
         tensors = _prefixed("model", self.model.tensors())
         for tau, model in self.quantiles.items():
             tensors |= _prefixed(f"quantile/{tau!r}", model.tensors())
+        for place, member in enumerate(getattr(self.method, "members", ())):
+            tensors |= _prefixed(f"member/{place}", member.tensors())
         calibration = _prefixed("facts", self.method.arrays())
         if self.negative is not None:
             calibration |= _prefixed("negatives", self.negative.arrays())
@@ -137,6 +139,8 @@ def calibrate(
         if not quantiles:
             raise InputError(f"method {method!r} needs quantile models; train them with train_quantiles")
         options["quantiles"] = quantiles
+    if predictor_class(method).needs_members and "members" not in options:
+        raise InputError(f"method {method!r} needs models of its own; fit them with --calibrate {method}")
     return Predictor(
         model,
         create(method, **options).calibrate(model, _own(facts, model)),
@@ -172,6 +176,9 @@ def _assemble(parts: RunParts) -> Predictor:
     options = dict(parts.config["options"])
     if predictor_class(parts.config["method"]).needs_quantiles:
         options["quantiles"] = quantiles
+    if predictor_class(parts.config["method"]).needs_members:
+        places = {int(name.split("/")[1]) for name in parts.tensors if name.startswith("member/")}
+        options["members"] = [model(f"member/{place}") for place in sorted(places)]
     point = replace(model("model"), facts=parts.facts)
 
     def method(prefix: str) -> IntervalPredictor:

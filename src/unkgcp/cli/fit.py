@@ -22,6 +22,7 @@ EXAMPLES = examples(
     "unkgcp fit ppi5k -o run --protocol paper --device cuda",
     "unkgcp fit facts.tsv -o run --resume",
     "unkgcp fit --from run --method cp -o run-cp",
+    "unkgcp fit few-facts.tsv -o run --calibrate cv+ --folds 10",
 )
 
 
@@ -56,6 +57,17 @@ EXAMPLES = examples(
     show_default=True,
     help="strict: early stopping on a slice of the training facts; paper: on the calibration facts.",
 )
+@click.option(
+    "--calibrate",
+    "calibrating",
+    type=click.Choice(["split", "cv+"]),
+    default="split",
+    show_default=True,
+    help="split: on calibration facts; cv+: for a few hundred facts, all of which train and calibrate.",
+)
+@click.option(
+    "--folds", type=int, metavar="K", help="cv+: how many models, each without one fold. [default: 10]"
+)
 @click.option("--from", "source", metavar="RUN", help="Calibrate the model of this run anew; train nothing.")
 @reading_options
 @splitting_options
@@ -66,6 +78,8 @@ def command(
     config_file: str | None,
     resume: bool,
     source: str | None,
+    calibrating: str,
+    folds: int | None,
     reading: dict[str, Any],
     splitting: dict[str, Any],
     **settings: Any,
@@ -83,12 +97,17 @@ def command(
 
     predictor_class(settings["method"])
     options = {**reading, **splitting}
+    if folds is not None and calibrating == "split":
+        raise InputError("--folds goes with --calibrate cv+; leave it out or add that")
     if source is not None:
         _recalibrate(source, data, output or source, settings["method"], settings["per"], options)
     elif data is None or output is None:
         raise InputError("fit needs DATA and -o RUN; for example unkgcp fit demo -o run")
     else:
         config = _config(model, config_file, data, settings["protocol"])
+        if calibrating == "cv+":
+            _train_folds(data, output, config, folds, resume, options, **settings)
+            return
         _train(data, output, config, resume, options, **settings)
 
 
@@ -132,6 +151,40 @@ def _train(
     else:
         click.echo(f"unkgcp: {stopped}; the best model so far is in {output}", err=True)
         raise click.exceptions.Exit(130 if predictor.model.interrupted else 1)
+
+
+def _train_folds(
+    data: str,
+    output: str,
+    config: TrainConfig,
+    folds: int | None,
+    resume: bool,
+    options: dict[str, Any],
+    *,
+    method: str,
+    seed: int,
+    device: str,
+    **others: Any,
+) -> None:
+    """CV+: models without a fold each; the run has the method `cv+`."""
+    from unkgcp.bundle import fit_folds, source
+    from unkgcp.bundle.folder import check_target
+    from unkgcp.bundle.folding import FOLDS
+    from unkgcp.graph.datasets import load_dataset
+    from unkgcp.progress import Reporter
+
+    unfit = ["--resume"] * resume + ["--per"] * (others.get("per") is not None)
+    unfit += ["--protocol paper"] * (others.get("protocol") == "paper")
+    if unfit:
+        raise InputError(f"{unfit[0]} does not go with --calibrate cv+; leave one of them out")
+    check_target(output)
+    dataset = load_dataset(data, seed=seed, **options)
+    chosen = FOLDS if folds is None else folds
+    predictor = fit_folds(
+        dataset, config, folds=chosen, method=method, seed=seed, device=device, report=Reporter
+    )
+    predictor.provenance["data"] = source.describe(data, dataset, seed, options)
+    _finish(predictor, dataset, output)
 
 
 def _recalibrate(

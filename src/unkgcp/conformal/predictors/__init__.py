@@ -14,6 +14,7 @@ from unkgcp.conformal.predictors.base import (
     Triples,
 )
 from unkgcp.conformal.predictors.conformal import AbsoluteResidual, EntropyNormalised
+from unkgcp.conformal.predictors.cross import CrossConformalIntervals
 from unkgcp.conformal.predictors.fpi import FisherIntervals
 from unkgcp.conformal.predictors.qr import QuantileRegression
 from unkgcp.conformal.predictors.registry import PREDICTORS, create, predictor_class, register
@@ -23,6 +24,7 @@ __all__ = [
     "PREDICTORS",
     "STATUSES",
     "AbsoluteResidual",
+    "CrossConformalIntervals",
     "EntropyNormalised",
     "FisherIntervals",
     "IntervalPredictor",

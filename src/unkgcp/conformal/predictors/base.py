@@ -150,6 +150,8 @@ class IntervalPredictor(ABC):
     name: ClassVar[str]
     guarantee: ClassVar[str]
     needs_quantiles: ClassVar[bool] = False
+    needs_members: ClassVar[bool] = False
+    """Whether it asks several models, each trained without one part of the facts."""
     needs_evidence: ClassVar[bool] = False
     order_free: ClassVar[bool] = True
     """Whether the order of the calibration facts is of no consequence."""

@@ -1,0 +1,96 @@
+"""`unkgcp fit --calibrate cv+`: a few hundred facts, a run that says what it guarantees, the same after loading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unkgcp.bundle import Predictor, fit_folds
+from unkgcp.conformal.cross import guaranteed
+from unkgcp.errors import InputError
+from unkgcp.graph import read, write
+from unkgcp.graph.datasets import load_dataset
+from unkgcp.training import TrainConfig
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def few(small: Path, tmp_path: Path) -> Path:
+    graph = read(small / "facts.tsv")
+    busy = np.argsort(-np.bincount(np.concatenate([graph.head, graph.tail])))[:150]
+    rows = np.flatnonzero(np.isin(graph.head, busy) & np.isin(graph.tail, busy))[:300]
+    assert len(rows) >= 150
+    write(graph[rows], tmp_path / "few.tsv")
+    return tmp_path / "few.tsv"
+
+
+def test_from_the_command_line(few: Path, small: Path, tmp_path: Path, run_command: Run) -> None:
+    outcome = run_command(
+        "fit", few, "-o", tmp_path / "run", "--calibrate", "cv+", "--folds", "4", "--test", "0.2",
+        "--config", small / "quick.yaml", "--device", "cpu", "--method", "cp",
+    )  # fmt: skip
+    assert outcome.status == 0
+    predictor = Predictor.load(tmp_path / "run")
+    assert predictor.method.name == "cv+"
+    assert predictor.method.options() == {"base": "cp", "seed": 0}
+    least = guaranteed(0.9, predictor.method.size, 4)
+    assert f"coverage is guaranteed to be at least {least:.3f}" in outcome.out
+    assert "1 - 2 (1 - level) in the worst case" in outcome.out
+    answers = run_command("predict", tmp_path / "run", few)
+    assert answers.status == 0
+    assert "cv+ with 4 folds" in answers.err
+    assert len(answers.out.splitlines()) == len(read(few)) + 1
+    again = run_command("fit", "--from", tmp_path / "run", "--method", "cv+", "-o", tmp_path / "again")
+    assert again.status == 2
+    assert "needs models of its own" in again.err
+
+
+def test_no_member_has_seen_its_fold(few: Path) -> None:
+    """With a model that only remembers, a fact seen in training would be scored far better than one unseen."""
+    dataset = load_dataset(few, test=0.1, calibration=0.1)
+    config = TrainConfig(dimension=8, epochs=2, validate_every=1, batch_size=64, negatives=1)
+    predictor = fit_folds(dataset, config, folds=5, seed=3, device="cpu")
+    splits = dataset.splits
+    size = len(splits.train) + len(splits.calibration)
+    assert predictor.method.size == size // 5 * 5
+    from unkgcp.conformal.cross import draw_folds
+    from unkgcp.graph.facts import concatenate
+
+    facts = concatenate([splits.train, splits.validation, splits.calibration])
+    fold = draw_folds(len(facts), 5, 3)
+    for k, member in enumerate(predictor.method.members):  # type: ignore[attr-defined]
+        assert member.facts is not None
+        known = np.sort(member.facts.graph(member.vocabulary).keys)
+        np.testing.assert_array_equal(known, np.sort(facts[fold != k].keys))
+    queries = splits.test
+    first = predictor.interval(queries, [0.5, 0.9])
+    predictor.save(few.parent / "saved")
+    second = Predictor.load(few.parent / "saved").interval(queries, [0.5, 0.9])
+    np.testing.assert_array_equal(first.lower, second.lower)
+    np.testing.assert_array_equal(first.upper, second.upper)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--folds", "5"], "--folds goes with --calibrate cv+"),
+        (["--calibrate", "cv+", "--folds", "1"], "choose from 2 to half the number of facts"),
+        (["--calibrate", "cv+", "--per", "relation"], "--per does not go with --calibrate cv+"),
+        (["--calibrate", "cv+", "--method", "fpi"], "cv+ goes with cp or unkgcp, not with 'fpi'"),
+    ],
+)
+def test_refusals(few: Path, tmp_path: Path, run_command: Run, arguments: list[str], sentence: str) -> None:
+    outcome = run_command("fit", few, "-o", tmp_path / "run", *arguments)
+    assert outcome.status == 2
+    assert sentence in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_method_of_its_own() -> None:
+    with pytest.raises(InputError, match="cv\\+ goes with"):
+        fit_folds(load_dataset("demo"), TrainConfig(), method="shortest")

@@ -27,8 +27,45 @@ from unkgcp.errors import InputError
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'unkgcp[ray]'")
 pytest.importorskip("ray.data", reason="ray is there without ray.data: pip install 'unkgcp[ray]'")
 
+PREDICT = (sys.executable, "-m", "unkgcp", "predict")
+
 # one cluster for all of them, in one process
 pytestmark = pytest.mark.xdist_group("ray")
+
+
+def test_the_command_starts_and_stops_a_cluster_quietly(
+    run: Path, queries: Path, local: pa.Table, tmp_path: Path
+) -> None:
+    """Text in, one file out, by a cluster of its own: the same file, nothing printed, nobody left behind."""
+    frame = pq.read_table(queries).to_pandas()
+    frame.to_csv(tmp_path / "queries.csv", index=False)
+    mark = f"mark-{uuid.uuid4()}"
+    environment = {**os.environ, "UNKGCP_TEST_MARK": mark}
+    environment.pop("RAY_ADDRESS", None)
+    options = ("--confidence", "0.8,0.95", "--engine", "ray", "--workers", "2", "--rows-per-part", "50000")
+    command = [*PREDICT, run, tmp_path / "queries.csv", "-o", tmp_path / "out.parquet", *options]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert all(line.startswith("predicting: ") for line in done.stderr.splitlines()), done.stderr
+    same_bytes(pq.read_table(tmp_path / "out.parquet"), local)
+    assert sorted(os.listdir(tmp_path)) == ["out.parquet", "queries.csv"]
+    deadline = time.monotonic() + 10
+    while (left := _processes(mark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+
+
+def _processes(mark: str) -> list[str]:
+    """Command lines of the processes that inherited a mark in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -121,61 +158,44 @@ def test_a_bad_query_ends_it_with_the_local_sentence(
     broken.loc[90_000, "tail"] = None
     pq.write_table(pa.Table.from_pandas(broken, preserve_index=False), tmp_path / "q.parquet")
     with pytest.raises(InputError, match=r"q.parquet, row 90001 has an empty tail"):
-        answer_on_ray(str(run), str(tmp_path / "q.parquet"), str(tmp_path / "answers"), rows_per_part=30_000)
+        answer_on_ray(
+            str(run), str(tmp_path / "q.parquet"), str(tmp_path / "answers"), workers=1, rows_per_part=30_000
+        )
     assert os.listdir(tmp_path) == ["q.parquet"]
 
 
-def test_an_interrupt_leaves_nothing(cluster: None, run: Path, queries: Path, tmp_path: Path) -> None:
-    class Interrupt:
-        def update(self, done: float, text: str = "") -> None:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        answer_on_ray(
-            str(run), str(queries), str(tmp_path / "answers"), rows_per_part=10_000, progress=Interrupt()
-        )
+def test_ctrl_c_leaves_nothing(cluster: None, run: Path, queries: Path, tmp_path: Path) -> None:
+    """A second process asks the running cluster and is interrupted when the first part is there."""
+    address = ray.get_runtime_context().gcs_address
+    options = ("--engine", "ray", "--address", address, "--workers", "1", "--rows-per-part", "1000")
+    with subprocess.Popen(
+        [*PREDICT, run, queries, "-o", tmp_path / "answers", *options], stderr=subprocess.PIPE, text=True
+    ) as process:
+        while process.poll() is None and not list(tmp_path.glob(f".partial-*/{ANSWERS}/part-*")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode == 130, errors
+    assert errors.splitlines()[-1] == "unkgcp: stopped by the user"
     assert os.listdir(tmp_path) == []
-
-
-def test_the_command_starts_and_stops_a_cluster_quietly(
-    run: Path, queries: Path, local: pa.Table, tmp_path: Path
-) -> None:
-    """Text in, one file out, by a cluster of its own: the same file, nothing printed, nobody left behind."""
-    frame = pq.read_table(queries).to_pandas()
-    frame.to_csv(tmp_path / "queries.csv", index=False)
-    mark = f"mark-{uuid.uuid4()}"
-    environment = {**os.environ, "UNKGCP_TEST_MARK": mark}
-    environment.pop("RAY_ADDRESS", None)
-    command = [
-        sys.executable, "-m", "unkgcp", "predict", run, tmp_path / "queries.csv", "-o", tmp_path / "out.parquet",
-        "--confidence", "0.8,0.95", "--engine", "ray", "--workers", "2", "--rows-per-part", "50000",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
-    assert all(line.startswith("predicting: ") for line in done.stderr.splitlines()), done.stderr
-    same_bytes(pq.read_table(tmp_path / "out.parquet"), local)
-    assert sorted(os.listdir(tmp_path)) == ["out.parquet", "queries.csv"]
-    deadline = time.monotonic() + 10
-    while (left := _processes(mark)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left == []
-
-
-def _processes(mark: str) -> list[str]:
-    """Command lines of the processes that inherited a mark in their environment."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue
-    return found
 
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch, run: Path, queries: Path, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'unkgcp\[ray\]'"):
         answer_on_ray(str(run), str(queries), str(tmp_path / "answers"))
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [("127.0.0.1:1", r"answers at 127.0.0.1:1 \(.*refused"), ("here:there", "is auto or HOST:PORT")],
+)
+def test_an_address_where_nobody_is(
+    address: str, sentence: str, run: Path, queries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # another test may have started one
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with pytest.raises(InputError, match=sentence):
+        answer_on_ray(str(run), str(queries), str(tmp_path / "answers"), address=address)
     assert os.listdir(tmp_path) == []

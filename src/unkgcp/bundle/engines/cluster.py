@@ -15,6 +15,7 @@ import io
 import logging
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from unkgcp.errors import InputError
 
 # what the object store of a local cluster may hold: only the plan of the parts and their counts pass through it
 STORE_BYTES = 80 << 20
+PATIENCE = 10.0  # seconds for somebody to answer at an address
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
@@ -64,9 +66,10 @@ def _connect(ray: Any, workers: int, address: str | None, gpus: bool, stack: con
     quiet = {"logging_level": logging.CRITICAL, "log_to_driver": False}
     if address is not None and address != "local":
         try:
+            _knock(address)
             ray.init(address=address, **quiet)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            why = str(error).strip().split("\n")[0].rstrip(".")
+            why = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
             raise InputError(
                 f"no Ray cluster answers at {address} ({why}); start one with `ray start --head`, "
                 "or leave --address out"
@@ -86,6 +89,15 @@ def _connect(ray: Any, workers: int, address: str | None, gpus: bool, stack: con
         _temp_dir=folder,
         **quiet,
     )
+
+
+def _knock(address: str) -> None:
+    """See whether anybody listens there at all: Ray itself goes on trying for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon:
+        if not host or not port.isdecimal():
+            raise ValueError("an address is auto or HOST:PORT")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
 
 
 @contextlib.contextmanager

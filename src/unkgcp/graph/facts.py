@@ -25,7 +25,8 @@ Rows = slice | NDArray[np.integer] | NDArray[np.bool_]
 class Graph:
     """Facts with confidences. Every column has shape (n,) and is read-only.
 
-    Slicing and selecting rows gives a graph with the same vocabulary: `graph[:10]`, `graph[mask]`.
+    Slicing and selecting rows gives a graph with the same vocabulary: `graph[:10]`, `graph[mask]`. Where confidences
+    are intervals, `ends` (n, 2) holds their lower and upper ends, and `confidence` is the middle between them.
     """
 
     head: Ids
@@ -33,9 +34,12 @@ class Graph:
     tail: Ids
     confidence: NDArray[np.float64]
     vocabulary: Vocabulary
+    ends: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.head)
+        if self.ends is not None and self.ends.shape != (n, 2):
+            raise ValueError(f"ends have shape {self.ends.shape}, expected ({n}, 2)")
         for name in ("head", "relation", "tail", "confidence"):
             column = getattr(self, name)
             if column.shape != (n,):
@@ -55,6 +59,7 @@ class Graph:
             relation=self.relation[rows],
             tail=self.tail[rows],
             confidence=self.confidence[rows],
+            ends=None if self.ends is None else self.ends[rows],
         )
 
     def __repr__(self) -> str:
@@ -85,19 +90,24 @@ class Graph:
         return int(np.count_nonzero(self.head == self.tail))
 
     def with_confidence(self, confidence: NDArray[np.float64]) -> Graph:
-        return replace(self, confidence=confidence)
+        return replace(self, confidence=confidence, ends=None)
+
+    def with_ends(self, ends: NDArray[np.float64]) -> Graph:
+        """The same triples with intervals as confidences, (n, 2): lower and upper."""
+        return replace(self, confidence=ends.mean(axis=1), ends=ends)
 
     def table(self) -> pa.Table:
-        """Columns head, relation, tail (strings) and confidence."""
+        """Columns head, relation, tail (strings) and confidence, or lower and upper where it is an interval."""
         entities, relations = self.vocabulary.entities, self.vocabulary.relations
-        return pa.table(
-            {
-                "head": entities.take(pa.array(self.head)),
-                "relation": relations.take(pa.array(self.relation)),
-                "tail": entities.take(pa.array(self.tail)),
-                "confidence": pa.array(self.confidence),
-            }
-        )
+        columns = {
+            "head": entities.take(pa.array(self.head)),
+            "relation": relations.take(pa.array(self.relation)),
+            "tail": entities.take(pa.array(self.tail)),
+        }
+        if self.ends is None:
+            return pa.table({**columns, "confidence": pa.array(self.confidence)})
+        lower, upper = (pa.array(np.ascontiguousarray(self.ends[:, end])) for end in (0, 1))
+        return pa.table({**columns, "lower": lower, "upper": upper})
 
     def split(
         self,
@@ -132,7 +142,17 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
         np.concatenate([graph.tail for graph in graphs]),
         np.concatenate([graph.confidence for graph in graphs]),
         first.vocabulary,
+        _joined_ends(graphs),
     )
+
+
+def _joined_ends(graphs: Sequence[Graph]) -> NDArray[np.float64] | None:
+    """The ends of all graphs; a single number beside intervals is an interval without length."""
+    if all(graph.ends is None for graph in graphs):
+        return None
+    points = [np.stack([graph.confidence, graph.confidence], axis=1) for graph in graphs]
+    both = zip(graphs, points, strict=True)
+    return np.concatenate([point if graph.ends is None else graph.ends for graph, point in both])
 
 
 def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relations: int) -> NDArray[np.int64]:

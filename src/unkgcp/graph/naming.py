@@ -71,7 +71,7 @@ def over_one_vocabulary(graphs: Sequence[Graph]) -> list[Graph]:
         entity = vocabulary.entity_ids(graph.vocabulary.entities)
         relation = vocabulary.relation_ids(graph.vocabulary.relations)
         columns = entity[graph.head], relation[graph.relation], entity[graph.tail]
-        result.append(Graph(*columns, graph.confidence, vocabulary))
+        result.append(Graph(*columns, graph.confidence, vocabulary, graph.ends))
     return result
 
 

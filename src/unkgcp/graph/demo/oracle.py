@@ -135,6 +135,14 @@ class Oracle:
         """The same triples with freshly drawn confidences."""
         return graph.with_confidence(self.mixture(graph).draw(generator))
 
+    def draw_intervals(self, graph: Graph, generator: np.random.Generator) -> Graph:
+        """The same triples with intervals as confidences: from the smaller to the larger of two drawn ones.
+
+        Both ends lie in [lower, upper] with probability `coverage(graph, lower, upper) ** 2`, given the triple.
+        """
+        mixture = self.mixture(graph)
+        return graph.with_ends(np.sort([mixture.draw(generator) for _ in range(2)], axis=0).T)
+
     def _tables(self, graph: Graph) -> Iterator[Floats]:
         """P(confidence < LOWEST), P(<= LOWEST), ... P(<= STEPS), for some rows of the graph at a time."""
         steps = np.arange(LOWEST - 1, STEPS + 1, dtype=np.float64)

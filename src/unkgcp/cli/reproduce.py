@@ -45,6 +45,7 @@ EXAMPLES = examples(
 @click.option("--dry-run", is_flag=True, help="List the work with its estimated time; do nothing.")
 @click.option("--scores-only", is_flag=True, help="Train and score; leave measuring for a later call.")
 @click.option("--tables-only", is_flag=True, help="Make tables, figures and report of the cells in DIR.")
+@click.option("--no-figures", is_flag=True, help="End with the tables; draw no figures, write no report.")
 @data_dir_option
 def command(
     output: str,
@@ -60,6 +61,7 @@ def command(
     dry_run: bool,
     scores_only: bool,
     tables_only: bool,
+    no_figures: bool,
     data_dir: str | None,
 ) -> None:
     """Train, calibrate and test every predictor on every data set with every model and seed.
@@ -75,7 +77,7 @@ def command(
         click.echo(sentence, err=True)
 
     if tables_only:
-        page = finish(output, say)
+        page = finish(output, say, not no_figures)
         click.echo(f"written to {page or output}")
         return
     plan = Plan(
@@ -100,6 +102,7 @@ def command(
         data_dir=data_dir,
         override=override,
         scores_only=scores_only,
+        figures=not no_figures,
         report=Reporter,
         say=say,
     )

@@ -43,13 +43,14 @@ def reproduce(
     data_dir: str | None = None,
     override: Mapping[str, Any] | None = None,
     scores_only: bool = False,
+    figures: bool = True,
     report: Report = silent,
     say: Say = lambda sentence: None,
 ) -> Path | None:
     """Do the plan in `directory`; gives the report page, if one was written.
 
     `override` replaces fields of every training configuration. With `scores_only` it stops after training and
-    scoring, which is all that needs a GPU.
+    scoring, which is all that needs a GPU; without `figures` it ends with the tables.
     """
     folder = Path(directory)
     if folder.exists() and not folder.is_dir():
@@ -62,10 +63,12 @@ def reproduce(
             data = {block.data: load(block.data, data_dir)}  # one at a time: they are large
         work = Work(folder, block, data[block.data], plan, dict(override or {}), device, report, say)
         work.do(f"[{number}/{len(blocks)}]", scores_only)
-    return None if scores_only else finish(folder, say)
+    return None if scores_only else finish(folder, say, figures)
 
 
-def finish(directory: str | os.PathLike[str], say: Say = lambda sentence: None) -> Path | None:
+def finish(
+    directory: str | os.PathLike[str], say: Say = lambda sentence: None, figures: bool = True
+) -> Path | None:
     """Summary, tables, figures and report page, from the cells that lie in the folder."""
     from unkgcp.evaluation.reproduction.summary import write_summary
     from unkgcp.evaluation.reproduction.tables import write_tables
@@ -73,6 +76,8 @@ def finish(directory: str | os.PathLike[str], say: Say = lambda sentence: None) 
     folder = Path(directory)
     summary = write_summary(folder, say)
     write_tables(folder, summary)
+    if not figures:
+        return None
     try:
         from unkgcp.evaluation.figures import draw_reproduction
     except ImportError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,23 @@ def test_demo(tmp_path: Path, run_command: Callable[..., Any]) -> None:
     assert all("[" in line or "●" in line or "x" in line for line in drawn)
     assert f"unkgcp evaluate {tmp_path / 'run'}" in outcome.out
     assert Predictor.load(tmp_path / "run").method.name == "unkgcp"
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert str(tmp_path / "run" / "report.html") in outcome.out
+    assert all(f"<strong>{name}</strong>" in page for name in ("FPI", "QR", "CP", "UnKGCP"))
+    assert "best possible" in page
+    for name in ("cp", "unkgcp", "qr"):  # the page and the terminal say the same
+        assert all(f"<td>{figure}</td>" in page for figure in rows[name][1:])
     assert run_command("evaluate", tmp_path / "run").status == 0
+
+
+def test_without_the_drawing_library_the_demo_only_notes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from unkgcp.cli.demo import report_on
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    said = report_on("some-run")
+    assert said.startswith("There is no report")
+    assert "pip install 'unkgcp[plot]'" in said
+    assert "unkgcp report some-run" in said
 
 
 def test_the_folder_is_checked_before_the_work(tmp_path: Path, run_command: Callable[..., Any]) -> None:

@@ -26,10 +26,10 @@ def command(output: str | None) -> None:
         click.echo(text + "\n")
     if output is not None:
         demonstration.predictor.save(output)
-        click.echo(f"The run is in {output}. {_report(output)} Go on with:\n  unkgcp evaluate {output}")
+        click.echo(f"The run is in {output}. {report_on(output)} Go on with:\n  unkgcp evaluate {output}")
 
 
-def _report(output: str) -> str:
+def report_on(output: str) -> str:
     """Write the report and say where it is; without the drawing library say how to get one."""
     from unkgcp.errors import InputError
     from unkgcp.evaluation.figures.style import matplotlib

@@ -32,15 +32,15 @@ from unkgcp.files import atomic_path
 # names of colours (custom properties of the report's style sheet) -> what they are on white paper
 COLOURS = {
     "ink": "#1f2328",
-    "soft": "#656d76",
+    "soft": "#5b636c",
     "rule": "#d4dae0",
     "band": "#e4e9ee",
-    "orange": "#c77c00",
-    "sky": "#3d9fd6",
-    "green": "#00856a",
-    "blue": "#0063a0",
-    "red": "#c94f00",
-    "plum": "#a94f83",
+    "orange": "#dd9200",
+    "sky": "#56b4e9",
+    "green": "#00956d",
+    "blue": "#0068a8",
+    "red": "#c94a00",
+    "plum": "#cc79a7",
 }
 INK, SOFT, RULE, BAND = (COLOURS[name] for name in ("ink", "soft", "rule", "band"))
 
@@ -62,7 +62,7 @@ METHODS = {
     "cp": Look("CP", COLOURS["blue"], "s", (0, (4, 1.6)), 6.5, hollow=True),
     "unkgcp": Look("UnKGCP", COLOURS["red"], "o", "-", 4.0),
     "evidence": Look("evidence", COLOURS["green"], "P", "-"),
-    "best": Look("best possible", COLOURS["soft"], "_", (0, (6, 2))),
+    "best": Look("best possible", COLOURS["ink"], "_", (0, (6, 2))),
 }
 MODELS = {
     "ukge": Look("UKGE", COLOURS["blue"], "o", "-"),

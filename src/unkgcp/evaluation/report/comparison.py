@@ -31,7 +31,8 @@ def coverage_tables(summary: dict[str, Any], part: str, published: str, protocol
         for data in dict.fromkeys(cell["data"] for cell in cells)
     ]
     note = (
-        f"Level {percent(LEVEL)}. ✓: coverage reaches the level; bold: the sharpest of those, for each model."
+        f"Level {percent(LEVEL)}. ✓: coverage reaches the level; bold: the sharpest of those, for each model. "
+        "diff.: our width minus the paper\u2019s."
     )
     return [paragraph(note, class_="note"), beside(*tables, broad=True)]
 
@@ -55,7 +56,15 @@ def _coverage_table(data: str, cells: list[Cell], part: str, paper: dict[str, An
                     difference(width["mean"], theirs and theirs["sharpness"][0]),
                 ]
             )
-    header = ["model", "method", "coverage", "paper", "width", "paper", "difference"]
+    header = [
+        "model",
+        "method",
+        "coverage",
+        "paper",
+        "width",
+        "paper",
+        tag("abbr", "diff.", title="ours minus the paper\u2019s"),
+    ]
     return table(header, _once(rows), words=(0, 1), caption=tag("strong", data_name(data)), class_="tight")
 
 

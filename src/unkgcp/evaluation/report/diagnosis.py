@@ -20,9 +20,12 @@ from numpy.typing import NDArray
 
 from unkgcp.bundle import Predictor, recalibrate
 from unkgcp.bundle.fitting import method_options
+from unkgcp.conformal.predictors import IntervalPredictor
+from unkgcp.errors import InputError
 from unkgcp.evaluation import metrics
 from unkgcp.evaluation.bands import coverage_band
 from unkgcp.evaluation.evaluate import LEVELS, evaluate
+from unkgcp.evaluation.report.labels import readable_relations
 from unkgcp.evaluation.slabs import worst_slab_coverage
 from unkgcp.graph import Graph
 
@@ -40,7 +43,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Figures of the known test facts at one level; `band` is what chance allows, None without a promise."""
+    """Figures of the known test facts at one level; `band` is what chance allows, None where no law says it."""
 
     confidence: float
     coverage: float
@@ -127,14 +130,17 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
     shown = sorted({*SHOWN, confidence})
     evaluation = evaluate(predictor, dataset, shown)  # refuses a data set without test facts
     test, method = dataset.splits.test, predictor.method
-    promised = not method.guarantee.startswith("none")
     answer = predictor.interval(test, shown)
     known = answer.code == 0
+    if not known.any():
+        raise InputError(
+            f"the model knows the entities and relation of none of the {len(test):,} test facts of {dataset.name}; "
+            "report on facts about known entities"
+        )
+    size = calibrated_on(method)
     facts, score = test[known], answer.score[known].astype(np.float64)
     levels = [
-        _level(
-            level, facts.confidence, answer.lower[known, at], answer.upper[known, at], method.size, promised
-        )
+        _level(level, facts.confidence, answer.lower[known, at], answer.upper[known, at], size)
         for at, level in enumerate(shown)
     ]
     main = shown.index(confidence)
@@ -144,29 +150,36 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         predictor,
         dataset,
         confidence,
-        promised,
+        not method.guarantee.startswith("none"),
         evaluation,
         levels,
         answered,
-        *_slices(answered, dataset, confidence, method.size if promised else None),
+        *_slices(answered, dataset, confidence, size),
         worst_slab=_worst_slab(answered, dataset, predictor.model.seed),
         correlation=_correlation(answered),
         rivals=[_rival(name, rival, facts) for name, rival in rivals.items()],
-        rival_answers={name: _answered(rival, facts, score, confidence) for name, rival in rivals.items()},
+        rival_answers=_rival_answers(rivals, facts, score, confidence),
         best=_best(dataset, facts),
     )
 
 
-def _level(
-    confidence: float, truth: Floats, lower: Floats, upper: Floats, size: int, promised: bool
-) -> Level:
+def calibrated_on(method: IntervalPredictor) -> int | None:
+    """Calibration facts behind the one threshold of a method, for which hits are beta-binomial; None if not so.
+
+    Methods without a promise have no law, several thresholds (one a relation) or models (CV+) have another one.
+    """
+    several = getattr(method, "needs_members", False) or method.options().get("per") is not None
+    return None if several or method.guarantee.startswith("none") else method.size
+
+
+def _level(confidence: float, truth: Floats, lower: Floats, upper: Floats, size: int | None) -> Level:
     return Level(
         confidence,
         metrics.coverage(truth, lower, upper),
         metrics.sharpness(lower, upper),
-        float(np.median(upper - lower)) if len(truth) else math.nan,
+        float(np.median(upper - lower)),
         metrics.interval_score(truth, lower, upper, confidence),
-        coverage_band(size, len(truth), confidence) if promised and len(truth) else None,
+        None if size is None else coverage_band(size, len(truth), confidence),
     )
 
 
@@ -229,23 +242,32 @@ def _correlation(answered: Answered) -> tuple[float, float, float]:
 
 
 def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, Predictor]:
-    """The other methods that cost no training, on the run's own calibration facts; the run's own is among them."""
-    own = predictor.method.name
-    elsewhere = predictor.provenance.get("recalibrated", {}).get("data") is not None
-    if own not in (*FREE, "qr") or elsewhere or not len(dataset.splits.calibration):
-        return {own: predictor}
-    protocol = predictor.provenance.get("protocol", "strict")
+    """The methods that cost no further training, on the run's own model and calibration facts, and the run's own."""
+    method, record = predictor.method, predictor.provenance
+    again = record.get("recalibrated")
+    elsewhere = isinstance(again, Mapping) and again.get("data") is not None
+    if elsewhere or getattr(method, "needs_members", False) or not len(dataset.splits.calibration):
+        return {method.name: predictor}
     names = [name for name in ("fpi", "qr", "cp", "unkgcp") if name in FREE or predictor.quantiles]
-    return {
-        name: predictor
-        if name == own
-        else recalibrate(
-            predictor,
-            dataset.splits.calibration,
-            name,
-            **method_options(name, dataset.name, protocol),
-        )
+    options = {name: method_options(name, dataset.name, record.get("protocol", "strict")) for name in names}
+    found = {
+        name: recalibrate(predictor, dataset.splits.calibration, name, **options[name])
         for name in names
+        if name != method.name
+    }
+    order = dict.fromkeys([*names, method.name])
+    return {name: found.get(name, predictor) for name in order}
+
+
+def _rival_answers(
+    rivals: Mapping[str, Predictor], facts: Graph, score: Floats, confidence: float
+) -> dict[str, Answered]:
+    """At the main level; only methods around the same prediction can be compared error by error."""
+    answers = {name: rival.interval(facts, confidence) for name, rival in rivals.items()}
+    return {
+        name: Answered(facts, score, answer.lower, answer.upper)
+        for name, answer in answers.items()
+        if np.array_equal(answer.score.astype(np.float64), score)
     }
 
 
@@ -260,11 +282,6 @@ def _rival(name: str, rival: Predictor, facts: Graph) -> Rival:
     )
 
 
-def _answered(rival: Predictor, facts: Graph, score: Floats, confidence: float) -> Answered:
-    answer = rival.interval(facts, confidence)
-    return Answered(facts, score, answer.lower, answer.upper)
-
-
 def _best(dataset: Dataset, facts: Graph) -> Floats | None:
     """Mean width of the shortest intervals of someone who knows the true distribution: the demo graph only."""
     if dataset.name != "demo" or "demo" not in dataset.hashes:
@@ -273,25 +290,6 @@ def _best(dataset: Dataset, facts: Graph) -> Floats | None:
 
     oracle = generate().oracle
     return np.array([oracle.width(facts, level) for level in LEVELS])
-
-
-def readable_relations(dataset: Dataset, ids: Sequence[int]) -> list[str]:
-    """Labels of relations, with their names where labels are mere ids."""
-    names = {} if dataset.names is None else dataset.names.relations
-    labels = dataset.splits.test.vocabulary.relations
-    return [_named(labels[int(number)].as_py(), names) for number in ids]
-
-
-def readable_entities(dataset: Dataset, ids: Sequence[int]) -> list[str]:
-    """Labels of entities, with their names where labels are mere ids."""
-    names = {} if dataset.names is None else dataset.names.entities
-    labels = dataset.splits.test.vocabulary.entities
-    return [_named(labels[int(number)].as_py(), names) for number in ids]
-
-
-def _named(label: str, names: Mapping[str, str]) -> str:
-    name = names.get(label)
-    return label if name is None or name == label else f"{name} ({label})"
 
 
 def remarkable(answered: Answered, count: int = EXTREMES) -> dict[str, NDArray[np.intp]]:

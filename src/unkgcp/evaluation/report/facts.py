@@ -6,8 +6,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from unkgcp.evaluation.report.diagnosis import Diagnosis, readable_entities, readable_relations, remarkable
+from unkgcp.evaluation.report.diagnosis import Diagnosis, remarkable
 from unkgcp.evaluation.report.html import Html, label, table, tag
+from unkgcp.evaluation.report.labels import readable_entities, readable_relations
 from unkgcp.evaluation.report.page import Section, bar, paragraph
 from unkgcp.evaluation.report.words import percent, span
 

@@ -19,7 +19,7 @@ from unkgcp.evaluation.report.comparison import (
     statistics_table,
 )
 from unkgcp.evaluation.report.html import Html, table, tag
-from unkgcp.evaluation.report.page import Section, figure, mark, page, paragraph, tiles
+from unkgcp.evaluation.report.page import Section, beside, figure, mark, page, paragraph, tiles
 from unkgcp.evaluation.report.words import data_name, duration, percent
 
 KINDS = {
@@ -124,28 +124,27 @@ def _checks(summary: dict[str, Any]) -> list[Section]:
 
 
 def _figures(summary: dict[str, Any]) -> list[Section]:
-    """A section a kind of figure, the paper's protocol first."""
-    drawn: dict[str, list[Html]] = {kind: [] for kind in KINDS}
-    heading: dict[str, str] = {}
+    """A section a kind of figure, the paper's protocol first; facts and negatives side by side."""
     order = _protocols(summary)
+    pairs: dict[str, dict[str, list[Html]]] = {kind: {} for kind in KINDS}
     with design():
         for name, draw in sorted(drawings(summary), key=lambda item: order.index(item[0].split("-")[1])):
             kind, protocol, rest = name.split("-", 2)
             data, part = rest.rsplit("-", 1)
-            title = data_name(data)
-            title = title if protocol == "paper" else f"{title}, {protocol} protocol"
-            if heading.get(kind) != title:
-                heading[kind] = title
-                drawn[kind].append(tag("h3", title))
-            what = f"{title}, {CLASSES[part]}"
-            caption = tag("span", tag("strong", CLASSES[part].capitalize() + ". "), KINDS[kind][1])
-            drawn[kind].append(
-                figure(draw(), f"figure-{len(drawn[kind])}-{kind}", caption, f"{KINDS[kind][0]} {what}")
-            )
+            title = data_name(data) if protocol == "paper" else f"{data_name(data)}, {protocol} protocol"
+            said = f"{KINDS[kind][0]}: {title}, {CLASSES[part]}"
+            caption = tag("strong", f"{title}, {CLASSES[part]}")
+            key = f"{kind}-{len(pairs[kind])}-{part}"
+            pairs[kind].setdefault(title, []).append(figure(draw(), key, caption, said))
     return [
-        Section(kind, KINDS[kind][0], pictures, kind.capitalize())
-        for kind, pictures in drawn.items()
-        if pictures
+        Section(
+            kind,
+            KINDS[kind][0],
+            [paragraph(KINDS[kind][1]), *(beside(*pictures, broad=True) for pictures in found.values())],
+            kind.capitalize(),
+        )
+        for kind, found in pairs.items()
+        if found
     ]
 
 

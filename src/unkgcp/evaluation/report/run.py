@@ -46,9 +46,12 @@ def _lead(d: Diagnosis) -> list[Html]:
     main = next(level for level in d.levels if level.confidence == d.confidence)
     own = d.evaluation["levels"][0]["positive"]
     known, unknown = len(d.answered.score), d.evaluation["unknown"]["positive"]
-    chance = "nothing is promised" if main.band is None else f"chance allows {span(main.band)}"
+    if main.band is not None:
+        chance = f"chance allows {span(main.band)}"
+    else:
+        chance = "promised on average" if d.promised else "nothing is promised"
     return [
-        paragraph(_verdict(d), class_="lead"),
+        paragraph(verdict(d), class_="lead"),
         tiles(
             [
                 (f"Coverage at {percent(d.confidence)}", f"{main.coverage:.3f}", chance),
@@ -60,12 +63,15 @@ def _lead(d: Diagnosis) -> list[Html]:
     ]  # fmt: skip
 
 
-def _verdict(d: Diagnosis) -> Html:
+def verdict(d: Diagnosis) -> Html:
+    """Whether the promise was kept, in two sentences."""
     main = next(level for level in d.levels if level.confidence == d.confidence)
     said = (
         f"Of {len(d.answered.score):,} test facts, {percent(main.coverage, 1)} have their true confidence inside "
         f"the interval that was to hold it with probability {percent(d.confidence)}. "
     )
+    if main.band is None and d.promised:
+        return join([said, "The promise is kept by several thresholds or models together."])
     if main.band is None:
         return join([said, "This method promises nothing, so the figure is only what was measured."])
     if main.coverage < main.band[0]:
@@ -98,12 +104,15 @@ def _promise(d: Diagnosis) -> Section:
                 "about entities and relations with a training fact. Early stopping looked at "
                 f"{_stopping(record)}. Queries about unknown entities or relations get the whole range.",
             ),
+        ]
+    if any(level.band is not None for level in d.levels):
+        body.append(
             paragraph(
                 "The band that chance allows is exact: hits among the test facts are beta-binomial given the size of "
                 "the calibration set, and fall outside it once in a thousand times. Ties can only raise coverage.",
                 class_="note",
-            ),
-        ]
+            )
+        )
     if record.get("protocol") == "paper":
         body.append(
             paragraph(

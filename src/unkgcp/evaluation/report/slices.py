@@ -18,7 +18,7 @@ RELATIONS = 20  # rows of the figure by relation; the table has all
 def conditional_section(d: Diagnosis) -> Section:
     """Coverage by prediction, width and relation, and in the worst region."""
     grey = f" Grey: what chance would allow ({percent(SLICE_MASS)}) if all facts were covered alike."
-    grey = grey if d.promised else ""
+    grey = grey if d.by_relation.bands is not None else ""
     body = [
         paragraph(
             f"Coverage at {percent(d.confidence)} is promised on average over all queries. These slices show where it "

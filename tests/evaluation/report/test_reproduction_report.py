@@ -1,0 +1,84 @@
+"""The report of a reproduction: ours beside the paper's, checks, every figure, nothing foreign trusted."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.evaluation.report.making import summary, write_summary
+
+from unkgcp.evaluation.report import write_report
+from unkgcp.evaluation.report.comparison import coverage_tables
+from unkgcp.evaluation.report.words import data_name, difference, duration, mean_sd
+
+pytestmark = pytest.mark.xdist_group("report")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = write_summary(tmp_path_factory.mktemp("reproduction"), models=("ukge", "passleaf"))
+    return write_report(folder).read_text(encoding="utf-8")
+
+
+def test_tables_stand_beside_the_papers(written: str) -> None:
+    text = re.sub(r"<[^>]+>", " ", written[written.index("<body>") :])
+    for expected in (
+        "0.900 (0.003) ✓",
+        "0.84",
+        "\N{MINUS SIGN}0.390",
+        "0.2450 (0.0010)",
+        "+0.005",
+        "36",
+        "a machine",
+        "100\u202fs",
+    ):
+        assert expected in text, expected
+    assert "4 of 4" in text
+    assert "1 of 2" in text
+    assert text.count("✓ holds") == 1
+    assert text.count("✗ does not hold") == 1
+    assert "One threshold for facts and negatives" in text
+    assert "entropy at M" in text
+
+
+def test_every_figure_is_there(written: str) -> None:
+    assert written.count("<figure") == 6
+    assert written.count('<svg role="img"') == 6
+
+
+def test_what_a_summary_says_is_text(written: str) -> None:
+    assert "<b>small</b>" not in written
+    assert "A &lt;b&gt;small&lt;/b&gt; reproduction" in written
+    assert "Width &lt;grows&gt;" in written
+
+
+def test_the_sharpest_valid_method_is_bold() -> None:
+    html = "".join(coverage_tables(summary(models=("ukge",)), "positive", "table1", "paper"))
+    bold = re.findall(r'<span class="best">([^<]+)</span>', html)
+    assert bold == ["0.378"], "UnKGCP; QR is narrower but does not cover"
+
+
+def test_one_seed_has_no_spread() -> None:
+    alone = summary(models=("ukge",))
+    for part in alone["cells"][0]["predictors"]["cp"].values():
+        part["coverage"]["sd"] = None
+    html = "".join(coverage_tables(alone, "positive", "table1", "paper"))
+    assert "0.900 ✓" in html
+    assert "0.902 (0.003) ✓" in html
+
+
+def test_words() -> None:
+    assert mean_sd({"mean": 0.9, "sd": None}) == "0.900"
+    assert mean_sd({"mean": None, "sd": None}) == "\N{EN DASH}"
+    assert "away" in difference(0.9, 0.8)
+    assert "away" not in difference(0.9, 0.86)
+    assert "\N{MINUS SIGN}0.100" in difference(0.8, 0.9)
+    assert [duration(s) for s in (1.234, 59.6, 240, 9000, None)] == [
+        "1.2\u202fs",
+        "60\u202fs",
+        "4.0\u202fmin",
+        "2.5\u202fh",
+        "\N{EN DASH}",
+    ]
+    assert data_name("cn15k") == "CN15k"
+    assert data_name("/some/where/facts.tsv") == "facts.tsv"

@@ -1,0 +1,205 @@
+"""The report of a run: right numbers, hostile labels harmless, the same bytes, sentences where it cannot be."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.evaluation.report.making import HOSTILE, write_hostile_run
+
+from unkgcp.bundle import Predictor, source
+from unkgcp.errors import InputError
+from unkgcp.evaluation import evaluate
+from unkgcp.evaluation.bands import coverage_band
+from unkgcp.evaluation.report import write_report
+from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose, remarkable
+from unkgcp.evaluation.report.html import Html, label, table, tag
+
+pytestmark = pytest.mark.xdist_group("report")
+VOID = {"meta", "link"}
+
+
+class Page(HTMLParser):
+    """Elements, their attributes and text of a page; fails on elements that are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text.append(data)
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_hostile_run(tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.fixture(scope="session")
+def written(run: Path) -> str:
+    return write_report(run).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def diagnosis(run: Path) -> Diagnosis:
+    predictor = Predictor.load(run)
+    return diagnose(predictor, source.reload(predictor.provenance["data"], str(run)))
+
+
+def test_labels_are_text_and_nothing_else(written: str) -> None:
+    page = Page(written)
+    names = {name for name, _ in page.elements}
+    assert not names & {"script", "img", "iframe", "object", "embed", "base", "form"}
+    for _, attributes in page.elements:
+        assert not any(name.startswith("on") for name in attributes)
+        assert attributes.get("id") != "sneaky"
+    shown = "".join(page.text)
+    assert HOSTILE[0] in shown, "the label itself is shown, as text"
+    assert HOSTILE[3] in shown
+    assert "\u202e" not in shown, "a label must not turn the writing of the page around"
+    assert "l" * 200 not in shown, "very long labels are cut"
+
+
+def test_nothing_is_loaded_from_anywhere(written: str) -> None:
+    for name, attributes in Page(written).elements:
+        for key in ("src", "href", "xlink:href", "action", "data", "srcset"):
+            value = attributes.get(key)
+            assert value is None or value.startswith("#") or value == "data:,", f"{name} {key}={value}"
+    style = "".join(re.findall(r"<style>(.*?)</style>", written, flags=re.DOTALL))
+    assert "@import" not in style
+    assert not re.search(r"url\((?!#)", style)
+    assert "default-src 'none'" in written.replace("&#x27;", "'")
+
+
+def test_ids_are_unique(written: str) -> None:
+    ids = [attributes["id"] for _, attributes in Page(written).elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = [a["href"][1:] for _, a in Page(written).elements if str(a.get("href", "")).startswith("#")]
+    assert targets
+    assert set(targets) <= set(ids)
+
+
+def test_the_same_run_gives_the_same_bytes(run: Path, written: str, tmp_path: Path) -> None:
+    again = write_report(run, output=tmp_path / "elsewhere.html")
+    assert again.read_text(encoding="utf-8") == written
+    assert not list(run.glob(".partial-*"))
+
+
+def test_numbers_are_those_of_evaluate(run: Path, diagnosis: Diagnosis, written: str) -> None:
+    predictor = Predictor.load(run)
+    result = evaluate(predictor, source.reload(predictor.provenance["data"], str(run)), [0.9])
+    positive, unknown = result["levels"][0]["positive"], result["unknown"]["positive"]
+    main = next(level for level in diagnosis.levels if level.confidence == 0.9)
+    known = positive["n"] - unknown
+    hits = round(main.coverage * known)
+    assert hits + unknown == round(positive["coverage"] * positive["n"])
+    assert main.band == coverage_band(predictor.method.size, known, 0.9)
+    shown = "".join(Page(written).text)
+    assert f"{main.coverage:.3f}" in shown
+    assert f"{main.band[0]:.3f}\u2013{main.band[1]:.3f}" in shown
+
+
+def test_the_promise_holds_and_slices_add_up(diagnosis: Diagnosis) -> None:
+    for level in diagnosis.levels:
+        assert level.band is not None
+        assert level.band[0] <= level.coverage
+    hits = diagnosis.answered.inside.sum()
+    for slices in (diagnosis.by_relation, diagnosis.by_prediction, diagnosis.by_width):
+        assert slices.found.n.sum() == len(diagnosis.answered.score)
+        assert round(float(slices.found.n @ slices.found.coverage)) == hits
+        assert len(slices.names) == len(slices.found.n)
+    assert [rival.name for rival in diagnosis.rivals] == ["fpi", "cp", "unkgcp"]
+    own = diagnosis.rivals[-1]
+    at = [level.coverage for level in diagnosis.levels if level.confidence in (0.8, 0.85, 0.9, 0.95)]
+    np.testing.assert_allclose(own.coverage, at)
+
+
+def test_remarkable_facts_are_the_extremes(diagnosis: Diagnosis) -> None:
+    answered = diagnosis.answered
+    rows = remarkable(answered, 5)
+    assert answered.width[rows["narrowest"]].max() <= np.sort(answered.width)[4]
+    assert answered.width[rows["widest"]].min() >= np.sort(answered.width)[-5]
+    assert not answered.inside[rows["missed"]].any()
+    missed = np.maximum(answered.lower - answered.truth, answered.truth - answered.upper)
+    assert missed[rows["missed"][0]] == missed.max()
+
+
+def test_a_broken_promise_is_said(diagnosis: Diagnosis) -> None:
+    from dataclasses import replace
+
+    from unkgcp.evaluation.report.run import verdict
+
+    for coverage, said in (
+        (0.2, "an assumption is broken"),
+        (0.9, "the promise holds"),
+        (1.0, "more than promised"),
+    ):
+        levels = [replace(level, coverage=coverage) for level in diagnosis.levels]
+        assert said in verdict(replace(diagnosis, levels=levels))
+    levels = [replace(level, band=None) for level in diagnosis.levels]
+    assert "several thresholds" in verdict(replace(diagnosis, levels=levels))
+
+
+def test_a_method_without_a_promise_gets_no_band(tmp_path: Path) -> None:
+    page = write_report(write_hostile_run(tmp_path, method="fpi", protocol="paper")).read_text(
+        encoding="utf-8"
+    )
+    shown = "".join(Page(page).text)
+    assert "promises nothing" in shown
+    assert "nothing is promised" in shown
+    assert "the promise is not strict" in shown
+
+
+def test_data_that_moved_are_named(run: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(run, tmp_path / "run")
+    facts = run.parent / "facts.tsv"
+    before = facts.read_bytes()
+    try:
+        facts.write_bytes(before + b"a\tb\tc\t0.5\n")
+        with pytest.raises(InputError, match="has changed"):
+            write_report(tmp_path / "run", output=tmp_path / "r.html")
+    finally:
+        facts.write_bytes(before)
+    assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize("missing", ["nowhere", "."])
+def test_what_is_no_run_is_refused(tmp_path: Path, missing: str) -> None:
+    with pytest.raises(InputError, match="no run"):
+        write_report(tmp_path / missing)
+
+
+def test_without_the_drawing_library_one_sentence_says_so(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"pip install 'unkgcp\[plot\]'"):
+        write_report(run)
+
+
+def test_markup_is_escaped_unless_it_is_markup() -> None:
+    assert tag("p", "<i>", tag("b", "&"), title='"') == '<p title="&quot;">&lt;i&gt;<b>&amp;</b></p>'
+    assert isinstance(tag("p"), Html)
+    assert label("a\u202eb\x00") == '<bdi class="label">a\ufffdb\ufffd</bdi>'
+    assert len(label("x" * 10_000)) < 200
+    assert "<script>" not in table(["<script>"], [["<script>"]], caption="<script>")

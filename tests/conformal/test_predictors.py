@@ -6,6 +6,8 @@ import math
 import subprocess
 import sys
 from fractions import Fraction
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,10 +52,21 @@ def known_facts(n: int, seed: int = 0) -> Graph:
     return facts(n, seed, entities=45, relations=4)
 
 
+@cache
+def evidence_model() -> Any:
+    from unkgcp.evidence import learn
+    from unkgcp.evidence.boosting import Boosting
+
+    return learn(known_facts(600, seed=9), suggested=Boosting(rounds=5), elsewhere=Boosting(rounds=5))
+
+
 def build(name: str) -> IntervalPredictor:
     options = {"quantiles": {tau: Stub(3 * tau) for tau in TAUS}} if PREDICTORS[name].needs_quantiles else {}
     if name == "shortest":
         options = {"smallest": 100}
+    if PREDICTORS[name].needs_evidence:
+        pytest.importorskip("lightgbm")
+        options = {"evidence": evidence_model()}
     if PREDICTORS[name].needs_members:
         options = {"members": [Stub(0.02 * k) for k in range(5)]}
     return create(name, **options)

@@ -26,10 +26,12 @@ from unkgcp.graph.negatives import corrupt
 from unkgcp.progress import Progress, Silent
 
 if TYPE_CHECKING:
+    from unkgcp.evidence import EvidenceModel
     from unkgcp.graph.datasets import Dataset
     from unkgcp.training import Model, TrainConfig
 
 PROTOCOLS = ("strict", "paper")
+QUICK_EPOCHS = 10
 # a stage of the work (its title, its length) -> where its progress goes
 Report = Callable[[str, float | None], AbstractContextManager[Progress]]
 
@@ -47,6 +49,7 @@ def fit(
     seed: int = 0,
     protocol: str = "strict",
     per: str | None = None,
+    quick: bool = False,
     device: str = "auto",
     report: Report = silent,
     checkpoint: Path | None = None,
@@ -54,7 +57,8 @@ def fit(
 ) -> Predictor:
     """Train on the training facts and calibrate on the calibration facts.
 
-    `per="relation"` promises coverage per relation, for methods that offer it.
+    `per="relation"` promises coverage per relation, for methods that offer it. `quick` is for the evidence method:
+    it trains no cross-fitted backbones, and the one that intervals then do not use for ten epochs at most.
     `checkpoint` is a folder in which training keeps its state; with `resume` it goes on from there. After
     Ctrl-C, or when the loss is no longer a number, the best model so far is calibrated; the provenance then
     says under `stopped` why.
@@ -64,6 +68,10 @@ def fit(
     if protocol not in PROTOCOLS:
         raise InputError(f"protocol is {protocol!r} but must be one of {', '.join(PROTOCOLS)}")
     splits = dataset.splits
+    if quick:
+        if not predictor_class(method).needs_evidence:
+            raise InputError(f"--quick goes with --method evidence, not with {method}; leave it out")
+        config = replace(config, epochs=min(config.epochs, QUICK_EPOCHS))
     validation, stopping = _validation(dataset, config, protocol)
     start = time.monotonic()
     with report(f"training {config.model}", config.epochs) as progress:
@@ -102,15 +110,24 @@ def fit(
         if any(quantile.interrupted for quantile in quantiles.values()):
             raise KeyboardInterrupt
     trained = time.monotonic()
+    extra: dict[str, Any] = {}
+    if predictor_class(method).needs_evidence:
+        if model.interrupted:
+            raise KeyboardInterrupt
+        extra["evidence"] = _evidence(model, config, quick, device, report)
+    learned = time.monotonic()
     predictor = calibrate(
         model,
         splits.calibration,
         method,
         negatives=calibration_negatives(dataset, seed) if protocol == "paper" else None,
         quantiles=quantiles,
+        **extra,
         **method_options(method, dataset.name, protocol, per),
     )
-    times = {"training": trained - start, "calibration": time.monotonic() - trained}
+    times = {"training": trained - start, "calibration": time.monotonic() - learned}
+    if extra:
+        times["evidence"] = learned - trained
     provenance = {
         "protocol": protocol,
         "data": {"name": dataset.name, "hashes": dict(dataset.hashes)},
@@ -120,6 +137,22 @@ def fit(
         "history": model.history,
     }
     return replace(predictor, provenance=provenance)
+
+
+def _evidence(model: Model, config: TrainConfig, quick: bool, device: str, report: Report) -> EvidenceModel:
+    """What the training facts say, with the scores of cross-fitted backbones unless it is to be quick."""
+    assert model.facts is not None
+    train = model.facts.graph(model.vocabulary)
+    if quick:
+        from unkgcp.evidence import learn
+
+        with report("learning from the evidence", None):
+            return learn(train, seed=model.seed)
+    from unkgcp.evidence.crossfit import FOLDS
+    from unkgcp.evidence.fitting import learn_with_backbone
+
+    with report("cross-fitting, learning from the evidence", 2 * FOLDS) as progress:
+        return learn_with_backbone(train, config, seed=model.seed, device=device, progress=progress)
 
 
 def recalibrate(

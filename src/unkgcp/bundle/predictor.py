@@ -28,6 +28,7 @@ from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
 
 if TYPE_CHECKING:
+    from unkgcp.evidence import EvidenceModel
     from unkgcp.training import Model
 
 
@@ -93,6 +94,9 @@ class Predictor:
             tensors |= _prefixed(f"quantile/{tau!r}", model.tensors())
         for place, member in enumerate(getattr(self.method, "members", ())):
             tensors |= _prefixed(f"member/{place}", member.tensors())
+        crossfit = getattr(self.method, "backbone", None)
+        if crossfit is not None:
+            tensors |= _prefixed("crossfit", crossfit.tensors())
         calibration = _prefixed("facts", self.method.arrays())
         if self.negative is not None:
             calibration |= _prefixed("negatives", self.negative.arrays())
@@ -131,7 +135,9 @@ def calibrate(
 ) -> Predictor:
     """Calibrate an interval method on facts that the model was not trained on.
 
-    `method` is `unkgcp`, `cp`, `fpi` or `qr`; `qr` needs `quantiles` (see `unkgcp.training.train_quantiles`).
+    `method` is `unkgcp`, `cp`, `fpi`, `qr`, `shortest` or `evidence`; `qr` needs `quantiles` (see
+    `unkgcp.training.train_quantiles`). `evidence` learns from the model's training facts first, unless it is given
+    `evidence=`, what `unkgcp.evidence.learn` made of them.
     Further options are those of the method. `negatives` adds the threshold with which the paper's tables of
     negatives are made. The guarantee of each method stands in `unkgcp.conformal.predictors`.
     """
@@ -139,6 +145,8 @@ def calibrate(
         if not quantiles:
             raise InputError(f"method {method!r} needs quantile models; train them with train_quantiles")
         options["quantiles"] = quantiles
+    if predictor_class(method).needs_evidence and options.get("evidence") is None:
+        options["evidence"] = _learn_evidence(model)
     if predictor_class(method).needs_members and "members" not in options:
         raise InputError(f"method {method!r} needs models of its own; fit them with --calibrate {method}")
     return Predictor(
@@ -147,6 +155,16 @@ def calibrate(
         None if negatives is None else create(method, **options).calibrate(model, _own(negatives, model)),
         quantiles or {},
     )
+
+
+def _learn_evidence(model: Model) -> EvidenceModel:
+    from unkgcp.evidence import learn
+
+    if model.facts is None:
+        raise InputError(
+            "the model does not know its training facts, from which the evidence method learns; train it again"
+        )
+    return learn(model.facts.graph(model.vocabulary), seed=model.seed)
 
 
 def _own(facts: Graph, model: Model) -> Graph:
@@ -180,6 +198,11 @@ def _assemble(parts: RunParts) -> Predictor:
         places = {int(name.split("/")[1]) for name in parts.tensors if name.startswith("member/")}
         options["members"] = [model(f"member/{place}") for place in sorted(places)]
     point = replace(model("model"), facts=parts.facts)
+    crossfit = _under("crossfit", parts.tensors)
+    if crossfit:
+        from unkgcp.evidence.crossfit import CrossFit
+
+        options["backbone"] = CrossFit.from_tensors(crossfit, point)
 
     def method(prefix: str) -> IntervalPredictor:
         return create(parts.config["method"], **options).restore(point, _under(prefix, parts.calibration))

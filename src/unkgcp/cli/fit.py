@@ -21,6 +21,7 @@ EXAMPLES = examples(
     "unkgcp fit facts.tsv -o run --model beurre --method cp --seed 1",
     "unkgcp fit ppi5k -o run --protocol paper --device cuda",
     "unkgcp fit facts.tsv -o run --resume",
+    "unkgcp fit facts.tsv -o run --method evidence --quick",
     "unkgcp fit --from run --method cp -o run-cp",
     "unkgcp fit few-facts.tsv -o run --calibrate cv+ --folds 10",
 )
@@ -35,12 +36,15 @@ EXAMPLES = examples(
     metavar="P",
     default="unkgcp",
     show_default=True,
-    help="How intervals are made: unkgcp, cp, fpi, qr, shortest.",
+    help="How intervals are made: unkgcp, cp, fpi, qr, shortest, evidence.",
 )
 @click.option(
     "--per",
     type=click.Choice(["relation"]),
     help="Promise coverage for every relation instead of on average over all facts.",
+)
+@click.option(
+    "--quick", is_flag=True, help="With --method evidence: no cross-fitted backbones; minutes on a laptop."
 )
 @click.option(
     "--config", "config_file", metavar="FILE", help="YAML of training settings other than the preset's."

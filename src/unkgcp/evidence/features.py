@@ -132,12 +132,16 @@ class Evidence:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, train: Graph, frequent: int = FREQUENT) -> Evidence:
-        """Group the facts of the proper training set; `frequent` values have their shares told."""
-        values = Values.of(train.confidence)
+    def of(cls, train: Graph, values: Values | None = None, frequent: int | Ints = FREQUENT) -> Evidence:
+        """Group the facts of the proper training set.
+
+        `frequent`: how many of the commonest values have their shares told, or the codes of these values. `values`: a
+        table of values that has those of the facts, if codes are to mean the same elsewhere.
+        """
+        values = values or Values.of(train.confidence)
         codes = values.code(train.confidence)
         columns, base = _columns(train), _base(train)
-        top = commonest(codes, len(values), frequent)
+        top = commonest(codes, len(values), frequent) if isinstance(frequent, int) else frequent
         # views that key the facts alike share their groups
         made: dict[bytes, Groups] = {}
         groups = []

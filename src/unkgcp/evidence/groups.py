@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,17 @@ from unkgcp.evidence.labels import UNIT, Values
 
 Ints = NDArray[np.int64]
 STATISTICS = ("count", "mean", "spread", "lowest", "middle", "highest")
+GRID = 64  # means, spreads and shares are told to 1/64
+
+
+def coarse(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """Values on the grid.
+
+    A mean without the fact itself is a little smaller where the fact's confidence is large. In a large group,
+    whose mean a learner comes to know from the other facts, that little would tell it the answer; queries have
+    nothing of the kind. On the grid the difference disappears unless a group is small.
+    """
+    return np.asarray(np.rint(values * GRID) / GRID, np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +122,9 @@ class Groups:
         out[:, 0] = size
         some = size > 0
         n = size[some]
-        out[some, 1] = total[some] / n / UNIT
+        out[some, 1] = coarse(total[some] / n / UNIT)
         first, second = moments[some].T
-        out[some, 2] = np.sqrt(np.maximum(second / n - (first / n) ** 2, 0)) / 1000
+        out[some, 2] = coarse(np.sqrt(np.maximum(second / n - (first / n) ** 2, 0)) / 1000)
         centre = self.values.centre
         place = np.where(gone, left_out, np.iinfo(np.int64).max)[some]
         for column, rank in ((3, np.zeros_like(n)), (4, (n - 1) // 2), (5, n - 1)):
@@ -131,7 +143,7 @@ class Groups:
         counts -= (own[:, None] == self.frequent) & gone[:, None]
         counts[size > 0] /= size[size > 0, None].astype(np.float32)
         counts[size <= 0] = np.nan
-        return counts
+        return coarse(counts)
 
     def share_of(self, asked: Asked, code: Ints) -> NDArray[np.float32]:
         """Share of one value a query in its group: (n,); NaN where a group has nothing left or code is -1."""
@@ -147,7 +159,7 @@ class Groups:
         count = count - (gone & (own == code))
         share = np.full(len(group), np.nan, np.float32)
         some = size > 0
-        share[some] = count[some] / size[some]
+        share[some] = coarse(count[some] / size[some])
         return share
 
     @cached_property

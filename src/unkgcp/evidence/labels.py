@@ -54,4 +54,5 @@ class Values:
 
 def to_units(confidence: NDArray[np.float64]) -> NDArray[np.int64]:
     """Confidences in billionths: (n,) int64."""
-    return np.rint(np.asarray(confidence, np.float64) * UNIT).astype(np.int64)
+    units: NDArray[np.int64] = np.rint(np.asarray(confidence, np.float64) * UNIT).astype(np.int64)
+    return units

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.evidence.groups import coarse
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
@@ -75,7 +77,7 @@ class Pairs:
     ) -> Pairs:
         pair, downward = _pair(head, tail, n_entities)
         order = np.lexsort((downward, relation, code, pair))
-        columns = [column[order] for column in (pair, code, relation, downward)]
+        columns = [np.asarray(column[order], np.int64) for column in (pair, code, relation, downward)]
         new = np.ones(len(order), bool)
         new[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
         first = np.flatnonzero(new)
@@ -91,7 +93,7 @@ class Pairs:
             np.append(starts, len(first)).astype(np.int64),
             codes,
             relations,
-            downwards,
+            downwards.astype(np.bool_),
             count,
             np.zeros(0, np.int64),
             np.zeros((0, 2), np.int64),
@@ -119,7 +121,7 @@ class Pairs:
 
     def _cell(self, relation: Ints, downward: NDArray[np.bool_], other: Ints) -> Ints:
         turned = downward != self.downward[other]
-        return (relation * self.n_relations + self.relation[other]) * 2 + turned
+        return np.asarray((relation * self.n_relations + self.relation[other]) * 2 + turned, np.int64)
 
     def candidates(self, head: Ints, relation: Ints, tail: Ints, rows: Ints | None = None) -> Candidates:
         """For queries (n,), or, with `rows`, for these training facts, each without itself."""
@@ -141,7 +143,7 @@ class Pairs:
             own = self.code[self.entry_of_row[rows]]
             table, total = self._without(relation, own, query, entry, count, cell, table, total)
         rate = (total[:, 0] + 1.0) / (total[:, 1] + 2.0)
-        belief = (table[:, 0] + PRIOR * rate[query]) / (table[:, 1] + PRIOR)
+        belief = coarse((table[:, 0] + PRIOR * rate[query]) / (table[:, 1] + PRIOR))
         same = (self.relation[entry] == relation[query]) & (self.downward[entry] == downward[query])
         return self._best(n, query, entry, count, belief, table[:, 1], same, downward)
 
@@ -185,7 +187,7 @@ class Pairs:
         query: Ints,
         entry: Ints,
         count: Ints,
-        belief: NDArray[np.float64],
+        belief: Floats,
         seen: Ints,
         same: NDArray[np.bool_],
         downward: NDArray[np.bool_],

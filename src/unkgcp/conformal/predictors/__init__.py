@@ -15,6 +15,7 @@ from unkgcp.conformal.predictors.base import (
 )
 from unkgcp.conformal.predictors.conformal import AbsoluteResidual, EntropyNormalised
 from unkgcp.conformal.predictors.cross import CrossConformalIntervals
+from unkgcp.conformal.predictors.evidence import EvidenceIntervals
 from unkgcp.conformal.predictors.fpi import FisherIntervals
 from unkgcp.conformal.predictors.qr import QuantileRegression
 from unkgcp.conformal.predictors.registry import PREDICTORS, create, predictor_class, register
@@ -26,6 +27,7 @@ __all__ = [
     "AbsoluteResidual",
     "CrossConformalIntervals",
     "EntropyNormalised",
+    "EvidenceIntervals",
     "FisherIntervals",
     "IntervalPredictor",
     "Intervals",

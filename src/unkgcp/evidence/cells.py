@@ -1,0 +1,108 @@
+"""The range of confidences cut into cells: frequent values are cells of their own, the rest is cut by quantiles.
+
+What it is: A atoms (values that many facts share) and C coarse cells that hold equally many of the other facts.
+Together they are the classes a learner tells apart. A coarse cell is cut further into pieces, at quantiles again and
+at atoms, over which its mass is spread as the training facts are. Cuts lie between values, never on one. What it is
+not: a distribution; that is a mass for every class.
+
+>>> cells = Cells.of(Values.of(np.array([0.2, 0.5, 0.9])), np.array([0, 1, 1, 1, 2]), atom_share=0.5, coarse=2)
+>>> cells.low.tolist(), cells.high.tolist(), cells.class_of_piece.tolist()
+([0.0, 0.5, 0.5, 0.55], [0.5, 0.5, 0.55, 1.0], [1, 0, 1, 2])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.evidence.labels import Values
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ATOM_SHARE, COARSE, FINE = 0.01, 12, 96
+LARGEST = 40  # atoms
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """S pieces in ascending order, which together are [0, 1]; K = A + C classes."""
+
+    low: Floats
+    high: Floats
+    """(S,) ends of the pieces; an atom's are the floats seen for its value, mostly equal."""
+    class_of_piece: Ints
+    """(S,)"""
+    share: Floats
+    """(S,) share of the piece in the mass of its class."""
+    class_of_value: Ints
+    """(V,) class of each value of the training facts."""
+    classes: int
+
+    @classmethod
+    def of(
+        cls,
+        values: Values,
+        codes: Ints,
+        atom_share: float = ATOM_SHARE,
+        coarse: int = COARSE,
+        fine: int = FINE,
+    ) -> Cells:
+        """Cells for facts with these value codes (n,)."""
+        counts = np.bincount(codes, minlength=len(values))
+        order = np.argsort(-counts, kind="stable")[:LARGEST]
+        atoms = np.sort(order[counts[order] >= max(atom_share * len(codes), 1)])
+        centre = values.centre
+        others = counts.copy()
+        others[atoms] = 0
+        cuts = _cuts(centre, others, coarse)
+        edges = np.union1d(cuts, _cuts(centre, others, fine))
+        low, high, atom = _pieces(values.low[atoms], values.high[atoms], edges)
+        class_of_piece = np.where(atom >= 0, atom, len(atoms) + np.searchsorted(cuts, (low + high) / 2))
+        class_of_value = len(atoms) + np.searchsorted(cuts, centre)
+        class_of_value[atoms] = np.arange(len(atoms))
+        share = _shares(low, atom, class_of_piece, centre, others)
+        return cls(low, high, class_of_piece, share, class_of_value, len(atoms) + len(cuts) + 1)
+
+
+def _cuts(centre: Floats, counts: Ints, parts: int) -> Floats:
+    """Points between values that cut the counted facts into at most `parts` parts of about equal size."""
+    used = np.flatnonzero(counts)
+    if len(used) < 2:
+        return np.zeros(0)
+    below = np.cumsum(counts[used])
+    wanted = below[-1] * np.arange(1, parts) / parts
+    place = np.unique(np.searchsorted(below, wanted))
+    place = place[place < len(used) - 1]
+    return np.asarray((centre[used[place]] + centre[used[place + 1]]) / 2)
+
+
+def _pieces(atom_low: Floats, atom_high: Floats, edges: Floats) -> tuple[Floats, Floats, Ints]:
+    """(low, high, number of the atom or -1): the gaps between atoms, cut at the edges, and the atoms."""
+    rows: list[tuple[float, float, int]] = []
+    begin = 0.0
+    for atom in range(len(atom_low) + 1):
+        last = atom == len(atom_low)
+        end = 1.0 if last else float(atom_low[atom])
+        points = [begin, *edges[(edges > begin) & (edges < end)].tolist(), end]
+        rows += [(a, b, -1) for a, b in pairwise(points) if a < b]
+        if not last:
+            rows.append((end, float(atom_high[atom]), atom))
+            begin = float(atom_high[atom])
+    low, high, number = (np.array(column) for column in zip(*rows, strict=True))
+    return low, high, number.astype(np.int64)
+
+
+def _shares(low: Floats, atom: Ints, class_of_piece: Ints, centre: Floats, others: Ints) -> Floats:
+    """Share of every piece in its class, by the facts that fall into it and half a one more."""
+    open_pieces = np.flatnonzero(atom < 0)
+    weight = np.where(atom < 0, 0.5, 1.0)
+    used = np.flatnonzero(others)
+    if len(open_pieces) and len(used):
+        at = np.searchsorted(low[open_pieces], centre[used], side="right") - 1
+        np.add.at(weight, open_pieces[np.maximum(at, 0)], others[used])
+    total = np.bincount(class_of_piece, weights=weight)
+    return np.asarray(weight / total[class_of_piece])

@@ -1,0 +1,147 @@
+"""Backbone scores as evidence, made for training facts exactly as for queries.
+
+What it is: the training facts are cut into five folds, and a backbone is trained five times, each time without one
+of them. A training fact gets the score of the model that did not see it; a query gets the score of one of the five,
+drawn by a hash of its triple. Both are then scores of one model trained on four fifths of the facts, which has not
+seen the fact in question. What it is not: an ensemble; the mean of five models is distributed differently from the
+scores a learner was trained with, and intervals built on it do not hold what they seem to promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.graph import Graph
+from unkgcp.progress import Progress
+
+if TYPE_CHECKING:
+    from unkgcp.training import Model, TrainConfig
+
+FOLDS = 5
+
+
+def fold_of_rows(n: int, seed: int, folds: int = FOLDS) -> NDArray[np.int8]:
+    """A fold for each of n training facts, at random and of equal size: (n,)."""
+    order = np.random.default_rng((seed, 0xF01D)).permutation(n)
+    fold = np.empty(n, np.int8)
+    fold[order] = np.arange(n) % folds
+    return fold
+
+
+def fold_of_queries(
+    head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer], folds: int = FOLDS
+) -> NDArray[np.int8]:
+    """A fold for each query, the same whenever the same triple is asked: (n,)."""
+    mixed = np.zeros(len(head), np.uint64)
+    for column in (head, relation, tail):
+        mixed = _mix(mixed ^ np.asarray(column).astype(np.uint64))
+    return (mixed % np.uint64(folds)).astype(np.int8)
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Steele, Lea and Flood's finalizer: every bit of the input moves every bit of the output."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def variants(config: TrainConfig) -> tuple[TrainConfig, TrainConfig]:
+    """The backbone as it is, and one that hardly minds negatives: it tells the confidences of facts apart better."""
+    return config, replace(config, negative_weight=0.05, regularization=max(config.regularization, 5e-4))
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFit:
+    """Models trained without one fold each: models[variant][fold]."""
+
+    models: tuple[tuple[Model, ...], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"backbone {variant}" for variant in range(len(self.models)))
+
+    def scores(
+        self, head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer]
+    ) -> NDArray[np.float32]:
+        """Scores of queries, each by the model its triple draws: (n, variants)."""
+        return self.by_fold(head, relation, tail, fold_of_queries(head, relation, tail))
+
+    def out_of_fold(self, train: Graph, fold: NDArray[np.int8]) -> NDArray[np.float32]:
+        """Scores of the training facts, each by the model that did not see it: (N, variants)."""
+        return self.by_fold(train.head, train.relation, train.tail, fold)
+
+    def tensors(self) -> dict[str, NDArray[np.float32]]:
+        """The tables of all models, for saving."""
+        return {
+            f"{variant}/{place}/{name}": table
+            for variant, models in enumerate(self.models)
+            for place, model in enumerate(models)
+            for name, table in model.tensors().items()
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, NDArray[np.float32]], like: Model) -> CrossFit:
+        """The models again; `like` is a model of the same graph and backbone. ValueError if tables are missing."""
+
+        def model(variant: int, place: int) -> Model:
+            start = f"{variant}/{place}/"
+            own = {
+                name.removeprefix(start): table for name, table in tensors.items() if name.startswith(start)
+            }
+            made = type(like).from_tensors(
+                own, like.vocabulary, like.config, like.seed, like.seen_entities, like.seen_relations
+            )
+            return made
+
+        count = len({name.split("/")[0] for name in tensors})
+        return cls(tuple(tuple(model(variant, place) for place in range(FOLDS)) for variant in range(count)))
+
+    def by_fold(
+        self,
+        head: NDArray[np.integer],
+        relation: NDArray[np.integer],
+        tail: NDArray[np.integer],
+        fold: NDArray[np.int8],
+    ) -> NDArray[np.float32]:
+        """Scores by the model of a given fold: (n, variants)."""
+        out = np.empty((len(head), len(self.models)), np.float32)
+        for place in range(FOLDS):
+            rows = np.flatnonzero(fold == place)
+            for variant, models in enumerate(self.models):
+                out[rows, variant] = models[place].score(head[rows], relation[rows], tail[rows])
+        return out
+
+
+def cross_fit(
+    train: Graph,
+    config: TrainConfig,
+    seeds: Sequence[int],
+    fold: NDArray[np.int8],
+    *,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> list[CrossFit]:
+    """One `CrossFit` a seed; all seeds share the folds (N,), and a GPU trains each fold for all of them at once."""
+    from unkgcp.training import Member, train_many
+
+    members = [Member(seed) for seed in seeds]
+    found: list[list[list[Model]]] = []
+    for variant, settings in enumerate(variants(config)):
+        found.append([])
+        for place in range(FOLDS):
+            models = train_many(train[fold != place], members, settings, device=device)
+            if any(model.interrupted for model in models):
+                raise KeyboardInterrupt
+            found[-1].append([replace(model, facts=None) for model in models])
+            if progress is not None:
+                progress.update(variant * FOLDS + place + 1, f"variant {variant + 1}, fold {place + 1}")
+    return [
+        CrossFit(tuple(tuple(models[member] for models in folds) for folds in found))
+        for member in range(len(members))
+    ]

@@ -1,0 +1,177 @@
+"""Boosted trees as plain arrays: learned by LightGBM, stored and evaluated without it.
+
+What it is: the nodes of all trees one after the other, checked when they are read, so that a file from a stranger can
+neither loop for ever nor reach beyond its arrays. What it is not: a learner (`unkgcp.evidence.boosting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+NAN_MISSING, DEFAULT_LEFT, CATEGORICAL = 8, 2, 1  # bits of LightGBM's decision_type
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """T trees for K classes; M nodes. A child c >= 0 is a node of its tree, c < 0 the leaf ~c of its tree."""
+
+    features: int
+    classes: NDArray[np.int64]
+    """(K,) the classes that occur among the facts, ascending; all others have probability 0."""
+    total: int
+    """Number of classes, with those that do not occur."""
+    prior: NDArray[np.float64]
+    """(K,) logarithm of each class's share; trees add to it."""
+    first_node: NDArray[np.int64]
+    """(T + 1,)"""
+    first_leaf: NDArray[np.int64]
+    """(T + 1,)"""
+    tree_class: NDArray[np.int64]
+    """(T,) position in `classes`."""
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float64]
+    missing_left: NDArray[np.bool_]
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    leaf: NDArray[np.float64]
+
+    def probabilities(self, table: NDArray[np.float32]) -> NDArray[np.float64]:
+        """P(class) of each row of features: (n, total). A row gets the same bits in any company."""
+        from unkgcp.evidence import kernels
+
+        raw = np.tile(self.prior, (len(table), 1))
+        if len(self.tree_class):
+            kernels.sum_trees(
+                np.ascontiguousarray(table, np.float32),
+                self.first_node,
+                self.first_leaf,
+                self.tree_class,
+                self.feature,
+                self.threshold,
+                self.missing_left,
+                self.left,
+                self.right,
+                self.leaf,
+                raw,
+            )
+        out = np.zeros((len(table), self.total))
+        kernels.softmax(raw, self.classes, out)
+        return out
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> Trees:
+        """Trees from `arrays`; ValueError if they are not trees."""
+        names = {field.name for field in fields(cls)}
+        if set(arrays) != names:
+            raise ValueError(f"the trees have other columns than they should: {sorted(names ^ set(arrays))}")
+        made: dict[str, Any] = {name: np.array(array) for name, array in arrays.items()}
+        made["features"], made["total"] = int(made["features"]), int(made["total"])
+        trees = cls(**made)
+        trees._check()
+        return trees
+
+    def _check(self) -> None:
+        kinds = {
+            "classes": np.int64,
+            "prior": np.float64,
+            "first_node": np.int64,
+            "first_leaf": np.int64,
+            "tree_class": np.int64,
+            "feature": np.int32,
+            "threshold": np.float64,
+            "missing_left": np.bool_,
+            "left": np.int32,
+            "right": np.int32,
+            "leaf": np.float64,
+        }
+        for name, kind in kinds.items():
+            if getattr(self, name).dtype != kind or getattr(self, name).ndim != 1:
+                raise ValueError(f"the trees' {name} is not a column of the right type")
+        trees, nodes, leaves = len(self.tree_class), len(self.feature), len(self.leaf)
+        per_node = (self.threshold, self.missing_left, self.left, self.right)
+        good = (
+            len(self.prior) == len(self.classes) >= 1
+            and bool((np.diff(self.classes) > 0).all())
+            and self.classes[0] >= 0
+            and self.classes[-1] < self.total
+            and all(len(column) == nodes for column in per_node)
+            and _offsets(self.first_node, trees, nodes)
+            and _offsets(self.first_leaf, trees, leaves)
+            and bool((np.diff(self.first_leaf) >= 1).all())
+            and bool(((self.tree_class >= 0) & (self.tree_class < len(self.classes))).all())
+            and bool(((self.feature >= 0) & (self.feature < self.features)).all())
+            and bool(np.isfinite(self.leaf).all() and np.isfinite(self.prior).all())
+        )
+        if not good:
+            raise ValueError("the trees' columns do not fit together")
+        tree = np.repeat(np.arange(trees), np.diff(self.first_node))
+        place = np.arange(nodes) - self.first_node[tree]
+        size, ends = np.diff(self.first_node)[tree], np.diff(self.first_leaf)[tree]
+        for child in (self.left, self.right):
+            inner = child >= 0
+            # children come after their node, so that every walk ends
+            if not np.where(inner, (child > place) & (child < size), ~child < ends).all():
+                raise ValueError("a tree has a branch that leads nowhere")
+
+
+def _offsets(first: NDArray[np.int64], trees: int, size: int) -> bool:
+    return (
+        len(first) == trees + 1 and first[0] == 0 and first[-1] == size and bool((np.diff(first) >= 0).all())
+    )
+
+
+def from_lightgbm(
+    text: str, features: int, classes: NDArray[np.int64], total: int, prior: NDArray[np.float64], rounds: int
+) -> Trees:
+    """Trees from the text in which LightGBM writes a model, the first `rounds` rounds of it."""
+    width = len(classes) if len(classes) > 2 else 1
+    blocks = text.split("\nTree=")[1 : 1 + rounds * width]
+    columns: dict[str, list[NDArray[Any]]] = {
+        name: [] for name in ("feature", "threshold", "missing_left", "left", "right", "leaf")
+    }
+    nodes, leaves = [0], [0]
+    for block in blocks:
+        lines = dict(line.split("=", 1) for line in block.splitlines()[1:] if "=" in line)
+        leaf = np.array(lines["leaf_value"].split(), np.float64)
+        columns["leaf"].append(leaf)
+        leaves.append(leaves[-1] + len(leaf))
+        if len(leaf) == 1:
+            nodes.append(nodes[-1])
+            continue
+        decision = np.array(lines["decision_type"].split(), np.int64)
+        if (decision & CATEGORICAL).any():
+            raise ValueError("categorical splits are not supported")
+        threshold = np.array(lines["threshold"].split(), np.float64)
+        # without missing values at learning, LightGBM takes a missing value for 0
+        missing_left = np.where(decision & NAN_MISSING, (decision & DEFAULT_LEFT) > 0, threshold >= 0)
+        columns["feature"].append(np.array(lines["split_feature"].split(), np.int32))
+        columns["threshold"].append(threshold)
+        columns["missing_left"].append(missing_left)
+        columns["left"].append(np.array(lines["left_child"].split(), np.int32))
+        columns["right"].append(np.array(lines["right_child"].split(), np.int32))
+        nodes.append(nodes[-1] + len(threshold))
+    types: dict[str, Any] = {"feature": np.int32, "threshold": np.float64, "missing_left": np.bool_}
+    types |= {"left": np.int32, "right": np.int32, "leaf": np.float64}
+    joined: dict[str, Any] = {
+        name: np.concatenate(parts).astype(types[name]) if parts else np.zeros(0, types[name])
+        for name, parts in columns.items()
+    }
+    tree_class = np.arange(len(blocks)) % width
+    return Trees(
+        features,
+        classes,
+        total,
+        prior,
+        np.array(nodes, np.int64),
+        np.array(leaves, np.int64),
+        tree_class.astype(np.int64),
+        **joined,
+    )

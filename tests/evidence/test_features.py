@@ -1,0 +1,164 @@
+"""Features against what a few loops in plain Python say, and leave-one-out against taking the fact out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.evidence.graphs import small_graph
+from unkgcp.evidence import Evidence
+from unkgcp.evidence.groups import GRID, commonest
+from unkgcp.evidence.labels import Values
+from unkgcp.evidence.pairs import PRIOR, SLOTS
+from unkgcp.graph import Graph
+
+
+def without(graph: Graph, row: int) -> Graph:
+    kept = np.ones(len(graph), bool)
+    kept[row] = False
+    return graph[kept]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_leaving_one_out_is_taking_it_out(seed: int) -> None:
+    graph = small_graph(60, seed)
+    values = Values.of(graph.confidence)
+    top = commonest(values.code(graph.confidence), len(values), 4)
+    table, slots = Evidence.of(graph, values, top).leave_one_out()
+    for row in range(len(graph)):
+        alone = Evidence.of(without(graph, row), values, top).features(graph[row : row + 1])
+        np.testing.assert_array_equal(alone.table[0], table[row])
+        np.testing.assert_array_equal(alone.slots[0], slots[row])
+
+
+def matching(graph: Graph, head: int | None, relation: int | None, tail: int | None) -> np.ndarray:
+    """Snapped confidences of the facts that fit."""
+    fits = np.ones(len(graph), bool)
+    for column, wanted in ((graph.head, head), (graph.relation, relation), (graph.tail, tail)):
+        if wanted is not None:
+            fits &= column == wanted
+    return np.sort(graph.confidence[fits].round(9))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_statistics_by_hand(seed: int) -> None:
+    graph, queries = small_graph(80, seed), small_graph(40, seed + 100)
+    evidence = Evidence.of(graph)
+    table = evidence.features(queries).table
+    column = {name: place for place, name in enumerate(evidence.names)}
+    assert len(column) == table.shape[1]
+    for row, (h, r, t) in enumerate(zip(queries.head, queries.relation, queries.tail, strict=True)):
+        views = {
+            "relation": (None, r, None),
+            "head": (h, None, None),
+            "tail": (None, None, t),
+            "head-relation": (h, r, None),
+            "relation-tail": (None, r, t),
+            "head-as-tail": (None, None, h),
+            "tail-as-head": (t, None, None),
+            "head-as-tail-relation": (None, r, h),
+            "tail-as-head-relation": (t, r, None),
+            "pair": (h, None, t),
+            "reversed": (t, None, h),
+            "triple": (h, r, t),
+            "reversed-triple": (t, r, h),
+        }
+        for name, pattern in views.items():
+            found = matching(graph, *pattern)
+            told = {
+                kind: table[row, column[f"{name}: {kind}"]]
+                for kind in ("count", "mean", "spread", "lowest", "middle", "highest")
+            }
+            assert told["count"] == len(found)
+            if not len(found):
+                assert all(np.isnan(value) for kind, value in told.items() if kind != "count")
+                continue
+            assert told["mean"] == pytest.approx(found.mean(), abs=0.5 / GRID + 1e-6)
+            assert told["spread"] == pytest.approx(found.std(), abs=0.5 / GRID + 1e-3)
+            middle = found[(len(found) - 1) // 2]
+            assert [told["lowest"], told["middle"], told["highest"]] == pytest.approx(
+                [found[0], middle, found[-1]], abs=1e-6
+            )
+        common = evidence.values.centre[evidence.groups[0].frequent[0]]
+        share = table[row, column["tail: share of value 0"]]
+        found = matching(graph, None, None, t)
+        if len(found):
+            assert share == pytest.approx(np.mean(np.abs(found - common) < 1e-9), abs=0.5 / GRID + 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_suggested_values_by_hand(seed: int) -> None:
+    graph, queries = small_graph(50, seed, entities=5), small_graph(30, seed + 50, entities=5)
+    evidence = Evidence.of(graph)
+    found = evidence.pairs.candidates(
+        *(np.asarray(c, np.int64) for c in (queries.head, queries.relation, queries.tail))
+    )
+    facts = list(
+        zip(
+            graph.head.tolist(),
+            graph.relation.tolist(),
+            graph.tail.tolist(),
+            evidence.codes.tolist(),
+            strict=True,
+        )
+    )
+
+    def same_pair(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+        return {a[0], a[2]} == {b[0], b[2]}
+
+    def turned(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+        return (a[0] > a[2]) != (b[0] > b[2])
+
+    counts: dict[tuple[int, int, bool], list[int]] = {}
+    total = [0, 0]
+    for i, a in enumerate(facts):
+        for j, b in enumerate(facts):
+            if i != j and same_pair(a, b):
+                cell = counts.setdefault((a[1], b[1], turned(a, b)), [0, 0])
+                for sums in (cell, total):
+                    sums[0] += a[3] == b[3]
+                    sums[1] += 1
+    rate = (total[0] + 1) / (total[1] + 2)
+    for row, q in enumerate(
+        zip(queries.head.tolist(), queries.relation.tolist(), queries.tail.tolist(), strict=True)
+    ):
+        best: dict[int, tuple[float, int]] = {}
+        for b in facts:
+            if same_pair(q, b):
+                agree, all_ = counts.get((q[1], b[1], turned(q, b)), [0, 0])
+                belief = round((agree + PRIOR * rate) / (all_ + PRIOR) * GRID) / GRID
+                before = best.get(b[3], (0.0, 0))
+                best[b[3]] = (max(before[0], belief), before[1] + 1)
+        order = sorted(best, key=lambda code: (-best[code][0], -best[code][1], -code))[:SLOTS]
+        assert found.code[row].tolist() == order + [-1] * (SLOTS - len(order))
+        assert found.distinct[row] == len(best)
+        np.testing.assert_allclose(
+            found.belief[row, : len(order)], [best[code][0] for code in order], atol=1e-6
+        )
+        assert found.support[row, : len(order)].tolist() == [best[code][1] for code in order]
+
+
+def test_a_query_is_told_the_same_in_any_company() -> None:
+    graph, queries = small_graph(80, 0), small_graph(20, 9)
+    evidence = Evidence.of(graph)
+    together = evidence.features(queries).table
+    for row in range(20):
+        np.testing.assert_array_equal(evidence.features(queries[row : row + 1]).table[0], together[row])
+
+
+def test_nothing_known_is_missing_not_zero() -> None:
+    graph = small_graph(10, 0, entities=4)
+    strange = Graph(*np.array([[3], [2], [3]], np.int32), np.zeros(1), graph.vocabulary)
+    kept = graph[(graph.head != 3) & (graph.tail != 3) & (graph.relation != 2)]
+    table, slots = Evidence.of(kept).features(strange)
+    assert (slots == -1).all()
+    names = Evidence.of(kept).names
+    assert all(np.isnan(table[0, i]) for i, name in enumerate(names) if name.endswith("mean"))
+
+
+def test_one_value_written_in_two_ways() -> None:
+    values = Values.of(np.array([0.4375, 0.4374999999999998, 1.0, 0.9999999999999998]))
+    assert len(values) == 2
+    assert values.low.tolist() == [0.4374999999999998, 0.9999999999999998]
+    assert values.high.tolist() == [0.4375, 1.0]
+    assert values.code(np.array([1.0, 0.4375, 0.5])).tolist() == [1, 0, -1]

@@ -1,0 +1,137 @@
+"""The growing interval: exact inverse of its score, nested, whole range at the end, for any distribution."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unkgcp.conformal.ranking import rank_scores
+from unkgcp.conformal.ranks import p_exceeds
+from unkgcp.evidence.cells import Cells
+from unkgcp.evidence.distribution import Distribution
+from unkgcp.evidence.labels import Values
+
+
+def random_distribution(seed: int, n: int = 12, decimals: int = 2) -> tuple[Distribution, Values]:
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate(
+        [rng.random(rng.integers(1, 60)).round(decimals), rng.choice([0.0, 0.3, 1.0], 20)]
+    )
+    values = Values.of(labels)
+    cells = Cells.of(values, values.code(labels), atom_share=0.08, coarse=int(rng.integers(1, 6)), fine=10)
+    mass = rng.random((n, cells.classes)) * (rng.random((n, cells.classes)) < 0.7)
+    slots = np.array(
+        [rng.permutation(len(values))[:3] if len(values) >= 3 else [0, -1, -1] for _ in range(n)]
+    )
+    there = (rng.random((n, 3)) < 0.6) & (slots >= 0)
+    own = np.where(there, rng.random((n, 3)), 0.0)
+    total = mass.sum(1) + own.sum(1)
+    total[total == 0] = 1.0
+    low, high = np.where(there, values.low[slots], 0.0), np.where(there, values.high[slots], 0.0)
+    return Distribution(cells, mass / total[:, None], low, high, own / total[:, None]), values
+
+
+def some_labels(values: Values, cells: Cells, rng: np.random.Generator) -> np.ndarray:
+    """Atoms, cell ends, their neighbours, and anything else."""
+    ends = np.concatenate([values.low, values.high, cells.low, cells.high, [0.0, 1.0]])
+    near = np.concatenate([ends, np.nextafter(ends, 0.0), np.nextafter(ends, 1.0), rng.random(30)])
+    return np.clip(near, 0.0, 1.0)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_a_label_is_inside_exactly_when_its_score_is_within_the_threshold(seed: int) -> None:
+    found, values = random_distribution(seed)
+    rng = np.random.default_rng(seed)
+    labels = some_labels(values, found.cells, rng)
+    scores = np.stack([found.scores(np.full(len(found), y)) for y in labels], axis=1)
+    assert np.isfinite(scores).all()
+    assert (scores >= 0).all()
+    # thresholds that tie with scores, and others
+    thresholds = np.concatenate([rng.choice(scores.ravel(), 6), rng.random(4), [0.0, 1.0]])
+    ends = found.bounds(np.tile(thresholds, (len(found), 1)))
+    inside = (ends[:, 0, None, :] <= labels[None, :, None]) & (labels[None, :, None] <= ends[:, 1, None, :])
+    np.testing.assert_array_equal(inside, scores[:, :, None] <= thresholds)
+    # one float further out the score is beyond the threshold
+    for end, limit in ((0, 0.0), (1, 1.0)):
+        beyond = np.nextafter(ends[:, end], limit)
+        for level in range(len(thresholds)):
+            moved = ends[:, end, level] != limit
+            outside = found.scores(beyond[:, level]) > thresholds[level]
+            assert outside[moved].all()
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
+def test_nested_and_in_the_end_everything(seed: int) -> None:
+    found, _ = random_distribution(seed)
+    thresholds = np.sort(np.random.default_rng(seed).random(9))
+    ends = found.bounds(np.tile(np.append(thresholds, 2.0), (len(found), 1)))
+    assert (np.diff(ends[:, 0], axis=1) <= 0).all()
+    assert (np.diff(ends[:, 1], axis=1) >= 0).all()
+    assert (ends[:, 0, -1] == 0).all()
+    assert (ends[:, 1, -1] == 1).all()
+    assert (ends[:, 0] <= ends[:, 1]).all()
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
+def test_inside_exactly_when_the_p_value_exceeds(seed: int) -> None:
+    """Ties among calibration scores included: labels are atoms."""
+    found, values = random_distribution(seed, n=30)
+    rng = np.random.default_rng(seed)
+    ranking = rank_scores(found.scores(rng.choice(values.high, 30)))
+    label = rng.choice(np.concatenate([values.low, rng.random(5)]), 30)
+    p_value = ranking.p_values(found.scores(label), None, None)
+    for level in (0.3, 0.5, 0.8, 0.9, 0.95):
+        from unkgcp.conformal.ranks import exact_levels
+
+        threshold = float(ranking.thresholds(exact_levels(level)[0], None)[0, 0])
+        ends = found.bounds(np.full((30, 1), min(max(threshold, 0.0), 10.0)))[:, :, 0]
+        inside = (ends[:, 0] <= label) & (label <= ends[:, 1])
+        if threshold >= 0:
+            np.testing.assert_array_equal(inside, p_exceeds(p_value, 30, level))
+
+
+def by_hand() -> Distribution:
+    """Atoms 0.2 (mass 0.5) and 0.8 (mass 0.3); between and around them two cells of mass 0.1."""
+    values = Values.of(np.array([0.1, 0.2, 0.5, 0.8]))
+    codes = np.array([1] * 5 + [3] * 3 + [0, 2])
+    cells = Cells.of(values, codes, atom_share=0.25, coarse=2, fine=2)
+    return Distribution(cells, np.array([[0.5, 0.3, 0.1, 0.1]]), *(np.zeros((1, 3)) for _ in range(3)))
+
+
+def test_by_hand() -> None:
+    found = by_hand()
+    cells = found.cells
+    assert cells.low.tolist() == pytest.approx([0.0, 0.2, 0.2, 0.3, 0.8, 0.8])
+    assert cells.class_of_piece.tolist() == [2, 0, 2, 3, 1, 3]
+    score = {y: float(found.scores(np.array([y]))[0]) for y in (0.2, 0.0, 0.25, 0.3, 0.8, 1.0)}
+    # it starts at the atom 0.2 of mass 0.5, then goes up to the atom 0.8 in one stretch, then down, then up
+    assert score[0.2] == 0
+    assert 0.5 < score[0.25] < score[0.3] < score[0.8] < 0.5 + 0.1 + 0.1 + 1e-9
+    assert score[0.0] > score[0.8] + 0.3 - 1e-9
+    assert score[0.0] < 1
+    np.testing.assert_allclose(found.bounds(np.array([[0.4]]))[0, :, 0], [0.2, 0.2])
+    np.testing.assert_allclose(found.bounds(np.array([[0.75]]))[0, :, 0], [0.2, 0.8])
+
+
+def test_mean_and_median_by_hand() -> None:
+    found = by_hand()
+    shares = found.cells.share * found.class_mass[0, found.cells.class_of_piece]
+    middle = (found.cells.low + found.cells.high) / 2
+    assert found.mean()[0] == pytest.approx(float(shares @ middle))
+    assert found.median()[0] == pytest.approx(0.2)
+
+
+def test_a_suggested_value_cuts_a_cell() -> None:
+    plain = by_hand()
+    slot = np.array([[0.5, 0.0, 0.0]])
+    found = Distribution(plain.cells, plain.class_mass * 0.2, slot, slot, np.array([[0.8, 0.0, 0.0]]))
+    assert found.scores(np.array([0.5]))[0] == 0
+    np.testing.assert_array_equal(found.bounds(np.array([[0.7]]))[0, :, 0], [0.5, 0.5])
+    atom = np.array([[0.8, 0.0, 0.0]])
+    found = Distribution(plain.cells, plain.class_mass * 0.2, atom, atom, np.array([[0.8, 0.0, 0.0]]))
+    np.testing.assert_array_equal(found.bounds(np.array([[0.85]]))[0, :, 0], [0.8, 0.8])

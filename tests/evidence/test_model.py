@@ -1,0 +1,150 @@
+"""The learned distribution: what is stored is what was learned, and its intervals hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.evidence.graphs import mirrored_graph
+from unkgcp.conformal.predictors import create
+from unkgcp.conformal.ranks import p_exceeds
+from unkgcp.errors import InputError
+from unkgcp.evidence import EvidenceModel, learn
+from unkgcp.evidence.boosting import Boosting
+from unkgcp.evidence.trees import Trees
+from unkgcp.graph import Graph
+
+lightgbm = pytest.importorskip("lightgbm")
+FEW = Boosting(rounds=20, leaves=7)
+
+
+@pytest.fixture(scope="module")
+def parts() -> tuple[Graph, Graph, Graph]:
+    graph = mirrored_graph(3600, 0)
+    order = np.random.default_rng(0).permutation(len(graph))
+    return graph[order[:2000]], graph[order[2000:2600]], graph[order[2600:]]
+
+
+@pytest.fixture(scope="module")
+def model(parts: tuple[Graph, Graph, Graph]) -> EvidenceModel:
+    return learn(parts[0], suggested=FEW, elsewhere=FEW)
+
+
+def test_trees_say_what_lightgbm_says() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(1500, 6)).astype(np.float32)
+    table[rng.random(table.shape) < 0.2] = np.nan
+    table[:, 5] = np.nan_to_num(table[:, 5])  # a column without missing values
+    label = (np.nan_to_num(table[:, 0]) > 0).astype(int) + 2 * (table[:, 5] > 0.5)
+    settings = {"objective": "multiclass", "num_class": 4, "verbosity": -1, "num_threads": 1}
+    booster = lightgbm.train(settings, lightgbm.Dataset(table, label), 5)
+    from unkgcp.evidence.trees import from_lightgbm
+
+    trees = from_lightgbm(booster.model_to_string(), 6, np.arange(4), 4, np.zeros(4), 5)
+    asked = np.concatenate([table, np.full((1, 6), np.nan, np.float32)])
+    np.testing.assert_allclose(trees.probabilities(asked), booster.predict(asked), rtol=1e-12, atol=1e-15)
+
+
+def test_it_learns_to_copy(model: EvidenceModel, parts: tuple[Graph, Graph, Graph]) -> None:
+    test = parts[2]
+    error = np.abs(model.distribution(test).median() - test.confidence)
+    spread = np.abs(np.median(parts[0].confidence) - test.confidence)
+    assert error.mean() < 0.75 * spread.mean()
+
+
+def test_coverage_is_within_the_exact_law(model: EvidenceModel, parts: tuple[Graph, Graph, Graph]) -> None:
+    """Beta-binomial; a predictor off by a tenth fails. False alarm: one in a million, and ties only raise coverage."""
+    _, calibration, test = parts
+    predictor = create("evidence", evidence=model).calibrate(model, calibration)
+    result = predictor.interval(test, [0.5, 0.8, 0.95])
+    for place, level in enumerate((0.5, 0.8, 0.95)):
+        k = -int(-level * (predictor.size + 1) // 1)
+        law = stats.betabinom(len(test), k, predictor.size + 1 - k)
+        inside = (result.lower[:, place] <= test.confidence) & (test.confidence <= result.upper[:, place])
+        assert law.cdf(inside.sum()) > 1e-6
+    p_value = predictor.p_value(test, test.confidence)  # type: ignore[attr-defined]
+    inside = (result.lower[:, 1] <= test.confidence) & (test.confidence <= result.upper[:, 1])
+    np.testing.assert_array_equal(inside, p_exceeds(p_value, predictor.size, 0.8))
+
+
+def test_a_model_that_knows_nothing_still_covers(parts: tuple[Graph, Graph, Graph]) -> None:
+    """The guarantee does not rest on the distribution: learned from shuffled confidences it is wide, not wrong."""
+    train, calibration, test = parts
+    shuffled = train.with_confidence(np.random.default_rng(1).permutation(train.confidence))
+    wrong = learn(shuffled, suggested=FEW, elsewhere=FEW)
+    result = create("evidence", evidence=wrong).calibrate(wrong, calibration).interval(test, 0.8)
+    inside = (result.lower <= test.confidence) & (test.confidence <= result.upper)
+    law = stats.betabinom(len(test), 481, 120)
+    assert law.cdf(inside.sum()) > 1e-6
+
+
+def test_the_same_seed_gives_the_same_model(model: EvidenceModel, parts: tuple[Graph, Graph, Graph]) -> None:
+    again = learn(parts[0], suggested=FEW, elsewhere=FEW)
+    other = learn(parts[0], seed=1, suggested=FEW, elsewhere=FEW)
+    np.testing.assert_array_equal(model.suggested.leaf, again.suggested.leaf)
+    np.testing.assert_array_equal(model.elsewhere.threshold, again.elsewhere.threshold)
+    assert (
+        len(model.suggested.leaf) != len(other.suggested.leaf)
+        or (model.suggested.leaf != other.suggested.leaf).any()
+    )
+
+
+def test_round_trip(model: EvidenceModel, parts: tuple[Graph, Graph, Graph]) -> None:
+    again = EvidenceModel.restore(model.arrays())
+    for name in ("class_mass", "slot_mass", "slot_low"):
+        np.testing.assert_array_equal(
+            getattr(again.distribution(parts[2]), name), getattr(model.distribution(parts[2]), name)
+        )
+    assert (again.seen_entities == model.seen_entities).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("suggested.left", lambda a: np.where(a >= 0, 0, a).astype(np.int32)),  # a walk that never ends
+        ("suggested.right", lambda a: np.full_like(a, 10**6)),  # beyond the tree
+        ("elsewhere.feature", lambda a: a + np.int32(10**6)),
+        ("elsewhere.leaf", lambda a: a * np.nan),
+        ("elsewhere.first_leaf", lambda a: a[::-1].copy()),
+        ("suggested.classes", lambda a: a + 7),
+        ("cells.class_of_piece", lambda a: a + 1000),
+        ("cells.low", lambda a: a + 0.5),
+        ("head", lambda a: a - np.int32(10)),
+        ("confidence", lambda a: a * np.nan),
+        ("elsewhere.total", lambda a: a + 1),
+        ("suggested.features", lambda a: a + 1),
+    ],
+)
+def test_a_stranger_cannot_reach_beyond_the_arrays(model: EvidenceModel, name: str, change) -> None:  # type: ignore[no-untyped-def]
+    arrays = model.arrays()
+    with pytest.raises(ValueError, match=r"\w+ \w+"):
+        EvidenceModel.restore({**arrays, name: change(arrays[name])})
+    with pytest.raises(ValueError, match=r"\w+ \w+"):
+        EvidenceModel.restore({key: array for key, array in arrays.items() if key != name})
+
+
+def test_labelled_triples_outside_the_graph(parts: tuple[Graph, Graph, Graph]) -> None:
+    from unkgcp.graph.negatives import corrupt
+
+    train = parts[0]
+    model = learn(train, others=corrupt(train, train, seed=0), suggested=FEW, elsewhere=FEW)
+    facts, no_facts = parts[2], corrupt(parts[2], train, seed=1)
+    assert model.score(facts.head, facts.relation, facts.tail).mean() > 2 * np.mean(
+        model.score(no_facts.head, no_facts.relation, no_facts.tail)
+    )
+
+
+def test_too_few_facts(parts: tuple[Graph, Graph, Graph]) -> None:
+    with pytest.raises(InputError, match="19 training facts are too few"):
+        learn(parts[0][:19])
+    tiny = learn(parts[0][:20])
+    ends = tiny.distribution(parts[1]).bounds(np.full((len(parts[1]), 1), 0.9))
+    assert (ends[:, 0] <= ends[:, 1]).all()
+
+
+def test_one_class_needs_no_trees() -> None:
+    table = np.zeros((10, 2), np.float32)
+    trees = FEW.learn(table, np.full(10, 2), table, np.full(10, 2), 4)
+    assert isinstance(trees, Trees)
+    assert trees.probabilities(table[:1]).tolist() == [[0.0, 0.0, 1.0, 0.0]]

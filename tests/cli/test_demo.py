@@ -14,6 +14,8 @@ from unkgcp.bundle import Predictor
 from unkgcp.evaluation import demonstration
 from unkgcp.training import TrainConfig, config_for
 
+NAMES = ("fpi", "qr", "cp", "unkgcp", "shortest")
+
 
 @pytest.fixture
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,8 +31,8 @@ def test_demo(tmp_path: Path, run_command: Callable[..., Any]) -> None:
     outcome = run_command("demo", "-o", tmp_path / "run")
     assert outcome.status == 0
     lines = outcome.out.splitlines()
-    rows = {line.split()[0]: line.split() for line in lines if line.startswith(("fpi", "qr", "cp", "unkgcp"))}
-    assert list(rows) == ["fpi", "qr", "cp", "unkgcp"]
+    rows = {line.split()[0]: line.split() for line in lines if line.startswith(NAMES)}
+    assert list(rows) == list(NAMES)
     (band,) = (line.split()[2:] for line in lines if line.startswith("chance allows"))
     for name in ("cp", "unkgcp"):
         for coverage, allowed in zip(rows[name][1::2], band, strict=True):
@@ -45,7 +47,7 @@ def test_demo(tmp_path: Path, run_command: Callable[..., Any]) -> None:
     assert Predictor.load(tmp_path / "run").method.name == "unkgcp"
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert str(tmp_path / "run" / "report.html") in outcome.out
-    assert all(f"<strong>{name}</strong>" in page for name in ("FPI", "QR", "CP", "UnKGCP"))
+    assert all(f"<strong>{name}</strong>" in page for name in ("FPI", "QR", "CP", "UnKGCP", "shortest"))
     assert "best possible" in page
     for name in ("cp", "unkgcp", "qr"):  # the page and the terminal say the same
         assert all(f"<td>{figure}</td>" in page for figure in rows[name][1:])

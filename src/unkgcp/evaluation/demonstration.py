@@ -26,7 +26,7 @@ from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.graph.demo import Oracle, generate
 from unkgcp.training import config_for, train_quantiles
 
-METHODS = ("fpi", "qr", "cp", "unkgcp")
+METHODS = ("fpi", "qr", "cp", "unkgcp", "shortest")
 QUANTILE_EPOCHS = 10
 EXAMPLES = 8
 
@@ -43,7 +43,7 @@ class Demonstration:
         config = config_for("ukge", "demo")
         first = fit(dataset, config, report=report)
         with report("training quantile models", QUANTILE_EPOCHS) as progress:
-            # a taste: quantile regression has no guarantee however long it is trained
+            # early stopping takes the same models however many epochs follow
             short = replace(config, epochs=QUANTILE_EPOCHS, validate_every=QUANTILE_EPOCHS)
             quantiles = train_quantiles(dataset.splits.train, config=short, progress=progress)
         trained = replace(first, quantiles=quantiles)

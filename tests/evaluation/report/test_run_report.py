@@ -128,8 +128,8 @@ def test_the_promise_holds_and_slices_add_up(diagnosis: Diagnosis) -> None:
         assert slices.found.n.sum() == len(diagnosis.answered.score)
         assert round(float(slices.found.n @ slices.found.coverage)) == hits
         assert len(slices.names) == len(slices.found.n)
-    assert [rival.name for rival in diagnosis.rivals] == ["fpi", "cp", "unkgcp"]
-    own = diagnosis.rivals[-1]
+    assert [rival.name for rival in diagnosis.rivals] == ["fpi", "cp", "unkgcp", "shortest"]
+    own = diagnosis.rivals[2]
     at = [level.coverage for level in diagnosis.levels if level.confidence in (0.8, 0.85, 0.9, 0.95)]
     np.testing.assert_allclose(own.coverage, at)
 

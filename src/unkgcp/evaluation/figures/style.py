@@ -61,6 +61,7 @@ METHODS = {
     "qr": Look("QR", COLOURS["plum"], "D", (0, (4, 1.2, 1.2, 1.2))),
     "cp": Look("CP", COLOURS["blue"], "s", (0, (4, 1.6)), 6.5, hollow=True),
     "unkgcp": Look("UnKGCP", COLOURS["red"], "o", "-", 4.0),
+    "shortest": Look("shortest", COLOURS["sky"], "v", (0, (6, 1.2))),
     "evidence": Look("evidence", COLOURS["green"], "P", "-"),
     "best": Look("best possible", COLOURS["ink"], "_", (0, (6, 2))),
 }

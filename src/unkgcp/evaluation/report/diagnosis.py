@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
 
 SHOWN = (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)
-FREE = ("fpi", "cp", "unkgcp")  # methods that need no further training
+RIVALS = ("fpi", "qr", "cp", "unkgcp", "shortest")  # none needs training, but for the models of qr
 SLICE_MASS = 0.99
 SLAB_SHARE = 0.1
 EXTREMES = 12
@@ -248,7 +248,7 @@ def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, Predictor]:
     elsewhere = isinstance(again, Mapping) and again.get("data") is not None
     if elsewhere or getattr(method, "needs_members", False) or not len(dataset.splits.calibration):
         return {method.name: predictor}
-    names = [name for name in ("fpi", "qr", "cp", "unkgcp") if name in FREE or predictor.quantiles]
+    names = [name for name in RIVALS if name != "qr" or predictor.quantiles]
     options = {name: method_options(name, dataset.name, record.get("protocol", "strict")) for name in names}
     found = {
         name: recalibrate(predictor, dataset.splits.calibration, name, **options[name])

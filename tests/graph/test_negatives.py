@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.negatives import corrupt
@@ -35,3 +36,28 @@ def test_seed_determines_the_draw() -> None:
     first, second = corrupt(facts, facts[:50], seed=7), corrupt(facts, facts[:50], seed=7)
     assert (first.keys == second.keys).all()
     assert (first.keys != corrupt(facts, facts[:50], seed=8).keys).any()
+
+
+def test_same_type_corruptions_stand_on_the_side_they_are_put() -> None:
+    facts, known = graph(200), graph(150, entities=12, seed=1)
+    known = known[known.head < 6]  # heads of known facts are few
+    negatives = corrupt(facts, known, seed=3, kind="same-type")
+    changed = np.flatnonzero(negatives.head != np.resize(facts.head, len(negatives)))
+    for side, column in (("head", negatives.head), ("tail", negatives.tail)):
+        rows = changed if side == "head" else np.setdiff1d(np.arange(len(negatives)), changed)
+        if len(negatives) == len(facts):
+            for row in rows:
+                same = known.relation == negatives.relation[row]
+                assert column[row] in getattr(known, side)[same]
+    assert not np.isin(negatives.keys, known.keys).any()
+
+
+def test_a_relation_without_known_facts_gets_any_entity() -> None:
+    facts = graph(100)
+    negatives = corrupt(facts, facts[:0], seed=0, kind="same-type")
+    assert len(negatives) == 100
+
+
+def test_a_kind_nobody_knows() -> None:
+    with pytest.raises(ValueError, match="same-type"):
+        corrupt(graph(), graph(), seed=0, kind="odd")

@@ -9,20 +9,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unkgcp.graph.facts import Graph, contained, triple_keys
 
 ROUNDS = 100
+KINDS = ("uniform", "same-type")
 
 
-def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1) -> Graph:
+def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1, kind: str = "uniform") -> Graph:
     """`per_fact` corruptions of each fact, confidence 0, none of them among `known`: (n * per_fact,) rows.
 
-    Head or tail is replaced with probability one half each, by an entity drawn uniformly. Rows of one fact stand
-    together, in the order of `facts`. A fact every corruption of which is known (after 100 draws) keeps its last
-    draw out: such rows are dropped, which can only happen in nearly complete graphs.
+    Head or tail is replaced with probability one half each, by an entity drawn uniformly from all (`uniform`), or
+    from those that stand on that side of the relation in a known fact (`same-type`: a film for a film, which is
+    harder to tell from a fact). Rows of one fact stand together, in the order of `facts`. A fact every corruption
+    of which is known (after 100 draws) keeps its last draw out: such rows are dropped, which can only happen in
+    nearly complete graphs and with relations of one entity.
     """
     rng = np.random.default_rng(seed)
+    if kind not in KINDS:
+        raise ValueError(f"negatives are of kind {kind!r} but must be one of {', '.join(KINDS)}")
+    sides = _Sides(known) if kind == "same-type" else None
     relation = np.repeat(facts.relation, per_fact)
     original_head = np.repeat(facts.head, per_fact)
     original_tail = np.repeat(facts.tail, per_fact)
@@ -32,8 +39,9 @@ def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1) -> Grap
     for _ in range(ROUNDS):
         if len(open_rows) == 0:
             break
-        drawn = rng.integers(facts.n_entities, size=len(open_rows), dtype=np.int32)
+        uniform = rng.integers(facts.n_entities, size=len(open_rows), dtype=np.int32)
         at_head = rng.random(len(open_rows)) < 0.5
+        drawn = uniform if sides is None else sides.draw(rng, relation[open_rows], at_head, uniform)
         head[open_rows] = np.where(at_head, drawn, original_head[open_rows])
         tail[open_rows] = np.where(at_head, original_tail[open_rows], drawn)
         candidate = triple_keys(
@@ -49,4 +57,30 @@ def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1) -> Grap
         relation=relation[kept],
         tail=tail[kept],
         confidence=np.zeros(int(kept.sum())),
+        ends=None,
     )
+
+
+class _Sides:
+    """The distinct entities on each side of every relation: of relation r at 2 r (heads) and 2 r + 1 (tails)."""
+
+    def __init__(self, known: Graph) -> None:
+        side = np.concatenate([2 * known.relation.astype(np.int64), 2 * known.relation.astype(np.int64) + 1])
+        entity = np.concatenate([known.head, known.tail])
+        base = max(known.n_entities, 1)
+        distinct = np.unique(side * base + entity)
+        self.entities = np.append(distinct % base, 0).astype(np.int32)  # one more, so that there is one
+        self.starts = np.searchsorted(distinct // base, np.arange(2 * known.n_relations + 1))
+
+    def draw(
+        self,
+        rng: np.random.Generator,
+        relation: NDArray[np.int32],
+        at_head: NDArray[np.bool_],
+        otherwise: NDArray[np.int32],
+    ) -> NDArray[np.int32]:
+        """An entity for each row, `otherwise` where the relation has no known fact: (n,)."""
+        side = 2 * relation.astype(np.int64) + ~at_head
+        size = self.starts[side + 1] - self.starts[side]
+        place = self.starts[side] + (rng.random(len(side)) * size).astype(np.int64)
+        return np.where(size > 0, self.entities[place], otherwise)

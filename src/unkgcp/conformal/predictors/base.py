@@ -75,7 +75,9 @@ class Intervals:
 
     score: (n,), NaN for an unknown query. lower, upper: (n,) for one level, (n, levels) for several.
     code: (n,) int8, the position in `STATUSES`. basis: (n,) int8, the position in `relations.BASES`, of a method that
-    promises per relation: whose calibration facts set the threshold; None otherwise. labels: the queries as they
+    promises per relation: whose calibration facts set the threshold; None otherwise. no_fact, in the open world, in the
+    shape of lower: whether the query may be no fact at all; lower and upper are then the hull of 0 and the interval
+    from fact_lower to fact_upper in which its confidence lies if it is one. labels: the queries as they
     were asked, columns head, relation and tail, where they came as labels.
     """
 
@@ -85,6 +87,9 @@ class Intervals:
     code: NDArray[np.int8]
     confidence: float | Sequence[float]
     basis: NDArray[np.int8] | None = None
+    no_fact: NDArray[np.bool_] | None = None
+    fact_lower: Floats | None = None
+    fact_upper: Floats | None = None
     labels: pa.Table | pa.RecordBatch | None = None
 
     def __len__(self) -> int:
@@ -150,6 +155,7 @@ class IntervalPredictor(ABC):
     name: ClassVar[str]
     guarantee: ClassVar[str]
     needs_quantiles: ClassVar[bool] = False
+    needs_length: ClassVar[bool] = False
     needs_members: ClassVar[bool] = False
     """Whether it asks several models, each trained without one part of the facts."""
     needs_evidence: ClassVar[bool] = False

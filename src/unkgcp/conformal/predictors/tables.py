@@ -24,21 +24,30 @@ SHOWN = 20
 
 
 def columns(answers: Intervals) -> dict[str, pa.Array]:
-    """score (null if unknown), lower and upper (`lower_80`, ... for several levels), status, perhaps promise."""
+    """score (null if unknown), lower and upper (`lower_80`, ... for several levels), status; promise, no_fact if any."""
     from unkgcp.conformal.predictors.base import STATUSES
     from unkgcp.conformal.relations import BASES
 
     found = {"score": numbers(answers.score, answers.code == 0)}
-    if isinstance(answers.confidence, float):
-        found |= {"lower": numbers(answers.lower), "upper": numbers(answers.upper)}
-    else:
-        for place, level in enumerate(answers.confidence):
-            found[f"lower_{percent(level)}"] = numbers(answers.lower[:, place])
-            found[f"upper_{percent(level)}"] = numbers(answers.upper[:, place])
+    found |= _by_level(answers, {"lower": answers.lower, "upper": answers.upper})
     found["status"] = coded(answers.code, STATUSES)
     if answers.basis is not None:
         found["promise"] = coded(answers.basis, BASES)
+    open_world = {name: getattr(answers, name) for name in ("no_fact", "fact_lower", "fact_upper")}
+    if answers.no_fact is not None:
+        found |= _by_level(answers, open_world)
     return found
+
+
+def _by_level(answers: Intervals, parts: dict[str, NDArray[Any]]) -> dict[str, pa.Array]:
+    """Columns of one level, or of several level by level with the level in their names."""
+    if isinstance(answers.confidence, float):
+        return {name: numbers(array) for name, array in parts.items()}
+    return {
+        f"{name}_{percent(level)}": numbers(array[:, place])
+        for place, level in enumerate(answers.confidence)
+        for name, array in parts.items()
+    }
 
 
 def percent(level: float) -> str:
@@ -54,6 +63,9 @@ def numbers(array: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.A
     """An array of numbers (n,) as an Arrow column, null where it is not valid."""
     # pa.array would do, but it loads pandas to see whether the array is one of its own
     array = np.ascontiguousarray(array)
+    if array.dtype == np.bool_:
+        flags = pa.py_buffer(np.packbits(array, bitorder="little"))
+        return pa.Array.from_buffers(pa.bool_(), len(array), [None, flags])
     bits = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.from_numpy_dtype(array.dtype), len(array), [bits, pa.py_buffer(array)])
 

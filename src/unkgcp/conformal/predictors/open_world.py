@@ -1,0 +1,286 @@
+"""The open world: a query may be no fact at all, and the promise holds for it either way.
+
+What it is: an interval method for facts joined with a second calibration on triples that are no facts (corrupted
+facts, whose confidence is 0). A query keeps "no fact" as a possibility unless it looks more like a fact than almost
+all of those do; the answer is then the fact's interval, the flag, and the hull of both. What it is not: a classifier.
+Nobody is told which class a query has; each class is covered by its own calibration.
+
+>>> open_world(create("cp").calibrate(model, facts), negatives).interval(triples).no_fact       # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.conformal.predictors.base import (
+    Floats,
+    HasTriples,
+    IntervalPredictor,
+    Intervals,
+    Levels,
+    Triples,
+    status_codes,
+)
+from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+
+POPULATIONS = ("asserted", "open")
+
+
+class Likeness(Protocol):
+    """How much a known triple looks like a fact."""
+
+    def __call__(self, triples: HasTriples) -> Floats:
+        """(n,), larger for what looks more like a fact. It was learned without calibration or test facts."""
+
+
+class OpenWorld(IntervalPredictor):
+    """An interval method for facts, and calibrated scores of triples that are no facts.
+
+    Guarantee: the confidence of a fact lies in its hull with probability at least the level, and for a triple that is
+    no fact (confidence 0) the flag is set, so that its hull holds 0, with probability at least the level: for each
+    kind of non-facts it was calibrated with, whatever share the classes have. With a known `share` of facts among the
+    queries the promise is one over both classes together, and the sets are smaller. Assumption: facts are exchangeable
+    with the calibration facts, non-facts with the corrupted ones of one of the kinds.
+    """
+
+    guarantee = (
+        "coverage of at least the level, for facts and for triples that are no facts, without knowing which"
+    )
+
+    def __init__(
+        self,
+        base: IntervalPredictor,
+        likeness: Likeness,
+        scores: Mapping[str, Floats],
+        share: Fraction | None = None,
+    ) -> None:
+        """`scores`: for each kind of non-facts the likeness of the calibration ones, upwards."""
+        self.base, self.likeness, self.share = base, likeness, share
+        self.scores = dict(scores)
+        self.name = base.name  # type: ignore[misc]
+        self.model, self.size = base.model, base.size
+        if share is not None and base.calibration_scores() is None:
+            raise InputError(
+                f"a share of facts needs a method that ranks calibration facts, which {base.name} does not"
+            )
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the method for facts has: its backbones, its evidence, its calibration."""
+        if name == "base":
+            raise AttributeError(name)
+        return getattr(self.base, name)
+
+    def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
+        """Score and hull of each triple, whether it may be no fact, and its interval if it is one."""
+        levels, single = exact_levels(confidence)
+        own, limits = self._split(levels)
+        fact = self.base.interval(triples, own)
+        known = np.flatnonzero(fact.code == 0)
+        flags = np.ones((len(fact), len(levels)), bool)
+        if len(known):
+            asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
+            flags[known] = self.likeness(asked)[:, None] <= limits
+        hull = np.where(flags, 0.0, fact.lower)
+        columns = [hull, fact.upper, flags, fact.lower, fact.upper]
+        if single:
+            columns = [column[:, 0] for column in columns]
+        lower, upper, no_fact, fact_lower, fact_upper = columns
+        told = float(levels[0]) if single else [float(level) for level in levels]
+        return replace(
+            fact,
+            lower=lower,
+            upper=upper,
+            no_fact=no_fact,
+            fact_lower=fact_lower,
+            fact_upper=fact_upper,
+            confidence=told,
+        )
+
+    def _split(self, levels: list[Fraction]) -> tuple[list[Fraction], Floats]:
+        """For each level: the one to ask the method for facts at, and the largest likeness of a non-fact (levels,)."""
+        if self.share is None:
+            limits = [
+                max(_smallest(found, rank(level, len(found))) for found in self.scores.values())
+                for level in levels
+            ]
+            return levels, np.array(limits)
+        facts = self._fact_scores()
+        both = [
+            [_weighted(facts, others, self.share, level) for others in self.scores.values()]
+            for level in levels
+        ]
+        # of several kinds the largest thresholds: then the promise holds whichever kind the queries are of
+        threshold = [max(each[0] for each in kinds) for kinds in both]
+        ranks = np.searchsorted(facts, threshold) + 1
+        asked = [Fraction(min(int(k), len(facts) + 1), len(facts) + 1) for k in ranks]
+        return asked, np.array([max(each[1] for each in kinds) for kinds in both])
+
+    def _fact_scores(self) -> Floats:
+        found = self.base.calibration_scores()
+        assert found is not None
+        return np.sort(np.abs(found[0]))
+
+    def caution(self, confidence: Confidence) -> str | None:
+        level = exact(confidence)
+        few = [found for found in self.scores.values() if level < 1 and rank(level, len(found)) > len(found)]
+        if few:
+            return (
+                f"{len(few[0]):,} calibration non-facts are too few for confidence {float(level):g}: "
+                "no query is told from a non-fact"
+            )
+        return self.base.caution(confidence)
+
+    def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
+        return self.base.nonconformity(triples, truth)
+
+    def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None] | None:
+        return self.base.calibration_scores()
+
+    def options(self) -> dict[str, Any]:
+        return self.base.options()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Those of the method for facts; `nonfact_arrays` has the rest."""
+        return self.base.arrays()
+
+    def nonfact_arrays(self) -> dict[str, NDArray[Any]]:
+        """Scores of every kind, and the share of facts as numerator and denominator."""
+        found: dict[str, NDArray[Any]] = {f"scores.{kind}": scores for kind, scores in self.scores.items()}
+        if self.share is not None:
+            found["share"] = np.array([self.share.numerator, self.share.denominator], np.int64)
+        return found
+
+    def _calibrate(self, score: Floats, facts: Graph) -> None:
+        raise TypeError("the open world joins two calibrations: see open_world")
+
+    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
+        return self.base._ends(score, triples, levels)
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return self.base._arrays()
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        raise TypeError("the open world is put together from its parts: see restore_open_world")
+
+
+def open_world(
+    base: IntervalPredictor,
+    negatives: Mapping[str, HasTriples],
+    likeness: Likeness | None = None,
+    share: float | Fraction | None = None,
+) -> OpenWorld:
+    """Join a calibrated method for facts with a calibration on triples that are no facts, kind by kind.
+
+    `likeness` is by default how strange the confidence 0 is to the method itself, or the model's score.
+    """
+    likeness = likeness or ScoreLikeness(base)
+    scores = {}
+    for kind, triples in negatives.items():
+        known = np.flatnonzero(status_codes(base.model, triples) == 0)
+        if not len(known):
+            raise InputError(
+                f"none of the {kind} non-facts for calibration has its entities and its relation in the training "
+                "facts: calibrate with more facts"
+            )
+        asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
+        scores[kind] = np.sort(np.asarray(likeness(asked), np.float64))
+    if not scores:
+        raise InputError("the open world needs at least one kind of non-facts: name one with --negatives")
+    return OpenWorld(base, likeness, scores, None if share is None else _share(share))
+
+
+def restore_open_world(
+    base: IntervalPredictor, likeness: Likeness, arrays: Mapping[str, NDArray[Any]]
+) -> OpenWorld:
+    """The same again from `nonfact_arrays`; ValueError if they do not fit."""
+    scores = {
+        name.removeprefix("scores."): np.array(array)
+        for name, array in arrays.items()
+        if name.startswith("scores.")
+    }
+    for found in scores.values():
+        if found.dtype != np.float64 or found.ndim != 1 or not len(found) or not (np.diff(found) >= 0).all():
+            raise ValueError("the scores of the calibration non-facts are damaged")
+    if not scores:
+        raise ValueError("the scores of the calibration non-facts are missing")
+    share = None
+    if "share" in arrays:
+        pair = np.array(arrays["share"])
+        if pair.shape != (2,) or pair.dtype != np.int64 or not 0 < pair[0] < pair[1]:
+            raise ValueError("the share of facts is damaged")
+        share = Fraction(int(pair[0]), int(pair[1]))
+    return OpenWorld(base, likeness, scores, share)
+
+
+class ScoreLikeness:
+    """How strange the confidence 0 is to an interval method, or the model's score where it ranks nothing."""
+
+    def __init__(self, base: IntervalPredictor) -> None:
+        self.base = base
+
+    def __call__(self, triples: HasTriples) -> Floats:
+        strange = self.base.nonconformity(triples, np.zeros(len(triples.head)))
+        if strange is None:
+            return self.base.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        return np.abs(strange)
+
+
+def _share(share: float | Fraction) -> Fraction:
+    found = exact(share)
+    if not 0 < found < 1:
+        raise InputError(
+            f"the share of facts among the queries is {float(share):g} but must lie between 0 and 1"
+        )
+    # weights are whole numbers below: a share to the millionth is more than anybody knows
+    return found.limit_denominator(1_000_000)
+
+
+def _smallest(scores: Floats, k: int) -> float:
+    """The k-th smallest of sorted scores; minus or plus infinity where there is no such rank."""
+    if k < 1:
+        return -np.inf
+    return np.inf if k > len(scores) else float(scores[k - 1])
+
+
+def _weighted(facts: Floats, others: Floats, share: Fraction, level: Fraction) -> tuple[float, float]:
+    """Largest score of a fact and of a non-fact whose weighted p-value exceeds 1 - level.
+
+    Each calibration point weighs as much as its class has among the queries, the query itself like its class. All
+    weights are whole numbers, so that nothing is rounded: p = (w + sum of w_i over s_i >= s) / (w + sum of w_i).
+    """
+    weights = share.numerator * len(others), (share.denominator - share.numerator) * len(facts)
+    scores = np.concatenate([facts, others])
+    weight = np.repeat(np.array(weights, object), [len(facts), len(others)])
+    order = np.argsort(scores, kind="stable")
+    scores = scores[order]
+    tails = np.cumsum(weight[order][::-1])[::-1]  # Python integers: exact
+    first = np.searchsorted(scores, scores)  # ties weigh together
+    total = tails[0]
+    found = []
+    for own in weights:
+        kept = _last(tails, first, own, total, level)
+        if own > (1 - level) * (total + own):
+            found.append(np.inf)  # even a score above all others would not be strange enough
+        else:
+            found.append(-np.inf if kept < 0 else float(scores[kept]))
+    return found[0], found[1]
+
+
+def _last(tails: NDArray[Any], first: NDArray[np.intp], own: int, total: int, level: Fraction) -> int:
+    """The last place whose p-value exceeds 1 - level, -1 if none does; p-values fall from place to place."""
+    low, high = -1, len(tails) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if tails[first[middle]] + own > (1 - level) * (total + own):
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -12,17 +12,19 @@ the provenance says so. What it is not: a trainer (`unkgcp.training`) or an inte
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unkgcp.bundle.population import check_population
 from unkgcp.bundle.predictor import Predictor, calibrate
+from unkgcp.bundle.valued import length_for, method_for
 from unkgcp.conformal.predictors import predictor_class
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.negatives import corrupt
+from unkgcp.graph.negatives import KINDS, corrupt
 from unkgcp.progress import Progress, Silent
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ def fit(
     protocol: str = "strict",
     per: str | None = None,
     quick: bool = False,
+    population: str = "asserted",
+    kinds: Sequence[str] = KINDS,
+    share: float | None = None,
     device: str = "auto",
     report: Report = silent,
     checkpoint: Path | None = None,
@@ -59,15 +64,18 @@ def fit(
 
     `per="relation"` promises coverage per relation, for methods that offer it. `quick` is for the evidence method:
     it trains no cross-fitted backbones, and the one that intervals then do not use for ten epochs at most.
+    `population`, `kinds` and `share` are those of `calibrate`: whether queries may be no facts.
     `checkpoint` is a folder in which training keeps its state; with `resume` it goes on from there. After
     Ctrl-C, or when the loss is no longer a number, the best model so far is calibrated; the provenance then
     says under `stopped` why.
     """
-    from unkgcp.training import TrainingError, train, train_quantiles
+    from unkgcp.training import TrainingError, train, train_length, train_quantiles
 
     if protocol not in PROTOCOLS:
         raise InputError(f"protocol is {protocol!r} but must be one of {', '.join(PROTOCOLS)}")
+    check_population(population, kinds, share)
     splits = dataset.splits
+    method, valued = method_for(method, splits.train, config)
     if quick:
         if not predictor_class(method).needs_evidence:
             raise InputError(f"--quick goes with --method evidence, not with {method}; leave it out")
@@ -109,6 +117,18 @@ def fit(
             )
         if any(quantile.interrupted for quantile in quantiles.values()):
             raise KeyboardInterrupt
+    if predictor_class(method).needs_length:
+        with report("training the model of lengths", config.epochs) as progress:
+            valued["length"] = train_length(
+                splits.train,
+                seed=seed,
+                config=config,
+                validation=validation,
+                device=device,
+                progress=progress,
+            )
+        if valued["length"].interrupted:
+            raise KeyboardInterrupt
     trained = time.monotonic()
     extra: dict[str, Any] = {}
     if predictor_class(method).needs_evidence:
@@ -122,7 +142,11 @@ def fit(
         method,
         negatives=calibration_negatives(dataset, seed) if protocol == "paper" else None,
         quantiles=quantiles,
+        population=population,
+        kinds=kinds,
+        share=share,
         **extra,
+        **valued,
         **method_options(method, dataset.name, protocol, per),
     )
     times = {"training": trained - start, "calibration": time.monotonic() - learned}
@@ -167,6 +191,10 @@ def recalibrate(
         raise InputError(
             f"the run has no quantile models, which {method} needs; fit it with --method {method}"
         )
+    method, valued = method_for(method, facts)
+    options |= valued | length_for(method, predictor.method)
+    if predictor_class(method).needs_evidence and (evidence := getattr(predictor.method, "evidence", None)):
+        options.setdefault("evidence", evidence)
     start = time.monotonic()
     again = calibrate(
         predictor.model, facts, method, negatives=negatives, quantiles=predictor.quantiles, **options

@@ -11,21 +11,25 @@ each with the labels of the vocabulary.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp._version import __version__
-from unkgcp.bundle.folder import RunParts, read_run, verify, write_run
+from unkgcp.bundle.folder import AT_ONCE, MODEL, RunParts, read_run, verify, write_run
+from unkgcp.bundle.population import check_population, opened, parts_of, reopened
 from unkgcp.bundle.queries import Queries, labels_of, to_triples
 from unkgcp.conformal.predictors import IntervalPredictor, Intervals, Levels, create, predictor_class
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.negatives import KINDS
 
 if TYPE_CHECKING:
     from unkgcp.evidence import EvidenceModel
@@ -59,6 +63,43 @@ class Predictor:
         answers = self.method.interval(to_triples(queries, self.model.vocabulary), confidence)
         return replace(answers, labels=labels_of(queries))
 
+    def complete(
+        self,
+        head: str | None = None,
+        relation: str = "",
+        tail: str | None = None,
+        *,
+        k: int = 10,
+        confidence: Levels = 0.9,
+        rank_by: str = "score",
+        exclude_known: bool = False,
+    ) -> Intervals:
+        """The best k entities for (head, relation, ?) or (?, relation, tail), each with its interval.
+
+        See `unkgcp.bundle.completion.complete`.
+        """
+        from unkgcp.bundle.completion import complete
+
+        return complete(
+            self,
+            relation=relation,
+            head=head,
+            tail=tail,
+            k=k,
+            confidence=confidence,
+            rank_by=rank_by,
+            exclude_known=exclude_known,
+        )
+
+    def plot(self, queries: Queries, confidence: Levels = (0.8, 0.9, 0.95), *, ax: Any = None) -> Any:
+        """Draw the interval of each query at one level or several, nested, with the score as a dot.
+
+        Returns matplotlib's axes; `ax` draws into those of a figure of your own.
+        """
+        from unkgcp.bundle.drawing import draw
+
+        return draw(self.interval(queries, confidence), ax)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the run folder, whole; an existing run is replaced, anything else is refused."""
         write_run(folder, self._parts())
@@ -69,7 +110,7 @@ class Predictor:
         parts = read_run(folder)
         try:
             return replace(_assemble(parts), folder=Path(folder))
-        except ImportError:
+        except (ImportError, SyntaxError):
             raise
         except Exception as error:  # whatever a stranger's settings make of the code that reads them
             why = " ".join(str(error).split())[:200] or type(error).__name__
@@ -82,6 +123,19 @@ class Predictor:
         """
         if self.folder is not None:
             verify(self.folder)
+
+    def in_memory(self) -> Predictor:
+        """The same with mapped weights copied to memory, which is quicker to look up at random: for long work."""
+        tables = {name: np.array(table) for name, table in self.model.tables.items()}
+        model = replace(self.model, tables=tables)
+        method = copy(self.method)
+        method.model = model
+        return replace(self, model=model, method=method)
+
+    @property
+    def unverified(self) -> bool:
+        """Whether it was loaded from a run with weights too large to be hashed at once; see `verify`."""
+        return self.folder is not None and (self.folder / MODEL).stat().st_size > AT_ONCE
 
     @property
     def facts(self) -> KnownFacts | None:
@@ -97,7 +151,11 @@ class Predictor:
         crossfit = getattr(self.method, "backbone", None)
         if crossfit is not None:
             tensors |= _prefixed("crossfit", crossfit.tensors())
+        length = getattr(self.method, "length", None)
+        if length is not None:
+            tensors |= _prefixed("length", length.tensors())
         calibration = _prefixed("facts", self.method.arrays())
+        calibration |= _prefixed("nonfacts", parts_of(self.method))
         if self.negative is not None:
             calibration |= _prefixed("negatives", self.negative.arrays())
         config = {
@@ -131,6 +189,9 @@ def calibrate(
     *,
     negatives: Graph | None = None,
     quantiles: Mapping[float, Model] | None = None,
+    population: str = "asserted",
+    kinds: Sequence[str] = KINDS,
+    share: float | None = None,
     **options: Any,
 ) -> Predictor:
     """Calibrate an interval method on facts that the model was not trained on.
@@ -140,7 +201,11 @@ def calibrate(
     `evidence=`, what `unkgcp.evidence.learn` made of them.
     Further options are those of the method. `negatives` adds the threshold with which the paper's tables of
     negatives are made. The guarantee of each method stands in `unkgcp.conformal.predictors`.
+    With `population="open"` queries may be no facts at all, and the promise holds for these too: see
+    `unkgcp.bundle.population`. `kinds` are the kinds of non-facts it is to hold for, `share` that of facts among the
+    queries if it is known.
     """
+    check_population(population, kinds, share)
     if predictor_class(method).needs_quantiles:
         if not quantiles:
             raise InputError(f"method {method!r} needs quantile models; train them with train_quantiles")
@@ -149,12 +214,14 @@ def calibrate(
         options["evidence"] = _learn_evidence(model)
     if predictor_class(method).needs_members and "members" not in options:
         raise InputError(f"method {method!r} needs models of its own; fit them with --calibrate {method}")
-    return Predictor(
+    facts = _own(facts, model)
+    predictor = Predictor(
         model,
-        create(method, **options).calibrate(model, _own(facts, model)),
+        create(method, **options).calibrate(model, facts),
         None if negatives is None else create(method, **options).calibrate(model, _own(negatives, model)),
         quantiles or {},
     )
+    return opened(predictor, facts, kinds=kinds, share=share) if population == "open" else predictor
 
 
 def _learn_evidence(model: Model) -> EvidenceModel:
@@ -171,7 +238,7 @@ def _own(facts: Graph, model: Model) -> Graph:
     """The facts in the model's ids; an unknown label becomes -1, which calibration leaves out."""
     if facts.vocabulary == model.vocabulary:
         return facts
-    return Graph(*to_triples(facts, model.vocabulary), facts.confidence, model.vocabulary)
+    return Graph(*to_triples(facts, model.vocabulary), facts.confidence, model.vocabulary, facts.ends)
 
 
 def _assemble(parts: RunParts) -> Predictor:
@@ -197,6 +264,8 @@ def _assemble(parts: RunParts) -> Predictor:
     if predictor_class(parts.config["method"]).needs_members:
         places = {int(name.split("/")[1]) for name in parts.tensors if name.startswith("member/")}
         options["members"] = [model(f"member/{place}") for place in sorted(places)]
+    if predictor_class(parts.config["method"]).needs_length:
+        options["length"] = model("length")
     point = replace(model("model"), facts=parts.facts)
     crossfit = _under("crossfit", parts.tensors)
     if crossfit:
@@ -208,7 +277,10 @@ def _assemble(parts: RunParts) -> Predictor:
         return create(parts.config["method"], **options).restore(point, _under(prefix, parts.calibration))
 
     negative = method("negatives") if _under("negatives", parts.calibration) else None
-    return Predictor(point, method("facts"), negative, quantiles, parts.provenance, parts.metrics)
+    asked = method("facts")
+    if nonfacts := _under("nonfacts", parts.calibration):
+        asked = reopened(asked, nonfacts)
+    return Predictor(point, asked, negative, quantiles, parts.provenance, parts.metrics)
 
 
 def _prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -22,6 +22,7 @@ EXAMPLES = examples(
     "unkgcp fit ppi5k -o run --protocol paper --device cuda",
     "unkgcp fit facts.tsv -o run --resume",
     "unkgcp fit facts.tsv -o run --method evidence --quick",
+    "unkgcp fit facts.tsv -o run --method evidence --population open",
     "unkgcp fit --from run --method cp -o run-cp",
     "unkgcp fit few-facts.tsv -o run --calibrate cv+ --folds 10",
 )
@@ -45,6 +46,26 @@ EXAMPLES = examples(
 )
 @click.option(
     "--quick", is_flag=True, help="With --method evidence: no cross-fitted backbones; minutes on a laptop."
+)
+@click.option(
+    "--population",
+    type=click.Choice(["asserted", "open"]),
+    default="asserted",
+    show_default=True,
+    help="asserted: queries are facts; open: they may be none, and the promise holds for both.",
+)
+@click.option(
+    "--negatives",
+    "kinds",
+    metavar="KINDS",
+    help="With --population open: kinds of non-facts to hold for. [default: uniform,same-type]",
+)
+@click.option(
+    "--share-of-facts",
+    "share",
+    type=float,
+    metavar="P",
+    help="With --population open: the share of facts among the queries, if it is known.",
 )
 @click.option(
     "--config", "config_file", metavar="FILE", help="YAML of training settings other than the preset's."
@@ -84,6 +105,9 @@ def command(
     source: str | None,
     calibrating: str,
     folds: int | None,
+    population: str,
+    kinds: str | None,
+    share: float | None,
     reading: dict[str, Any],
     splitting: dict[str, Any],
     **settings: Any,
@@ -103,8 +127,11 @@ def command(
     options = {**reading, **splitting}
     if folds is not None and calibrating == "split":
         raise InputError("--folds goes with --calibrate cv+; leave it out or add that")
+    asked = _population(population, kinds, share)
+    if asked and calibrating == "cv+":
+        raise InputError("--population open does not go with --calibrate cv+; leave one of them out")
     if source is not None:
-        _recalibrate(source, data, output or source, settings["method"], settings["per"], options)
+        _recalibrate(source, data, output or source, settings["method"], settings["per"], options, asked)
     elif data is None or output is None:
         raise InputError("fit needs DATA and -o RUN; for example unkgcp fit demo -o run")
     else:
@@ -112,7 +139,18 @@ def command(
         if calibrating == "cv+":
             _train_folds(data, output, config, folds, resume, options, **settings)
             return
-        _train(data, output, config, resume, options, **settings)
+        _train(data, output, config, resume, options, **settings, **asked)
+
+
+def _population(population: str, kinds: str | None, share: float | None) -> dict[str, Any]:
+    """What `calibrate` is told about the queries; nothing if they are facts."""
+    if population != "open":
+        for option, given in (("--negatives", kinds), ("--share-of-facts", share)):
+            if given is not None:
+                raise InputError(f"{option} goes with --population open; add that or leave it out")
+        return {}
+    named = {} if kinds is None else {"kinds": tuple(kind.strip() for kind in kinds.split(","))}
+    return {"population": population, "share": share, **named}
 
 
 def _config(model: str | None, config_file: str | None, data: str, protocol: str) -> TrainConfig:
@@ -192,7 +230,13 @@ def _train_folds(
 
 
 def _recalibrate(
-    run: str, data: str | None, output: str, method: str, per: str | None, options: dict[str, Any]
+    run: str,
+    data: str | None,
+    output: str,
+    method: str,
+    per: str | None,
+    options: dict[str, Any],
+    asked: dict[str, Any],
 ) -> None:
     from unkgcp.bundle import Predictor, recalibrate
     from unkgcp.bundle.fitting import calibration_negatives, method_options
@@ -207,7 +251,7 @@ def _recalibrate(
         negatives = calibration_negatives(dataset, seed)
     name = str(data) if dataset is None else dataset.name
     again = recalibrate(
-        predictor, facts, method, negatives=negatives, **method_options(method, name, protocol, per)
+        predictor, facts, method, negatives=negatives, **method_options(method, name, protocol, per), **asked
     )
     again.provenance["recalibrated"] = {"from": run, "data": data, "facts": len(facts)}
     _finish(again, dataset, output)

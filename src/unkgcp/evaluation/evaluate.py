@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from unkgcp.bundle import Predictor, to_triples
 from unkgcp.conformal.predictors import Intervals
+from unkgcp.conformal.predictors.open_world import OpenWorld
 from unkgcp.errors import InputError
 from unkgcp.evaluation import metrics
 from unkgcp.graph import Graph
@@ -39,7 +40,7 @@ def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float]
     Negatives come with the data set or, where it has none, are corrupted test facts (`negatives` says which).
     They are judged with the run's own threshold, calibrated on facts, which is the one that predictions use;
     a run of the paper's protocol has a second one, calibrated on corrupted calibration facts
-    (`negative_threshold` says which was used).
+    (`negative_threshold` says which was used). In the open world all are judged by the hull, as predictions are.
     """
     facts = dataset.splits.test
     if not len(facts):
@@ -50,14 +51,15 @@ def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float]
     judge = predictor.negative or predictor.method
     negative = judge.interval(to_triples(negatives, predictor.model.vocabulary), levels)
     free = ~np.isin(facts.keys, np.concatenate([part.keys for part in _known(dataset)]))
-    truth, zeros = facts.confidence, negatives.confidence
+    truth, zeros = facts.truth, negatives.truth
     return {
         "data": dataset.name,
         "model": predictor.model.config.model,
         "method": predictor.method.name,
         "seed": predictor.model.seed,
         "negatives": origin,
-        "negative_threshold": "negatives" if predictor.negative is not None else "facts",
+        "negative_threshold": _threshold(predictor),
+        "population": "asserted" if positive.no_fact is None else "open",
         "unknown": {"positive": int((positive.code != 0).sum()), "negative": int((negative.code != 0).sum())},
         "levels": [
             {
@@ -74,19 +76,33 @@ def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float]
     }
 
 
+def _threshold(predictor: Predictor) -> str:
+    """What negatives are judged by: the calibration on facts, the one on negatives, or both as in the open world."""
+    if predictor.negative is not None:
+        return "negatives"
+    return "both" if isinstance(predictor.method, OpenWorld) else "facts"
+
+
 def figures(
     parts: Sequence[tuple[Intervals, NDArray[np.float64]]],
     place: int,
     rows: NDArray[np.bool_] | slice = slice(None),
 ) -> dict[str, float | int | None]:
-    """n, coverage, sharpness, mse and mae of answers and their labels at one level; None where n is 0."""
+    """n, coverage, sharpness, mse and mae of answers and their labels at one level; None where n is 0.
+
+    Labels are numbers (n,) or intervals (n, 2): these are covered if all of each is; errors are of the middle.
+    """
     score = np.concatenate([answer.score[rows].astype(np.float64) for answer, _ in parts])
     lower = np.concatenate([answer.lower[rows, place] for answer, _ in parts])
     upper = np.concatenate([answer.upper[rows, place] for answer, _ in parts])
-    truth = np.concatenate([label[rows] for _, label in parts])
+    truth = np.concatenate([metrics.middle(label[rows]) for _, label in parts])
+    inside = [
+        metrics.contains(label[rows], answer.lower[rows, place], answer.upper[rows, place])
+        for answer, label in parts
+    ]
     known = ~np.isnan(score)
     found = {
-        "coverage": metrics.coverage(truth, lower, upper),
+        "coverage": float(np.concatenate(inside).mean()) if len(truth) else math.nan,
         "sharpness": metrics.sharpness(lower, upper),
         "mse": metrics.mse(score[known], truth[known]),
         "mae": metrics.mae(score[known], truth[known]),

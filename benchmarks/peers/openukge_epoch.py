@@ -1,6 +1,6 @@
 """Seconds that OpenUKGE takes for an epoch of UKGE, through its own data module and trainer.
 
-Runs in the peers' environment: python openukge_epoch.py FOLDER, where FOLDER holds the benchmark's files.
+Runs in the peers' environment: python openukge_epoch.py FOLDER [EPOCHS], where FOLDER holds the benchmark's files.
 Prints one JSON object on its last line.
 """
 
@@ -23,7 +23,8 @@ from openukge.models import UKGE
 from openukge.training import EarlyStop, OptimBuilder, UKGETrainer
 from openukge.utils import seed_everything
 
-DIMENSION, BATCH, NEGATIVES, EPOCHS = 128, 256, 10, 3
+DIMENSION, BATCH, NEGATIVES = 128, 256, 10
+EPOCHS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
 
 
 def prepare(source: Path, root: Path) -> None:

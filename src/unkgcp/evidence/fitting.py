@@ -29,13 +29,17 @@ def learn_with_backbone(
     progress: Progress | None = None,
 ) -> EvidenceModel:
     """Train ten backbones (five folds, two variants), then learn from evidence and their scores."""
-    short = replace(
+    fold = fold_of_rows(len(train), seed)
+    (backbone,) = cross_fit(train, shortened(config), [seed], fold, device=device, progress=progress)
+    return learn(train, seed=seed, backbone=backbone, out_of_fold=backbone.out_of_fold(train, fold))
+
+
+def shortened(config: TrainConfig) -> TrainConfig:
+    """The settings of a cross-fitted backbone: those of the backbone, for fewer epochs and from facts alone."""
+    return replace(
         config,
         epochs=min(config.epochs, EPOCHS),
         patience=min(config.patience, PATIENCE),
         softlogic_weight=0.0,
         quantile=None,
     )
-    fold = fold_of_rows(len(train), seed)
-    (backbone,) = cross_fit(train, short, [seed], fold, device=device, progress=progress)
-    return learn(train, seed=seed, backbone=backbone, out_of_fold=backbone.out_of_fold(train, fold))

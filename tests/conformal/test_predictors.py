@@ -64,6 +64,8 @@ def build(name: str) -> IntervalPredictor:
     options = {"quantiles": {tau: Stub(3 * tau) for tau in TAUS}} if PREDICTORS[name].needs_quantiles else {}
     if name == "shortest":
         options = {"smallest": 100}
+    if PREDICTORS[name].needs_length:
+        options = {"length": Stub(5.0)}  # type: ignore[dict-item]
     if PREDICTORS[name].needs_evidence:
         pytest.importorskip("lightgbm")
         options = {"evidence": evidence_model()}

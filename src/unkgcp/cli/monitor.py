@@ -73,7 +73,6 @@ def command(
     from unkgcp.evaluation.monitor.drawing import check_target, draw
     from unkgcp.evaluation.monitor.report import describe, order_caution
     from unkgcp.evaluation.monitor.text import monitor_text
-    from unkgcp.evaluation.monitor.yardstick import labels_of
     from unkgcp.graph import read
 
     if plot is not None:
@@ -94,7 +93,7 @@ def command(
         facts = facts[np.random.default_rng([seed, 1]).permutation(len(facts))]
     elif (caution := order_caution(facts)) is not None:
         click.echo(f"unkgcp: {labelled}: {caution}", err=True)
-    monitor.update(facts, labels_of(facts))
+    monitor.update(facts, facts.truth)
     found = {"run": run, "labelled": labelled, **describe(monitor)}
     if plot is not None:
         draw(monitor, plot)

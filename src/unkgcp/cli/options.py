@@ -41,7 +41,7 @@ _READING = (
     click.option(
         "--columns",
         metavar="H,R,T,C",
-        help="Columns of head, relation, tail and confidence, by name or by position counted from 0.",
+        help="Columns of head, relation, tail and confidence (or lower and upper), by name or by position from 0.",
     ),
     click.option("--header/--no-header", default=None, help="Whether the first line names the columns."),
     click.option("--language", metavar="CODE", help="ConceptNet: keep the assertions within one language."),

@@ -35,6 +35,20 @@ def coverage(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
     return _mean(covered(truth, lower, upper))
 
 
+def contains(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> NDArray[np.bool_]:
+    """Which intervals contain the whole label, a number (n,) or an interval itself (n, 2): (n,) bool."""
+    label = np.asarray(truth, dtype=np.float64)
+    if label.ndim == 1:
+        return covered(label, lower, upper)
+    return covered(label[:, 0], lower, upper) & covered(label[:, 1], lower, upper)
+
+
+def middle(truth: ArrayLike) -> Floats:
+    """The labels themselves (n,), or the middle of each that is an interval (n, 2): (n,)."""
+    label = np.asarray(truth, dtype=np.float64)
+    return label if label.ndim == 1 else np.asarray(label.mean(axis=1))
+
+
 def sharpness(lower: ArrayLike, upper: ArrayLike) -> float:
     """Mean width of the intervals; smaller is sharper."""
     low, high = _columns(lower, upper)

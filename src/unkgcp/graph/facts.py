@@ -79,6 +79,11 @@ class Graph:
         return triple_keys(self.head, self.relation, self.tail, self.n_entities, self.n_relations)
 
     @property
+    def truth(self) -> NDArray[np.float64]:
+        """The confidences (n,), or lower and upper ends (n, 2) where they are intervals."""
+        return self.confidence if self.ends is None else self.ends
+
+    @property
     def repeats(self) -> int:
         """Rows whose triple stands in an earlier row already: all rows less the distinct triples."""
         ordered = np.sort(self.keys)

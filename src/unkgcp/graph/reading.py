@@ -27,6 +27,7 @@ from unkgcp.graph.formats.parquet import parquet_batches
 from unkgcp.graph.formats.plain import Plain
 from unkgcp.graph.formats.request import Request
 from unkgcp.graph.formats.source import Origin, Source
+from unkgcp.graph.intervals import read_intervals
 from unkgcp.graph.scaling import Scale
 from unkgcp.graph.vocabulary import Vocabulary
 
@@ -50,7 +51,8 @@ def read(path: Origin, *, vocabulary: Vocabulary | None = None, **options: Unpac
     vocabulary    labels that keep the ids they have there; new ones follow
     format        tsv, csv, parquet, string-links, string-actions, conceptnet or nell; recognised if not given
     header        whether the first line names the columns; recognised if not given
-    columns       head, relation, tail and confidence by name, or by position counted from 0
+    columns       head, relation, tail and confidence by name, or by position counted from 0; five for confidences
+                  that are intervals, whose ends are the columns lower and upper
     scale         how numbers become confidences; if not given they are confidences already, except in files of
                   STRING (of 1000) and ConceptNet (the paper's logarithmic scale)
     language      ConceptNet only: keep the assertions within one language, `en` for instance
@@ -65,8 +67,11 @@ def read_parts(
     paths: Mapping[str, Origin], *, vocabulary: Vocabulary | None = None, **options: Unpack[Options]
 ) -> dict[str, Graph]:
     """Several files over one vocabulary, in the given order; a given scale sees them as one. See `read`."""
-    builder = GraphBuilder(vocabulary)
     request = Request(**options)
+    valued = read_intervals(paths, request, options, vocabulary, read_parts)
+    if valued is not None:
+        return valued
+    builder = GraphBuilder(vocabulary)
     columns, confidences = {}, []
     for part, path in paths.items():
         with Source(path) as source:

@@ -23,10 +23,13 @@ from unkgcp.files import atomic_path
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.formats import PARQUET, ending
 from unkgcp.graph.formats.columns import ROLES
+from unkgcp.graph.intervals import ENDS
 
 ROWS = 1 << 18
 
-_SCHEMA = pa.schema([(role, pa.string()) for role in ROLES[:3]] + [(ROLES[3], pa.float64())])
+_LABELS = [(role, pa.string()) for role in ROLES[:3]]
+_SCHEMA = pa.schema([*_LABELS, (ROLES[3], pa.float64())])
+_INTERVALS = pa.schema([*_LABELS, *((end, pa.float64()) for end in ENDS)])
 
 
 def write(graph: Graph, path: str | os.PathLike[str]) -> None:
@@ -56,27 +59,30 @@ def _sink(path: Path) -> Iterator[pa.NativeFile]:
 
 def _tables(graph: Graph) -> Iterator[pa.Table]:
     for start in range(0, len(graph), ROWS):
-        yield graph[start : start + ROWS].table().cast(_SCHEMA)
+        yield graph[start : start + ROWS].table().cast(_schema(graph))
+
+
+def _schema(graph: Graph) -> pa.Schema:
+    return _SCHEMA if graph.ends is None else _INTERVALS
 
 
 def _write_tsv(graph: Graph, sink: pa.NativeFile) -> None:
-    sink.write("\t".join(ROLES).encode() + b"\n")
+    sink.write("\t".join(_schema(graph).names).encode() + b"\n")
     for table in _tables(graph):
-        head, relation, tail, confidence = (column.combine_chunks() for column in table.columns)
-        rest = pc.binary_join_element_wise(confidence.cast(pa.string()), "\n", "")
-        lines = pc.binary_join_element_wise(head, relation, tail, rest, "\t")
+        *others, last = (column.combine_chunks().cast(pa.string()) for column in table.columns)
+        lines = pc.binary_join_element_wise(*others, pc.binary_join_element_wise(last, "\n", ""), "\t")
         # the lines of a string array lie one behind the other: they are the file already
         sink.write(lines.buffers()[2].slice(0, pc.sum(pc.binary_length(lines)).as_py()))
 
 
 def _write_csv(graph: Graph, sink: pa.NativeFile) -> None:
-    with csv.CSVWriter(sink, _SCHEMA) as writer:
+    with csv.CSVWriter(sink, _schema(graph)) as writer:
         for table in _tables(graph):
             writer.write_table(table)
 
 
 def _write_parquet(graph: Graph, sink: pa.NativeFile) -> None:
-    with pq.ParquetWriter(sink, _SCHEMA, compression="zstd") as writer:
+    with pq.ParquetWriter(sink, _schema(graph), compression="zstd") as writer:
         for table in _tables(graph):
             writer.write_table(table)
 

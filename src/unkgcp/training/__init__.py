@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 if TYPE_CHECKING:
     from unkgcp.training.config import TrainConfig, config_for
     from unkgcp.training.data import Member
+    from unkgcp.training.lengths import train_length
     from unkgcp.training.model import Model
     from unkgcp.training.trainer import TrainingError, train, train_many, train_quantiles
 
@@ -26,6 +27,7 @@ _WHERE = {
     "TrainingError": "trainer",
     "config_for": "config",
     "train": "trainer",
+    "train_length": "lengths",
     "train_many": "trainer",
     "train_quantiles": "trainer",
 }
@@ -37,6 +39,7 @@ __all__ = [
     "TrainingError",
     "config_for",
     "train",
+    "train_length",
     "train_many",
     "train_quantiles",
 ]

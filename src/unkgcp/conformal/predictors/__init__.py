@@ -20,6 +20,7 @@ from unkgcp.conformal.predictors.fpi import FisherIntervals
 from unkgcp.conformal.predictors.qr import QuantileRegression
 from unkgcp.conformal.predictors.registry import PREDICTORS, create, predictor_class, register
 from unkgcp.conformal.predictors.shortest import ShortestIntervals
+from unkgcp.conformal.predictors.valued import Joint, MeanLength
 
 __all__ = [
     "PREDICTORS",
@@ -31,7 +32,9 @@ __all__ = [
     "FisherIntervals",
     "IntervalPredictor",
     "Intervals",
+    "Joint",
     "Levels",
+    "MeanLength",
     "QuantileRegression",
     "Scorer",
     "ShortestIntervals",

@@ -57,14 +57,9 @@ def yardstick(predictor: Predictor, confidence: float, calibration: Graph | None
     triples = to_triples(calibration, predictor.model.vocabulary)
     known = status_codes(predictor.model, triples) == 0
     triples = Triples(*(column[known] for column in triples))
-    truth = labels_of(calibration)[known]
+    truth = calibration.truth[known]
     error, covered = _errors(method, triples, truth, confidence)
     return Yardstick(method, confidence, error, triples.relation, int(covered.sum()))
-
-
-def labels_of(graph: Graph) -> Floats:
-    """The true confidences: (n,)."""
-    return graph.confidence
 
 
 def _errors(

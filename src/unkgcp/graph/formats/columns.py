@@ -49,11 +49,25 @@ def find(
         if len(columns) not in (len(roles), 4):
             raise InputError(
                 f"{len(columns)} columns were named for {place}, expected {len(roles)}: {', '.join(roles)}"
+                + (" (or lower and upper)" if with_confidence else "")
             )
         return _as_told(first, header, columns[: len(roles)], roles, place)
     if header is None:
         header = looks_like_header(first, with_confidence)
     return Found(header, _by_name(first, roles, place) if header else _by_place(first, roles, place))
+
+
+def interval_positions(first: Sequence[str], place: str) -> tuple[int, ...] | None:
+    """Positions of head, relation, tail, lower and upper if a first line names the last two and no confidence.
+
+    >>> interval_positions(["head", "relation", "tail", "lower", "upper"], "facts.tsv")
+    (0, 1, 2, 3, 4)
+    """
+    names = [_plain(field) for field in first]
+    ends = [[position for position, name in enumerate(names) if name == end] for end in ("lower", "upper")]
+    if _positions(names, "confidence") or any(len(found) != 1 for found in ends):
+        return None
+    return (*_by_name(first, ROLES[:3], place), ends[0][0], ends[1][0])
 
 
 def looks_like_header(fields: Sequence[str], with_confidence: bool = True) -> bool:

@@ -59,8 +59,8 @@ class Reporter:
         now = time.monotonic()
         if now - self._last >= self.every:
             self._last = now
-            of = f" of {self.total:g}" if self.total is not None else ""
-            print(f"{self.title}: {done:g}{of} {text}".rstrip(), file=sys.stderr, flush=True)
+            of = f" of {self.total:,.10g}" if self.total is not None else ""
+            print(f"{self.title}: {done:,.10g}{of} {text}".rstrip(), file=sys.stderr, flush=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -58,13 +58,16 @@ def read_labels(path: Path, most: int) -> tuple[Vocabulary, Mask, Mask]:
     n = int(entity.sum())
     if not entity[:n].all():
         raise ValueError("it is not a list of entities followed by relations")
-    labels = pa.concat_arrays([_spelt(chunk, size) for chunk in table["label"].chunks])
+    coded = table["label"].unify_dictionaries().combine_chunks()
+    coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
+    labels = _spelt(coded, size)
+    for part in (coded.slice(0, n), coded.slice(n)):
+        places = np.frombuffer(part.indices.buffers()[1], np.int32)[part.offset : part.offset + len(part)]
+        if len(part) and np.bincount(places).max() > 1:
+            raise ValueError("a label stands twice in a vocabulary, so it has no one id")
     seen = pa.concat_arrays(table["seen"].chunks).cast(pa.uint8())
     known = np.frombuffer(seen.buffers()[1], np.uint8, rows).astype(np.bool_)
     vocabulary = Vocabulary(labels[:n], labels[n:])
-    for part in (vocabulary.entities, vocabulary.relations):
-        if pc.count_distinct(part).as_py() < len(part):
-            raise ValueError("a label stands twice in a vocabulary, so it has no one id")
     return vocabulary, known[:n], known[n:]
 
 

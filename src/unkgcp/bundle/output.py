@@ -29,7 +29,6 @@ Write = Callable[[pa.RecordBatch], None]
 ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".parquet")
 LEVEL = 6  # of gzip: the usual balance
 ROW_GROUP = 1 << 20  # rows
-DICTIONARY = 32 << 20  # bytes up to which labels are kept as a dictionary: a million or so of them
 
 
 @contextmanager
@@ -95,7 +94,6 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     return {
         "compression": "zstd",
         "use_dictionary": texts,
-        "dictionary_pagesize_limit": DICTIONARY,
         "store_schema": False,
     }
 

@@ -18,13 +18,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp._version import __version__
 from unkgcp.bundle.folder import AT_ONCE, MODEL, RunParts, read_run, verify, write_run
 from unkgcp.bundle.population import check_population, opened, parts_of, reopened
 from unkgcp.bundle.queries import Queries, labels_of, to_triples
+from unkgcp.bundle.weights import read_weights
 from unkgcp.conformal.predictors import IntervalPredictor, Intervals, Levels, create, predictor_class
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
@@ -125,9 +125,11 @@ class Predictor:
             verify(self.folder)
 
     def in_memory(self) -> Predictor:
-        """The same with mapped weights copied to memory, which is quicker to look up at random: for long work."""
-        tables = {name: np.array(table) for name, table in self.model.tables.items()}
-        model = replace(self.model, tables=tables)
+        """The same with weights read into memory, which is quicker to look up at random: for long work."""
+        if self.folder is None:
+            return self
+        tables = _under("model", read_weights(self.folder / MODEL, mapped=False))
+        model = replace(self.model, tables={name: tables[name] for name in self.model.tables})
         method = copy(self.method)
         method.model = model
         return replace(self, model=model, method=method)

@@ -1,7 +1,7 @@
 """A file of queries answered batch by batch, in order, with memory that does not grow with the file.
 
-What it is: the local engine: `answer_batch` around a reader and a writer, overlapped in threads. What it is not:
-parallel over machines.
+What it is: the local engine: `answer_batch` or `complete_batch` between a reader and a writer, overlapped in threads.
+What it is not: parallel over machines.
 
 >>> answer_file(predictor, "queries.tsv", "answers.parquet", confidence=0.9)     # doctest: +SKIP
 1000000
@@ -10,20 +10,25 @@ parallel over machines.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from unkgcp.bundle.batch import answer_batch
+from unkgcp.bundle.completion import complete_batch
+from unkgcp.bundle.conditions import Condition
 from unkgcp.bundle.output import open_output
 from unkgcp.bundle.pipeline import in_order
 from unkgcp.bundle.predictor import Predictor
-from unkgcp.conformal.predictors import Levels
+from unkgcp.conformal.predictors import Levels, Triples
 from unkgcp.graph.queries import query_batches
 from unkgcp.progress import Progress, Silent
 
-Answer = Callable[[pa.RecordBatch], pa.RecordBatch]
+Answer = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
 
 def answer_file(
@@ -32,37 +37,109 @@ def answer_file(
     target: str | None,
     confidence: Levels = 0.9,
     *,
+    keep: Condition | None = None,
     progress: Progress | None = None,
     **reading: Any,
 ) -> int:
     """Answer every query of a file (`-`: standard input); returns how many there were.
 
-    `target` is a file or None for standard output; it appears when all of it is written. `reading` goes to
-    `unkgcp.graph.queries.query_batches`.
+    `target` is a file or None for standard output; it appears when all of it is written. `keep` leaves out the
+    answers for which it does not hold. `reading` goes to `unkgcp.graph.queries.query_batches`.
     """
-    return stream_file(
-        lambda batch: answer_batch(predictor, batch, confidence),
-        queries,
-        target,
-        progress=progress,
-        **reading,
-    )
+
+    held = _ready(predictor)
+
+    def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        return answer_batch(held, batch, confidence)
+
+    return _stream(predictor, answer, queries, target, keep, progress, **reading)
 
 
-def stream_file(
-    answer: Answer, queries: str, target: str | None, *, progress: Progress | None = None, **reading: Any
+def complete_file(
+    predictor: Predictor,
+    queries: str,
+    target: str | None,
+    confidence: Levels = 0.9,
+    *,
+    k: int = 10,
+    rank_by: str = "score",
+    exclude_known: bool = False,
+    keep: Condition | None = None,
+    progress: Progress | None = None,
+    **reading: Any,
 ) -> int:
-    """The same for any answer to a batch of queries."""
+    """The same for queries with an open head or tail: the best k entities for each; see `complete_batch`."""
+
+    def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        return complete_batch(
+            predictor, batch, k, confidence, rank_by=rank_by, exclude_known=exclude_known, first=first
+        )
+
+    return _stream(predictor, answer, queries, target, keep, progress, open_places=True, **reading)
+
+
+def _stream(
+    predictor: Predictor,
+    answer: Answer,
+    queries: str,
+    target: str | None,
+    keep: Condition | None,
+    progress: Progress | None,
+    **reading: Any,
+) -> int:
     report = progress or Silent()
+    total = getattr(report, "total", None)
     start, done = time.monotonic(), 0
-    batches = query_batches(queries, **reading)
-    with open_output(target) as write:
-        answers = in_order(batches, lambda batch: (len(batch), answer(batch)))
+
+    def work(numbered: tuple[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
+        first, batch = numbered
+        found = answer(batch, first)
+        return len(batch), found if keep is None else keep.keep(found)
+
+    with open_output(target) as write, _verifying(predictor) as verified:
+        answers = in_order(_numbered(query_batches(queries, **reading)), work)
         try:
             for count, found in answers:
                 write(found)
                 done += count
-                report.update(done, f"{done / max(time.monotonic() - start, 1e-9):,.0f} queries/s")
+                report.update(done, speed(done, time.monotonic() - start, total))
         finally:
             answers.close()
+        verified.result()  # before the output appears
     return done
+
+
+def _ready(predictor: Predictor) -> Predictor:
+    """The predictor with all that the first batch would have to wait for, made side by side."""
+    vocabulary = predictor.model.vocabulary
+    with ThreadPoolExecutor(3, "unkgcp-ready") as pool:
+        held = pool.submit(predictor.in_memory) if predictor.unverified else None
+        pool.submit(vocabulary.entity_ids, [])
+        pool.submit(predictor.method.interval, Triples(*(np.zeros(1, np.int32) for _ in range(3)))).result()
+        return predictor if held is None else held.result()
+
+
+def speed(done: int, seconds: float, total: float | None) -> str:
+    """How quick it goes, and how long it will take.
+
+    >>> speed(1_000_000, 2.0, 10_000_000)
+    '500,000 queries/s, 18 s left'
+    """
+    rate = done / max(seconds, 1e-9)
+    left = "" if total is None or not done else f", {max(0.0, (total - done) / rate):.0f} s left"
+    return f"{rate:,.0f} queries/s{left}"
+
+
+def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Batches with the number of rows before them."""
+    first = 0
+    for batch in batches:
+        yield first, batch
+        first += len(batch)
+
+
+@contextmanager
+def _verifying(predictor: Predictor) -> Iterator[Future[None]]:
+    """Hash what was too large to be hashed at loading, while the first answers are made."""
+    with ThreadPoolExecutor(1, "unkgcp-verify") as pool:
+        yield pool.submit(predictor.verify if predictor.unverified else lambda: None)

@@ -28,8 +28,8 @@ LARGEST = 1 << 48
 Weights = dict[str, NDArray[np.float32]]
 
 
-def read_weights(path: Path) -> Weights:
-    """Tables by name, read-only and mapped; ValueError if the file is not what it says."""
+def read_weights(path: Path, mapped: bool = True) -> Weights:
+    """Tables by name, read-only, mapped or read into memory; ValueError if the file is not what it says."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
@@ -51,8 +51,15 @@ def read_weights(path: Path) -> Weights:
             raise ValueError("its tables are not aligned")
         if not end:
             return {name: np.zeros(entry["shape"], np.float32) for _, name, entry in places}
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    numbers = np.frombuffer(mapped, "<f4", offset=8 + length)
+        if mapped:
+            numbers = np.frombuffer(
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), "<f4", offset=8 + length
+            )
+        else:
+            numbers = np.empty(end // 4, "<f4")
+            if file.readinto(numbers.data.cast("B")) != end:
+                raise ValueError("it ends too early")
+            numbers.flags.writeable = False
     return {
         name: numbers[start // 4 : stop // 4].reshape(entry["shape"]) for (start, stop), name, entry in places
     }

@@ -14,6 +14,8 @@ EXAMPLES = examples(
     "unkgcp predict run queries.tsv -o answers.tsv",
     "unkgcp predict run queries.parquet -o answers.parquet --confidence 0.8,0.9",
     "cut -f1-3 facts.tsv | unkgcp predict run - | head",
+    "unkgcp predict run queries.tsv --filter 'lower >= 0.7' -o surely.tsv",
+    "printf 'TP53\\tbinding\\t?\\n' | unkgcp predict run - --top-k 10 --rank-by lower --exclude-known",
     "unkgcp predict run queries/ -o answers/ --engine ray --workers 8",
 )
 
@@ -32,6 +34,27 @@ EXAMPLES = examples(
     show_default=True,
     help="Where to compute: here in one process, or in workers on a Ray cluster.",
 )
+@click.option(
+    "--top-k",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="Complete queries with an open head or tail, ? or empty: the best K entities for each.",
+)
+@click.option(
+    "--rank-by",
+    type=click.Choice(["score", "lower"]),
+    default="score",
+    show_default=True,
+    help="What makes a completion good: its score, or the lower end of its interval.",
+)
+@click.option("--exclude-known", is_flag=True, help="Leave training facts out of the completions.")
+@click.option(
+    "--filter",
+    "condition",
+    metavar="CONDITION",
+    help="Keep only answers for which it holds: comparisons of score, lower, upper, width or status, "
+    "joined by and, or and parentheses.",
+)
 @ray_options
 @click.option("--format", metavar="NAME", help="How INPUT is laid out, if its name does not tell.")
 @click.option(
@@ -46,6 +69,10 @@ def command(
     output: str | None,
     confidence: list[float],
     engine: str,
+    top_k: int | None,
+    rank_by: str,
+    exclude_known: bool,
+    condition: str | None,
     ray: dict[str, Any],
     format: str | None,
     columns: str | None,
@@ -56,10 +83,20 @@ def command(
     The answers have the columns head, relation, tail, score, lower, upper and status, in the order of INPUT;
     for several levels lower_80, upper_80 and so on. Without -o they go to standard output as TSV. A query whose
     entity or relation has no training fact gets the whole range from 0 to 1, no score, and a status that says so.
+    With --top-k the columns query (the row of INPUT, from 0) and rank come first. A file appears when all of it is
+    written.
     """
     from unkgcp.bundle import Predictor
-    from unkgcp.bundle.stream import answer_file
+    from unkgcp.bundle.conditions import parse
+    from unkgcp.bundle.stream import answer_file, complete_file
+    from unkgcp.cli.stopping import tidy_end
+    from unkgcp.graph.queries import count_queries
     from unkgcp.progress import Reporter
+
+    if engine == "ray" and (top_k is not None or condition is not None):
+        raise click.UsageError("--top-k and --filter work with the local engine")
+    if top_k is None and (exclude_known or rank_by != "score"):
+        raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
 
     predictor = Predictor.load(run)
     given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
@@ -68,10 +105,16 @@ def command(
             click.echo(f"unkgcp: {caution}", err=True)
     levels = confidence[0] if len(confidence) == 1 else confidence
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    with Reporter("predicting") as progress:
+    keep = None if condition is None else parse(condition, confidence)
+    with tidy_end(), Reporter("predicting", count_queries(queries)) as progress:
         if engine == "ray":
             from unkgcp.bundle.engines.ray_engine import answer_on_ray
 
             answer_on_ray(run, queries, output, levels, progress=progress, **ray, **reading)
+        elif top_k is not None:
+            asked: dict[str, Any] = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
+            complete_file(
+                predictor, queries, output, levels, **asked, keep=keep, progress=progress, **reading
+            )
         else:
-            answer_file(predictor, queries, output, levels, progress=progress, **reading)
+            answer_file(predictor, queries, output, levels, keep=keep, progress=progress, **reading)

@@ -286,6 +286,15 @@ def test_shortest_intervals(files: tuple[Path, Path], capfd: Any, tmp_path: Path
     table = _read(tmp_path / "out.csv")
     ends = SplitConformal("shortest").calibrate(prediction, truth).interval(PREDICTION[::-1])
     assert np.array_equal(np.stack([table["lower"], table["upper"]], axis=1), ends)
+    kind = np.array(["a", "b", "c"])[np.searchsorted([0.25, 0.75, 1.0], truth)]
+    cal = _write(tmp_path / "kinds.csv", prediction=prediction, truth=truth, kind=kind)
+    pred = _write(tmp_path / "asked.csv", prediction=prediction[:5], kind=kind[:5])
+    status, _, err = _run(
+        capfd, "--calibration", cal, "--input", pred, "--score", "shortest", "-o", tmp_path / "k.csv"
+    )
+    assert (status, err) == (0, "")
+    table = _read(tmp_path / "k.csv")
+    assert table["lower"].to_pylist() == table["upper"].to_pylist() == truth[:5].tolist()
     status, _, err = _run(capfd, "--calibration", files[0], *arguments)
     assert status == 0
     assert err == (

@@ -97,7 +97,8 @@ def test_every_relation_is_covered_as_promised(method: str) -> None:
         missed.append(
             ((pooled.lower <= test.confidence) & (test.confidence <= pooled.upper))[rows].mean() < low
         )
-    assert any(missed)
+    # shortest intervals know the relation, and are right in each without being asked to
+    assert any(missed) == (method != "shortest")
     assert set(result.promise) <= {"relation", "similar relations"}
 
 

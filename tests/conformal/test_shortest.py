@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from unkgcp.conformal import FallbackWarning, Shortest, SmallCalibrationWarning, SplitConformal, p_exceeds
 from unkgcp.conformal.scores import recipe_names
 from unkgcp.conformal.scores.shapes import cut_labels, grow, learn_table
-from unkgcp.conformal.scores.shortest import LearnedShortest
 from unkgcp.errors import InputError
 
 LEVELS = [0.0, 0.1, 0.5, 0.8, 0.9, 0.95, 1.0]
@@ -30,6 +29,14 @@ def world(n: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArra
     kind = rng.random(n)
     truth = np.where(kind < 0.5 * prediction, 1.0, np.where(kind > 0.7, 0.4375, rest))
     return prediction, truth
+
+
+@dataclass(frozen=True)
+class Eager(Shortest):
+    """Gives every kind with enough points shapes of its own, whether that helps or not."""
+
+    def _narrower(self, *_: Any) -> bool:
+        return True
 
 
 @given(
@@ -47,8 +54,8 @@ def test_inside_exactly_when_the_p_value_exceeds(
     prediction, truth = (np.round(column, digits).astype(dtype) for column in world(size, rng))
     truth[rng.random(size) < 0.4] = rng.choice(np.array(ODD, dtype))
     prediction[rng.random(size) < 0.3] = rng.choice(np.array(ODD, dtype))
-    group = {"group": rng.integers(0, 3, size)} if grouped else {}
-    cal = SplitConformal(Shortest(smallest=2, cells=10, nodes=4, seed=seed), min_group=3)
+    group = {"group": rng.integers(0, 3, size), "kind": rng.integers(0, 3, size)} if grouped else {}
+    cal = SplitConformal(Eager(smallest=2, cells=10, nodes=4, seed=seed, own=3), min_group=3)
     cal.calibrate(prediction, truth, **group)
     n = 200
     asked = rng.choice(np.concatenate([prediction, np.array(ODD, dtype)]), n)
@@ -56,7 +63,7 @@ def test_inside_exactly_when_the_p_value_exceeds(
     near = rng.random(n) < 0.3
     label[near] = np.nextafter(label[near], rng.choice([0.0, 1.0], near.sum()).astype(dtype))
     label = np.clip(label, 0, 1)
-    group = {"group": rng.integers(0, 4, n)} if grouped else {}
+    group = {"group": rng.integers(0, 4, n), "kind": rng.integers(0, 4, n)} if grouped else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
         ends = cal.interval(asked, confidence=LEVELS, **group)
@@ -74,12 +81,8 @@ def test_inside_exactly_when_the_p_value_exceeds(
     assert (ends[:, :, -1] == [0, 1]).all()
 
 
-@dataclass(frozen=True)
-class Greedy(Shortest):
-    """Looks at hardly more than single points: whoever ranks what it learned from covers far too little."""
-
-    def learn(self, prediction: Any, truth: Any) -> LearnedShortest:
-        return LearnedShortest(learn_table(prediction, truth, cells=20, nodes=15, smoothing=0.1))
+# looks at hardly more than single points: whoever ranks what it learned from covers far too little
+GREEDY = Shortest(smallest=2, cells=20, nodes=15, smoothing=0.1, neighbours=4)
 
 
 def mean_coverage(fit: Callable[..., SplitConformal], level: float) -> tuple[float, float]:
@@ -93,12 +96,12 @@ def mean_coverage(fit: Callable[..., SplitConformal], level: float) -> tuple[flo
 
 
 def honest(prediction: NDArray[Any], truth: NDArray[Any]) -> SplitConformal:
-    return SplitConformal(Greedy(smallest=2)).calibrate(prediction, truth)
+    return SplitConformal(GREEDY).calibrate(prediction, truth)
 
 
 def leaking(prediction: NDArray[Any], truth: NDArray[Any]) -> SplitConformal:
     """Learns from the very points it ranks."""
-    return SplitConformal(Greedy().learn(prediction, truth)).calibrate(prediction, truth)
+    return SplitConformal(GREEDY.learn(prediction, truth)).calibrate(prediction, truth)
 
 
 @pytest.mark.parametrize("level", [0.8, 0.9])
@@ -119,6 +122,55 @@ def test_atoms_have_no_width_and_the_whole_is_much_narrower() -> None:
     assert (ends[:, 1, 0] == ends[:, 0, 0]).any()
     assert (ends[:, 1, 1] - ends[:, 0, 1]).mean() < 0.85 * (plain[:, 1] - plain[:, 0]).mean()
     assert ((ends[:, 0, 1] <= label) & (label <= ends[:, 1, 1])).mean() > 0.88
+
+
+def by_kind(n: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """Three kinds whose labels have nothing in common, beside predictions that say nothing."""
+    kind = rng.integers(0, 3, n)
+    truth = np.array([0.2, 0.5, 0.8])[kind] + rng.uniform(-0.05, 0.05, n)
+    return {"prediction": rng.random(n), "truth": truth, "kind": kind}
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_kinds_are_told_apart_where_that_helps(tmp_path: Any, named: bool) -> None:
+    rng = np.random.default_rng(6)
+    known, asked = by_kind(3000, rng), by_kind(3000, rng)
+    if named:
+        for columns in (known, asked):
+            columns["kind"] = np.array(["a", "b", "cc"])[columns["kind"]]
+    cal = SplitConformal("shortest").calibrate(**known)
+    truth = asked.pop("truth")
+    ends = cal.interval(**asked, confidence=[0.8, 0.9])
+    assert (ends[:, 1] - ends[:, 0]).mean() < 0.11
+    inside = (ends[:, 0] <= truth[:, None]) & (truth[:, None] <= ends[:, 1])
+    np.testing.assert_array_equal(inside, cal.covers(**asked, truth=truth, confidence=[0.8, 0.9]))
+    assert (inside.mean(axis=0) >= [0.78, 0.88]).all()
+    cal.save(tmp_path / "c.npz")
+    again = SplitConformal.load(tmp_path / "c.npz")
+    np.testing.assert_array_equal(ends, again.interval(**asked, confidence=[0.8, 0.9]))
+    strange = asked["kind"].copy()
+    strange[:5] = "zz" if named else 77
+    assert np.isfinite(cal.interval(asked["prediction"], kind=strange)).all()
+    with pytest.raises(ValueError, match="kind is missing"):
+        cal.interval(asked["prediction"])
+    columns = dict(np.load(tmp_path / "c.npz"))
+    del columns["learned/kinds"]
+    np.savez(tmp_path / "d.npz", **columns)
+    with pytest.raises(InputError, match="the kinds of the learned shapes are missing"):
+        SplitConformal.load(tmp_path / "d.npz")
+
+
+def test_kinds_that_say_nothing_are_not_told_apart() -> None:
+    rng = np.random.default_rng(7)
+    prediction, truth = world(3000, rng)
+    kind = rng.integers(0, 60, 3000)
+    cal = SplitConformal("shortest").calibrate(prediction, truth, kind=kind)
+    plain = SplitConformal("shortest").calibrate(prediction, truth)
+    np.testing.assert_array_equal(cal.interval(prediction, kind=kind), plain.interval(prediction))
+    with pytest.raises(ValueError, match="the residual score takes no kind"):
+        SplitConformal().calibrate(prediction, truth, kind=kind)
+    with pytest.raises(ValueError, match="kind has 2 rows, but prediction has 3000"):
+        SplitConformal("shortest").calibrate(prediction, truth, kind=["a", "b"])
 
 
 def test_few_points_are_the_residual_and_it_is_said() -> None:

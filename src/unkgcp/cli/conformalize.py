@@ -50,7 +50,8 @@ def _bounds(context: click.Context, parameter: click.Parameter, value: str) -> t
     default="residual",
     show_default=True,
     help="How strange a truth is: |prediction - truth|, divided by the scale if there is one, or by the entropy; "
-    "shortest learns from one half of CAL how truths lie beside predictions, for the narrowest intervals.",
+    "shortest learns from one half of CAL how truths lie beside predictions (and beside the column kind, if there is "
+    "one), for the narrowest intervals.",
 )
 @click.option(
     "--bounds",

@@ -21,13 +21,13 @@ class FallbackWarning(UserWarning):
     """Some queries are in groups without enough calibration points and got the pooled threshold."""
 
 
-def labels(values: ArrayLike, size: int | None = None) -> NDArray[Any]:
-    """Group labels as an array of strings or integers: (n,)."""
+def labels(values: ArrayLike, size: int | None = None, name: str = "group") -> NDArray[Any]:
+    """Group labels as an array of strings or integers: (n,); `name` is what errors call it."""
     array = np.asarray(values)
     if array.ndim != 1:
-        raise ValueError(f"group has shape {array.shape}, expected (n,)")
+        raise ValueError(f"{name} has shape {array.shape}, expected (n,)")
     if size is not None and len(array) != size:
-        raise ValueError(f"group has {len(array)} rows, but prediction has {size}")
+        raise ValueError(f"{name} has {len(array)} rows, but prediction has {size}")
     if array.dtype.kind in "iu":
         return array
     if array.dtype.kind == "b":
@@ -36,10 +36,10 @@ def labels(values: ArrayLike, size: int | None = None) -> NDArray[Any]:
         strings = np.fromiter((isinstance(label, str) for label in array), np.bool_, len(array))
         if not strings.all():
             index = int(np.argmin(strings))
-            raise ValueError(f"group[{index}] is {array[index]!r}, expected strings or integers throughout")
+            raise ValueError(f"{name}[{index}] is {array[index]!r}, expected strings or integers throughout")
         return array.astype(np.str_)
     if array.dtype.kind != "U":
-        raise ValueError(f"group has dtype {array.dtype}, expected strings or integers")
+        raise ValueError(f"{name} has dtype {array.dtype}, expected strings or integers")
     return array
 
 

@@ -32,6 +32,7 @@ class Points:
     truth: NDArray[Any]
     group: NDArray[Any] | None
     weight: NDArray[Any] | None
+    kind: NDArray[Any] | None
 
 
 def learn_score(
@@ -41,6 +42,7 @@ def learn_score(
     truth: ArrayLike,
     group: ArrayLike | None,
     weight: ArrayLike | None,
+    kind: ArrayLike | None = None,
 ) -> tuple[Score, Points]:
     """The score that a part of the points teaches, and the other points; ValueError names a bad value."""
     given = arrays.column("prediction", prediction)
@@ -50,6 +52,7 @@ def learn_score(
     arrays.check_finite("prediction", given, 0)
     arrays.check_within("truth", label, 0, *bounds)
     members = None if group is None else labels(group, size)
+    kinds = None if kind is None else labels(kind, size, "kind")
     weights = None if weight is None else arrays.column("weight", weight, size)
     if weights is not None:
         arrays.check_non_negative("weight", weights, 0)
@@ -62,11 +65,11 @@ def learn_score(
             SmallCalibrationWarning,
             stacklevel=3,
         )
-        return score, Points(given, label, members, weights)
+        return score, Points(given, label, members, weights, kinds)
     left = np.flatnonzero(~learning)
-    return recipe.learn(given[learning], label[learning]), Points(
-        given[left],
-        label[left],
-        None if members is None else members[left],
-        None if weights is None else weights[left],
-    )
+
+    def rest(column: NDArray[Any] | None) -> NDArray[Any] | None:
+        return None if column is None else column[left]
+
+    score = recipe.learn(given[learning], label[learning], None if kinds is None else kinds[learning])
+    return score, Points(given[left], label[left], rest(members), rest(weights), rest(kinds))

@@ -26,6 +26,7 @@ class Queries:
     group: NDArray[Any] | None
     weight: NDArray[np.float64] | None
     dtype: np.dtype[Any]
+    kind: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.prediction)
@@ -44,6 +45,9 @@ class Queries:
         """Prediction and prepared scale of some rows, contiguous: the same bits alone as among others."""
         prediction = np.ascontiguousarray(self.prediction[start:stop], self.dtype)
         scale = None if self.scale is None else np.ascontiguousarray(self.scale[start:stop], self.dtype)
+        if self.kind is not None:
+            places: NDArray[np.intp] = self.score.places(self.kind[start:stop])  # type: ignore[attr-defined]
+            scale = places.astype(self.dtype)
         return prediction, self.score.prepare(prediction, scale)
 
     def scores(self, truth: Floats, start: int, stop: int) -> Floats:
@@ -69,6 +73,7 @@ def read_queries(
     scale: ArrayLike | None,
     group: ArrayLike | None,
     weight: ArrayLike | None,
+    kind: ArrayLike | None = None,
 ) -> Queries:
     """Arrays of a caller as `Queries`; a ValueError names the one that does not fit."""
     given = arrays.column("prediction", prediction, ndim=score.prediction_ndim)
@@ -77,6 +82,9 @@ def read_queries(
         needs = "needs a scale for every query" if score.takes_scale else "takes no scale"
         raise ValueError(f"the {score.name} score {needs}")
     unit = None if scale is None else arrays.column("scale", scale, size)
+    wanted = getattr(score, "kinds", None) is not None
+    if wanted and kind is None:
+        raise ValueError("kind is missing: the score was learned from predictions with a kind")
     # a bound that float32 cannot hold would be rounded, and with it the range of the labels
     small = all(float(np.float32(bound)) == bound for bound in bounds)
     dtypes = [given.dtype, arrays.FLOAT32 if small else arrays.FLOAT64]
@@ -88,4 +96,5 @@ def read_queries(
         None if group is None else labels(group, size),
         None if weight is None else arrays.column("weight", weight, size).astype(np.float64, copy=False),
         np.result_type(*dtypes, *([] if unit is None else [unit.dtype])),
+        labels(kind, size, "kind") if wanted and kind is not None else None,
     )

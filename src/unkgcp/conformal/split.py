@@ -80,8 +80,12 @@ class SplitConformal:
         scale: ArrayLike | None = None,
         group: ArrayLike | None = None,
         weight: ArrayLike | None = None,
+        kind: ArrayLike | None = None,
     ) -> SplitConformal:
         """Learn the order of the nonconformity scores of l labelled predictions; all arguments are (l,).
+
+        `group` asks for a promise in every group. `kind` is for a score that is learned: labels (the relation, say)
+        that may tell more about the truth than the prediction does; the promise stays one over all.
 
         Calling it again replaces the calibration. Returns self.
         """
@@ -89,9 +93,12 @@ class SplitConformal:
         if isinstance(score, Recipe):
             if scale is not None:
                 raise ValueError(f"the {score.name} score takes no scale")
-            score, left = learn_score(score, self.bounds, prediction, truth, group, weight)
+            score, left = learn_score(score, self.bounds, prediction, truth, group, weight, kind)
             prediction, truth, group, weight = left.prediction, left.truth, left.group, left.weight
-        queries = read_queries(score, self.bounds, prediction, scale, group, weight)
+            kind = left.kind
+        elif kind is not None:
+            raise ValueError(f"the {score.name} score takes no kind; it is not learned")
+        queries = read_queries(score, self.bounds, prediction, scale, group, weight, kind)
         if len(queries) == 0:
             raise ValueError("prediction is empty, calibration needs at least one point")
         if weight is not None and self.training_conditional is not None:
@@ -130,6 +137,7 @@ class SplitConformal:
         group: ArrayLike | None = None,
         confidence: Levels = 0.9,
         weight: ArrayLike | None = None,
+        kind: ArrayLike | None = None,
     ) -> Floats:
         """Lower and upper ends of n queries: (n, 2) for one level, (n, 2, levels) for several.
 
@@ -139,7 +147,7 @@ class SplitConformal:
         everything was at calibration and is now, float64 otherwise.
         """
         levels, single = exact_levels(confidence)
-        calibration, queries = self._queries(prediction, scale, group, weight)
+        calibration, queries = self._queries(prediction, scale, group, weight, kind)
         # every column of ends in one piece: that is how they are computed, and mostly how they are used
         ends = np.empty((len(levels), 2, len(queries)), queries.dtype).transpose(2, 1, 0)
         answers = Answers(calibration, queries, levels)
@@ -170,10 +178,11 @@ class SplitConformal:
         group: ArrayLike | None = None,
         confidence: Levels = 0.9,
         weight: ArrayLike | None = None,
+        kind: ArrayLike | None = None,
     ) -> NDArray[np.bool_]:
         """Whether each label is inside its interval: (n,) for one level, (n, levels) for several."""
         levels, single = exact_levels(confidence)
-        calibration, queries = self._queries(prediction, scale, group, weight)
+        calibration, queries = self._queries(prediction, scale, group, weight, kind)
         label = arrays.column("truth", truth, len(queries))
         inside = np.empty((len(queries), len(levels)), np.bool_)
         answers = Answers(calibration, queries, levels)
@@ -195,13 +204,14 @@ class SplitConformal:
         scale: ArrayLike | None = None,
         group: ArrayLike | None = None,
         weight: ArrayLike | None = None,
+        kind: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
         """(1 + #{s_i >= s}) / (l + 1) of each label among the calibration scores of its group: (n,).
 
         With weights the share of weight instead of the share of points. To compare with 1 - confidence
         exactly use `covers`, or `unkgcp.conformal.p_exceeds`: 1 - 0.9 is not 0.1 in floats.
         """
-        calibration, queries = self._queries(prediction, scale, group, weight)
+        calibration, queries = self._queries(prediction, scale, group, weight, kind)
         label = arrays.column("truth", truth, len(queries))
         p_values = np.empty(len(queries), np.float64)
         answers = Answers(calibration, queries, [])
@@ -215,10 +225,14 @@ class SplitConformal:
         return p_values
 
     def scores(
-        self, prediction: ArrayLike, truth: ArrayLike, scale: ArrayLike | None = None
+        self,
+        prediction: ArrayLike,
+        truth: ArrayLike,
+        scale: ArrayLike | None = None,
+        kind: ArrayLike | None = None,
     ) -> NDArray[np.floating[Any]]:
         """Nonconformity of each label, as it was computed at calibration: (n,)."""
-        _, queries = self._queries(prediction, scale, None, None)
+        _, queries = self._queries(prediction, scale, None, None, kind)
         label = arrays.column("truth", truth, len(queries))
         return Engine(queries, 0).scores(label, 0, len(queries))
 
@@ -266,6 +280,11 @@ class SplitConformal:
         return isinstance(self.score, Recipe) and hasattr(self._calibrated().score, "arrays")
 
     @property
+    def takes_kind(self) -> bool:
+        """Whether queries come with a kind: the score was learned with one."""
+        return getattr(self._calibrated().score, "kinds", None) is not None
+
+    @property
     def size(self) -> int:
         """The number l of calibration points that are ranked; those that taught the score are not among them."""
         return int(self._calibrated().ranking.sizes[-1])
@@ -294,9 +313,12 @@ class SplitConformal:
         scale: ArrayLike | None,
         group: ArrayLike | None,
         weight: ArrayLike | None,
+        kind: ArrayLike | None,
     ) -> tuple[Calibration, Queries]:
         calibration = self._calibrated()
-        queries = read_queries(calibration.score, self.bounds, prediction, scale, group, weight)
+        if kind is not None and not isinstance(self.score, Recipe):
+            raise ValueError(f"the {calibration.score.name} score takes no kind; it is not learned")
+        queries = read_queries(calibration.score, self.bounds, prediction, scale, group, weight, kind)
         if group is not None and calibration.groups is None:
             raise ValueError("group is given, but there was no group at calibration")
         if weight is not None and calibration.heaviest is None:

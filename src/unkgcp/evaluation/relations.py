@@ -11,14 +11,12 @@ how many calibration facts set its threshold). What it is not: a test of the run
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.bundle import Predictor, to_triples
-from unkgcp.conformal.groups import FallbackWarning
 from unkgcp.conformal.predictors import Triples, create
 from unkgcp.conformal.predictors.base import status_codes
 from unkgcp.conformal.predictors.conformal import ConformalPredictor
@@ -52,10 +50,7 @@ def by_relation(predictor: Predictor, dataset: Dataset, confidence: float) -> di
         raise InputError(
             f"{dataset.name} has no test facts about known relations; give a data set that has some"
         )
-    score = predictor.model.score(*ids).astype(np.float64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)
-        pooled = before.calibration.interval(score, confidence=confidence)
+    pooled = before.pooled(ids, confidence)
     own = after.interval(ids, confidence)
     assert own.basis is not None
     slices = [

@@ -67,9 +67,11 @@ class ConformalPredictor(IntervalPredictor):
             group = self.groups.of(facts.relation)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SmallCalibrationWarning)  # `caution` says it
-            self.calibration = SplitConformal(recipe).calibrate(score, facts.confidence, group=group)
-        scores = self.calibration.scores(score[ranked], facts.confidence[ranked])
+            self.calibration = SplitConformal(recipe).calibrate(
+                score, facts.confidence, group=group, kind=self._kind(facts.relation)
+            )
         relation = facts.relation[ranked]
+        scores = self.calibration.scores(score[ranked], facts.confidence[ranked], kind=self._kind(relation))
         sides = np.sign(facts.confidence[ranked] - score[ranked]).astype(np.int8)
         order = np.lexsort((sides, relation, scores))
         self.relations, self.sides = relation[order], sides[order]
@@ -88,7 +90,8 @@ class ConformalPredictor(IntervalPredictor):
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
-        strange = self.calibration.scores(score, truth).astype(np.float64, copy=False)
+        found = self.calibration.scores(score, truth, kind=self._kind(triples.relation))
+        strange = found.astype(np.float64, copy=False)
         return strange if self.sides is None else strange * np.sign(truth - score)
 
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
@@ -102,12 +105,28 @@ class ConformalPredictor(IntervalPredictor):
             ends[:, :, column] = score[:, None]
         return ends
 
-    def _intervals(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
-        group = None if self.groups is None else self.groups.of(triples.relation)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FallbackWarning)  # `Intervals.basis` says it of each query
-            ends = self.calibration.interval(score, group=group, confidence=levels)
+    def _intervals(
+        self, score: Floats, triples: HasTriples, levels: list[Fraction], pooled: bool = False
+    ) -> Floats:
+        """Ends at the threshold of each triple's group, or at that of all facts: (n, 2, levels)."""
+        group = None if self.groups is None or pooled else self.groups.of(triples.relation)
+        kind = self._kind(triples.relation)
+        if self.groups is None:
+            ends = self.calibration.interval(score, confidence=levels, kind=kind)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FallbackWarning)  # `Intervals.basis` says it of each query
+                ends = self.calibration.interval(score, group=group, confidence=levels, kind=kind)
         return ends.astype(np.float64, copy=False)
+
+    def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
+        """Ends of known triples at the threshold of all calibration facts, whatever their relation: (n, 2)."""
+        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        return self._intervals(score, triples, [exact(confidence)], pooled=True)[:, :, 0]
+
+    def _kind(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]] | None:
+        """What a learned score may know of a triple beside its score: (n,)."""
+        return None
 
     def _basis(self, triples: HasTriples) -> NDArray[np.int8] | None:
         if self.groups is None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unkgcp.conformal.predictors.base import Floats, Triples
 from unkgcp.conformal.predictors.conformal import ConformalPredictor
@@ -16,7 +20,8 @@ from unkgcp.conformal.scores import Shortest
 class ShortestIntervals(ConformalPredictor):
     """Shortest: the interval around the likeliest confidences of facts with such a score, widened by rank.
 
-    One half of the calibration facts teaches how confidences lie beside scores, the other half is ranked. The
+    One half of the calibration facts teaches how confidences lie beside scores, in all relations alike or, where that
+    helps, relation by relation; the other half is ranked. The
     interval says where such facts' confidences are, so it need not contain the score itself: a model may score
     0.9 where confidences are 0.4375 or 1. With fewer than `smallest` calibration facts it is CP on all of them.
 
@@ -35,8 +40,16 @@ class ShortestIntervals(ConformalPredictor):
     def score(self) -> Shortest:
         return Shortest(smallest=self.smallest)
 
+    def _kind(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+        return relation
+
     def options(self) -> dict[str, Any]:
         return {"smallest": self.smallest, **super().options()}
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        super()._restore(arrays)
+        if self.calibration.learned != self.calibration.takes_kind:
+            raise ValueError("the learned shapes do not know of relations")
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         # at level 0 the smallest set there is: the lowest rank answers

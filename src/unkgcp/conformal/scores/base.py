@@ -62,7 +62,15 @@ class Score(Protocol):
 class LearnedScore(Score, Protocol):
     """A score made by a `Recipe`; `arrays` is all it learned."""
 
+    @property
+    def kinds(self) -> NDArray[Any] | None:
+        """Labels of kinds of predictions that it tells apart; None if predictions come without a kind."""
+
     def arrays(self) -> dict[str, NDArray[Any]]: ...
+
+    def places(self, kind: NDArray[Any]) -> NDArray[np.intp]:
+        """What `prepare` takes as scale for predictions of these kinds: (n,)."""
+        ...
 
 
 @runtime_checkable
@@ -77,7 +85,7 @@ class Recipe(Protocol):
         """Which of `size` points to learn from, chosen by their position alone; None: too few to learn from."""
         ...
 
-    def learn(self, prediction: Floats, truth: Floats) -> LearnedScore: ...
+    def learn(self, prediction: Floats, truth: Floats, kind: NDArray[Any] | None) -> LearnedScore: ...
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> LearnedScore:
         """The score whose `arrays` these are; ValueError or KeyError if they are no such thing."""

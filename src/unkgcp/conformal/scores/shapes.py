@@ -24,36 +24,64 @@ Array = NDArray[np.float64]
 
 ATOM = 0.005
 """The share of labels from which on a single value is a cell of its own."""
+NEIGHBOURS = 50
+"""Points on either side that a node looks at, or all there are."""
+PRIOR = 20
+"""How many points of its own a kind of predictions needs to outweigh what all of them say."""
 _BLOCKS = 10  # blocks of neighbouring predictions a node: how finely the smoothing looks at their order
 _HAIR = 1e-3  # added to widths, so that the mass of cells without width can be compared
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """K cells and G nodes: what `learn_table` found, all in float64.
+    """K cells and G nodes in S segments: what was learned, all in float64 but for `offset`.
 
-    boundary: (G - 1,) predictions between the nodes. lower, upper: (K,) ends of the cells, upwards, both inside.
-    value: (G, K) the mass with which a cell enters the interval of a node, between before and after; it falls towards
-    one cell of each row and rises from it, and float32 holds it exactly.
+    offset: (S + 1,) int64, segment s has the nodes offset[s] to offset[s + 1]; segment 0 is for all predictions alike,
+    each further one for predictions of one kind. boundary: (G,) the prediction up to which a node answers, inf for the
+    last of a segment. lower, upper: (K,) ends of the cells, upwards, both inside. value: (G, K) the mass with which a
+    cell enters the interval of a node, between before and after; it falls towards one cell of each row and rises from
+    it, and float32 holds it exactly.
     """
 
+    offset: NDArray[np.int64]
     boundary: Array
     lower: Array
     upper: Array
     value: Array
 
 
-def learn_table(prediction: Floats, truth: Floats, cells: int, nodes: int, smoothing: float) -> Table:
-    """The table of labelled predictions, (n,) each.
+def learn_table(
+    prediction: Floats,
+    truth: Floats,
+    cells: int,
+    nodes: int,
+    smoothing: float,
+    kind: NDArray[np.intp] | None = None,
+    neighbours: int = NEIGHBOURS,
+) -> Table:
+    """The table of labelled predictions, (n,) each; `kind` counts from 0, and -1 has no segment of its own.
 
-    `cells` and `nodes` are upper limits; `smoothing` is the share of all points on either side of a node that count
-    for it, the nearer the more.
+    `cells` and `nodes` (a segment) are upper limits; `smoothing` is the share of all points on either side of a node
+    that count for it, the nearer the more, but at least `neighbours` of them. What a kind's own points say is mixed
+    with what all points say.
     """
+    look = (nodes, smoothing, neighbours)
     lower, upper = cut_labels(truth.astype(np.float64), cells)
-    cell = np.searchsorted(lower, truth, side="right") - 1
-    boundary, mass = smoothed_masses(prediction.astype(np.float64), cell, len(lower), nodes, smoothing)
-    value = grow(mass, lower, upper).astype(np.float32).astype(np.float64)
-    return Table(boundary, lower, upper, value)
+    guess, cell = prediction.astype(np.float64), np.searchsorted(lower, truth, side="right") - 1
+    node, count = counts_by_node(guess, cell, len(lower), *look)
+    # one point's worth of the distribution of all labels settles the order of cells that no neighbour has
+    everywhere = np.bincount(cell, minlength=len(lower)) / len(cell)
+    mass = _normalised(count + everywhere)
+    boundaries, masses = [_boundary(node)], [mass]
+    for part in range(0 if kind is None else int(kind.max(initial=-1)) + 1):
+        rows = np.flatnonzero(kind == part)
+        node, count = counts_by_node(guess[rows], cell[rows], len(lower), *look)
+        prior = mass[np.searchsorted(boundaries[0][:-1], node)]
+        boundaries.append(_boundary(node))
+        masses.append(_normalised(count + PRIOR * prior))
+    value = grow(np.concatenate(masses), lower, upper).astype(np.float32).astype(np.float64)
+    offset = np.cumsum([0, *map(len, boundaries)], dtype=np.int64)
+    return Table(offset, np.concatenate(boundaries), lower, upper, value)
 
 
 def cut_labels(truth: Array, cells: int) -> tuple[Array, Array]:
@@ -70,28 +98,36 @@ def cut_labels(truth: Array, cells: int) -> tuple[Array, Array]:
     return label[starts], label[np.append(starts[1:], len(label)) - 1]
 
 
-def smoothed_masses(
-    prediction: Array, cell: NDArray[np.intp], cells: int, nodes: int, smoothing: float
+def counts_by_node(
+    prediction: Array, cell: NDArray[np.intp], cells: int, nodes: int, smoothing: float, neighbours: int
 ) -> tuple[Array, Array]:
-    """Boundaries between at most `nodes` nodes (G - 1,), and the mass of every cell at each of them (G, cells).
+    """The predictions of at most `nodes` nodes (G,), and the weighted number of points in each cell (G, cells).
 
     Distance is counted in points, not in prediction: nodes are close where predictions are. Equal predictions share
-    their place. One point's worth of the distribution of all labels is mixed in, which settles the order of cells
-    that no neighbour has.
+    their place. There are no more than five nodes for every `neighbours` points.
     """
     size = len(prediction)
+    nodes = max(1, min(nodes, 5 * size // neighbours))
+    smoothing = max(smoothing, min(1.0, neighbours / size))
     known, member, count = np.unique(prediction, return_inverse=True, return_counts=True)
-    place = (np.cumsum(count) - (count + 1) / 2)[member]
-    asked = np.sort(place)[((np.arange(nodes) + 0.5) * size / nodes).astype(np.intp)]
-    centre = np.unique(asked)
-    value = known[np.searchsorted(np.cumsum(count) - (count + 1) / 2, centre)]
+    places = np.cumsum(count) - (count + 1) / 2
+    place = places[member]
+    centre = np.unique(np.sort(place)[((np.arange(nodes) + 0.5) * size / nodes).astype(np.intp)])
     blocks = min(size, _BLOCKS * nodes)
     block = (place * blocks / size).astype(np.intp)
     counts = np.bincount(block * cells + cell, minlength=blocks * cells).reshape(blocks, cells)
     middle = (np.arange(blocks) + 0.5) * size / blocks
     weight = np.maximum(0.0, 1 - np.abs(centre[:, None] - middle) / (smoothing * size))
-    mass = weight @ counts + counts.sum(axis=0) / size
-    return (value[1:] + value[:-1]) / 2, mass / mass.sum(axis=1, keepdims=True)
+    return known[np.searchsorted(places, centre)], weight @ counts
+
+
+def _boundary(node: Array) -> Array:
+    return np.append((node[1:] + node[:-1]) / 2, np.inf)
+
+
+def _normalised(mass: Array) -> Array:
+    shares: Array = mass / mass.sum(axis=1, keepdims=True)
+    return shares
 
 
 def grow(mass: Array, lower: Array, upper: Array) -> Array:

@@ -23,7 +23,8 @@ from unkgcp.conformal.tables.writing import Writer
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path
 
-OPTIONAL = ("scale", "group")
+OPTIONAL = ("scale", "group", "kind")
+LABELS = ("group", "kind")
 
 
 class Outcome(NamedTuple):
@@ -46,17 +47,18 @@ def conformalize(
 ) -> Outcome:
     """Write the rows of `source` with lower and upper ends.
 
-    The calibration table needs prediction and truth; scale and group are used if it has them, and then the
-    source needs them too. All other columns of the source are carried through. Without `output` the result
-    goes to `stdout`. Nothing is written unless every row could be answered.
+    The calibration table needs prediction and truth; scale and group are used if it has them, and kind for a score
+    that is learned, and then the source needs them too. All other columns of the source are carried through. Without
+    `output` the result goes to `stdout`. Nothing is written unless every row could be answered.
     """
     known = open_table(calibration)
     require(known, ["prediction", "truth"])
     asked = open_table(source)
     require(asked, ["prediction"])
-    used = [name for name in OPTIONAL if name in known.names]
+    optional = [name for name in OPTIONAL if name != "kind" or score in recipe_names()]
+    used = [name for name in optional if name in known.names]
     require(asked, used, f"which {known.path} has")
-    for name in OPTIONAL:
+    for name in optional:
         if name in asked.names and name not in used:
             raise InputError(
                 f"{known.path} has no column {name!r}, which {asked.path} has; add it or rename it"
@@ -89,7 +91,7 @@ def _calibrate(
     columns: dict[str, list[Any]] = {name: [] for name in ("prediction", "truth", *used)}
     for batch, first in _numbered(table.batches()):
         for name, parts in columns.items():
-            parts.append(table.strings(batch, name) if name == "group" else table.numbers(batch, name, first))
+            parts.append(table.strings(batch, name) if name in LABELS else table.numbers(batch, name, first))
     arrays = {name: np.concatenate(parts) for name, parts in columns.items()}
     if not len(arrays["prediction"]):
         raise InputError(f"{table.path} has no rows; calibration needs at least one labelled prediction")
@@ -110,7 +112,7 @@ def _answer(
     """The new columns of a batch, by name."""
     arrays: dict[str, Any] = {"prediction": table.numbers(batch, "prediction", first)}
     for name in used:
-        arrays[name] = table.strings(batch, name) if name == "group" else table.numbers(batch, name, first)
+        arrays[name] = table.strings(batch, name) if name in LABELS else table.numbers(batch, name, first)
     with _located(table, first), warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)  # counted and said once, at the end
         ends = cal.interval(confidence=levels, **arrays)

@@ -14,6 +14,7 @@ EXAMPLES = examples(
     "unkgcp evaluate run --json | jq '.levels[].positive.coverage'",
     "unkgcp evaluate run --data ppi5k --confidence 0.5,0.9,0.99",
     "unkgcp evaluate run --per relation --confidence 0.9",
+    "unkgcp evaluate run --ranking --threshold 0.85",
 )
 
 
@@ -26,6 +27,19 @@ EXAMPLES = examples(
     type=click.Choice(["relation"]),
     help="Also coverage by relation, with one threshold for all facts and with one a relation.",
 )
+@click.option(
+    "--ranking",
+    is_flag=True,
+    help="Also how well it ranks (nDCG, weighted MRR and hits, filtered) and what keeping and dropping by the "
+    "interval is worth.",
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1),
+    default=0.7,
+    show_default=True,
+    help="With --ranking: the confidence from which on a triple is worth keeping.",
+)
 @json_option
 @reading_options
 def command(
@@ -33,6 +47,8 @@ def command(
     data: str | None,
     confidence: list[float],
     per: str | None,
+    ranking: bool,
+    threshold: float,
     as_json: bool,
     reading: dict[str, Any],
 ) -> None:
@@ -43,7 +59,8 @@ def command(
     import json
 
     from unkgcp.bundle import Predictor, source
-    from unkgcp.evaluation import evaluate
+    from unkgcp.evaluation import decisions, evaluate
+    from unkgcp.evaluation import ranking as ranks
     from unkgcp.evaluation.relations import by_relation, relations_text
     from unkgcp.evaluation.text import evaluation_text
 
@@ -56,9 +73,17 @@ def command(
     result = evaluate(predictor, dataset, confidence)
     if per is not None:
         result["per_relation"] = [by_relation(predictor, dataset, level) for level in confidence]
+    if ranking:
+        splits = dataset.splits
+        known = [splits.train, splits.validation, splits.calibration]
+        result["ranking"] = ranks.ranking(predictor.model, splits.test, known)
+        result["decisions"] = decisions.decisions(predictor, dataset, confidence, threshold)
     if as_json:
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
         return
     click.echo(evaluation_text(result))
     for part in result.get("per_relation", []):
         click.echo("\n" + relations_text(part))
+    if ranking:
+        click.echo("\n" + ranks.ranking_text(result["ranking"]))
+        click.echo("\n" + decisions.decisions_text(result["decisions"]))

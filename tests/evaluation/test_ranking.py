@@ -1,0 +1,134 @@
+"""Ranking figures and decisions against plain loops, ties and repeats included."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unkgcp.evaluation import ranking as module
+from unkgcp.evaluation.decisions import decide
+from unkgcp.evaluation.ranking import HITS, ndcg, ranking
+from unkgcp.graph import Graph, Vocabulary
+from unkgcp.training import Model, TrainConfig, distmult
+
+ENTITIES, RELATIONS = 23, 3
+VOCABULARY = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], [f"r{i}" for i in range(RELATIONS)])
+
+
+def make_model(seed: int, ties: bool) -> Model:
+    rng = np.random.default_rng(seed)
+    tables = {
+        name: rng.normal(0, 1, shape).astype(np.float32)
+        for name, shape in distmult.table_shapes(ENTITIES, RELATIONS, 4).items()
+    }
+    if ties:  # few values: many candidates score the same
+        tables = {name: np.sign(table).astype(np.float32) for name, table in tables.items()}
+    seen = np.arange(ENTITIES) < ENTITIES - 2
+    return Model(tables, VOCABULARY, TrainConfig(dimension=4), 0, seen, np.ones(RELATIONS, np.bool_))
+
+
+def facts(n: int, seed: int) -> Graph:
+    rng = np.random.default_rng(seed)
+    head, tail = rng.integers(0, ENTITIES, (2, n), dtype=np.int32)
+    relation = rng.integers(0, RELATIONS, n, dtype=np.int32)
+    return Graph(head, relation, tail, rng.choice([0.0, 0.25, 0.7, 1.0], n), VOCABULARY)
+
+
+def naive(model: Model, test: Graph, known: list[Graph], at_head: bool) -> dict[str, Any]:
+    mean: dict[tuple[int, int, int], list[float]] = {}
+    for h, r, t, c in zip(test.head, test.relation, test.tail, test.confidence, strict=True):
+        if model.seen_entities[h] and model.seen_entities[t]:
+            mean.setdefault((int(h), int(r), int(t)), []).append(float(c))
+    target = {triple: sum(found) / len(found) for triple, found in mean.items()}
+    others = {
+        (int(h), int(r), int(t)) for g in known for h, r, t in zip(g.head, g.relation, g.tail, strict=True)
+    }
+    groups: dict[tuple[int, int], dict[int, float]] = {}
+    for (h, r, t), c in target.items():
+        groups.setdefault((t, r) if at_head else (h, r), {})[h if at_head else t] = c
+
+    def rank(value: float, rivals: list[float]) -> float:
+        return 1 + sum(v > value for v in rivals) + sum(v == value for v in rivals) / 2
+
+    gains: dict[str, list[float]] = {"ndcg_linear": [], "ndcg_exponential": []}
+    weighted = []
+    for (given, r), wanted in groups.items():
+        row = (model.heads([r], [given]) if at_head else model.tails([given], [r]))[0]
+        candidates = [
+            e
+            for e in range(ENTITIES)
+            if model.seen_entities[e]
+            and (e in wanted or ((e, r, given) if at_head else (given, r, e)) not in others)
+        ]
+        for name, gain in (("ndcg_linear", lambda c: c), ("ndcg_exponential", lambda c: 2**c - 1)):
+            best = sum(
+                gain(c) / math.log2(2 + i) for i, c in enumerate(sorted(wanted.values(), reverse=True))
+            )
+            got = 0.0
+            for e, c in wanted.items():
+                rivals = [row[x] for x in candidates if x != e]
+                got += gain(c) / math.log2(1 + rank(row[e], rivals))
+            if best > 0:
+                gains[name].append(got / best)
+        for e, c in wanted.items():
+            rivals = [row[x] for x in candidates if x != e and x not in wanted]
+            weighted.append((c, rank(row[e], rivals)))
+    total = sum(c for c, _ in weighted)
+    found: dict[str, Any] = {name: float(np.mean(values)) for name, values in gains.items()}
+    found |= {
+        "wmrr": sum(c / k for c, k in weighted) / total,
+        "mrr": float(np.mean([1 / k for _, k in weighted])),
+    }
+    found["whits"] = {str(n): sum(c for c, k in weighted if k <= n) / total for n in HITS}
+    return found
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("cells", [1, 70, 1 << 22])
+def test_figures_are_those_of_plain_loops(ties: bool, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CELLS", cells)
+    model, test, known = make_model(1, ties), facts(150, 2), [facts(200, 3), facts(0, 4), facts(50, 5)]
+    result = ranking(model, test, known)
+    assert 0 < result["unknown"] < result["facts"] == 150
+    assert result["candidates"] == ENTITIES - 2
+    for side, at_head in (("tails", False), ("heads", True)):
+        for name, value in naive(model, test, known, at_head).items():
+            assert result[side][name] == pytest.approx(value, rel=1e-12), (side, name)
+
+
+def test_a_perfect_ranking_has_ndcg_one() -> None:
+    query, gain = np.array([0, 0, 1]), np.array([0.9, 0.3, 0.5])
+    assert ndcg(query, np.array([1.0, 2.0, 1.0]), gain) == 1
+    assert ndcg(query, np.array([2.0, 1.0, 1.0]), gain) < 1  # type: ignore[operator]
+    assert ndcg(np.zeros(0, np.int64), np.zeros(0), np.zeros(0)) is None
+
+
+def test_nothing_to_rank() -> None:
+    result = ranking(make_model(0, False), facts(0, 0), [])
+    assert result["tails"]["wmrr"] is None
+    assert result["tails"]["queries"] == 0
+
+
+def test_decisions() -> None:
+    truth = np.array([0.9, 0.9, 0.2, 0.2, 0.8, 0.0])
+    lower = np.array([0.7, 0.1, 0.0, 0.75, 0.5, 0.0])
+    upper = np.array([1.0, 0.6, 0.3, 0.9, 0.9, 1.0])
+    score = np.array([0.8, 0.3, 0.1, 0.8, 0.7, np.nan])
+    found = decide(truth, lower, upper, score, 0.7)
+    # kept rightly, dropped wrongly, dropped rightly, kept wrongly, two abstentions
+    assert found == {
+        "n": 6,
+        "kept": 2 / 6,
+        "dropped": 2 / 6,
+        "abstained": 2 / 6,
+        "accuracy": 2 / 4,
+        "precision": 1 / 2,
+        "wrong": 2 / 6,
+        "score_accuracy": 4 / 6,
+    }
+    nothing = decide(*(np.zeros(0) for _ in range(4)))
+    assert nothing["n"] == 0
+    assert nothing["accuracy"] is None

@@ -62,9 +62,9 @@ def test_waiting_requests_share_a_call_and_keep_their_answers(predictor, triples
     assert counted.calls == [sum(map(len, parts))]
     for part, text in zip(parts, texts, strict=True):
         alone = predictor.interval([tuple(triple) for triple in part])
-        rows = json.loads(text)["answers"]
-        assert [row["lower"] for row in rows] == alone.lower.tolist()
-        assert [row["status"] for row in rows] == alone.status.tolist()
+        said = json.loads(text)
+        assert said["lower"] == alone.lower.tolist()
+        assert said["status"] == alone.status.tolist()
 
 
 def test_levels_are_not_mixed(predictor, triples):
@@ -75,7 +75,7 @@ def test_levels_are_not_mixed(predictor, triples):
     for levels, text in zip(wanted, texts, strict=True):
         level = levels[0] if len(levels) == 1 else list(levels)
         found = predictor.interval([tuple(triple) for triple in triples[:4]], level)
-        assert [row["upper"] for row in json.loads(text)["answers"]] == found.upper.tolist()
+        assert json.loads(text)["upper"] == found.upper.tolist()
 
 
 def test_small_batches_run_in_place_and_large_ones_in_a_thread(predictor, triples):
@@ -92,7 +92,7 @@ def test_small_batches_run_in_place_and_large_ones_in_a_thread(predictor, triple
         await model.answer(asked(triples))
         return work.result()
 
-    assert len(json.loads(asyncio.run(questions()))["answers"]) == len(many)
+    assert len(json.loads(asyncio.run(questions()))["score"]) == len(many)
     assert beats > 3  # others were served while the large one was answered
     assert [thread is threading.main_thread() for thread in counted.threads] == [False, True]
 

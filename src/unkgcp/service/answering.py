@@ -6,6 +6,7 @@ is not: it knows nothing of HTTP but the sentences of `Problem`.
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 from unkgcp._version import __version__
@@ -30,9 +31,11 @@ class Knowledge:
     def about(self) -> dict[str, Any]:
         """What is being served."""
         predictor, method = self.predictor, self.predictor.method
+        data = predictor.provenance.get("data", {}).get("name")
         return {
             "version": __version__,
-            "data": predictor.provenance.get("data", {}).get("name"),
+            # a file is called by its name alone: where it lies is nobody's business
+            "data": None if data is None else PurePath(str(data)).name,
             "model": predictor.model.config.model,
             "method": method.name,
             "guarantee": method.guarantee,

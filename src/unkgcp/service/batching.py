@@ -1,9 +1,9 @@
 """Requests that wait at the same time are answered by one call of the model.
 
-What it is: a queue without a delay. Whatever is waiting when the model is free becomes one batch; nobody waits
-for a batch to fill. A small batch runs where it is, because handing it to a thread would take longer than
-answering it; a large one runs in a thread, so that other requests are served meanwhile. What it is not: it
-computes nothing itself, the numbers are those of `predictor.interval`.
+What it is: a queue without a delay. Whatever is waiting when the model is free becomes one batch; as long as more
+arrive at the same moment they join it, but nobody waits for a batch to fill. A small batch runs where it is, because
+handing it to a thread would take longer than answering it; a large one runs in a thread, so that other requests are
+served meanwhile. What it is not: it computes nothing itself, the numbers are those of `predictor.interval`.
 
 >>> text = await Batcher(predictor, settings, metrics).answer(asked)     # doctest: +SKIP
 """
@@ -14,22 +14,24 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
-
-import numpy as np
+from itertools import chain
+from typing import Any, NamedTuple
 
 from unkgcp.bundle import Predictor
 from unkgcp.conformal.predictors import Triples
+from unkgcp.conformal.predictors.base import STATUSES
 from unkgcp.service.bodies import Asked
 from unkgcp.service.lookup import Lookup
 from unkgcp.service.metrics import Metrics
 from unkgcp.service.problems import Problem
 from unkgcp.service.settings import Settings
+from unkgcp.service.text import to_text
 from unkgcp.service.threads import Threads
-from unkgcp.service.writing import write_answers
 
 INLINE = 4096  # triples times levels that are answered without a thread: a few milliseconds
 LARGEST = 1 << 16  # triples of one call of the model
+GATHERED = 2048  # triples beyond which a call is no cheaper a triple
+TOO_LATE = Problem(503, "the model is too busy to answer in time; try again later")
 
 
 class Waiting(NamedTuple):
@@ -62,16 +64,22 @@ class Batcher:
         self._rows += len(asked.head)
         if not self._busy:
             self._busy = True
-            # not at once: others that arrived in the same moment are still on their way here
-            loop.call_soon(self._next, loop)
+            loop.call_soon(self._gather, loop, 0)
+        timer = loop.call_later(self._settings.answer_seconds, self._fail, [waiting], TOO_LATE)
         try:
-            async with asyncio.timeout(self._settings.answer_seconds):
-                return await waiting.answer
-        except TimeoutError:
-            raise Problem(503, "the model is too busy to answer in time; try again later") from None
+            return await waiting.answer
+        finally:
+            timer.cancel()
 
     def close(self) -> None:
         self._threads.close()
+
+    def _gather(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
+        """Let those that arrived in the same moment, and are still on their way here, join the batch."""
+        if before < len(self._queue) and self._rows < GATHERED:
+            loop.call_soon(self._gather, loop, len(self._queue))
+        else:
+            self._next(loop)
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         """Answer what is waiting, until nothing is or a thread has taken over."""
@@ -120,28 +128,32 @@ class Batcher:
         """One call of the model for all requests of the batch, then the text of each."""
         asked = [one.asked for one in batch]
         levels = asked[0].levels
-        # heads and tails of all requests in one lookup
-        entity = self._entities.ids([label for one in asked for label in (*one.head, *one.tail)])
-        relation = self._relations.ids([label for one in asked for label in one.relation])
         sizes = [len(one.head) for one in asked]
-        tail = np.repeat(np.tile([False, True], len(sizes)), np.repeat(sizes, 2))
-        triples = Triples(entity[~tail], relation, entity[tail])
+        total = sum(sizes)
+        # heads and tails of all requests in one lookup, first all heads, then all tails
+        columns = [one.head for one in asked] + [one.tail for one in asked]
+        entity = self._entities.ids(list(chain.from_iterable(columns)))
+        relation = self._relations.ids(list(chain.from_iterable([one.relation for one in asked])))
+        triples = Triples(entity[:total], relation, entity[total:])
         found = self._predictor.method.interval(triples, list(levels))
-        self._metrics.batch(len(relation), len(batch))
+        self._metrics.batch(total, len(batch))
         notes = [note for level in dict.fromkeys(levels) if (note := self._caution(level)) is not None]
+        status = [STATUSES[code] for code in found.code.tolist()]
         texts, start = [], 0
         for one, size in zip(asked, sizes, strict=True):
             rows = slice(start, start + size)
             start += size
+            column: Any = 0 if one.single else slice(None)
             texts.append(
-                write_answers(
-                    levels,
-                    one.single,
-                    found.score[rows],
-                    found.lower[rows],
-                    found.upper[rows],
-                    found.code[rows],
-                    notes,
+                to_text(
+                    {
+                        "confidence": levels[0] if one.single else levels,
+                        "score": found.score[rows].tolist(),
+                        "lower": found.lower[rows, column].tolist(),
+                        "upper": found.upper[rows, column].tolist(),
+                        "status": status[rows],
+                        "notes": notes,
+                    }
                 )
             )
         return texts

@@ -93,7 +93,7 @@ def parse_intervals(data: bytes, settings: Settings) -> Asked:
         raise Problem(422, "triples must be a list of [head, relation, tail] triples")
     if len(triples) > settings.max_triples:
         raise Problem(
-            413, f"{len(triples):,} triples are more than {settings.max_triples:,}; send several requests"
+            422, f"{len(triples):,} triples are more than {settings.max_triples:,}; send several requests"
         )
     levels, single = _levels(document.get("confidence", DEFAULT_LEVEL), settings)
     return Asked(*_columns(triples), levels, single)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,18 +24,18 @@ class Health(Document):
     status: Literal["ok"]
 
 
-class Answer(Document):
-    score: float | None = Field(
-        ge=0, le=1, description="The predicted confidence; null for an unknown query."
-    )
-    lower: float | list[float] = Field(description="Lower end; a list where several levels were asked for.")
-    upper: float | list[float] = Field(description="Upper end; a list where several levels were asked for.")
-    status: Status
-
-
 class Intervals(Document):
+    """Columns with one entry for each triple, in the order of the request."""
+
     confidence: float | list[float] = Field(description="The level or levels, as asked.")
-    answers: list[Answer] = Field(description="One for each triple, in the order of the request.")
+    score: list[Annotated[float, Share] | None] = Field(
+        description="The predicted confidences; null for an unknown query."
+    )
+    lower: list[float] | list[list[float]] = Field(
+        description="Lower ends; a list for each triple where several levels were asked for."
+    )
+    upper: list[float] | list[list[float]] = Field(description="Upper ends, likewise.")
+    status: list[Status]
     notes: list[str] = Field(description="What to know about these levels, e.g. too few calibration facts.")
 
 

@@ -12,9 +12,11 @@ import ipaddress
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import uvicorn
 
 from unkgcp.bundle import Predictor
@@ -26,6 +28,8 @@ from unkgcp.service.settings import Settings
 TOKEN_VARIABLE = "UNKGCP_TOKEN"
 CONNECTIONS = 1000
 BACKLOG = 2048
+# a request of a hundred triples makes hundreds of lists that are gone with it: look for garbage less often
+GARBAGE = (20_000, 20, 20)
 GRACE = 5  # seconds for requests on their way when the service is told to stop
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -44,10 +48,12 @@ def serve(
     with listen(address) as listener:
         predictor = Predictor.load(run)
         app = create_app(predictor, settings)
-        predictor.interval([("", "", "")])  # whatever is made at first use is made before the first request
-        # what is loaded by now stays: there is no need to look through it again and again for garbage
+        warm_up(predictor)
+        # what is loaded by now stays: there is no need to look through it again and again for garbage, which
+        # would hold up all requests of that moment
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*GARBAGE)
         config = uvicorn.Config(
             app,
             http=connection_class(settings.body_seconds + 1),
@@ -63,6 +69,19 @@ def serve(
         host, port = listener.getsockname()[:2]
         announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def warm_up(predictor: Predictor) -> None:
+    """Ask once, so that whatever is loaded, compiled or sorted at first use is there before the first request."""
+    model = predictor.model
+    entities, relations = np.flatnonzero(model.seen_entities), np.flatnonzero(model.seen_relations)
+    if not (len(entities) and len(relations)):
+        return
+    head = model.vocabulary.entities[int(entities[0])].as_py()
+    relation = model.vocabulary.relations[int(relations[0])].as_py()
+    predictor.interval([(head, relation, head)])
+    with suppress(InputError):  # a label such as "?" cannot be completed
+        predictor.complete(head, relation, k=1)
 
 
 def listen(address: Address) -> socket.socket:

@@ -21,7 +21,7 @@ export function triple({ head, relation, tail }) {
 }
 
 export function answer(query, asked, result, known, run) {
-  const { score, lower, upper, status } = result.answers[0];
+  const [score, lower, upper, status] = [result.score, result.lower, result.upper, result.status].map((column) => column[0]);
   const place = asked.indexOf(query.level);
   const rows = asked.map((level, i) =>
     make(

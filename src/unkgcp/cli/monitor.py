@@ -114,8 +114,8 @@ def _calibration(
 
     if given is not None:
         return read(given, **reading)
-    if keeps_scores(predictor.method):
-        return None
+    if keeps_scores(predictor.method) or predictor.method.needs_members:
+        return None  # the monitor says what is missing
     if predictor.provenance.get("recalibrated", {}).get("data") is not None:
         raise InputError(
             f"{run} was calibrated anew and method {predictor.method.name} keeps no scores; "

@@ -49,6 +49,11 @@ def yardstick(predictor: Predictor, confidence: float, calibration: Graph | None
     kept = method.calibration_scores()
     if kept is not None and calibration is None and keeps_scores(method):
         return Yardstick(method, confidence, *kept, None)
+    if calibration is None and method.needs_members:
+        raise InputError(
+            f"method {method.name} trained on all of its facts, which are then no measure for new ones; "
+            "name labelled facts as they were at that time, on which nothing was trained (--calibration FILE)"
+        )
     if calibration is None:
         raise InputError(
             f"method {method.name} keeps no scores of its calibration facts; "
@@ -74,7 +79,7 @@ def _errors(
 
 def keeps_scores(method: IntervalPredictor) -> bool:
     """Whether one threshold, the k-th smallest calibration score, makes all intervals: then coverage has its law."""
-    if method.calibration_scores() is None:
+    if method.calibration_scores() is None or getattr(method, "share", None) is not None:
         return False
     split = getattr(method, "calibration", None)
     about = split._calibrated() if isinstance(split, SplitConformal) else None

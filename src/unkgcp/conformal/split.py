@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.conformal import arrays
 from unkgcp.conformal.answers import Answers, Calibration
+from unkgcp.conformal.calibrated import Calibrated
 from unkgcp.conformal.chunks import run_chunks
 from unkgcp.conformal.engine import Engine
 from unkgcp.conformal.groups import MIN_GROUP, group_codes, labels
@@ -34,7 +35,7 @@ Floats = NDArray[np.floating[Any]]
 Levels = Confidence | Iterable[Confidence]
 
 
-class SplitConformal:
+class SplitConformal(Calibrated):
     """Intervals that contain the true label with probability `confidence`, whatever the model.
 
     Guarantee: if calibration points and query are exchangeable (in particular i.i.d.) and the model, the
@@ -236,12 +237,6 @@ class SplitConformal:
         label = arrays.column("truth", truth, len(queries))
         return Engine(queries, 0).scores(label, 0, len(queries))
 
-    @property
-    def calibration_scores(self) -> NDArray[np.floating[Any]]:
-        """The scores of all calibration points, upwards: (l,)."""
-        ranking = self._calibrated().ranking
-        return ranking.scores[ranking.offsets[-2] :]
-
     def threshold(self, confidence: Levels = 0.9) -> Any:
         """The pooled threshold: the k-th smallest score, inf where the whole range is the answer.
 
@@ -262,33 +257,6 @@ class SplitConformal:
             raise ValueError("there was no group at calibration")
         return group_codes(known, labels(group)) < 0
 
-    @property
-    def grouped(self) -> bool:
-        """Whether there were groups at calibration."""
-        return self._calibrated().groups is not None
-
-    @property
-    def group_sizes(self) -> dict[Any, int]:
-        """The number of calibration points of each group that has a threshold of its own."""
-        calibration = self._calibrated()
-        known = [] if calibration.groups is None else calibration.groups.tolist()
-        return dict(zip(known, calibration.ranking.sizes.tolist(), strict=False))
-
-    @property
-    def learned(self) -> bool:
-        """Whether the score was learned from a part of the calibration points; not so where they were too few."""
-        return isinstance(self.score, Recipe) and hasattr(self._calibrated().score, "arrays")
-
-    @property
-    def takes_kind(self) -> bool:
-        """Whether queries come with a kind: the score was learned with one."""
-        return getattr(self._calibrated().score, "kinds", None) is not None
-
-    @property
-    def size(self) -> int:
-        """The number l of calibration points that are ranked; those that taught the score are not among them."""
-        return int(self._calibrated().ranking.sizes[-1])
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibration to one .npz file, without pickle."""
         from unkgcp.conformal.storage import save
@@ -301,11 +269,6 @@ class SplitConformal:
         from unkgcp.conformal.storage import load
 
         return load(path)
-
-    def _calibrated(self) -> Calibration:
-        if self._calibration is None:
-            raise RuntimeError("call calibrate before asking for intervals")
-        return self._calibration
 
     def _queries(
         self,

@@ -8,7 +8,7 @@ import pytest
 from tests.evaluation.report.making import summary, write_summary
 
 from unkgcp.evaluation.report import write_report
-from unkgcp.evaluation.report.comparison import coverage_tables
+from unkgcp.evaluation.report.comparison import beyond_tables, coverage_tables
 from unkgcp.evaluation.report.words import data_name, difference, duration, mean_sd
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -65,6 +65,15 @@ def test_one_seed_has_no_spread() -> None:
     html = "".join(coverage_tables(alone, "positive", "table1", "paper"))
     assert "0.900 ✓" in html
     assert "0.902 (0.003) ✓" in html
+
+
+def test_both_protocols_stand_side_by_side() -> None:
+    both = summary(models=("ukge",), strict=True)
+    both["cells"][1]["predictors"]["cp"]["positive"]["sharpness"]["mean"][2] = 0.777
+    html = "".join(beyond_tables(both))
+    assert "The strict protocol" in html
+    assert "<td>0.450</td><td>0.900 (0.003)</td><td>0.777</td>" in html
+    assert "The strict protocol" not in "".join(beyond_tables(summary(models=("ukge",))))
 
 
 def test_words() -> None:

@@ -186,7 +186,8 @@ def _methods(d: Diagnosis) -> list[Section]:
         draw_levels([LevelPanel("", curves, band)], width=WIDTH),
         "figure-levels",
         "Mean width (above; lower is sharper) and coverage (below) against the level. A valid method lies on or above "
-        "the dashed line" + ("; the shaded band is what chance allows a conformal method." if band else "."),
+        "the dashed line"
+        + (f"; the shaded band is what chance allows {look(d.predictor.method.name).name}." if band else "."),
         "Width and coverage of each interval method against the level asked for",
     )
     if len(d.rivals) < 2:

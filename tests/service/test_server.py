@@ -193,3 +193,18 @@ def test_the_command_serves_and_stops(run):
         _, complaints = process.communicate(timeout=20)
     assert process.returncode == 0
     assert complaints == "unkgcp: stopped\n"
+
+
+def test_without_the_extra_the_remedy_is_named(run, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", str(run)])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "unkgcp: the service needs uvicorn: pip install 'unkgcp[serve]'\n"
+
+
+def test_nothing_is_written_to_the_run(run, service):
+    before = {path.name: path.stat().st_mtime_ns for path in run.iterdir()}
+    assert httpx.get(f"{service}v1/about").status_code == 200
+    httpx.post(f"{service}v1/intervals", json={"triples": [["a", "b", "c"]]})
+    assert {path.name: path.stat().st_mtime_ns for path in run.iterdir()} == before

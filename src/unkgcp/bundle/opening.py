@@ -45,9 +45,10 @@ def opened(path: Path) -> Iterator[BufferedReader]:
         raise InputError(f"{path} may not be read: change its permissions") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); fit the run again") from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise InputError(f"{path} is not a plain file, so this is no run; fit the run again")
     with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise InputError(f"{path} is not a plain file, so this is no run; fit the run again")
         yield file
 
 

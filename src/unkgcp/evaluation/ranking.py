@@ -64,15 +64,15 @@ def ranking(model: Model, test: Graph, known: Sequence[Graph]) -> dict[str, Any]
     """The figures for tails and heads; `known` are the facts of the other splits."""
     ids = to_triples(test, model.vocabulary)
     code = status_codes(model, ids) == 0
-    columns = [column[code].astype(np.int64) for column in ids]
+    head, relation, tail = (column[code].astype(np.int64) for column in ids)
     others = [to_triples(part, model.vocabulary) for part in known if len(part)]
     filters = [
         np.concatenate([np.zeros(0, np.int64), *(part[place].astype(np.int64) for part in others)])
         for place in range(3)
     ]
     confidence = test.confidence[code]
-    tails = _figures(model, _distinct(*columns, confidence), filters, at_head=False)
-    heads = _figures(model, _distinct(*columns[::-1], confidence), filters[::-1], at_head=True)
+    tails = _figures(model, _distinct(head, relation, tail, confidence), filters, at_head=False)
+    heads = _figures(model, _distinct(tail, relation, head, confidence), filters[::-1], at_head=True)
     return {
         "facts": len(test),
         "unknown": int(np.count_nonzero(~code)),

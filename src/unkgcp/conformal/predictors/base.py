@@ -228,7 +228,7 @@ class IntervalPredictor(ABC):
 
     def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit."""
-        if "size" not in arrays or arrays["size"].shape != ():
+        if "size" not in arrays or arrays["size"].shape != () or arrays["size"].dtype.kind not in "iu":
             raise ValueError("the calibration does not say how many facts it used")
         self.model, self.size = model, int(arrays["size"])
         self._restore({name: array for name, array in arrays.items() if name != "size"})

@@ -1,0 +1,134 @@
+"""Completions are the best of all candidates by their own exact answers, for every kind of backbone and method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from unkgcp.bundle import Predictor, calibrate
+from unkgcp.bundle.completion import complete_batch
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+from unkgcp.graph.known import KnownFacts
+from unkgcp.training import Model
+
+NAMES = ("head", "relation", "tail")
+
+
+@pytest.fixture(params=["ukge", "beurre", "ukge-rect"])
+def predictor(
+    request: pytest.FixtureRequest, make_model: Callable[..., Model], make_facts: Callable[..., Graph]
+) -> Predictor:
+    model = replace(make_model(model=request.param), facts=KnownFacts.of(make_facts(400)))
+    return calibrate(model, make_facts(200, seed=1))
+
+
+def batch(*rows: tuple[str | None, str | None, str | None]) -> pa.RecordBatch:
+    return pa.record_batch(
+        [pa.array(column, pa.string()) for column in zip(*rows, strict=True)], names=list(NAMES)
+    )
+
+
+def expected(
+    predictor: Predictor, head: str | None, relation: str, tail: str | None, rank_by: str, known: bool
+) -> list[tuple[str, str, str]]:
+    """All candidates one by one, sorted in plain Python."""
+    vocabulary, model = predictor.model.vocabulary, predictor.model
+    entities = vocabulary.entities.to_pylist()
+    taken = set()
+    if known and predictor.facts is not None:
+        graph = predictor.facts.graph(vocabulary)
+        taken = set(zip(graph.head.tolist(), graph.relation.tolist(), graph.tail.tolist(), strict=True))
+    r = int(vocabulary.relation_ids([relation])[0])
+    triples = []
+    for place, label in enumerate(entities):
+        triple = (label, relation, tail) if head is None else (head, relation, label)
+        ids = (int(vocabulary.entity_ids([triple[0]])[0]), r, int(vocabulary.entity_ids([triple[2]])[0]))
+        if model.seen_entities[place] and ids not in taken:
+            triples.append(triple)
+    answers = predictor.interval(triples, 0.7)
+    keys = list(zip((-answers.lower).tolist(), (-answers.score).tolist(), range(len(triples)), strict=True))
+    if rank_by == "score":
+        keys = [(0.0, score, place) for _, score, place in keys]
+    return [triples[place] for *_, place in sorted(keys)]
+
+
+@pytest.mark.parametrize("rank_by", ["score", "lower"])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("k", [1, 5, 1000])
+def test_the_best_of_all(predictor: Predictor, rank_by: str, known: bool, k: int) -> None:
+    for head, tail in (("entity 3", None), (None, "entity 5")):
+        best = expected(predictor, head, "r1", tail, rank_by, known)[:k]
+        found = predictor.complete(
+            head, "r1", tail, k=k, confidence=0.7, rank_by=rank_by, exclude_known=known
+        )
+        assert [tuple(row[name] for name in NAMES) for row in found.to_arrow().to_pylist()] == best
+        alone = predictor.interval(best, 0.7)
+        for name in ("score", "lower", "upper", "code"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(alone, name))
+
+
+def test_a_batch_is_its_queries_one_by_one(predictor: Predictor) -> None:
+    rows = [
+        ("entity 3", "r1", "?"),
+        ("nobody", "r1", ""),
+        (None, "r0", "entity 7"),
+        ("entity 2", "nothing", None),
+        ("?", "r2", "entity 39"),  # without a training fact
+    ]
+    found = complete_batch(predictor, batch(*rows), 3, [0.5, 0.8], exclude_known=True, first=10).to_pylist()
+    assert [(row["query"], row["rank"]) for row in found] == [
+        *((10, 1), (10, 2), (10, 3), (11, 1)),
+        *((12, 1), (12, 2), (12, 3), (13, 1), (14, 1)),
+    ]
+    status = ["ok"] * 3 + ["unknown-entity"] + ["ok"] * 3 + ["unknown-relation", "unknown-entity"]
+    assert [row["status"] for row in found] == status
+    for row in (found[3], found[7]):
+        assert (row["tail"], row["score"], row["lower_80"], row["upper_80"]) == (None, None, 0, 1)
+    assert (found[8]["head"], found[8]["tail"]) == (None, "entity 39")
+    single = predictor.complete("entity 3", "r1", k=3, confidence=[0.5, 0.8], exclude_known=True).to_arrow()
+    for row, alone in zip(found[:3], single.to_pylist(), strict=True):
+        assert {name: row[name] for name in alone} == alone
+
+
+def test_dictionaries_give_the_same(predictor: Predictor) -> None:
+    plain = batch(("entity 3", "r1", "?"), ("?", "r1", "entity 4"))
+    coded = pa.record_batch([column.dictionary_encode() for column in plain.columns], names=list(NAMES))
+    assert complete_batch(predictor, coded, 4).equals(complete_batch(predictor, plain, 4))
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        (("a", "r1", "b"), "query 6 leaves neither head nor tail open"),
+        (("?", "r1", ""), "query 6 leaves head and tail open"),
+        (("a", "?", "b"), "query 6 leaves its relation open"),
+    ],
+)
+def test_queries_without_one_open_place(
+    predictor: Predictor, row: tuple[str, str, str], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        complete_batch(predictor, batch(("a", "r1", "?"), row), 3, first=4)
+
+
+def test_what_cannot_be_asked(predictor: Predictor) -> None:
+    with pytest.raises(InputError, match="at least 1"):
+        predictor.complete("entity 1", "r1", k=0)
+    with pytest.raises(InputError, match="score or lower"):
+        predictor.complete("entity 1", "r1", rank_by="upper")
+    bare = replace(predictor, model=replace(predictor.model, facts=None))
+    with pytest.raises(InputError, match="does not hold its training facts"):
+        bare.complete("entity 1", "r1", exclude_known=True)
+
+
+def test_quantile_methods(
+    make_facts: Callable[..., Graph], make_model: Callable[..., Model], quantiles: dict[float, Model]
+) -> None:
+    predictor = calibrate(make_model(), make_facts(100), "qr", quantiles=quantiles)
+    found = predictor.complete("entity 3", "r1", k=4, rank_by="lower", confidence=0.9)
+    assert (np.diff(found.lower) <= 0).all()

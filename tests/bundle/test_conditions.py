@@ -1,0 +1,98 @@
+"""The little language of filters: what it keeps, and where it points when it cannot be read."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from unkgcp.bundle.conditions import parse
+from unkgcp.errors import InputError
+
+ROWS = [
+    {"score": 0.7, "lower": 0.5, "upper": 0.75, "status": "ok"},
+    {"score": 0.2, "lower": 0.0, "upper": 0.5, "status": "ok"},
+    {"score": None, "lower": 0.0, "upper": 1.0, "status": "unknown-entity"},
+    {"score": 0.95, "lower": 0.75, "upper": 1.0, "status": "ok"},
+]
+
+
+def answers() -> pa.RecordBatch:
+    table = pa.Table.from_pylist(ROWS).combine_chunks()
+    columns = [
+        table["score"].cast(pa.float32()),
+        table["lower"],
+        table["upper"],
+        table["status"].dictionary_encode(),
+    ]
+    return pa.record_batch([column.chunk(0) for column in columns], names=table.schema.names)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("lower >= 0.5", [0, 3]),
+        ("lower > .5", [3]),
+        ("upper < 1", [0, 1]),
+        ("width <= 0.25", [0, 3]),
+        ("score >= 0.7", [0, 3]),  # as a 32-bit float 0.7 is a little less
+        ("score != 0.2", [0, 3]),  # an unknown score is not compared
+        ("status == ok", [0, 1, 3]),
+        ("status != 'ok'", [2]),
+        ('status = "unknown-entity"', [2]),
+        ("lower >= 0.5 and upper < 1", [0]),
+        ("lower >= 0.75 or upper <= 0.5", [1, 3]),
+        ("upper <= 0.5 or lower >= 0.5 and width <= 0.25", [0, 1, 3]),
+        ("(upper <= 0.5 or lower >= 0.5) and score > 0.5", [0, 3]),
+        ("  (( lower>=0.75 ))OR(status==unknown-entity) ", [2, 3]),
+        ("lower >= -1e-3 and upper <= 1.0", [0, 1, 2, 3]),
+        ("lower > 2", []),
+    ],
+)
+def test_keeps(text: str, kept: list[int]) -> None:
+    found = parse(text, [0.9]).keep(answers())
+    assert found.equals(answers().take(pa.array(kept, pa.int64())))
+
+
+def test_several_levels() -> None:
+    batch = pa.record_batch(
+        {"lower_80": [0.1, 0.6], "upper_80": [0.2, 0.9], "lower_99.5": [0.0, 0.1], "upper_99.5": [1.0, 0.3]}
+    )
+    assert len(parse("width_99.5 < 0.5 and lower_80 > 0.5", [0.8, 0.995]).keep(batch)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("", "at its end"),
+        ("lower", "at its end"),
+        ("lower >=", "at its end"),
+        ("lower >= 0.7 and", "at its end"),
+        ("(lower >= 0.7", "at its end"),
+        ("lower >> 0.7", "at character 8, '>'"),
+        ("lower >= 0.7 upper < 1", "at character 14, 'upper'"),
+        ("lower >= 0.7)", "at character 13, ')'"),
+        ("lower >= 0.7.1", "at character 10"),
+        ("lower >= upper", "at character 10, 'upper'"),
+        ("0.7 <= lower", "at character 1, '0.7'"),
+        ("lover >= 0.7", "at character 1, 'lover'"),
+        ("lower_80 >= 0.7", "at character 1, 'lower_80'"),
+        ("status < ok", "at character 8, '<'"),
+        ("status == fine", "at character 11, 'fine'"),
+        ("status == 1", "at character 11, '1'"),
+        ("lower >= 0.7 & upper < 1", "at character 14, '& upper < "),
+        ("__import__('os').system('true')", "at character 17, \".system"),
+        ("lower >= 0.7; x", "at character 13"),
+    ],
+)
+def test_points_at_what_is_wrong(text: str, where: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(text, [0.9])
+    assert where in str(caught.value)
+    assert repr(text) in str(caught.value)
+
+
+def test_absurd_conditions() -> None:
+    with pytest.raises(InputError, match="too many parentheses"):
+        parse("(" * 60 + "lower > 0" + ")" * 60, [0.9])
+    with pytest.raises(InputError, match="at most 1,000"):
+        parse("lower > 0 or " * 200 + "lower > 0", [0.9])

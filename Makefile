@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 
 export OMP_WAIT_POLICY := passive
 
-.PHONY: setup demo test lint unit bench clean help
+.PHONY: setup demo test lint unit test-browser bench clean help
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -31,7 +31,10 @@ lint: setup
 unit: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-bench: bench-read bench-train bench-conformal  ## all side-by-side benchmarks
+test-browser: setup  ## the pages in a real browser (Debian's chromium), also part of `test` where there is one
+	$(BIN)/python -m pytest tests/browser -n 0
+
+bench: bench-read bench-train bench-conformal bench-predict bench-serve  ## side by side with others, or with less work
 
 bench-%: setup
 	$(BIN)/python benchmarks/$(subst -,_,$*).py

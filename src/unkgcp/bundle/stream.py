@@ -96,7 +96,7 @@ def _stream(
         found = answer(batch, first)
         return len(batch), found if keep is None else keep.keep(found)
 
-    with open_output(target) as write, _verifying(predictor) as verified:
+    with open_output(target) as write, verifying(predictor) as verified:
         answers = in_order(_numbered(query_batches(queries, **reading)), work)
         try:
             for count, found in answers:
@@ -139,7 +139,7 @@ def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Recor
 
 
 @contextmanager
-def _verifying(predictor: Predictor) -> Iterator[Future[None]]:
+def verifying(predictor: Predictor) -> Iterator[Future[None]]:
     """Hash what was too large to be hashed at loading, while the first answers are made."""
     with ThreadPoolExecutor(1, "unkgcp-verify") as pool:
         yield pool.submit(predictor.verify if predictor.unverified else lambda: None)

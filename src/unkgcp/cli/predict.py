@@ -93,8 +93,6 @@ def command(
     from unkgcp.graph.queries import count_queries
     from unkgcp.progress import Reporter
 
-    if engine == "ray" and (top_k is not None or condition is not None):
-        raise click.UsageError("--top-k and --filter work with the local engine")
     if top_k is None and (exclude_known or rank_by != "score"):
         raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
 
@@ -106,13 +104,16 @@ def command(
     levels = confidence[0] if len(confidence) == 1 else confidence
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     keep = None if condition is None else parse(condition, confidence)
+    asked: dict[str, Any] | None = None
+    if top_k is not None:
+        asked = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
     with tidy_end(), Reporter("predicting", count_queries(queries)) as progress:
         if engine == "ray":
             from unkgcp.bundle.engines.ray_engine import answer_on_ray
 
+            ray |= {"completion": asked, "condition": condition}
             answer_on_ray(run, queries, output, levels, progress=progress, **ray, **reading)
-        elif top_k is not None:
-            asked: dict[str, Any] = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
+        elif asked is not None:
             complete_file(
                 predictor, queries, output, levels, **asked, keep=keep, progress=progress, **reading
             )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Unpack
 
 import numpy as np
@@ -43,9 +44,39 @@ def query_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Columns head, relation and tail, each of strings or of a dictionary of strings. Options as in `read`.
 
-    `rows`, counted from 0, asks for these rows of a Parquet file only; row groups outside are not read.
+    A folder of Parquet files is read in the order of their names. `rows`, counted from 0, asks for these rows of one
+    Parquet file only; row groups outside are not read. There is at least one batch, empty if there is no query.
     """
     request = Request(**options, with_confidence=False)
+    files = parquet_files(Path(path)) if isinstance(path, str) and Path(path).is_dir() else [path]
+    nothing = True
+    for file in files:
+        for batch in _file_batches(file, request, open_places, rows):
+            nothing = False
+            yield batch
+    if nothing:
+        yield pa.record_batch([pa.array([], pa.string())] * 3, names=list(ROLES[:3]))
+
+
+def parquet_files(folder: Path) -> list[str]:
+    """The Parquet files of a folder by name; hidden ones and those that begin with _ (`_SUCCESS`) are no data."""
+    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith((".", "_")))
+    other = [name for name in names if not name.endswith(".parquet") or not (folder / name).is_file()]
+    if other:
+        raise InputError(
+            f"{folder / other[0]} is no Parquet file: a folder of queries holds *.parquet files only; "
+            "move it away"
+        )
+    if not names:
+        raise InputError(
+            f"{folder} holds no *.parquet file: name a file of queries, or a folder of Parquet files"
+        )
+    return [str(folder / name) for name in names]
+
+
+def _file_batches(
+    path: Origin, request: Request, open_places: bool, rows: range | None
+) -> Iterator[pa.RecordBatch]:
     with Source(path) as source:
         if recognise(source, request.format, plain=request.columns is not None) == PARQUET:
             yield from _parquet(source, request, open_places, rows)
@@ -60,6 +91,8 @@ def query_batches(
 def count_queries(path: str) -> int | None:
     """How many there are, as far as a look can tell: exactly in a Parquet file, about in a plain text file."""
     try:
+        if os.path.isdir(path):
+            return sum(int(pq.read_metadata(file).num_rows) for file in parquet_files(Path(path)))
         if path == "-" or not os.path.isfile(path) or path.endswith(".gz"):
             return None
         with open(path, "rb") as file:

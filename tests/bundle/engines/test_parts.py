@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unkgcp.bundle.engines.parts import _cuts, part_files, part_name, plan
+from unkgcp.bundle.engines.parts import _cuts, part_name, plan
 from unkgcp.errors import InputError
+from unkgcp.graph.queries import parquet_files
 
 
 @given(st.lists(st.integers(0, 50), max_size=12), st.integers(1, 40))
@@ -36,7 +37,7 @@ def test_files_are_taken_by_name(tmp_path: Path) -> None:
             pq.write_table(pa.table({"head": ["x"] * rows}), tmp_path / name, row_group_size=4)
         else:
             (tmp_path / name).write_text("")
-    parts = plan(part_files(tmp_path), 4)
+    parts = plan(parquet_files(tmp_path), 4)
     assert [(Path(part.path).name, part.first, part.rows, part.before) for part in parts] == [
         ("a.parquet", 0, 4, 0),
         ("a.parquet", 4, 3, 4),
@@ -54,10 +55,10 @@ def test_names_sort_as_numbers() -> None:
 
 def test_what_is_not_a_folder_of_parquet_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no \*.parquet file"):
-        part_files(tmp_path)
+        parquet_files(tmp_path)
     (tmp_path / "queries.tsv").write_text("a\tb\tc\n")
     with pytest.raises(InputError, match=r"queries.tsv is no Parquet file"):
-        part_files(tmp_path)
+        parquet_files(tmp_path)
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and nothing else")
     with pytest.raises(InputError, match=r"broken.parquet is a damaged Parquet file"):
         plan([str(tmp_path / "broken.parquet")])

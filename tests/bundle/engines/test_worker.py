@@ -8,11 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.bundle.engines.conftest import LEVELS, same_bytes
+from tests.bundle.engines.conftest import LEVELS, ROWS, same_bytes
 
+from unkgcp.bundle import Predictor
+from unkgcp.bundle.conditions import parse
 from unkgcp.bundle.engines.delivery import ANSWERS, ATTEMPTS, staged
 from unkgcp.bundle.engines.parts import Part, part_name, plan
 from unkgcp.bundle.engines.worker import LIMIT, PLAN, Answerer
+from unkgcp.bundle.stream import answer_file, complete_file
 
 
 @pytest.fixture
@@ -35,6 +38,60 @@ def test_parts_together_are_the_local_answers(run: Path, queries: Path, local: p
     same_bytes(
         pa.concat_tables(pq.read_table(stage / ANSWERS / part_name(i)) for i in range(len(parts))), local
     )
+
+
+def test_filters_and_completions_are_the_local_ones(
+    run: Path, table: pa.Table, queries: Path, tmp_path: Path
+) -> None:
+    """Every part knows which rows of the whole input it answers."""
+    predictor = Predictor.load(run)
+    open_ended = table.slice(0, 60).set_column(2, "tail", pa.array(["?"] * 60))
+    pq.write_table(open_ended, tmp_path / "open.parquet", row_group_size=13)
+    options = {"k": 3, "rank_by": "lower", "exclude_known": False}
+    condition = "width < 0.7 and lower > 0.01"
+    keep = parse(condition, [0.9])
+    local = str(tmp_path / "local.parquet")
+    for source, completion, rows in ((queries, None, 25_000), (tmp_path / "open.parquet", options, 20)):
+        if completion is None:
+            answer_file(predictor, str(source), local, 0.9, keep=keep)
+        else:
+            complete_file(predictor, str(source), local, 0.9, **options, keep=keep)
+        expected = pq.read_table(local)
+        assert 0 < expected.num_rows < (ROWS if completion is None else 180)
+        parts = plan([str(source)], rows)
+        assert len(parts) > 3
+        with staged(str(tmp_path / "answers")) as own:
+            answerer = Answerer(str(run), str(own), 0.9, {}, completion, condition)
+            assert answerer(asked(parts))["error"].null_count == len(parts)
+            found = [pq.read_table(own / ANSWERS / part_name(part.number)) for part in parts]
+        same_bytes(pa.concat_tables(found), expected)
+
+
+@pytest.mark.parametrize("rows", [0, 5])
+def test_nothing_asked_and_nothing_kept_are_tables_too(
+    rows: int, run: Path, table: pa.Table, stage: Path, tmp_path: Path
+) -> None:
+    source, local = tmp_path / "few.parquet", tmp_path / "local.parquet"
+    pq.write_table(table.slice(0, rows), source)
+    answer_file(Predictor.load(run), str(source), str(local), 0.9, keep=parse("width < 0", [0.9]))
+    answerer = Answerer(str(run), str(stage), 0.9, {}, condition="width < 0")
+    assert answerer(asked(plan([str(source)])))["error"].to_pylist() == [None]
+    found = pq.read_table(stage / ANSWERS / part_name(0))
+    assert found.schema == pq.read_table(local).schema
+    assert found.num_rows == 0
+    assert found.schema.names == ["head", "relation", "tail", "score", "lower", "upper", "status"]
+
+
+def test_a_folder_is_one_file_for_the_local_engine(run: Path, table: pa.Table, tmp_path: Path) -> None:
+    folder = tmp_path / "queries"
+    folder.mkdir()
+    pq.write_table(table.slice(0, 700), folder / "a.parquet")
+    pq.write_table(table.slice(700, 300), folder / "b.parquet")
+    pq.write_table(table.slice(0, 1000), tmp_path / "one.parquet")
+    predictor = Predictor.load(run)
+    assert answer_file(predictor, str(folder), str(tmp_path / "1.parquet")) == 1000
+    assert answer_file(predictor, str(tmp_path / "one.parquet"), str(tmp_path / "2.parquet")) == 1000
+    same_bytes(pq.read_table(tmp_path / "1.parquet"), pq.read_table(tmp_path / "2.parquet"))
 
 
 def test_a_finished_part_is_not_computed_again(run: Path, queries: Path, stage: Path) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -34,30 +33,18 @@ class Part(NamedTuple):
     before: int
 
 
-def part_files(folder: Path) -> list[str]:
-    """The Parquet files of a folder by name; hidden ones and those that begin with _ (`_SUCCESS`) are no data."""
-    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith((".", "_")))
-    other = [name for name in names if not name.endswith(ENDING) or not (folder / name).is_file()]
-    if other:
-        raise InputError(
-            f"{folder / other[0]} is no Parquet file: a folder of queries holds *.parquet files only; move it away"
-        )
-    if not names:
-        raise InputError(
-            f"{folder} holds no *.parquet file: name a file of queries, or a folder of Parquet files"
-        )
-    return [str(folder / name) for name in names]
-
-
 def plan(paths: Sequence[str], rows_per_part: int = ROWS) -> list[Part]:
-    """All rows of the files in parts of about `rows_per_part` rows, in order. Only the footers are read."""
+    """All rows of the files in parts of about `rows_per_part` rows, in order. Only the footers are read.
+
+    There is at least one part, empty if there are no rows: its answers have columns all the same.
+    """
     parts: list[Part] = []
     before = 0
     for path in paths:
         for first, rows in _cuts(_group_sizes(path), rows_per_part):
             parts.append(Part(len(parts), path, first, rows, before))
             before += rows
-    return parts
+    return parts or [Part(0, path, 0, 0, 0) for path in paths[:1]]
 
 
 def part_name(number: int) -> str:

@@ -12,6 +12,7 @@ machines must see the run, the queries and the output under the same names.
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,11 +24,13 @@ import pyarrow.parquet as pq
 from unkgcp._version import __version__
 from unkgcp.bundle.engines.cluster import connected
 from unkgcp.bundle.engines.delivery import QUERIES, check_target, deliver, staged
-from unkgcp.bundle.engines.parts import ROWS, Part, part_files, part_name, plan
+from unkgcp.bundle.engines.parts import ROWS, Part, part_name, plan
 from unkgcp.bundle.engines.worker import PLAN, Answerer
+from unkgcp.bundle.predictor import Predictor
+from unkgcp.bundle.stream import speed, verifying
 from unkgcp.conformal.predictors import Levels
 from unkgcp.errors import InputError
-from unkgcp.graph.queries import query_batches
+from unkgcp.graph.queries import parquet_files, query_batches
 from unkgcp.progress import Progress, Silent
 
 MAGIC = b"PAR1"
@@ -43,6 +46,8 @@ def answer_on_ray(
     address: str | None = None,
     device: str = "cpu",
     rows_per_part: int = ROWS,
+    completion: dict[str, Any] | None = None,
+    condition: str | None = None,
     progress: Progress | None = None,
     **reading: Any,
 ) -> int:
@@ -51,35 +56,48 @@ def answer_on_ray(
     `target` is a folder (one Parquet file a part, in the order of their names), a file as for the local engine,
     or None for standard output; it appears when all of it is there. `workers` is how many parts are computed at
     once, by default one for each CPU (with `device="cuda"`: each GPU) of the cluster. `address` is that of a
-    running cluster; without it one is started on this machine and stopped after.
+    running cluster; without it one is started on this machine and stopped after. `completion` has the options
+    `k`, `rank_by` and `exclude_known` for queries with an open head or tail; `condition` is a filter
+    (`unkgcp.bundle.conditions`).
     """
     check_target(target)
-    with staged(target) as stage:
-        paths, reading = _sources(queries, stage / QUERIES, rows_per_part, reading)
+    predictor = Predictor.load(run)  # whatever is wrong with the run is said before a cluster is started
+    with staged(target) as stage, verifying(predictor) as verified:
+        paths, reading = _sources(queries, stage / QUERIES, rows_per_part, completion is not None, reading)
         parts = plan(paths, rows_per_part)
         work = {
             "run": os.path.abspath(run),
             "stage": str(stage),
             "confidence": confidence,
             "reading": reading,
+            "completion": completion,
+            "condition": condition,
             "device": device,
+            "threads": 1,
             "version": __version__,
         }
         with connected(workers or _cpus(), address, gpus=device == "cuda") as ray:
-            _compute(ray, parts, work, _workers(ray, workers, len(parts), device), progress or Silent())
+            try:
+                _compute(ray, parts, work, _workers(ray, workers, len(parts), device), progress or Silent())
+            except BaseException:
+                # before Ray is shut down: where its processes got the same signal as we, it ends ours at once
+                shutil.rmtree(stage, ignore_errors=True)
+                raise
+        verified.result()
         deliver(stage, len(parts), target)
     return sum(part.rows for part in parts)
 
 
 def _sources(
-    queries: str, spool: Path, rows: int, reading: dict[str, Any]
+    queries: str, spool: Path, rows: int, open_places: bool, reading: dict[str, Any]
 ) -> tuple[list[str], dict[str, Any]]:
     """The Parquet files to read, and how. Text is not cut into parts: it is read here and written as Parquet."""
     if queries != "-" and Path(queries).is_dir():
-        return part_files(Path(queries).absolute()), reading
+        return parquet_files(Path(queries).absolute()), reading
     if queries != "-" and reading.get("format") in (None, "parquet") and _is_parquet(queries):
         return [os.path.abspath(queries)], reading
-    return list(_spooled(query_batches(queries, **reading), spool, rows)), {}
+    batches = query_batches(queries, open_places=open_places, **reading)
+    return list(_spooled(batches, spool, rows)), {}
 
 
 def _is_parquet(path: str) -> bool:
@@ -121,14 +139,14 @@ def _compute(ray: Any, parts: Sequence[Part], work: dict[str, Any], workers: int
         num_cpus=0 if work["device"] == "cuda" else 1,
         num_gpus=1 if work["device"] == "cuda" else None,
     )
-    start, done, finished = time.monotonic(), 0, 0
+    start, done, finished, total = time.monotonic(), 0, 0, sum(part.rows for part in parts)
     try:
         for outcome in outcomes.iter_rows():
             if outcome["error"] is not None:
                 raise (InputError if outcome["bad_input"] else RuntimeError)(outcome["error"])
             done, finished = done + outcome["rows"], finished + 1
-            rate = done / max(time.monotonic() - start, 1e-9)
-            progress.update(done, f"{rate:,.0f} queries/s, {finished} of {len(parts)} parts")
+            pace = speed(done, time.monotonic() - start, total)
+            progress.update(done, f"{pace}, {finished} of {len(parts)} parts")
     except ray.exceptions.RayError as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise RuntimeError(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
     from unkgcp.bundle.predictor import Predictor
+
+Answer = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
 LIMIT = 5  # attempts at one part: something that kills its worker every time would go on for ever
 
@@ -45,7 +48,9 @@ class Answerer:
     """Answers parts of a plan (a table of `PLAN`), and says for each what came of it (`OUTCOME`).
 
     `stage` is the folder where answers are written: all workers must see it, and the run and the queries, under
-    the same name. `version` is that of the program that made the plan.
+    the same name. `completion` holds options of `complete_batch`, for queries with an open place. `condition` is
+    the text of a filter. `threads` is how many Arrow may use in this process. `version` is that of the program that
+    made the plan.
     """
 
     def __init__(
@@ -54,11 +59,17 @@ class Answerer:
         stage: str,
         confidence: Any,
         reading: dict[str, Any],
+        completion: dict[str, Any] | None = None,
+        condition: str | None = None,
         device: str = "cpu",
+        threads: int | None = None,
         version: str = __version__,
     ) -> None:
         self.run, self.stage, self.confidence, self.reading = run, Path(stage), confidence, reading
+        self.completion, self.condition = completion, condition
         self.device, self.version = device, version
+        if threads is not None:
+            pa.set_cpu_count(threads)  # other workers are on this machine too
         self._predictor: Predictor | None = None
 
     def __call__(self, plan: pa.Table) -> pa.Table:
@@ -97,16 +108,42 @@ class Answerer:
         return attempts + 1
 
     def _write(self, part: Part, target: Path) -> None:
-        from unkgcp.bundle.batch import answer_batch
         from unkgcp.bundle.output import open_output
         from unkgcp.graph.queries import query_batches
 
+        answer = self._answering()
+        rows = range(part.first, part.first + part.rows)
+        done = part.before
+        with open_output(str(target)) as write:
+            batches = query_batches(
+                part.path, rows=rows, open_places=self.completion is not None, **self.reading
+            )
+            for batch in batches:
+                write(answer(batch, done))
+                done += len(batch)
+
+    def _answering(self) -> Answer:
+        """The function of the local engine: a batch and the number of rows before it in, answers out."""
+        from unkgcp.bundle.batch import answer_batch
+        from unkgcp.bundle.completion import complete_batch
+        from unkgcp.bundle.conditions import parse
+
         if self._predictor is None:
             self._predictor = self._load()
-        rows = range(part.first, part.first + part.rows)
-        with open_output(str(target)) as write:
-            for batch in query_batches(part.path, rows=rows, **self.reading):
-                write(answer_batch(self._predictor, batch, self.confidence))
+        predictor = self._predictor
+        levels = [self.confidence] if isinstance(self.confidence, float) else self.confidence
+        kept = None if self.condition is None else parse(self.condition, levels)
+
+        def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+            if self.completion is None:
+                found = answer_batch(predictor, batch, self.confidence)
+            else:
+                found = complete_batch(
+                    predictor, batch, confidence=self.confidence, first=first, **self.completion
+                )
+            return found if kept is None else kept.keep(found)
+
+        return answer
 
     def _load(self) -> Predictor:
         from unkgcp.bundle.predictor import Predictor

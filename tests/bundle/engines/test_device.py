@@ -1,0 +1,43 @@
+"""Scores on a device are those of the model, up to the order of sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from unkgcp.bundle import calibrate
+from unkgcp.bundle.engines.device import on_device
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+from unkgcp.training import Model
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize(("model", "method"), [("ukge", "unkgcp"), ("beurre", "cp"), ("ukge", "qr")])
+def test_a_moved_predictor_answers_alike(
+    model: str,
+    method: str,
+    make_model: Callable[..., Model],
+    make_facts: Callable[..., Graph],
+    quantiles: dict[float, Model],
+) -> None:
+    given = {"quantiles": quantiles} if method == "qr" else {}
+    predictor = calibrate(make_model(model=model), make_facts(200), method, **given)
+    moved = on_device(predictor, "cpu")  # torch's own sums, as on a GPU
+    facts = make_facts(500, seed=1)
+    expected, found = predictor.interval(facts), moved.interval(facts)
+    np.testing.assert_array_equal(found.code, expected.code)
+    np.testing.assert_allclose(found.score, expected.score, atol=1e-6)
+    np.testing.assert_allclose(found.lower, expected.lower, atol=1e-5)
+    np.testing.assert_allclose(found.upper, expected.upper, atol=1e-5)
+    assert type(predictor.method.model) is Model  # the original stays where it was
+
+
+def test_no_gpu_is_a_sentence(make_model: Callable[..., Model], make_facts: Callable[..., Graph]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(InputError, match="no CUDA device here"):
+        on_device(calibrate(make_model(), make_facts(50), "cp"), "cuda")

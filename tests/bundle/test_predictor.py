@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,16 @@ from unkgcp.training import Model
 LEVELS = [0.8, 0.9, 0.95]
 
 
+@pytest.fixture(scope="session")
+def evidence(make_facts: Callable[..., Graph]) -> Any:
+    pytest.importorskip("lightgbm")
+    from unkgcp.evidence import learn
+    from unkgcp.evidence.boosting import Boosting
+
+    few = Boosting(rounds=5)
+    return learn(make_facts(600, seed=9), suggested=few, elsewhere=few)
+
+
 @pytest.fixture(params=list(PREDICTORS))
 def predictor(
     request: pytest.FixtureRequest,
@@ -27,9 +38,15 @@ def predictor(
     make_facts: Callable[..., Graph],
     quantiles: dict[float, Model],
 ) -> Predictor:
-    return calibrate(
-        make_model(), make_facts(200), request.param, quantiles=quantiles if request.param == "qr" else None
-    )
+    method = PREDICTORS[request.param]
+    options: dict[str, Any] = {"quantiles": quantiles} if method.needs_quantiles else {}
+    if method.needs_length:
+        options = {"length": make_model(3)}
+    if method.needs_members:
+        options = {"members": [make_model(k) for k in range(5)]}
+    if method.needs_evidence:
+        options = {"evidence": request.getfixturevalue("evidence")}
+    return calibrate(make_model(), make_facts(200), request.param, **options)
 
 
 def same(first: Predictor, second: Predictor, queries: Graph) -> None:

@@ -23,17 +23,19 @@ QUANTILE_EPOCHS = {"ukge": 60, "ukge-rect": 60, "beurre": 100}
 QUANTILE_PATIENCE = 20
 QUANTILE_BATCH = 1024
 FORMAT = 1
+# the demo graph is for trying the command out on a CPU, not for figures: at most so much of each
+DEMO = {"dimension": 32, "epochs": 20, "negatives": 5}
 
 
 def model_config(block: Block, override: Mapping[str, Any] | None = None) -> TrainConfig:
     """The configuration of the block's models."""
-    config = config_for(block.model, block.data, block.protocol)
+    config = _preset(block)
     return replace(config, **override) if override else config
 
 
 def quantile_config(block: Block, override: Mapping[str, Any] | None = None) -> TrainConfig:
     """The configuration of the block's quantile models: facts alone, pinball loss."""
-    config = config_for(block.model, block.data, block.protocol)
+    config = _preset(block)
     if block.model.startswith("ukge") and config.batch_size < QUANTILE_BATCH:
         ours = config_for(block.model, block.data, "strict")
         config = replace(config, batch_size=QUANTILE_BATCH, learning_rate=ours.learning_rate)
@@ -46,6 +48,14 @@ def quantile_config(block: Block, override: Mapping[str, Any] | None = None) -> 
         validate_every=min(config.validate_every, 5),
     )
     return replace(config, **{**override, "negatives": 0, "softlogic_weight": 0.0}) if override else config
+
+
+def _preset(block: Block) -> TrainConfig:
+    config = config_for(block.model, block.data, block.protocol)
+    if block.data != "demo":
+        return config
+    smaller = {name: min(getattr(config, name), most) for name, most in DEMO.items()}
+    return replace(config, **smaller, batch_size=max(config.batch_size, 512), validate_every=5)
 
 
 def quantiles_of(levels: Sequence[float]) -> list[float]:

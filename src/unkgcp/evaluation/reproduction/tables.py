@@ -61,7 +61,8 @@ def make_tables(summary: Summary) -> list[Table]:
 def _about(blocks: Sequence[Block]) -> str:
     seeds = sorted({len(block["seeds"]) for block in blocks})
     count = "-".join(str(number) for number in sorted({seeds[0], seeds[-1]}))
-    return f"Protocol {blocks[0]['protocol']}, mean (standard deviation) over {count} seeds."
+    word = "seed" if count == "1" else "seeds"
+    return f"Protocol {blocks[0]['protocol']}, mean (standard deviation) over {count} {word}."
 
 
 def statistics(summary: Summary) -> Table:

@@ -16,7 +16,8 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
 from unkgcp.evaluation.bands import coverage_band
 from unkgcp.evaluation.report import write_report
-from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose, remarkable
+from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose
+from unkgcp.evaluation.report.facts import remarkable
 from unkgcp.evaluation.report.html import Html, label, table, tag
 
 pytestmark = pytest.mark.xdist_group("report")

@@ -36,7 +36,6 @@ SHOWN = (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)
 RIVALS = ("fpi", "qr", "cp", "unkgcp", "shortest")  # none needs training, but for the models of qr
 SLICE_MASS = 0.99
 SLAB_SHARE = 0.1
-EXTREMES = 12
 
 Floats = NDArray[np.float64]
 
@@ -246,7 +245,9 @@ def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, Predictor]:
     method, record = predictor.method, predictor.provenance
     again = record.get("recalibrated")
     elsewhere = isinstance(again, Mapping) and again.get("data") is not None
-    if elsewhere or getattr(method, "needs_members", False) or not len(dataset.splits.calibration):
+    # CV+ has no calibration facts apart, and what stands beside evidence is a backbone that it only uses in passing
+    alone = getattr(method, "needs_members", False) or getattr(method, "needs_evidence", False)
+    if elsewhere or alone or not len(dataset.splits.calibration):
         return {method.name: predictor}
     names = [name for name in RIVALS if name != "qr" or predictor.quantiles]
     options = {name: method_options(name, dataset.name, record.get("protocol", "strict")) for name in names}
@@ -290,11 +291,3 @@ def _best(dataset: Dataset, facts: Graph) -> Floats | None:
 
     oracle = generate().oracle
     return np.array([oracle.width(facts, level) for level in LEVELS])
-
-
-def remarkable(answered: Answered, count: int = EXTREMES) -> dict[str, NDArray[np.intp]]:
-    """Rows of the narrowest and the widest intervals and of the labels farthest outside of theirs."""
-    order = np.argsort(answered.width, kind="stable")
-    outside = np.maximum(answered.lower - answered.truth, answered.truth - answered.upper)
-    missed = np.argsort(-outside, kind="stable")[:count]
-    return {"narrowest": order[:count], "widest": order[::-1][:count], "missed": missed[outside[missed] > 0]}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evaluation.report.diagnosis import Diagnosis, remarkable
+from unkgcp.evaluation.report.diagnosis import Answered, Diagnosis
 from unkgcp.evaluation.report.html import Html, label, table, tag
 from unkgcp.evaluation.report.labels import readable_entities, readable_relations
 from unkgcp.evaluation.report.page import Section, bar, paragraph
 from unkgcp.evaluation.report.words import percent, span
+
+EXTREMES = 12
 
 
 def fact_section(d: Diagnosis) -> Section:
@@ -57,3 +60,11 @@ def _fact_table(d: Diagnosis, rows: NDArray[Any]) -> Html:
         )
     header = ["head", "relation", "tail", "0 to 1", "interval", "predicted", "true"]
     return table(header, body, words=(0, 1, 2, 3), class_="facts", titled=True)
+
+
+def remarkable(answered: Answered, count: int = EXTREMES) -> dict[str, NDArray[np.intp]]:
+    """Rows of the narrowest and the widest intervals and of the labels farthest outside of theirs."""
+    order = np.argsort(answered.width, kind="stable")
+    outside = np.maximum(answered.lower - answered.truth, answered.truth - answered.upper)
+    missed = np.argsort(-outside, kind="stable")[:count]
+    return {"narrowest": order[:count], "widest": order[::-1][:count], "missed": missed[outside[missed] > 0]}

@@ -191,7 +191,7 @@ def _methods(d: Diagnosis) -> list[Section]:
         "Width and coverage of each interval method against the level asked for",
     )
     if len(d.rivals) < 2:
-        return [Section("curves", "Width and coverage against the level", [picture], "Curves")]
+        return [Section("methods", "Width and coverage against the level", [picture], "Curves")]
     rows = []
     for rival in d.rivals:
         cells: list[object] = [look(rival.name).name]

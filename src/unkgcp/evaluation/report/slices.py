@@ -40,7 +40,9 @@ def conditional_section(d: Diagnosis) -> Section:
                     "does not make it look worse.",
                 ),
                 paragraph(
-                    "If a slice matters to you, calibrate by group: then the promise holds in each group.",
+                    "If relations matter to you: ",
+                    tag("code", "unkgcp fit --per relation"),
+                    " makes the promise for each of them that has calibration facts enough.",
                     class_="note",
                 ),
             ),

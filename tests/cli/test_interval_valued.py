@@ -92,6 +92,12 @@ def test_refusals(folder: Path, run_command: Run, tmp_path: Path, small: Path, f
         assert not (tmp_path / "x" / "provenance.json").exists()
 
 
+def test_no_report(folder: Path, run_command: Run, tmp_path: Path) -> None:
+    outcome = run_command("report", folder / "run", "-o", tmp_path / "report.html")
+    assert outcome.status == 2
+    assert "use unkgcp evaluate" in outcome.err
+
+
 def test_the_score_is_the_middle(folder: Path) -> None:
     graph = read(folder / "facts.tsv")
     assert graph.ends is not None

@@ -37,7 +37,8 @@ EXAMPLES = examples(
     metavar="P",
     default="unkgcp",
     show_default=True,
-    help="How intervals are made: unkgcp, cp, fpi, qr, shortest, evidence.",
+    help="How intervals are made: unkgcp, cp, fpi, qr, shortest, evidence; for confidences that are intervals "
+    "unkgcp, cp, joint or mean-length.",
 )
 @click.option(
     "--per",

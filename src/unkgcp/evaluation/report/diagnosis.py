@@ -126,6 +126,11 @@ class Diagnosis:
 
 def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) -> Diagnosis:
     """All figures of a run on the test facts of a data set."""
+    if dataset.splits.test.ends is not None:
+        raise InputError(
+            f"the report is about single confidences, and those of {dataset.name} are intervals; "
+            "use unkgcp evaluate"
+        )
     shown = sorted({*SHOWN, confidence})
     evaluation = evaluate(predictor, dataset, shown)  # refuses a data set without test facts
     test, method = dataset.splits.test, predictor.method

@@ -9,10 +9,12 @@ and writing overlap on a few cores. What it is not: several processes or machine
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from unkgcp.conformal.chunks import cores
 
@@ -20,6 +22,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 AT_MOST = 4  # threads that work: with more the reader cannot keep up
+READER = "unkgcp-read"
+PATIENCE = 0.5  # seconds
 
 
 def in_order(
@@ -28,27 +32,73 @@ def in_order(
     """What `work` makes of each item, in the order of the items; an error comes where its item would.
 
     Items are drawn one after the other in a thread of their own. Closing the iterator, or leaving it with an
-    error, waits for what is under way and starts nothing new.
+    error, waits for what is being worked on and starts nothing new.
     """
     threads = threads or min(cores(), AT_MOST)
-    reader, workers = ThreadPoolExecutor(1, "unkgcp-read"), ThreadPoolExecutor(threads, "unkgcp-answer")
-    pending: deque[Future[list[R]]] = deque()
-
-    def draw() -> list[T]:
-        return [item for _, item in zip(range(1), items, strict=False)]
-
-    def task(drawn: Future[list[T]]) -> list[R]:
-        return [work(item) for item in drawn.result()]
-
+    reader = _Reader(items)
+    pending: deque[Future[R]] = deque()
+    workers = ThreadPoolExecutor(threads, "unkgcp-answer")
     try:
-        for _ in range(threads + 1):
-            pending.append(workers.submit(task, reader.submit(draw)))
-        while found := pending.popleft().result():
-            pending.append(workers.submit(task, reader.submit(draw)))
-            yield found[0]
+        while True:
+            while len(pending) <= threads and reader.take(wait=not pending):
+                pending.append(workers.submit(work, reader.item))
+            if not pending:
+                break
+            yield pending.popleft().result()
+        if reader.error is not None:
+            raise reader.error
     finally:
-        reader.shutdown(cancel_futures=True)
+        reader.stop()
         workers.shutdown(cancel_futures=True)
-        close = getattr(items, "close", None)
+
+
+class _Reader(Generic[T]):
+    """Draws items in a thread, one ahead. The thread may wait for a pipe for ever, so nobody waits for the thread."""
+
+    item: T
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self.error: BaseException | None = None
+        self._items, self._stopped, self._ended = items, threading.Event(), False
+        self._drawn: queue.Queue[list[T]] = queue.Queue(1)
+        self._thread = threading.Thread(target=self._run, name=READER, daemon=True)
+        self._thread.start()
+
+    def take(self, wait: bool) -> bool:
+        """Put the next item into `item`; False if there is none, or if it would have to be waited for."""
+        if self._ended:
+            return False
+        try:
+            found = self._drawn.get(block=wait)
+        except queue.Empty:
+            return False
+        if not found:
+            self._ended = True
+            return False
+        self.item = found[0]
+        return True
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(PATIENCE)
+
+    def _run(self) -> None:
+        try:
+            for item in self._items:
+                if not self._put([item]):
+                    break
+        except BaseException as error:
+            self.error = error
+        close = getattr(self._items, "close", None)
         if close is not None:
             close()
+        self._put([])
+
+    def _put(self, found: list[T]) -> bool:
+        while not self._stopped.is_set():
+            try:
+                self._drawn.put(found, timeout=0.05)
+                return True
+            except queue.Full:
+                continue
+        return False

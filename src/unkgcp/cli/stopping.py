@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+READER = "unkgcp-read"
 
 
 @contextmanager
@@ -22,5 +26,13 @@ def tidy_end() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
+    except (KeyboardInterrupt, SystemExit) as ending:
+        # all is tidy, but Python would wait for a thread that waits for a pipe, perhaps for ever
+        if any(thread.name == READER for thread in threading.enumerate()):
+            if isinstance(ending, KeyboardInterrupt):
+                print("unkgcp: stopped by the user", file=sys.stderr)
+            sys.stderr.flush()
+            os._exit(ending.code if isinstance(ending, SystemExit) and isinstance(ending.code, int) else 130)
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pyarrow as pa
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from unkgcp.service.typeahead import LabelSearch
@@ -17,6 +17,7 @@ def plain(text: str) -> str:
     return pa.compute.utf8_lower(pa.array([unicodedata.normalize("NFKC", text)]))[0].as_py()
 
 
+@settings(deadline=None)
 @given(labels=LABELS, text=st.text(alphabet="aAbé e\u0301ß日🙂", max_size=3), limit=st.integers(1, 25))
 @example(labels=["b", "B", "ba", "a"], text="B", limit=2)
 def test_finds_what_begins_with_the_text_in_order(labels, text, limit):
@@ -29,6 +30,7 @@ def test_finds_what_begins_with_the_text_in_order(labels, text, limit):
     assert found.more == (len(right) > limit)
 
 
+@settings(deadline=None)
 @given(labels=LABELS, text=st.text(alphabet="aAbé", max_size=3), limit=st.integers(1, 25))
 def test_anywhere_adds_what_holds_the_text_later_on(labels, text, limit):
     found = LabelSearch(pa.array(labels, pa.string())).find(text, limit, anywhere=True)

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+SEPARATOR = b"\xff"
+
 
 class Found(NamedTuple):
     """Ids of labels, the best first, and whether there are more than those."""
@@ -33,6 +35,10 @@ class LabelSearch:
         order = pc.array_sort_indices(lower)
         self._order: NDArray[np.int64] = order.to_numpy().astype(np.int64)
         self._lower = lower.take(order)
+        # all labels in one text, between them a byte that no text has: a search through it stops at the first few
+        self._text: bytes = SEPARATOR.join(self._lower.cast(pa.binary()).to_pylist())
+        lengths = np.asarray(pc.binary_length(self._lower), np.int64)
+        self._starts = np.concatenate([[0], np.cumsum(lengths + 1)])
 
     def find(self, text: str, limit: int, anywhere: bool = False) -> Found:
         """Labels that begin with the text, in alphabetical order; `anywhere` adds those that contain it later on."""
@@ -40,10 +46,23 @@ class LabelSearch:
         start, stop = self._range(wanted)
         places = np.arange(start, min(stop, start + limit + 1))
         if anywhere and wanted and len(places) <= limit:
-            inside = np.flatnonzero(np.asarray(pc.match_substring(self._lower, wanted)))
-            inside = inside[(inside < start) | (inside >= stop)]
-            places = np.concatenate([places, inside[: limit + 1 - len(places)]])
+            later = self._holding(wanted.encode(), (start, stop), limit + 1 - len(places))
+            places = np.concatenate([places, np.array(later, np.int64)])
         return Found(self._order[places[:limit]], len(places) > limit)
+
+    def _holding(self, wanted: bytes, but: tuple[int, int], limit: int) -> list[int]:
+        """The first places of labels that hold the text, except a range that is known already."""
+        found: list[int] = []
+        at = 0
+        while len(found) < limit and (at := self._text.find(wanted, at)) >= 0:
+            place = int(np.searchsorted(self._starts, at, side="right")) - 1
+            after = place + 1
+            if but[0] <= place < but[1]:
+                after = but[1]
+            else:
+                found.append(place)
+            at = int(self._starts[after])
+        return found
 
     def _range(self, wanted: str) -> tuple[int, int]:
         """First and last place (exclusive) of labels that begin with the text."""

@@ -1,0 +1,74 @@
+"""Answers in a notebook: data frames, a table with drawings, a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from unkgcp.bundle import Predictor, calibrate
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+from unkgcp.training import Model
+
+QUERIES = [("entity 1", "r1", "entity 2"), ("<b>who</b>", "r1", "entity 2"), ("entity 3", "r0", "entity $4$")]
+
+
+@pytest.fixture(scope="module")
+def predictor(make_model: Callable[..., Model], make_facts: Callable[..., Graph]) -> Predictor:
+    return calibrate(make_model(), make_facts(200))
+
+
+def test_data_frames(predictor: Predictor) -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    result = predictor.interval(QUERIES, [0.5, 0.9])
+    names = ["head", "relation", "tail", "score", "lower_50", "upper_50", "lower_90", "upper_90", "status"]
+    table, frame, other = result.to_arrow(), result.to_pandas(), result.to_polars()
+    assert isinstance(frame, pandas.DataFrame)
+    assert isinstance(other, polars.DataFrame)
+    assert table.schema.names == list(frame.columns) == other.columns == names
+    assert frame["status"].tolist() == other["status"].to_list() == result.status.tolist()
+    assert list(zip(frame["head"], frame["relation"], frame["tail"], strict=True)) == QUERIES
+    np.testing.assert_array_equal(frame["upper_90"].to_numpy(), result.upper[:, 1])
+    np.testing.assert_array_equal(frame["score"].to_numpy(), result.score)
+    assert other["score"].null_count() == 2
+
+
+def test_ids_have_no_labels(predictor: Predictor) -> None:
+    result = predictor.interval(np.array([[1, 1, 2]]), 0.9)
+    assert result.to_arrow().schema.names == ["score", "lower", "upper", "status"]
+
+
+def test_html(predictor: Predictor) -> None:
+    page = predictor.interval(QUERIES)._repr_html_()
+    assert "&lt;b&gt;who" in page  # labels are text, whatever they hold
+    assert "<b>" not in page
+    assert page.count("<svg") == 3
+    assert page.count("<circle") == 1  # no dot without a score
+    many = predictor.interval(QUERIES * 20, [0.5, 0.9])._repr_html_()
+    assert many.count("<tr>") == 21
+    assert "40 more rows" in many
+
+
+def test_plot(predictor: Predictor) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    axes = predictor.plot(QUERIES)
+    titles = [label.get_text() for label in axes.get_yticklabels()]
+    assert titles[0] == "entity 1  r1  entity 2"
+    assert "unknown-entity" in titles[1]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["95 %", "90 %", "80 %", "score"]
+    result = predictor.interval(QUERIES, (0.8, 0.9, 0.95))
+    segments = axes.collections[0].get_segments()  # the widest level first
+    np.testing.assert_allclose(
+        [segment[:, 0] for segment in segments], np.stack([result.lower[:, 2], result.upper[:, 2]], 1)
+    )
+    axes.figure.canvas.draw()
+    _, mine = pyplot.subplots()
+    assert predictor.plot(QUERIES[:1], 0.9, ax=mine) is mine
+    with pytest.raises(InputError, match="too many for one picture"):
+        predictor.plot(QUERIES * 100)
+    pyplot.close("all")

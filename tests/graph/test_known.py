@@ -1,0 +1,85 @@
+"""Training facts kept with a model: the same facts, found from every side, in few bytes."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.known import Columns, KnownFacts, restored
+
+ENTITIES, RELATIONS = 12, 3
+VOCABULARY = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], [f"r{i}" for i in range(RELATIONS)])
+
+
+def graph(rows: list[tuple[int, int, int, float]]) -> Graph:
+    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
+    ids = [np.array(column, np.int32) for column in columns[:3]]
+    return Graph(*ids, np.array(columns[3], np.float64), VOCABULARY)
+
+
+entity, relation = st.integers(0, ENTITIES - 1), st.integers(0, RELATIONS - 1)
+fact = st.tuples(entity, relation, entity, st.floats(0, 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(fact, max_size=40), entity, relation, entity)
+def test_what_is_found_is_what_is_there(
+    rows: list[tuple[int, int, int, float]], h: int, r: int, t: int
+) -> None:
+    arrays = KnownFacts.of(graph(rows)).arrays()
+    known = KnownFacts(lambda: restored(arrays, ENTITIES, RELATIONS))
+    assert len(known) == len(rows)
+    whole = known.graph(VOCABULARY)
+    found = list(zip(whole.head, whole.relation, whole.tail, whole.confidence, strict=True))
+    assert sorted(found) == sorted(rows)
+    assert [row[:3] for row in found] == sorted(row[:3] for row in rows)
+
+    def triples(facts: object) -> list[tuple[int, int, int, float]]:
+        return sorted(zip(*facts, strict=True))  # type: ignore[call-overload]
+
+    assert triples(known.of_head(h)) == sorted(row for row in rows if row[0] == h)
+    assert triples(known.of_tail(t)) == sorted(row for row in rows if row[2] == t)
+    assert triples(known.of_pair(h, t)) == sorted(row for row in rows if (row[0], row[2]) == (h, t))
+    assert known.tails(h, r).tolist() == sorted(row[2] for row in rows if row[:2] == (h, r))
+    assert known.heads(r, t).tolist() == sorted(row[0] for row in rows if row[1:3] == (r, t))
+
+
+def test_few_bytes_a_fact() -> None:
+    rng = np.random.default_rng(0)
+    n, entities = 20_000, 3000
+    vocabulary = Vocabulary.of([f"e{i}" for i in range(entities)], ["r"])
+    head, tail = rng.integers(0, entities, (2, n), dtype=np.int32)
+    known = KnownFacts.of(
+        Graph(head, np.zeros(n, np.int32), tail, rng.choice([0.5, 0.7093, 1.0], n), vocabulary)
+    )
+    size = sum(column.nbytes for column in known.arrays().values())
+    assert size <= 4 * n + 2 * (entities + 1) + 24
+
+
+def test_made_once_for_all_threads() -> None:
+    made = []
+
+    def load() -> Columns:
+        made.append(1)
+        return KnownFacts.of(graph([(0, 0, 1, 0.5)])).columns
+
+    known = KnownFacts(load)
+    threads = [threading.Thread(target=lambda: known.heads(0, 1)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [1]
+
+
+def test_facts_of_another_vocabulary_are_refused() -> None:
+    arrays = KnownFacts.of(graph([(0, 2, 11, 0.5)])).arrays()
+    restored(arrays, ENTITIES, RELATIONS)
+    for entities, relations in ((11, 3), (13, 3), (12, 2)):
+        with pytest.raises(ValueError, match=r"entities|vocabulary"):
+            restored(arrays, entities, relations)

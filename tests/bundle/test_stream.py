@@ -19,7 +19,7 @@ from unkgcp.bundle import Predictor, calibrate
 from unkgcp.bundle.batch import answer_batch
 from unkgcp.bundle.conditions import parse
 from unkgcp.bundle.output import ROW_GROUP, gathered
-from unkgcp.bundle.pipeline import in_order
+from unkgcp.bundle.pipeline import AHEAD, in_order
 from unkgcp.bundle.stream import answer_file, complete_file
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
@@ -65,9 +65,9 @@ class TestInOrder:
         for number in range(10):
             assert next(answers) == number
             time.sleep(0.002)
-            assert len(drawn) <= number + 5
+            assert len(drawn) <= number + AHEAD + 3
         answers.close()
-        assert len(drawn) < 20
+        assert len(drawn) < 30
 
     @pytest.mark.parametrize("where", ["items", "work"])
     def test_errors_come_where_their_item_would(self, where: str) -> None:

@@ -22,6 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 AT_MOST = 4  # threads that work: with more the reader cannot keep up
+AHEAD = 10  # items under way: so many are ready when a row group, which takes eight batches, has been written
 READER = "unkgcp-read"
 PATIENCE = 0.5  # seconds
 
@@ -40,7 +41,7 @@ def in_order(
     workers = ThreadPoolExecutor(threads, "unkgcp-answer")
     try:
         while True:
-            while len(pending) <= threads and reader.take(wait=not pending):
+            while len(pending) < AHEAD and reader.take(wait=not pending):
                 pending.append(workers.submit(work, reader.item))
             if not pending:
                 break

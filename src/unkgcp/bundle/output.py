@@ -17,12 +17,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path
+from unkgcp.lines import holds_any, lines, quoted
 
 Write = Callable[[pa.RecordBatch], None]
 
@@ -142,15 +142,7 @@ def _text_writer(stream: IO[bytes], delimiter: str, name: str) -> Write:
             quote(column, name) if pa.types.is_string(column.type) else column.cast(pa.string())
             for column in map(_spelt, batch.columns)
         ]
-        # one string a row, the line end being part of it: their buffer is the text
-        columns[-1] = pc.binary_join_element_wise(columns[-1], "\n", "")
-        lines = pc.binary_join_element_wise(
-            *(column.cast(pa.large_string()) for column in columns),
-            pa.scalar(delimiter, pa.large_string()),
-            null_handling="replace",
-            null_replacement="",
-        )
-        stream.write(lines.buffers()[2].slice(0, pc.sum(pc.binary_length(lines)).as_py()))
+        stream.write(lines(columns, delimiter))
 
     return write
 
@@ -160,27 +152,11 @@ def _spelt(column: pa.Array) -> pa.Array:
 
 
 def _unquoted(column: pa.Array, name: str) -> pa.Array:
-    if _holds_any(column, b"\t\r\n"):
+    if holds_any(column, b"\t\r\n"):
         label = column.filter(pc.match_substring_regex(column, r"[\t\r\n]"))[0].as_py()
         raise InputError(f"{name}: the label {label!r} cannot be written as TSV; write .csv or .parquet")
     return column
 
 
 def _quoted(column: pa.Array, name: str) -> pa.Array:
-    if not _holds_any(column, b'",\r\n'):
-        return column
-    special = pc.match_substring_regex(column, r'[",\r\n]')
-    escaped = pc.binary_join_element_wise('"', pc.replace_substring(column, '"', '""'), '"', "")
-    return pc.if_else(special, escaped, column)
-
-
-def _holds_any(column: pa.Array, characters: bytes) -> bool:
-    """Whether one of these bytes is anywhere in a column of strings; far quicker than to search each of them."""
-    _, offsets, data = column.buffers()
-    if data is None or not len(column):
-        return False
-    ends = np.frombuffer(offsets, np.int32)
-    text = np.frombuffer(data, np.uint8)[ends[column.offset] : ends[column.offset + len(column)]]
-    wanted = np.zeros(256, np.bool_)
-    wanted[list(characters)] = True
-    return bool(wanted[text].any())
+    return quoted(column, ",")

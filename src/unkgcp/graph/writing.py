@@ -24,6 +24,7 @@ from unkgcp.graph.facts import Graph
 from unkgcp.graph.formats import PARQUET, ending
 from unkgcp.graph.formats.columns import ROLES
 from unkgcp.graph.intervals import ENDS
+from unkgcp.lines import lines
 
 ROWS = 1 << 18
 
@@ -69,10 +70,7 @@ def _schema(graph: Graph) -> pa.Schema:
 def _write_tsv(graph: Graph, sink: pa.NativeFile) -> None:
     sink.write("\t".join(_schema(graph).names).encode() + b"\n")
     for table in _tables(graph):
-        *others, last = (column.combine_chunks().cast(pa.string()) for column in table.columns)
-        lines = pc.binary_join_element_wise(*others, pc.binary_join_element_wise(last, "\n", ""), "\t")
-        # the lines of a string array lie one behind the other: they are the file already
-        sink.write(lines.buffers()[2].slice(0, pc.sum(pc.binary_length(lines)).as_py()))
+        sink.write(lines([column.combine_chunks() for column in table.columns], "\t"))
 
 
 def _write_csv(graph: Graph, sink: pa.NativeFile) -> None:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
+from unkgcp.lines import lines, quoted
 
 
 class Writer:
@@ -69,20 +70,4 @@ def _text(column: pa.Array, name: str) -> pa.Array:
 
 
 def _lines(columns: list[pa.Array], delimiter: str) -> memoryview:
-    """The rows of string columns as delimited text, without a loop over rows."""
-    nothing, quote, line_end, separator = (
-        pa.scalar(text, pa.large_string()) for text in ("", '"', "\n", delimiter)
-    )
-    quoted = []
-    for column in columns:
-        special = pc.match_substring_regex(column, f'["\r\n{delimiter}]')
-        if pc.any(special).as_py():
-            doubled = pc.replace_substring(column, '"', '""')
-            wrapped = pc.binary_join_element_wise(quote, doubled, quote, nothing)
-            column = pc.if_else(special, wrapped, column)
-        quoted.append(column)
-    rows = pc.binary_join_element_wise(*quoted, separator)
-    rows = pc.binary_join_element_wise(rows, line_end, nothing)
-    # the strings of an Arrow array lie end to end in one buffer: the text is already there
-    offsets = memoryview(rows.buffers()[1]).cast("q")
-    return memoryview(rows.buffers()[2])[offsets[rows.offset] : offsets[rows.offset + len(rows)]]
+    return lines([quoted(column, delimiter) for column in columns], delimiter)

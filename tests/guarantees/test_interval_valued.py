@@ -20,7 +20,7 @@ from unkgcp.graph import Graph
 from unkgcp.graph.demo import Oracle, generate
 from unkgcp.training import Model, config_for, train, train_length
 
-LEVEL, CALIBRATION, REPLICATIONS, FALSE_ALARM = 0.9, 1500, 25, 1e-6
+LEVEL, CALIBRATION, REPLICATIONS, FALSE_ALARM = 0.9, 1500, 15, 1e-6
 CONFIG = replace(
     config_for("ukge"), dimension=16, negatives=2, negative_weight=0.1, learning_rate=0.01, epochs=10
 )

@@ -166,3 +166,58 @@ def test_bad_input(
     assert sentence in outcome.err
     assert outcome.err.splitlines()[-1].startswith("unkgcp: ")
     assert sorted(os.listdir()) == before
+
+
+def test_completions_and_filters(
+    fitted: Path, triples: list[list[str]], tmp_path: Path, run_command: Run
+) -> None:
+    head, relation, tail = triples[0]
+    (tmp_path / "open.tsv").write_text(
+        f"{head}\t{relation}\t?\n\t{relation}\t{tail}\nnobody\t{relation}\t?\n"
+    )
+    found = answers(
+        run_command("predict", fitted, tmp_path / "open.tsv", "--top-k", "3", "--exclude-known").out
+    )
+    assert list(found[0]) == ["query", "rank", *COLUMNS]
+    assert [(row["query"], row["rank"]) for row in found] == [
+        *(("0", str(rank)) for rank in (1, 2, 3)),
+        *(("1", str(rank)) for rank in (1, 2, 3)),
+        ("2", "1"),
+    ]
+    assert (found[-1]["tail"], found[-1]["status"]) == ("", "unknown-entity")
+    expected = Predictor.load(fitted).complete(head, relation, k=3, exclude_known=True).to_pandas()
+    assert [row["tail"] for row in found[:3]] == expected["tail"].tolist()
+    kept = answers(
+        run_command("predict", fitted, tmp_path / "open.tsv", "--top-k", "3", "--filter", "status != ok").out
+    )
+    assert [row["head"] for row in kept] == ["nobody"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--filter", "lower >> 1"], "cannot be read at character 8"),
+        (["--exclude-known"], "need --top-k"),
+        (["--top-k", "0"], "0 is not in the range"),
+        (["--top-k", "3"], "query 1 leaves neither head nor tail open"),
+    ],
+)
+def test_completions_that_cannot_be_asked(
+    arguments: list[str], sentence: str, fitted: Path, queries: Path, run_command: Run
+) -> None:
+    outcome = run_command("predict", fitted, queries, *arguments)
+    assert outcome.status == 2
+    assert sentence in outcome.err
+
+
+def test_ranking_in_evaluate(fitted: Path, run_command: Run) -> None:
+    import json
+
+    outcome = run_command("evaluate", fitted, "--ranking", "--json", "--confidence", "0.8,0.9")
+    assert outcome.status == 0
+    found = json.loads(outcome.out)
+    assert 0 < found["ranking"]["tails"]["wmrr"] <= 1
+    assert [level["confidence"] for level in found["decisions"]["levels"]] == [0.8, 0.9]
+    text = run_command("evaluate", fitted, "--ranking").out
+    assert "WMRR" in text
+    assert "keep or drop at 0.7" in text

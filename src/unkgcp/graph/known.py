@@ -2,7 +2,7 @@
 
 What it is: what is known about an entity or a pair, found without a search through all facts, and the way these
 facts are stored. Sorted by head, relation and tail, a fact needs its relation, its tail and the number of its
-confidence among the distinct ones, each in as few bytes as will do (NL27k: 8 in all), and a head needs the place
+confidence among the distinct ones, each in as few bytes as will do (NL27k: 6 in all), and a head needs the place
 where its facts begin. What it is not: a `Graph`; ask for one with `graph`.
 
 >>> from unkgcp.graph import Graph, Vocabulary

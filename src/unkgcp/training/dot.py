@@ -20,7 +20,7 @@ AHEAD = 8  # triples
 LINE = 16  # floats in a line of the processor's cache
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def fetch(typing: Any, table: Any, row: Any, column: Any) -> Any:
     """Ask for the cache line of table[row, column] without waiting for it."""
 
@@ -38,7 +38,7 @@ def fetch(typing: Any, table: Any, row: Any, column: Any) -> Any:
     return types.void(table, types.int64, types.int64), code
 
 
-@njit(**quick)  # type: ignore[untyped-decorator]
+@njit(**quick)
 def products(entity: Any, relation: Any, head: Any, middle: Any, tail: Any, out: Any) -> None:
     """Fill `out` (n,) with the sum over the dimensions of h r t; ids must be within the tables."""
     n, width = len(out), entity.shape[1]

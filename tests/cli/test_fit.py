@@ -27,6 +27,7 @@ FILES = {
     "model.safetensors",
     "provenance.json",
     "vocabulary.parquet",
+    "facts.npz",
 }
 
 

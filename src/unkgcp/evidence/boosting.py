@@ -26,8 +26,8 @@ class Boosting:
 
     rounds: int
     leaves: int = 31
-    learning_rate: float = 0.1
-    feature_fraction: float = 0.5
+    learning_rate: float = 0.15
+    feature_fraction: float = 0.3
     bins: int = 127
     patience: int = 10
     seed: int = 0

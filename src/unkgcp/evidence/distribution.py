@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.cells import Cells
+from unkgcp.evidence.threads import in_threads
 
 Floats = NDArray[np.float64]
 
@@ -69,13 +70,18 @@ class Distribution:
         from unkgcp.evidence import kernels
 
         cells = self.cells
-        own = (self.class_mass, self.slot_low, self.slot_high, self.slot_mass)
+        columns = (self.class_mass, self.slot_low, self.slot_high, self.slot_mass)
+        own = [np.ascontiguousarray(column, np.float64) for column in columns]
         compiled: Any = getattr(kernels, kernel)
-        compiled(
-            cells.low,
-            cells.high,
-            cells.class_of_piece,
-            cells.share,
-            *(np.ascontiguousarray(column, np.float64) for column in own),
-            *more,
-        )
+
+        def work(rows: slice) -> None:
+            compiled(
+                cells.low,
+                cells.high,
+                cells.class_of_piece,
+                cells.share,
+                *(column[rows] for column in own),
+                *(column[rows] for column in more),
+            )
+
+        in_threads(len(self), work)

@@ -161,10 +161,10 @@ class Evidence:
             len(columns.head), lambda part: self._rows(Columns(*(c[part] for c in columns)), None)
         )
 
-    def leave_one_out(self) -> Features:
-        """Rows of the training facts, each as if it were not in the graph."""
-        columns = _columns(self.train)
-        rows = np.arange(len(self.train))
+    def leave_one_out(self, rows: Ints | None = None) -> Features:
+        """Rows of the training facts, or of some of them, each as if it were not in the graph."""
+        rows = np.arange(len(self.train)) if rows is None else rows
+        columns = _columns(self.train[rows])
         return self._chunks(
             len(rows), lambda part: self._rows(Columns(*(c[part] for c in columns)), rows[part])
         )

@@ -1,7 +1,8 @@
 """Compiled loops over queries: sums of trees, cells of a query, and the interval that grows through them.
 
-Everything here works row by row, so that a query gets the same bits alone as among others. Imported only where
-it is used: numba takes a second to load.
+Everything here works row by row, so that a query gets the same bits alone as among others, and without the
+interpreter's lock: `unkgcp.evidence.threads` gives each thread some of the rows. Imported only where it is used:
+numba takes a second to load.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import numba
 import numpy as np
 
 
-@numba.njit(cache=True, parallel=True, nogil=True)
+@numba.njit(cache=True, nogil=True)
 def sum_trees(
     table, first_node, first_leaf, tree_class, feature, threshold, missing_left, left, right, leaf, out
 ):
     """Adds to out (n, K) the leaf that each row of table (n, F) reaches in every tree."""
-    for row in numba.prange(len(table)):
+    for row in range(len(table)):
         for tree in range(len(tree_class)):
             base = first_node[tree]
             node = 0 if first_node[tree + 1] > base else -1
@@ -29,10 +30,10 @@ def sum_trees(
             out[row, tree_class[tree]] += leaf[first_leaf[tree] + ~node]
 
 
-@numba.njit(cache=True, parallel=True, nogil=True)
+@numba.njit(cache=True, nogil=True)
 def softmax(raw, classes, out):
     """exp(raw) / sum exp(raw) of each row of raw (n, K), into the columns `classes` of out."""
-    for row in numba.prange(len(raw)):
+    for row in range(len(raw)):
         top = raw[row].max()
         total = 0.0
         for k in range(raw.shape[1]):
@@ -179,11 +180,11 @@ def _at(y, cell, start, lo, hi, inner, outer):
     return min(inner[cell] + (outer[cell] - inner[cell]) * share, outer[cell])
 
 
-@numba.njit(cache=True, parallel=True, nogil=True)
+@numba.njit(cache=True, nogil=True)
 def scores(low, high, kind, share, masses, slot_low, slot_high, slot_mass, y, out):
     """Nonconformity of labels y (n,) into out (n,)."""
     room = len(low) + 2 * slot_mass.shape[1] + 1
-    for row in numba.prange(len(y)):
+    for row in range(len(y)):
         lo, hi, mass = np.empty(room), np.empty(room), np.empty(room)
         inner, outer, work = np.empty(room), np.empty(room), np.empty((6, room))
         count = _cells(
@@ -219,11 +220,11 @@ def _end(cell, start, threshold, lo, hi, inner, outer):
     return one[0]
 
 
-@numba.njit(cache=True, parallel=True, nogil=True)
+@numba.njit(cache=True, nogil=True)
 def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thresholds, ends):
     """Outermost labels within each threshold (n, levels), into ends (n, 2, levels); thresholds are >= 0."""
     room = len(low) + 2 * slot_mass.shape[1] + 1
-    for row in numba.prange(len(thresholds)):
+    for row in range(len(thresholds)):
         lo, hi, mass = np.empty(room), np.empty(room), np.empty(room)
         inner, outer, work = np.empty(room), np.empty(room), np.empty((6, room))
         count = _cells(
@@ -248,11 +249,11 @@ def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thres
             ends[row, 0, level], ends[row, 1, level] = lower, upper
 
 
-@numba.njit(cache=True, parallel=True, nogil=True)
+@numba.njit(cache=True, nogil=True)
 def moments(low, high, kind, share, masses, slot_low, slot_high, slot_mass, mean, median):
     """Mean and median of each query's distribution, into mean (n,) and median (n,)."""
     room = len(low) + 2 * slot_mass.shape[1] + 1
-    for row in numba.prange(len(mean)):
+    for row in range(len(mean)):
         lo, hi, mass = np.empty(room), np.empty(room), np.empty(room)
         count = _cells(
             low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row], lo, hi, mass

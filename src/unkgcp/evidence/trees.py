@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.evidence.threads import in_threads
+
 NAN_MISSING, DEFAULT_LEFT, CATEGORICAL = 8, 2, 1  # bits of LightGBM's decision_type
 
 
@@ -44,10 +46,14 @@ class Trees:
         """P(class) of each row of features: (n, total). A row gets the same bits in any company."""
         from unkgcp.evidence import kernels
 
+        compiled: Any = kernels
+        table = np.ascontiguousarray(table, np.float32)
         raw = np.tile(self.prior, (len(table), 1))
-        if len(self.tree_class):
-            kernels.sum_trees(
-                np.ascontiguousarray(table, np.float32),
+        out = np.zeros((len(table), self.total))
+
+        def work(rows: slice) -> None:
+            compiled.sum_trees(
+                table[rows],
                 self.first_node,
                 self.first_leaf,
                 self.tree_class,
@@ -57,10 +63,11 @@ class Trees:
                 self.left,
                 self.right,
                 self.leaf,
-                raw,
+                raw[rows],
             )
-        out = np.zeros((len(table), self.total))
-        kernels.softmax(raw, self.classes, out)
+            compiled.softmax(raw[rows], self.classes, out[rows])
+
+        in_threads(len(table), work)
         return out
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -121,7 +121,7 @@ class Ridge:
         return np.clip(scores, 0, 1).astype(np.float32)
 
 
-def coverages(folds: int, leak: bool, base: str, replications: int = 120) -> NDArray[np.float64]:
+def coverages(folds: int, leak: bool, base: str, replications: int = 80) -> NDArray[np.float64]:
     """Coverage at 0.9 of 200 queries after fitting on 300 facts, one a replication."""
     found = []
     for seed in range(replications):

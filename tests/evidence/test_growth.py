@@ -41,7 +41,7 @@ def some_labels(values: Values, cells: Cells, rng: np.random.Generator) -> np.nd
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_label_is_inside_exactly_when_its_score_is_within_the_threshold(seed: int) -> None:
     found, values = random_distribution(seed)
     rng = np.random.default_rng(seed)

@@ -80,7 +80,7 @@ def test_several_levels() -> None:
         ("status == fine", "at character 11, 'fine'"),
         ("status == 1", "at character 11, '1'"),
         ("lower >= 0.7 & upper < 1", "at character 14, '& upper < "),
-        ("__import__('os').system('true')", "at character 17, \".system"),
+        ("__import__('os').system('true')", 'at character 17, ".system'),
         ("lower >= 0.7; x", "at character 13"),
     ],
 )

@@ -10,7 +10,7 @@ from tests.evidence.graphs import mirrored_graph
 from unkgcp.conformal.predictors import create
 from unkgcp.conformal.ranks import p_exceeds
 from unkgcp.errors import InputError
-from unkgcp.evidence import EvidenceModel, learn
+from unkgcp.evidence import EvidenceModel, boosting, learn
 from unkgcp.evidence.boosting import Boosting
 from unkgcp.evidence.trees import Trees
 from unkgcp.graph import Graph
@@ -148,3 +148,22 @@ def test_one_class_needs_no_trees() -> None:
     trees = FEW.learn(table, np.full(10, 2), table, np.full(10, 2), 4)
     assert isinstance(trees, Trees)
     assert trees.probabilities(table[:1]).tolist() == [[0.0, 0.0, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_trees_give_what_their_learner_gives(classes, monkeypatch):
+    rng = np.random.default_rng(0)
+    table = rng.random((3000, 4)).astype(np.float32)
+    label = (table[:, 0] * classes).astype(np.int64)
+    table[rng.random(table.shape) < 0.2] = np.nan
+    texts = []
+    convert = boosting.from_lightgbm
+    monkeypatch.setattr(
+        boosting, "from_lightgbm", lambda text, *rest: texts.append(text) or convert(text, *rest)
+    )
+    trees = boosting.Boosting(rounds=12, feature_fraction=1.0).learn(
+        table[:2500], label[:2500], table[2500:], label[2500:], classes
+    )
+    raw = lightgbm.Booster(model_str=texts[0]).predict(table[2500:], raw_score=True) + trees.prior
+    expected = np.exp(raw) / np.exp(raw).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(trees.probabilities(table[2500:]), expected, rtol=1e-12)

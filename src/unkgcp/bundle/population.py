@@ -59,7 +59,7 @@ def opened(
     train = model.facts.graph(model.vocabulary)
     known = facts[(facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0)]
     negatives = {kind: corrupt(known, train, seed=_seed(model.seed, kind), kind=kind) for kind in kinds}
-    likeness = _learned(predictor.method, model.seed)
+    likeness = _learned(predictor.method, model.seed, kinds)
     return replace(predictor, method=open_world(predictor.method, negatives, likeness, share))
 
 
@@ -86,20 +86,23 @@ def reopened(method: IntervalPredictor, parts: Mapping[str, NDArray[Any]]) -> Op
     if by_kind["likeness"]:
         from unkgcp.evidence.nonfacts import FactLikeness
 
-        likeness = FactLikeness.restore(getattr(method, "evidence", None), by_kind["likeness"])
+        model = getattr(method, "evidence", None)
+        if model is None:
+            raise ValueError("the calibration holds trees for a method that has none")
+        likeness = FactLikeness.restore(model, by_kind["likeness"])
     return restore_open_world(method, likeness, by_kind["calibration"])
 
 
-def _learned(method: IntervalPredictor, seed: int) -> Likeness | None:
+def _learned(method: IntervalPredictor, seed: int, kinds: Sequence[str]) -> Likeness | None:
     """Trees of the evidence method that tell facts from others; None for methods without."""
     model = getattr(method, "evidence", None)
     if model is None:
         return None
     from unkgcp.evidence.crossfit import fold_of_rows
-    from unkgcp.evidence.nonfacts import learn_likeness, out_of_fold_scores
+    from unkgcp.evidence.nonfacts import learn_likeness
 
-    fold = fold_of_rows(len(model.evidence.train), seed)
-    return learn_likeness(model, seed=seed, out_of_fold=out_of_fold_scores(model, fold))
+    fold = None if model.backbone is None else fold_of_rows(len(model.evidence.train), seed)
+    return learn_likeness(model, seed=seed, fold=fold, kinds=kinds)
 
 
 def _seed(seed: int, kind: str) -> int:

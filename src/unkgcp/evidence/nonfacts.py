@@ -1,8 +1,8 @@
 """How much a triple looks like a fact: learned from the training facts and corruptions of them.
 
 What it is: boosted trees over what the training graph says about a query, how closely its entities are joined
-otherwise, and cross-fitted backbone scores where there are any. Training facts are seen as if they were not in the
-graph, corrupted ones as queries: both as a query would be. What it is not: a promise; that comes from a calibration
+otherwise, and cross-fitted backbone scores where there are any. Facts and corrupted facts are both seen as queries of
+a graph without them. What it is not: a promise; that comes from a calibration
 on other corruptions (`unkgcp.conformal.predictors.open_world`).
 
 >>> likeness = learn_likeness(model, seed=0)            # doctest: +SKIP
@@ -11,7 +11,7 @@ on other corruptions (`unkgcp.conformal.predictors.open_world`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,15 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.boosting import Boosting
-from unkgcp.evidence.crossfit import CrossFit
-from unkgcp.evidence.features import HasTriples
+from unkgcp.evidence.crossfit import CrossFit, fold_of_rows
+from unkgcp.evidence.features import Evidence, HasTriples
 from unkgcp.evidence.model import CHUNK, HELD_OUT, EvidenceModel, Query
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.trees import Trees
-from unkgcp.graph import Graph
-from unkgcp.graph.negatives import corrupt
+from unkgcp.graph.negatives import KINDS, corrupt
 
-TREES = Boosting(rounds=300, leaves=63, patience=15)
+TREES = Boosting(rounds=200)
+FOLDS = 5  # without backbones, whose folds are used otherwise
 FACT = 1  # the class of facts; 0 is that of corrupted ones
 
 
@@ -66,46 +66,57 @@ def learn_likeness(
     model: EvidenceModel,
     *,
     seed: int = 0,
-    out_of_fold: NDArray[np.float32] | None = None,
+    fold: NDArray[np.int8] | None = None,
+    kinds: Sequence[str] = KINDS,
     trees: Boosting = TREES,
 ) -> FactLikeness:
-    """Learn from the training facts of an evidence model and one uniform corruption of each.
+    """Learn from the training facts of an evidence model and one corruption of each, the kinds in turn.
 
-    `out_of_fold`: (N, columns) backbone scores of the training facts, if the model has a backbone.
+    The facts are cut into folds. Those of one fold and their corruptions are asked as queries of a graph that has only
+    the others, as will be the case with real queries. It would not do to leave out a fact for its own row alone: its
+    corruption would then find the fact beside it in the graph, which corruptions of other facts do not, and trees
+    learn that first.
+    `fold`: (N,) that of the backbones, if the model has some; a fact and its corruption are told the score of the
+    backbone that saw neither.
     """
-    if (model.backbone is None) != (out_of_fold is None):
-        raise ValueError(
-            "a model with backbone scores needs those of the training facts, another one has none"
-        )
     train = model.evidence.train
-    neighbours = Neighbours.of(train)
-    facts = [model.evidence.leave_one_out().table, neighbours.features(train)]
-    if out_of_fold is not None:
-        facts.append(np.asarray(out_of_fold, np.float32))
-    # "2": other draws than those of calibration or test
-    others: Graph = corrupt(train, train, seed=_seed(seed))
-    table = np.concatenate([np.concatenate(facts, axis=1), _table(model, neighbours, others)])
-    label = np.repeat(np.array([FACT, 0], np.int64), [len(train), len(others)])
+    if fold is None:
+        fold = fold_of_rows(len(train), seed, FOLDS)
+    tables, labels = [], []
+    for place in range(int(fold.max()) + 1):
+        rest, own = train[fold != place], train[fold == place]
+        graph = replace(model, evidence=Evidence.of(rest, model.evidence.values))
+        neighbours = Neighbours.of(rest)
+        others = [
+            corrupt(own[turn :: len(kinds)], train, seed=_seed(seed, place, turn), kind=kind)
+            for turn, kind in enumerate(kinds)
+        ]
+        for triples, label in ((own, FACT), *((each, 0) for each in others)):
+            tables.append(_table(graph, neighbours, triples, place))
+            labels.append(np.full(len(triples), label, np.int64))
+    table, answer = np.concatenate(tables), np.concatenate(labels)
     held = np.random.default_rng((seed, 0x0BE4)).random(len(table)) < HELD_OUT
-    learned = replace(trees, seed=seed).learn(table[~held], label[~held], table[held], label[held], FACT + 1)
-    return FactLikeness(model, neighbours, learned)
+    learned = replace(trees, seed=seed).learn(
+        table[~held], answer[~held], table[held], answer[held], FACT + 1
+    )
+    return FactLikeness(model, Neighbours.of(train), learned)
 
 
-def out_of_fold_scores(model: EvidenceModel, fold: NDArray[np.int8]) -> NDArray[np.float32] | None:
-    """Scores of the training facts by the backbones that did not see them; None without a backbone."""
-    if not isinstance(model.backbone, CrossFit):
-        return None
-    return model.backbone.out_of_fold(model.evidence.train, fold)
-
-
-def _table(model: EvidenceModel, neighbours: Neighbours, triples: HasTriples) -> NDArray[np.float32]:
-    """Features of queries: (n, columns)."""
+def _table(
+    model: EvidenceModel, neighbours: Neighbours, triples: HasTriples, place: int | None = None
+) -> NDArray[np.float32]:
+    """Features of queries: (n, columns); with backbone scores by the models of one fold, if it is given."""
     parts = [model.evidence.features(triples).table, neighbours.features(triples)]
     if model.backbone is not None:
-        parts.append(model.backbone.scores(triples.head, triples.relation, triples.tail))
-    return np.concatenate(parts, axis=1)
+        columns = (triples.head, triples.relation, triples.tail)
+        if place is None:
+            parts.append(model.backbone.scores(*columns))
+        else:
+            crossfit: CrossFit = model.backbone  # type: ignore[assignment]
+            parts.append(crossfit.by_fold(*columns, np.full(len(triples.head), place, np.int8)))
+    return np.concatenate(parts, axis=1, dtype=np.float32)
 
 
-def _seed(seed: int) -> int:
+def _seed(*numbers: int) -> int:
     """Another stream of corruptions than the ones drawn for calibration and test."""
-    return int(np.random.SeedSequence((seed, 0xC0)).generate_state(1)[0])
+    return int(np.random.SeedSequence((0xC0, *numbers)).generate_state(1)[0])

@@ -139,7 +139,7 @@ def from_lightgbm(
     text: str, features: int, classes: NDArray[np.int64], total: int, prior: NDArray[np.float64], rounds: int
 ) -> Trees:
     """Trees from the text in which LightGBM writes a model, the first `rounds` rounds of it."""
-    width = len(classes) if len(classes) > 2 else 1
+    width = len(classes)  # trees a round, of two classes too: the objective is always that of many
     blocks = text.split("\nTree=")[1 : 1 + rounds * width]
     columns: dict[str, list[NDArray[Any]]] = {
         name: [] for name in ("feature", "threshold", "missing_left", "left", "right", "leaf")

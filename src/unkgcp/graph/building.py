@@ -51,6 +51,9 @@ class PlainPrepared:
     relations: pa.BinaryArray
 
 
+AnyPrepared = Prepared | PlainPrepared
+
+
 class GraphBuilder:
     """Collects the facts of one file after the other over one vocabulary."""
 
@@ -87,7 +90,7 @@ class GraphBuilder:
         relation[rows] = np.asarray(others.indices) + len(known)
         return PlainPrepared(facts, relation, pa.concat_arrays([binary(known.labels()), others.dictionary]))
 
-    def add(self, prepared: Prepared | PlainPrepared) -> None:
+    def add(self, prepared: AnyPrepared) -> None:
         """Take in the next batch of the file; raises `Malformed` if one of its labels will not do."""
         entities, relations = len(self._entities), len(self._relations)
         if isinstance(prepared, PlainPrepared):

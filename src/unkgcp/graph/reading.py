@@ -17,7 +17,7 @@ from typing import TypedDict, TypeVar, Unpack
 import pyarrow as pa
 
 from unkgcp.errors import InputError
-from unkgcp.graph.building import GraphBuilder
+from unkgcp.graph.building import AnyPrepared, GraphBuilder
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.formats import PARQUET, TEXT_FORMATS, first_line, recognise
 from unkgcp.graph.formats.batch import Batch, Batches, Malformed, acceptable
@@ -76,8 +76,9 @@ def read_parts(
     for part, path in paths.items():
         with Source(path) as source:
             scale, batches = _opened(source, request)
-            prepare = partial(builder.prepare, scale=scale), partial(builder.prepare_plain, scale=scale)
-            for prepared, error in batches(*prepare):
+            prepare: Callable[[Batch], AnyPrepared] = partial(builder.prepare, scale=scale)
+            plainly: Callable[[Plain], AnyPrepared] = partial(builder.prepare_plain, scale=scale)
+            for prepared, error in batches(prepare, plainly):
                 try:
                     builder.add(prepared)
                 except Malformed:

@@ -24,7 +24,7 @@ SHOWN = 20
 
 
 def columns(answers: Intervals) -> dict[str, pa.Array]:
-    """score (null if unknown), lower and upper (`lower_80`, ... for several levels), status; promise, no_fact if any."""
+    """score (null if unknown), lower and upper (`lower_80`, ... for several levels), status; perhaps more."""
     from unkgcp.conformal.predictors.base import STATUSES
     from unkgcp.conformal.relations import BASES
 

@@ -41,9 +41,9 @@ class Visit:
         return [request for request in self.requests if not request.startswith(f"{scheme}//{host}/")]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One Chromium for the session."""
+    """One Chromium for a module: playwright keeps an event loop running, which others' tests must not find."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:

@@ -107,7 +107,11 @@ class Killer(threading.Thread):
                     text = mark.read_text().split()
                     if part_name(number) not in done and text:
                         os.kill(int(text[0]), signal.SIGKILL)
-                        self.killed[number] = int(text[0])
+                        time.sleep(0.05)
+                        if not (
+                            stage / ANSWERS / part_name(number)
+                        ).exists():  # else it was finished just then
+                            self.killed[number] = int(text[0])
 
 
 class Attempts:

@@ -23,7 +23,7 @@ BOXES = """figures => figures.map(figure => {
 })"""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pages(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     return {

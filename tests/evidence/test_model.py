@@ -17,6 +17,7 @@ from unkgcp.graph import Graph
 
 lightgbm = pytest.importorskip("lightgbm")
 FEW = Boosting(rounds=20, leaves=7)
+pytestmark = pytest.mark.xdist_group("evidence")
 
 
 @pytest.fixture(scope="module")

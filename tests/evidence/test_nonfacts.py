@@ -1,0 +1,58 @@
+"""What looks like a fact: learned, stored, and calibrated for the open world."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.evidence.graphs import mirrored_graph
+from unkgcp.bundle import Predictor, fit
+from unkgcp.conformal.predictors.open_world import OpenWorld
+from unkgcp.errors import InputError
+from unkgcp.evidence import Evidence, EvidenceModel
+from unkgcp.evidence.boosting import Boosting
+from unkgcp.evidence.nonfacts import FactLikeness, learn_likeness
+from unkgcp.graph import load_dataset, write
+from unkgcp.graph.negatives import corrupt
+from unkgcp.training import TrainConfig
+
+pytest.importorskip("lightgbm")
+pytestmark = pytest.mark.xdist_group("evidence")
+FEW = Boosting(rounds=20, leaves=7)
+
+
+def unlearned(graph):
+    return EvidenceModel(Evidence.of(graph), None, None, None)  # type: ignore[arg-type]
+
+
+def test_facts_look_more_like_facts_and_arrays_bring_it_back():
+    graph = mirrored_graph(3000, 0)
+    order = np.random.default_rng(0).permutation(len(graph))
+    train, rest = graph[order[:2400]], graph[order[2400:]]
+    model = unlearned(train)
+    likeness = learn_likeness(model, trees=FEW)
+    facts, others = likeness(rest), likeness(corrupt(rest, train, seed=1))
+    assert np.mean(facts[:, None] > others[None, :]) > 0.8
+    again = FactLikeness.restore(model, likeness.arrays())
+    assert (again(rest) == facts).all()
+    assert (likeness(rest[:7]) == facts[:7]).all()
+    with pytest.raises(ValueError, match="trees"):
+        FactLikeness.restore(unlearned(train), {**likeness.arrays(), "features": np.array(999)})
+
+
+def test_a_run_for_the_open_world(tmp_path):
+    write(mirrored_graph(2500, 1), tmp_path / "facts.tsv")
+    dataset = load_dataset(str(tmp_path / "facts.tsv"), seed=0)
+    config = TrainConfig(model="ukge", dimension=8, epochs=1)
+    predictor = fit(dataset, config, method="evidence", quick=True, population="open")
+    predictor.save(tmp_path / "run")
+    loaded = Predictor.load(tmp_path / "run")
+    assert isinstance(loaded.method, OpenWorld)
+    assert set(loaded.method.scores) == {"uniform", "same-type"}
+    one, other = (each.interval(dataset.splits.test, [0.8, 0.9]) for each in (predictor, loaded))
+    assert (one.lower == other.lower).all()
+    assert (one.no_fact == other.no_fact).all()
+    with pytest.raises(InputError, match="odd"):
+        fit(dataset, config, population="open", kinds=("odd",))
+    with pytest.raises(InputError, match="--population open"):
+        fit(dataset, config, share=0.5)

@@ -63,21 +63,21 @@ def trailing_zeros(typing: Any, value: Any) -> Any:
 
 
 @intrinsic
-def fetch(typing: Any, data: Any, position: Any) -> Any:
-    """Ask for what stands in an array (one-dimensional, or its row) so that it is near when it is needed."""
+def fetch(typing: Any, data: Any, position: Any, offset: Any) -> Any:
+    """Ask for what stands in an array, or for some bytes after the start of its row, so that it is near when needed."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         stride = builder.extract_value(array.strides, 0)
         start = builder.bitcast(array.data, ir.IntType(8).as_pointer())
-        place = builder.gep(start, [builder.mul(arguments[1], stride)])
+        place = builder.gep(start, [builder.add(builder.mul(arguments[1], stride), arguments[2])])
         kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), *[ir.IntType(32)] * 3])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
         read, keep, memory = (ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))
         builder.call(function, [place, read, keep, memory])
         return context.get_dummy_value()
 
-    return types.void(data, types.int64), code
+    return types.void(data, types.int64, types.int64), code
 
 
 @njit(**compiled)
@@ -250,9 +250,11 @@ def enter(
                 for k in range(4):
                     mixed += word_before(data, begin, end - 8 * (7 - k)) * odd[k]
             slots[r] = slot_of(mixed, odd, shift)
-            fetch(table, slots[r])
+            fetch(table, slots[r], 0)
         for r in range(2 * rows):
-            fetch(last, max(np.int64(table[slots[r]]), 0))
+            held = max(np.int64(table[slots[r]]), 0)
+            fetch(last, held, 0)
+            fetch(last, held, 24)  # a row may lie across two lines of the cache
         for r in range(2 * rows):
             begin, end, slot = begins[r], ends[r], slots[r]
             held = np.int64(table[slot])

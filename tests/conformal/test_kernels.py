@@ -152,3 +152,15 @@ def test_small_calls_do_not_load_numba_and_large_ones_work_without_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_entropy_has_the_same_bits_with_and_without(monkeypatch):
+    from unkgcp.conformal.scores import entropy
+
+    random = np.random.default_rng(0)
+    edges = [0.0, 1.0, 1e-6, 1 - 1e-6, 0.5, 5e-324, np.nextafter(1, 0), np.nan, -1.0, 2.0]
+    prediction = np.concatenate([edges, random.random(20_000), 10.0 ** random.uniform(-9, 0, 5_000)])
+    with_them = entropy.EntropyResidual().prepare(prediction)
+    monkeypatch.setattr(entropy, "loaded_kernels", lambda: None)
+    without = entropy.EntropyResidual().prepare(prediction)
+    assert np.array_equal(with_them, without, equal_nan=True)

@@ -113,3 +113,19 @@ def enclosed(values: Any, low: Any, high: Any, kept: Any) -> Any:
         kept[size] = value  # overwritten by the next one unless it counts
         size += (value > low) & (value <= high)
     return below, equal, size
+
+
+@njit(**exact)
+def split_mass(p: Any, low: Any, high: Any, mass: Any, rest: Any) -> None:
+    """Fill `mass` (n,) with p cut to [low, high] and `rest` with what is missing to 1."""
+    for i in range(len(p)):
+        m = low if p[i] < low else (high if p[i] > high else p[i])
+        mass[i] = m
+        rest[i] = 1 - m
+
+
+@njit(**exact)
+def minus_products(a: Any, b: Any, c: Any, d: Any) -> None:
+    """Write -(a b + c d) over `a` (n,)."""
+    for i in range(len(a)):
+        a[i] = -(a[i] * b[i] + c[i] * d[i])

@@ -13,7 +13,7 @@ from unkgcp.evidence import Evidence, EvidenceModel
 from unkgcp.evidence.boosting import Boosting
 from unkgcp.evidence.nonfacts import FactLikeness, learn_likeness
 from unkgcp.graph import load_dataset, write
-from unkgcp.graph.negatives import corrupt
+from unkgcp.graph.negatives import KINDS, corrupt
 from unkgcp.training import TrainConfig
 
 pytest.importorskip("lightgbm")
@@ -48,7 +48,7 @@ def test_a_run_for_the_open_world(tmp_path):
     predictor.save(tmp_path / "run")
     loaded = Predictor.load(tmp_path / "run")
     assert isinstance(loaded.method, OpenWorld)
-    assert set(loaded.method.scores) == {"uniform", "same-type"}
+    assert set(loaded.method.scores) == set(KINDS)
     one, other = (each.interval(dataset.splits.test, [0.8, 0.9]) for each in (predictor, loaded))
     assert (one.lower == other.lower).all()
     assert (one.no_fact == other.no_fact).all()

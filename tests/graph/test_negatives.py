@@ -61,3 +61,14 @@ def test_a_relation_without_known_facts_gets_any_entity() -> None:
 def test_a_kind_nobody_knows() -> None:
     with pytest.raises(ValueError, match="same-type"):
         corrupt(graph(), graph(), seed=0, kind="odd")
+
+
+def test_frequent_entities_are_drawn_as_often_as_they_stand_in_facts() -> None:
+    facts, known = graph(2000), graph(300, seed=1)
+    known = known[(known.head < 3) & (known.tail < 3)]
+    negatives = corrupt(facts[facts.head > 5], known, seed=3, kind="frequent")
+    mentioned = np.bincount(np.concatenate([known.head, known.tail]), minlength=12)
+    replaced = negatives.head[negatives.head < 3]  # heads of these facts are larger
+    counts = np.bincount(replaced, minlength=12)
+    assert (counts[mentioned == 0] == 0).all()
+    assert len(replaced) > 100

@@ -59,7 +59,7 @@ EXAMPLES = examples(
     "--negatives",
     "kinds",
     metavar="KINDS",
-    help="With --population open: kinds of non-facts to hold for. [default: uniform,same-type]",
+    help="With --population open: kinds of non-facts to hold for. [default: uniform,same-type,frequent]",
 )
 @click.option(
     "--share-of-facts",

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from unkgcp.graph.facts import Graph, contained, triple_keys
 
 ROUNDS = 100
-KINDS = ("uniform", "same-type")
+KINDS = ("uniform", "same-type", "frequent")
 
 
 def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1, kind: str = "uniform") -> Graph:
     """`per_fact` corruptions of each fact, confidence 0, none of them among `known`: (n * per_fact,) rows.
 
-    Head or tail is replaced with probability one half each, by an entity drawn uniformly from all (`uniform`), or
-    from those that stand on that side of the relation in a known fact (`same-type`: a film for a film, which is
-    harder to tell from a fact). Rows of one fact stand together, in the order of `facts`. A fact every corruption
+    Head or tail is replaced with probability one half each, by an entity drawn uniformly from all (`uniform`), from
+    those that stand on that side of the relation in a known fact (`same-type`: a film for a film), or from all as
+    often as they stand in known facts (`frequent`); the last two are harder to tell from a fact. Rows of one fact stand together, in the order of `facts`. A fact every corruption
     of which is known (after 100 draws) keeps its last draw out: such rows are dropped, which can only happen in
     nearly complete graphs and with relations of one entity.
     """
@@ -30,6 +30,7 @@ def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1, kind: s
     if kind not in KINDS:
         raise ValueError(f"negatives are of kind {kind!r} but must be one of {', '.join(KINDS)}")
     sides = _Sides(known) if kind == "same-type" else None
+    mentions = np.concatenate([known.head, known.tail])[: None if kind == "frequent" else 0]
     relation = np.repeat(facts.relation, per_fact)
     original_head = np.repeat(facts.head, per_fact)
     original_tail = np.repeat(facts.tail, per_fact)
@@ -41,7 +42,11 @@ def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1, kind: s
             break
         uniform = rng.integers(facts.n_entities, size=len(open_rows), dtype=np.int32)
         at_head = rng.random(len(open_rows)) < 0.5
-        drawn = uniform if sides is None else sides.draw(rng, relation[open_rows], at_head, uniform)
+        drawn = uniform
+        if sides is not None:
+            drawn = sides.draw(rng, relation[open_rows], at_head, uniform)
+        elif len(mentions):
+            drawn = mentions[rng.integers(len(mentions), size=len(open_rows))]
         head[open_rows] = np.where(at_head, drawn, original_head[open_rows])
         tail[open_rows] = np.where(at_head, original_tail[open_rows], drawn)
         candidate = triple_keys(

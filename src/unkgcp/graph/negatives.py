@@ -22,9 +22,9 @@ def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1, kind: s
 
     Head or tail is replaced with probability one half each, by an entity drawn uniformly from all (`uniform`), from
     those that stand on that side of the relation in a known fact (`same-type`: a film for a film), or from all as
-    often as they stand in known facts (`frequent`); the last two are harder to tell from a fact. Rows of one fact stand together, in the order of `facts`. A fact every corruption
-    of which is known (after 100 draws) keeps its last draw out: such rows are dropped, which can only happen in
-    nearly complete graphs and with relations of one entity.
+    often as they stand in known facts (`frequent`); the last two are harder to tell from a fact. Rows of one fact
+    stand together, in the order of `facts`. A fact every corruption of which is known (after 100 draws) keeps its last
+    draw out: such rows are dropped, which can only happen in nearly complete graphs and with relations of one entity.
     """
     rng = np.random.default_rng(seed)
     if kind not in KINDS:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from unkgcp.conformal.predictors.base import HasTriples
+from unkgcp.evidence.features import HasTriples
 from unkgcp.graph import Graph
 
 NAMES = ("neighbours: shared", "neighbours: shared, rare ones more", "neighbours: share", "neighbours: chain")

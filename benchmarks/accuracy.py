@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-RESULTS = Path(__file__).parent / "results"
+import common
+
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 DATA = ("cn15k", "nl27k", "ppi5k")
 MODELS = ("ukge", "passleaf", "beurre")
@@ -96,7 +97,7 @@ def table() -> str:
         "| data | model | protocol | seeds | positive | paper | negative | mixed | best epoch | training, all seeds |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    cells = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("accuracy-*.json"))]
+    cells = [json.loads(path.read_text()) for path in sorted(common.RESULTS.glob("accuracy-*.json"))]
     stored = {(c["data"], c["model"], c["protocol"]): c for part in cells for c in part}
     for key in [(d, m, p) for d in DATA for m in MODELS for p in ("paper", "strict")]:
         if key not in stored:
@@ -133,7 +134,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=DATA)
     parser.add_argument("--models", nargs="*", default=MODELS)
     parser.add_argument("--epochs", type=int, help="at most so many, instead of the preset")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, default=common.RESULTS)
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     if options.table:

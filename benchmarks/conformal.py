@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import common
 
-CORES = 2
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # children inherit it
+common.use_two_cores()
+
+import numpy as np  # noqa: E402
 
 import peers  # noqa: E402
 
-RESULTS = Path(__file__).parent / "results"
 CASE = Path(peers.__file__).parent / "conformal_case.py"
 # the peers get our NumPy: what is compared is the code above it
 PEERS = ("crepes==0.9.1", "mapie==1.6.0", f"numpy=={np.__version__}")
@@ -193,28 +191,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         rows = side_by_side(theirs, Path(folder))
     checks = verdicts(rows)
-    machine = {
-        "processor": _processor(),
-        "cores": CORES,
-        "python": platform.python_version(),
-        "load_after": round(os.getloadavg()[0], 2),  # far above the two cores: others were at work too
-    }
-    RESULTS.mkdir(exist_ok=True)
     runs = [{name: value for name, value in row.items() if name != "answers"} for row in rows]
-    result = {"machine": machine, "checks": checks, "runs": runs}
-    (RESULTS / "conformal.json").write_text(json.dumps(result, indent=2) + "\n")
-    text = table(rows, checks)
-    (RESULTS / "conformal.md").write_text(text)
-    print(text)
+    result = {"machine": common.machine(), "checks": checks, "runs": runs}
+    common.write("conformal", result, table(rows, checks))
     return 0 if all(check["holds"] for check in checks) else 1
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

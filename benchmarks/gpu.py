@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-RESULTS = Path(__file__).parent / "results"
+import common
+
 SECONDS, MSE, RATIO = 4.0, 0.0054, 3.0
 
 
@@ -31,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, default=common.RESULTS)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("bench-gpu: skipped, this machine has no GPU")
@@ -77,8 +78,7 @@ def main() -> None:
             "seconds": {str(seeds): round(value, 2) for seeds, value in times.items()},
             "ten_over_one": round(times[10] / times[1], 2),
         }
-    options.results.mkdir(parents=True, exist_ok=True)
-    (options.results / "gpu.json").write_text(json.dumps(found, indent=1) + "\n")
+    common.write("gpu", found, folder=options.results)
     print(json.dumps(found, indent=1))
     fast = found["training"]["seconds"] < SECONDS and found["training"]["test_mse"] <= MSE
     ratios = [found[f"seeds_{name}"]["ten_over_one"] for name in ("strict", "paper")]

@@ -9,12 +9,11 @@ Figures go to benchmarks/results/interval-valued.{json,md}.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import common
 from unkgcp.conformal.predictors import Joint, MeanLength
 from unkgcp.evaluation import metrics
 from unkgcp.graph.demo import generate
@@ -22,7 +21,6 @@ from unkgcp.training import config_for, train, train_length
 
 SEEDS = (0, 1, 2)
 LEVELS = (0.8, 0.9, 0.95)
-RESULTS = Path(__file__).parent / "results"
 
 
 def measure(seed: int) -> list[dict[str, Any]]:
@@ -63,7 +61,6 @@ def row(
 
 def main() -> None:
     rows = [found for seed in SEEDS for found in measure(seed)]
-    (RESULTS / "interval-valued.json").write_text(json.dumps({"seeds": SEEDS, "rows": rows}, indent=2) + "\n")
     lines = [
         f"Joint coverage / mean width of outer intervals on test facts of the demo graph, mean of {len(SEEDS)} seeds.",
         "",
@@ -82,8 +79,7 @@ def main() -> None:
             cells.append(f"{mean['coverage']:.3f} / {mean['width']:.3f}")
         unit = {None: "best possible", True: "in units of the entropy", False: "plain"}[normalised]
         lines.append(f"| {method}, {unit} | {' | '.join(cells)} |")
-    (RESULTS / "interval-valued.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    common.write("interval-valued", {"seeds": SEEDS, "rows": rows}, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ at which the alarm goes off is noted, at a false-alarm rate of 0.01. Figures go 
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import common
 from unkgcp.bundle import Predictor, recalibrate, source
 from unkgcp.evaluation.evaluate import negatives_of
 from unkgcp.evaluation.monitor import Monitor
@@ -22,7 +21,6 @@ from unkgcp.graph.facts import concatenate
 
 METHODS = ("cp", "unkgcp")
 STREAMS, LONGEST, RATE = 100, 2000, 0.01
-RESULTS = Path(__file__).parent / "results"
 
 
 def measure(run: str) -> list[dict[str, Any]]:
@@ -67,7 +65,6 @@ def measure(run: str) -> list[dict[str, Any]]:
 def main() -> None:
     rows = [row for run in sys.argv[1:] for row in measure(run)]
     about = {"streams": STREAMS, "longest": LONGEST, "false_alarm": RATE, "rows": rows}
-    (RESULTS / "monitor.json").write_text(json.dumps(about, indent=2) + "\n")
     lines = [
         f"Facts until the alarm over {STREAMS} streams of negatives at a false-alarm rate of {RATE:g} "
         f"(median / 95 % / slowest; {LONGEST + 1:,} means not found), and the verdict on the test facts.",
@@ -84,7 +81,7 @@ def main() -> None:
             f"| {row['data']} | {row['model']} | {row['method']} | {' | '.join(delays)} | {row['test_facts']:,} | "
             f"{row['test_coverage']:.4f} ({row['test_p_value']:.2g}) | {', '.join(row['test_alarms']) or 'none'} |"
         )
-    (RESULTS / "monitor.md").write_text("\n".join(lines) + "\n")
+    common.write("monitor", about, "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import time
 from dataclasses import replace
@@ -29,6 +28,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np
 
+import common
 from unkgcp.bundle import fit
 from unkgcp.errors import InputError
 from unkgcp.graph import load_dataset
@@ -37,7 +37,6 @@ from unkgcp.training import config_for
 
 WIDEST = {"cn15k": 0.56, "nl27k": 0.10, "ppi5k": 0.03}
 LEVEL, DRAWN, GIVEN = 0.9, 0.89, 0.85
-RESULTS = Path(__file__).parent / "results"
 
 
 def measure(name: str, seed: int, full: bool, device: str) -> dict[str, Any]:
@@ -114,7 +113,7 @@ def main() -> int:
     options.add_argument("--seeds", type=int, default=1)
     options.add_argument("--full", action="store_true", help="with cross-fitted backbone scores")
     options.add_argument("--device", default="auto")
-    options.add_argument("-o", "--output", default=str(RESULTS))
+    options.add_argument("-o", "--output", default=str(common.RESULTS))
     given = options.parse_args()
     found = []
     for name in given.data.split(","):
@@ -129,17 +128,11 @@ def main() -> int:
         return 0
     record = {
         "full": given.full,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
+        **common.machine(),
         "found": found,
         "checks": checks(found),
     }
-    folder = Path(given.output)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "open-world.json").write_text(json.dumps(record, indent=2) + "\n")
-    (folder / "open-world.md").write_text(text(record))
-    print(text(record))
+    common.write("open-world", record, text(record), Path(given.output))
     return 0 if all(kept for *_, kept in record["checks"]) else 1
 
 

@@ -19,7 +19,6 @@ bare pyarrow and at most a third of that of pandas, with a peak below 3 GiB.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import resource
 import subprocess
@@ -30,15 +29,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CORES = 2
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # children inherit it
+import common
 
 ROWS, ENTITIES, RELATIONS = 10_000_000, 500_000, 400
 ROUNDS = 3
 SLOWER_THAN_ARROW, FASTER_THAN_PANDAS, PEAK_GIB = 1.6, 3.0, 3.0
 COLUMNS = ["head", "relation", "tail", "confidence"]
-RESULTS = Path(__file__).parent / "results"
 
 
 def make(path: Path) -> None:
@@ -191,6 +187,7 @@ def table(record: dict[str, Any]) -> str:
 
 
 def main() -> int:
+    common.use_two_cores()
     with tempfile.TemporaryDirectory(prefix="unkgcp-bench-") as folder:
         path = Path(folder) / "facts.tsv"
         separately("make", str(path))
@@ -203,17 +200,14 @@ def main() -> int:
         "rows": ROWS,
         "entities": ENTITIES,
         "bytes": size,
-        "cores": CORES,
+        "cores": common.CORES,
         "python": platform.python_version(),
         "pyarrow": pyarrow.__version__,
         "pandas": pandas.__version__,
         "readers": found,
         "promises": judged(found),
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "read.json").write_text(json.dumps(record, indent=2) + "\n")
-    (RESULTS / "read.md").write_text(table(record))
-    print(table(record))
+    common.write("read", record, table(record))
     return 0 if all(kept for _, _, kept in record["promises"].values()) else 1
 
 

@@ -1,7 +1,8 @@
 """The service under load, on two cores: batches of 100 triples beside an endpoint that only parses and echoes them.
 
 A run of NL27k's size (27,000 entities, 400 relations, UKGE with d = 128, 15,000 calibration facts) with invented
-numbers is served by `unkgcp serve` in a process of its own and loaded by wrk from another. Echo and answers take
+numbers is served by `unkgcp serve` in a process of its own and loaded from another: by wrk, or by load.py where wrk
+is not installed (the figures then do not compare with those of wrk, and say so). Echo and answers take
 turns, so that other work on the machine meets both; then answers alone for a minute. Every request asks for other
 triples. Checks that the answers come at no less than half the rate of the echo, without a single error over the
 minute, and with a 99th percentile under five times the median. Writes results/serve.json and results/serve.md, and
@@ -13,7 +14,6 @@ exits with status 1 when a target is missed.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import random
 import re
@@ -28,12 +28,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
+import common
 
-CORES = 2
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # children inherit it
+common.use_two_cores()
+
+import numpy as np  # noqa: E402
+import pyarrow as pa  # noqa: E402
 
 from unkgcp.backbones import get  # noqa: E402
 from unkgcp.bundle import calibrate  # noqa: E402
@@ -42,12 +42,12 @@ from unkgcp.graph.known import KnownFacts  # noqa: E402
 from unkgcp.service.typeahead import LabelSearch  # noqa: E402
 from unkgcp.training import Model, TrainConfig  # noqa: E402
 
-RESULTS = Path(__file__).parent / "results"
 ENTITIES, RELATIONS, DIMENSION, CALIBRATION, FACTS = 27_000, 400, 128, 15_000, 150_000
 BATCH, BODIES, CONNECTIONS = 100, 64, 16
 TURNS, SECONDS, MINUTE = 3, 5, 60
 LABELS = 500_000
 SHARE, TAIL = 0.5, 5.0
+WRK = shutil.which("wrk")
 
 SCRIPT = """
 local bodies = {}
@@ -105,9 +105,14 @@ def make_bodies(path: Path) -> None:
     path.write_text("".join(f"{line}\n" for line in lines))
 
 
-def load(url: str, script: Path, seconds: int) -> dict[str, Any]:
-    """wrk for so long; its figures."""
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--timeout", "10s", "-s", str(script), url]
+def load(url: str, folder: Path, seconds: int) -> dict[str, Any]:
+    """So many seconds of load with the bodies in the folder; its figures."""
+    if WRK is None:
+        program = [sys.executable, str(Path(__file__).with_name("load.py"))]
+        command = [*program, url, str(folder / "bodies.txt"), str(CONNECTIONS), str(seconds)]
+    else:
+        command = [WRK, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--timeout", "10s"]
+        command += ["-s", str(folder / "load.lua"), url]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 30)
     figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     figures["rate"] = figures["requests"] / figures["seconds"]
@@ -120,14 +125,14 @@ def load(url: str, script: Path, seconds: int) -> dict[str, Any]:
     return {name: round(value, 3) for name, value in figures.items()}
 
 
-def measure(base: str, script: Path) -> dict[str, Any]:
+def measure(base: str, folder: Path) -> dict[str, Any]:
     echo, answers = f"{base}v1/echo", f"{base}v1/intervals"
-    load(answers, script, 2)  # not counted
-    turns = [(load(echo, script, SECONDS), load(answers, script, SECONDS)) for _ in range(TURNS)]
+    load(answers, folder, 2)  # not counted
+    turns = [(load(echo, folder, SECONDS), load(answers, folder, SECONDS)) for _ in range(TURNS)]
     return {
         "echo": [turn[0] for turn in turns],
         "answers": [turn[1] for turn in turns],
-        "minute": load(answers, script, MINUTE),
+        "minute": load(answers, folder, MINUTE),
         "share": round(statistics.median(turn[1]["rate"] / turn[0]["rate"] for turn in turns), 3),
         "requests_a_call": _together(base),
     }
@@ -178,7 +183,7 @@ def report(figures: dict[str, Any]) -> list[str]:
         "# Service under load",
         "",
         f"Batches of {BATCH} triples, {CONNECTIONS} connections, {figures['machine']}; median of {TURNS} turns of "
-        f"{SECONDS} s each, then a minute. `make bench-serve`",
+        f"{SECONDS} s each, then a minute. Load by {figures['load_by']}. `make bench-serve`",
         "",
         "| | requests/s | triples/s | median | p99 | errors |",
         "|---|---|---|---|---|---|",
@@ -198,33 +203,30 @@ def report(figures: dict[str, Any]) -> list[str]:
         "",
         *[f"Missed: {sentence}." for sentence in missed],
     ]
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "serve.json").write_text(json.dumps({**figures, "missed": missed}, indent=2) + "\n")
-    (RESULTS / "serve.md").write_text("\n".join(table).rstrip() + "\n")
-    print("\n".join(table))
+    common.write("serve", {**figures, "missed": missed}, "\n".join(table).rstrip() + "\n")
     return missed
 
 
 def main() -> int:
-    if shutil.which("wrk") is None:
-        print("bench-serve needs wrk; install the package wrk", file=sys.stderr)
-        return 1
+    if WRK is None:
+        print("there is no wrk here (install the package wrk); load.py stands in for it", file=sys.stderr)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        run, script = make_run(folder), folder / "load.lua"
+        run = make_run(folder)
         make_bodies(folder / "bodies.txt")
-        script.write_text(SCRIPT % (folder / "bodies.txt"))
+        (folder / "load.lua").write_text(SCRIPT % (folder / "bodies.txt"))
         command = [sys.executable, "-m", "unkgcp", "serve", str(run), "--port", "0", "--echo"]
         service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             base = service.stdout.readline().split()[-1]  # type: ignore[union-attr]
             urllib.request.urlopen(f"{base}health", timeout=30).read()
-            figures = measure(base, script)
+            figures = measure(base, folder)
         finally:
             service.terminate()
             service.wait(10)
     figures["type_ahead_ms"] = type_ahead()
-    figures["machine"] = f"{CORES} cores, Python {platform.python_version()}, NumPy {np.__version__}"
+    figures["load_by"] = "wrk" if WRK else "load.py, in Python on the same cores"
+    figures["machine"] = f"{common.CORES} cores, Python {platform.python_version()}, NumPy {np.__version__}"
     return 1 if report(figures) else 0
 
 

@@ -25,7 +25,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 
-from serve import RESULTS, make_run
+import common
+from serve import make_run
 
 CASES = 2000
 # of all cases; the other paths have no parameters, so that there is one case of each
@@ -106,8 +107,7 @@ def main() -> int:
         "statuses": {str(status): count for status, count in sorted(statuses.items())},
         "found": found,
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "serve_fuzz.json").write_text(json.dumps(result, indent=2) + "\n")
+    common.write("serve_fuzz", result)
     print(json.dumps(result, indent=2))
     return 1 if found or any(status >= 500 for status in statuses) else 0
 

@@ -10,7 +10,6 @@ entropy at 0.5 M + 0.5 on CN15k, as in the paper, which is the narrower one ther
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 from datetime import UTC, datetime
@@ -20,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import common
 from unkgcp.conformal import EntropyResidual, SplitConformal
 from unkgcp.evaluation.bands import coverage_band
 from unkgcp.evaluation.metrics import coverage_by_prediction
 from unkgcp.evaluation.text import table
 from unkgcp.graph.datasets import Dataset, load_dataset
 
-RESULTS = Path(__file__).parent / "results"
 DATA, MODELS = ("cn15k", "ppi5k", "nl27k"), ("ukge", "passleaf", "beurre")
 LEVELS = [0.8, 0.85, 0.9, 0.95]
 METHODS = ("cp", "unkgcp", "shortest", "with relation")
@@ -75,9 +74,7 @@ def main() -> None:
         "at least 12 % narrower at 0.9": narrower,
         "results": results,
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "sharpening.json").write_text(json.dumps(report, indent=1) + "\n")
-    (RESULTS / "sharpening.md").write_text(markdown(report))
+    common.write("sharpening", report, markdown(report))
     print(f"at least 12 % narrower than UnKGCP on {narrower} of {len(results)} pairs at 0.9")
 
 

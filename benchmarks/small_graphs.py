@@ -9,15 +9,14 @@ UKGE on 300 facts in both ways and asks 1,000 further triples of the same distri
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import common
 from unkgcp.bundle import fit, fit_folds
 from unkgcp.conformal.cross import guaranteed
 from unkgcp.evaluation.text import table
@@ -25,7 +24,6 @@ from unkgcp.graph import Graph, Splits, Vocabulary
 from unkgcp.graph.datasets import Dataset
 from unkgcp.training import TrainConfig
 
-RESULTS = Path(__file__).parent / "results"
 ENTITIES, RELATIONS, FACTS, QUERIES = 20, 4, 300, 1000
 LEVELS = [0.8, 0.9, 0.95]
 CONFIG = TrainConfig(
@@ -115,7 +113,6 @@ def main() -> None:
                 )
     header = ["", "level", "coverage", "guaranteed", "sd", "lowest", "width", "MSE"]
     text = table(header, rows)
-    print(text)
     report = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
@@ -124,15 +121,14 @@ def main() -> None:
         "seconds": round(time.monotonic() - start, 1),
         "results": results,
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "small-graphs.json").write_text(json.dumps(report, indent=1) + "\n")
-    (RESULTS / "small-graphs.md").write_text(
+    page = (
         "# Graphs of 300 facts\n\n"
         f"UKGE (8 dimensions, no negatives), {options.replications} graphs of their own, 1,000 queries each. `split` "
         f"gives 60 of the 300 facts away for calibration, `cv+` trains {options.folds} models without one fold each. "
         "`sd` and `lowest` are over graphs.\n\n"
         f"```\n{text}\n```\n\nMade {report['made']} on {report['machine']} with `make bench-small-graphs`.\n"
     )
+    common.write("small-graphs", report, page)
 
 
 if __name__ == "__main__":

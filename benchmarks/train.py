@@ -9,18 +9,13 @@ exits with status 1 when ours is less than 12 times as fast.
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import sys
 from pathlib import Path
 from typing import Any
 
-CORES = 2
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # children inherit it
-for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ[variable] = str(CORES)  # before torch and numba are imported
+import common
+
+common.use_two_cores()
 
 import peers  # noqa: E402
 from unkgcp.graph.locations import find  # noqa: E402
@@ -28,7 +23,6 @@ from unkgcp.graph.locations import find  # noqa: E402
 REQUIRED, GOAL = 12.0, 15.0
 PEER = ("openukge==1.0.2", "torch")
 EPOCHS = 4  # a warm one and three timed ones, like the peer
-RESULTS = Path(__file__).parent / "results"
 
 
 def ours(folder: Path) -> dict[str, Any]:
@@ -39,7 +33,7 @@ def ours(folder: Path) -> dict[str, Any]:
     from unkgcp.graph import load_dataset
     from unkgcp.training import TrainConfig, train
 
-    torch.set_num_threads(CORES)
+    torch.set_num_threads(common.CORES)
     splits = load_dataset(folder).splits
     config = TrainConfig(
         "ukge",
@@ -97,33 +91,15 @@ def main() -> int:
         print("skipped: ppi5k is not here; set UNKGCP_DATA or run `unkgcp data fetch ppi5k`", file=sys.stderr)
         return 0
     python = peers.ensure(*PEER)
-    rows = [ours(folder), peers.run(python, "openukge_epoch.py", str(folder), threads=CORES)]
+    rows = [ours(folder), peers.run(python, "openukge_epoch.py", str(folder), threads=common.CORES)]
     if rows[0]["facts"] != rows[1]["facts"]:
         raise SystemExit("the two sides trained on different numbers of facts")
     # ours is short, so it is taken before and after: other work on the machine would hide in one of the two
     rows[0]["seconds"] += ours(folder)["seconds"]
     ratio = min(rows[1]["seconds"]) / min(rows[0]["seconds"])
-    RESULTS.mkdir(exist_ok=True)
-    machine = {
-        "processor": _processor(),
-        "cores": CORES,
-        "python": platform.python_version(),
-        "load_after": round(os.getloadavg()[0], 2),  # far above the two cores: others were at work too
-    }
-    result = {"ratio": ratio, "required": REQUIRED, "goal": GOAL, "machine": machine, "runs": rows}
-    (RESULTS / "train.json").write_text(json.dumps(result, indent=2) + "\n")
-    text = table(rows, ratio)
-    (RESULTS / "train.md").write_text(text)
-    print(text)
+    result = {"ratio": ratio, "required": REQUIRED, "goal": GOAL, "machine": common.machine(), "runs": rows}
+    common.write("train", result, table(rows, ratio))
     return 0 if ratio >= REQUIRED else 1
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

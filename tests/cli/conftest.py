@@ -30,8 +30,8 @@ def run_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
         out, err = capfd.readouterr()
-        status = ended.value.code
-        return Outcome(status if isinstance(status, int) else 0, out, err)
+        assert isinstance(ended.value.code, int), "every command ends with a number"
+        return Outcome(ended.value.code, out, err)
 
     return run
 

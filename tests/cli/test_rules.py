@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from unkgcp.cli import main
 from unkgcp.rules import psl
 
 PARTS = {
@@ -28,17 +27,6 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def run(capsys):
-    def command(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        return stop.value.code, shown.out, shown.err
-
-    return command
-
-
 def facts(path: Path) -> dict[tuple[str, ...], float]:
     lines = [line.split("\t") for line in path.read_text().splitlines()]
     return {tuple(line[:3]): float(line[3]) for line in lines if line[3] != "confidence"}
@@ -53,44 +41,44 @@ EXPECTED = {
 }
 
 
-def test_a_folder(run, folder):
-    status, out, _ = run("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv")
+def test_a_folder(run_command, folder):
+    status, out, _ = run_command("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv")
     assert (status, out) == (0, f"4 facts written to {folder / 'softlogic.tsv'}\n")
     assert facts(folder / "softlogic.tsv") == pytest.approx(EXPECTED)
 
 
-def test_minimum_and_rounds(run, folder):
+def test_minimum_and_rounds(run_command, folder):
     output = folder / "softlogic.tsv"
-    run("rules", folder, folder / "my.rules", "-o", output, "--minimum", 0.65)
+    run_command("rules", folder, folder / "my.rules", "-o", output, "--minimum", 0.65)
     assert facts(output) == pytest.approx({("b", "likes", "d"): 0.7})
-    run("rules", folder, folder / "my.rules", "-o", output, "--minimum", 0.55, "--rounds", 2)
+    run_command("rules", folder, folder / "my.rules", "-o", output, "--minimum", 0.55, "--rounds", 2)
     assert facts(output) == pytest.approx({("b", "likes", "d"): 0.7, ("a", "likes", "d"): 0.6})
 
 
-def test_what_is_written_takes_part_in_the_data_set(run, folder):
+def test_what_is_written_takes_part_in_the_data_set(run_command, folder):
     from unkgcp.graph import load_dataset
 
-    run("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv")
+    run_command("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv")
     softlogic = load_dataset(folder).softlogic
     assert softlogic is not None
     assert len(softlogic) == 4
 
 
-def test_relations_by_name_where_the_data_has_ids(run, tmp_path):
+def test_relations_by_name_where_the_data_has_ids(run_command, tmp_path):
     for part, content in PARTS.items():
         (tmp_path / f"{part}.tsv").write_text(content.replace("likes", "7"))
     (tmp_path / "entity_id.csv").write_text("id,name\na,Ann\n")
     (tmp_path / "relation_id.csv").write_text("id,name\n7,likes\n")
     (tmp_path / "my.rules").write_text("likes(A,B) & 7(B,C) -> likes(A,C)\n")
-    status, _, _ = run("rules", tmp_path, tmp_path / "my.rules", "-o", tmp_path / "out.tsv")
+    status, _, _ = run_command("rules", tmp_path, tmp_path / "my.rules", "-o", tmp_path / "out.tsv")
     assert status == 0
     assert facts(tmp_path / "out.tsv") == pytest.approx({("b", "7", "d"): 0.7})
 
 
 @pytest.mark.xdist_group("java")
 @pytest.mark.skipif(not psl.available(), reason="pslpython or Java is not installed")
-def test_the_psl_engine(run, folder):
-    status, _, _ = run(
+def test_the_psl_engine(run_command, folder):
+    status, _, _ = run_command(
         "rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv", "--engine", "psl"
     )
     assert status == 0
@@ -110,24 +98,26 @@ def test_the_psl_engine(run, folder):
         ),
     ],
 )
-def test_bad_rules_are_one_sentence(run, folder, text, sentence):
+def test_bad_rules_are_one_sentence(run_command, folder, text, sentence):
     (folder / "my.rules").write_text(text)
-    status, _, err = run("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv")
+    status, _, err = run_command("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv")
     assert status == 2
     assert sentence in err
     assert err.count("\n") == 1
     assert not (folder / "softlogic.tsv").exists()
 
 
-def test_missing_files(run, folder):
-    status, _, err = run("rules", folder, folder / "no.rules", "-o", folder / "softlogic.tsv")
+def test_missing_files(run_command, folder):
+    status, _, err = run_command("rules", folder, folder / "no.rules", "-o", folder / "softlogic.tsv")
     assert status == 2
     assert "no.rules does not exist" in err
-    status, _, err = run("rules", folder / "nothing", folder / "my.rules", "-o", folder / "softlogic.tsv")
+    status, _, err = run_command(
+        "rules", folder / "nothing", folder / "my.rules", "-o", folder / "softlogic.tsv"
+    )
     assert status == 2
 
 
-def test_help_has_examples(run):
-    status, out, _ = run("rules", "--help")
+def test_help_has_examples(run_command):
+    status, out, _ = run_command("rules", "--help")
     assert status == 0
     assert "unkgcp rules nl27k my.rules -o softlogic.tsv" in out

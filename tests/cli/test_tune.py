@@ -5,21 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("optuna")
+pytest.importorskip("optuna", reason="optuna is not installed: pip install 'unkgcp[tune]'")
 
-from unkgcp.cli import main
 from unkgcp.training import TrainConfig, config_for, tuning
-
-
-@pytest.fixture
-def run(capsys):
-    def command(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        return stop.value.code, shown.out, shown.err
-
-    return command
 
 
 @pytest.fixture
@@ -36,34 +24,34 @@ def data(tmp_path, monkeypatch):
     return path
 
 
-def test_writes_what_fit_takes_and_goes_on(run, data, tmp_path):
+def test_writes_what_fit_takes_and_goes_on(run_command, data, tmp_path):
     output = tmp_path / "tuned.yaml"
     common = ("tune", data, "--model", "ukge", "-o", output, "--epochs", 2, "--device", "cpu")
-    status, out, _ = run(*common, "--trials", 2)
+    status, out, _ = run_command(*common, "--trials", 2)
     assert status == 0
     assert "(2 trials)" in out
     config = TrainConfig.read(output)
     assert (config.model, config.dimension) == ("ukge", 4)
     assert config.epochs == config_for("ukge").epochs, "the short trials are no advice"
     assert (tmp_path / "tuned.trials.db").is_file()
-    status, out, _ = run(*common, "--trials", 4)
+    status, out, _ = run_command(*common, "--trials", 4)
     assert status == 0
     assert "(4 trials)" in out
 
 
-def test_a_file_of_trials_belongs_to_one_search(run, data, tmp_path):
+def test_a_file_of_trials_belongs_to_one_search(run_command, data, tmp_path):
     common = ("tune", data, "-o", tmp_path / "tuned.yaml", "--epochs", 1, "--device", "cpu", "--trials", 1)
-    assert run(*common)[0] == 0
-    status, _, err = run(*common, "--model", "ukge-rect")
+    assert run_command(*common)[0] == 0
+    status, _, err = run_command(*common, "--model", "ukge-rect")
     assert status == 2
     assert "holds trials of another search" in err
     assert err.count("\n") == 1
 
 
-def test_a_configuration_for_the_rest(run, data, tmp_path):
+def test_a_configuration_for_the_rest(run_command, data, tmp_path):
     (tmp_path / "rest.yaml").write_text("negatives: 3\nepochs: 1\n")
     arguments = ("-o", tmp_path / "tuned.yaml", "--config", tmp_path / "rest.yaml", "--trials", 1)
-    assert run("tune", data, *arguments, "--device", "cpu")[0] == 0
+    assert run_command("tune", data, *arguments, "--device", "cpu")[0] == 0
     assert TrainConfig.read(tmp_path / "tuned.yaml").negatives == 3
 
 
@@ -71,8 +59,8 @@ def test_a_configuration_for_the_rest(run, data, tmp_path):
     ("arguments", "says"),
     [(("--model", "ukgo"), "ukge"), (("--trials", "0"), "trials"), (("--config", "no.yaml"), "no.yaml")],
 )
-def test_bad_input(run, data, arguments, says):
-    status, _, err = run("tune", data, *arguments)
+def test_bad_input(run_command, data, arguments, says):
+    status, _, err = run_command("tune", data, *arguments)
     assert status == 2
     assert says in err
     assert "Traceback" not in err

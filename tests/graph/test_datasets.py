@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Scale, write
-from unkgcp.graph.datasets import BENCHMARKS, Dataset, load, load_dataset
+from unkgcp.graph.datasets import Dataset, load, load_dataset
 from unkgcp.graph.describing import describe
 from unkgcp.graph.fetching import OFFICIAL, blob_id
 from unkgcp.graph.locations import cache_folder, search_folders
@@ -26,7 +25,7 @@ SOFT = "a\tlikes\tc\t0.9\nc\tlikes\ta\t0.3\nc\tlikes\tc\t0.7\n"
 
 @pytest.fixture(autouse=True)
 def no_other_data(monkeypatch, tmp_path_factory):
-    """Only what a test puts there is found; tests of the benchmarks take the folder from BENCHMARK_DATA."""
+    """Only what a test puts there is found; tests of the benchmarks ask `published`."""
     monkeypatch.delenv("UNKGCP_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
@@ -290,14 +289,6 @@ class TestDemo:
         assert len(load("demo", validation=0.1)) == len(dataset.graph)
 
 
-data = os.environ.get("UNKGCP_DATA", "")
-needs_data = pytest.mark.skipif(
-    not all((Path(data) / name / "train.tsv").is_file() for name in BENCHMARKS) if data else True,
-    reason="set UNKGCP_DATA to a folder with cn15k, nl27k and ppi5k to check the benchmarks' figures",
-)
-
-
-@needs_data
 class TestBenchmarks:
     @pytest.mark.parametrize(
         ("name", "expected"),
@@ -354,13 +345,14 @@ class TestBenchmarks:
             ),
         ],
     )
-    def test_figures_are_the_published_ones(self, name, expected):
-        found = describe(load_dataset(name, data_dir=data)).to_dict()
+    def test_figures_are_the_published_ones(self, published, name, expected):
+        found = describe(load_dataset(name, data_dir=published(name))).to_dict()
         assert {key: found[key] for key in expected} == expected
 
-    def test_nl27k_as_published_by_name_is_the_same_data_set(self, tmp_path):
+    def test_nl27k_as_published_by_name_is_the_same_data_set(self, published, tmp_path):
         """The official files use names in the facts and ids in the negatives, and DOS line ends."""
-        source = Path(data) / "nl27k"
+        data = published("nl27k")
+        source = data / "nl27k"
         dataset = load_dataset("nl27k", data_dir=data)
         assert dataset.names is not None
         entities, relations = dataset.names.entities, dataset.names.relations

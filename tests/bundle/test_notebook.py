@@ -21,7 +21,8 @@ def predictor(make_model: Callable[..., Model], make_facts: Callable[..., Graph]
 
 
 def test_data_frames(predictor: Predictor) -> None:
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install 'unkgcp[dev]'")
+    polars = pytest.importorskip("polars", reason="polars is not installed: pip install 'unkgcp[dev]'")
     result = predictor.interval(QUERIES, [0.5, 0.9])
     names = ["head", "relation", "tail", "score", "lower_50", "upper_50", "lower_90", "upper_90", "status"]
     table, frame, other = result.to_arrow(), result.to_pandas(), result.to_polars()
@@ -52,7 +53,9 @@ def test_html(predictor: Predictor) -> None:
 
 
 def test_plot(predictor: Predictor) -> None:
-    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib = pytest.importorskip(
+        "matplotlib", reason="matplotlib is not installed: pip install 'unkgcp[plot]'"
+    )
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -23,7 +23,7 @@ LEVELS = [0.8, 0.9, 0.95]
 
 @pytest.fixture(scope="session")
 def evidence(make_facts: Callable[..., Graph]) -> Any:
-    pytest.importorskip("lightgbm")
+    pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
     from unkgcp.evidence import learn
     from unkgcp.evidence.boosting import Boosting
 

@@ -76,7 +76,9 @@ def test_relations_by_name_where_the_data_has_ids(run_command, tmp_path):
 
 
 @pytest.mark.xdist_group("java")
-@pytest.mark.skipif(not psl.available(), reason="pslpython or Java is not installed")
+@pytest.mark.skipif(
+    not psl.available(), reason="pslpython or Java is not installed: pip install 'unkgcp[psl]'"
+)
 def test_the_psl_engine(run_command, folder):
     status, _, _ = run_command(
         "rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv", "--engine", "psl"

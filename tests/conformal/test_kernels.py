@@ -16,8 +16,8 @@ from unkgcp.conformal import EntropyResidual, Residual, ScaledResidual, SplitCon
 from unkgcp.conformal.engine import Engine
 from unkgcp.conformal.queries import read_queries
 
-pytest.importorskip("numba")
-kernels = pytest.importorskip("unkgcp.conformal.kernels")
+pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
+from unkgcp.conformal import kernels
 
 LIMITS = [(0.0, 1.0), (-np.inf, np.inf), (-1.0, 0.5), (0.25, np.inf)]
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from unkgcp.conformal import SplitConformal, order
 from unkgcp.conformal.order import Order, select
 
-kernels = pytest.importorskip("unkgcp.conformal.kernels")
+pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
+from unkgcp.conformal import kernels
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from unkgcp.conformal.predictors import PREDICTORS, IntervalPredictor, Triples, create, register
+from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Vocabulary
 
@@ -67,7 +68,7 @@ def build(name: str) -> IntervalPredictor:
     if PREDICTORS[name].needs_length:
         options = {"length": Stub(5.0)}  # type: ignore[dict-item]
     if PREDICTORS[name].needs_evidence:
-        pytest.importorskip("lightgbm")
+        pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
         options = {"evidence": evidence_model()}
     if PREDICTORS[name].needs_members:
         options = {"members": [Stub(0.02 * k) for k in range(5)]}
@@ -180,6 +181,22 @@ class TestContract:
         assert again is not None
         np.testing.assert_array_equal(again[0], kept[0])
         np.testing.assert_array_equal(again[1], kept[1])
+
+    def test_a_label_is_covered_as_its_standing_says(self, predictor: IntervalPredictor) -> None:
+        queries = known_facts(300, seed=10)
+        standing = predictor.standing(queries, queries.confidence)
+        one_threshold = predictor.calibration_scores() is not None
+        assert (standing is not None) == one_threshold
+        if standing is None:
+            return
+        assert standing.size.tolist() == [predictor.size] * 300
+        levels = [0.05, 0.5, 0.9, 0.97, 1.0]
+        result = predictor.interval(queries, levels)
+        for place, level in enumerate(levels):
+            inside = (result.lower[:, place] <= queries.confidence) & (
+                queries.confidence <= result.upper[:, place]
+            )
+            np.testing.assert_array_equal(inside, standing.below < rank(level, predictor.size))
 
     def test_unknown_queries_get_the_whole_range(self, predictor: IntervalPredictor) -> None:
         ids = [(1, 1, 1), (-1, 1, 1), (1, 1, 47), (1, -1, 1), (1, 4, 1), (ENTITIES + 9, 1, 1), (-1, -1, -1)]

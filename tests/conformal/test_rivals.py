@@ -14,10 +14,14 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal import SplitConformal, rank
 
-crepes = pytest.importorskip("crepes")
-regression = pytest.importorskip("mapie.regression")
-conformity_scores = pytest.importorskip("mapie.conformity_scores")
-base = pytest.importorskip("sklearn.base")
+crepes = pytest.importorskip("crepes", reason="crepes is not installed: pip install 'unkgcp[dev]'")
+regression = pytest.importorskip(
+    "mapie.regression", reason="mapie is not installed: pip install 'unkgcp[dev]'"
+)
+conformity_scores = pytest.importorskip(
+    "mapie.conformity_scores", reason="mapie is not installed: pip install 'unkgcp[dev]'"
+)
+base = pytest.importorskip("sklearn.base", reason="scikit-learn is not installed: pip install 'unkgcp[dev]'")
 
 ROUNDING = 8 * np.finfo(np.float64).eps
 LEVELS = [0.8, 0.85, 0.9, 0.95]

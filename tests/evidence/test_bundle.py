@@ -15,7 +15,7 @@ from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.training import TrainConfig
 
-pytest.importorskip("lightgbm")
+pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
 CONFIG = TrainConfig("ukge", dimension=8, batch_size=256, epochs=2, validate_every=1)
 
 

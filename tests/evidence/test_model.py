@@ -15,7 +15,7 @@ from unkgcp.evidence.boosting import Boosting
 from unkgcp.evidence.trees import Trees
 from unkgcp.graph import Graph
 
-lightgbm = pytest.importorskip("lightgbm")
+lightgbm = pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
 FEW = Boosting(rounds=20, leaves=7)
 pytestmark = pytest.mark.xdist_group("evidence")
 

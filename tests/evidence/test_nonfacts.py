@@ -16,7 +16,7 @@ from unkgcp.graph import load_dataset, write
 from unkgcp.graph.negatives import KINDS, corrupt
 from unkgcp.training import TrainConfig
 
-pytest.importorskip("lightgbm")
+pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
 pytestmark = pytest.mark.xdist_group("evidence")
 FEW = Boosting(rounds=20, leaves=7)
 

@@ -12,7 +12,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Vocabulary, read
 from unkgcp.graph.formats import blocks, plain
 
-pytest.importorskip("numba")
+pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
 pytestmark = pytest.mark.xdist_group("plain")  # one worker compiles for all
 
 LABEL = st.text(

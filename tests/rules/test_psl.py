@@ -7,7 +7,9 @@ from unkgcp.rules.grounding import relation_ids
 
 # one Java machine for all of them
 pytestmark = pytest.mark.xdist_group("java")
-needs_engine = pytest.mark.skipif(not psl.available(), reason="pslpython or Java is not installed")
+needs_engine = pytest.mark.skipif(
+    not psl.available(), reason="pslpython or Java is not installed: pip install 'unkgcp[psl]'"
+)
 
 RULES = parse("0.9: r(A,B) & r(B,C) & A != C -> r(A,C)\n r(A,B) -> s(B,A)")
 

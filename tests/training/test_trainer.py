@@ -204,9 +204,8 @@ def test_two_facts_are_the_least(facts: Graph) -> None:
     assert train(facts[:2], config=QUICK).history
 
 
-def test_a_gpu_that_is_not_there(facts: Graph) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
+def test_a_gpu_that_is_not_there(facts: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match="--device cpu"):
         train(facts, config=QUICK, device="cuda")
 

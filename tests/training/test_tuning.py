@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("optuna")
+pytest.importorskip("optuna", reason="optuna is not installed: pip install 'unkgcp[tune]'")
 
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Vocabulary

@@ -53,7 +53,7 @@ def test_fed_one_by_one_or_at_once() -> None:
 
 
 def test_compiled_and_plain_agree() -> None:
-    pytest.importorskip("numba")
+    pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
     p = np.random.default_rng(1).random(betting.WORTH_COMPILING + 10)
     compiled = Martingale().update(p)
     plain = Martingale()

@@ -49,7 +49,5 @@ def test_two_processes_reach_the_error_of_one(tmp_path: Path) -> None:
     (alone,) = train_many(
         facts, [Member(0)], CONFIG, softlogic=small_graph(30, seed=4), device="cpu", kernel=False
     )
-    assert error == pytest.approx(alone.history[-1]["validation"], rel=0.05)
-    assert error == pytest.approx(
-        alone.history[-1]["validation"], rel=1e-3
-    )  # it is the same sum in another order
+    # the same sums in another order
+    assert error == pytest.approx(alone.history[-1]["validation"], rel=1e-3)

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from unkgcp.training.config import TrainConfig, config_for
     from unkgcp.training.data import Member
     from unkgcp.training.lengths import train_length
+    from unkgcp.training.loop import TrainingError
     from unkgcp.training.model import Model
-    from unkgcp.training.trainer import TrainingError, train, train_many, train_quantiles
+    from unkgcp.training.trainer import train, train_many, train_quantiles
 
 _WHERE = {
     "Member": "data",
     "Model": "model",
     "TrainConfig": "config",
-    "TrainingError": "trainer",
+    "TrainingError": "loop",
     "config_for": "config",
     "train": "trainer",
     "train_length": "lengths",

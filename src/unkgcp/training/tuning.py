@@ -28,7 +28,8 @@ from unkgcp.files import write_text
 from unkgcp.graph import Graph
 from unkgcp.progress import Progress, Silent
 from unkgcp.training.config import TrainConfig, config_for
-from unkgcp.training.trainer import TrainingError, train
+from unkgcp.training.loop import TrainingError
+from unkgcp.training.trainer import train
 
 if TYPE_CHECKING:
     import optuna

@@ -28,6 +28,7 @@ def test_the_object(fitted: Path, run_command: Run) -> None:
             set(level["positive"]["overlap_free"]) == set(level["negative"]) == set(level["mixed"]) == FIGURES
         )
         assert level["mixed"]["n"] == level["positive"]["n"] + level["negative"]["n"]
+    assert [set(tie) for tie in result["ties"]] == [{"confidence", "coverage_smoothed", "band"}] * 4
     assert result == json.loads((fitted / "metrics.json").read_text())
 
 

@@ -45,7 +45,7 @@ class Answers:
 
     def thresholds(self, start: int, stop: int) -> list[Any]:
         """For each level one threshold, or an array of one a row."""
-        codes, weight = self._codes(start, stop), self._weight(start, stop)
+        codes, weight = self.codes(start, stop), self._weight(start, stop)
         if weight is not None:
             ranking = self.calibration.ranking
             rows = [ranking.weighted_thresholds(level, weight, codes) for level in self.levels]
@@ -55,7 +55,7 @@ class Answers:
         return [np.take(column, codes) for column in self.table.T]
 
     def p_values(self, scores: Floats, start: int, stop: int) -> NDArray[np.float64]:
-        return self.calibration.ranking.p_values(scores, self._codes(start, stop), self._weight(start, stop))
+        return self.calibration.ranking.p_values(scores, self.codes(start, stop), self._weight(start, stop))
 
     def warn(self) -> None:
         """Say how many queries were answered with the pooled threshold."""
@@ -69,7 +69,7 @@ class Answers:
                 stacklevel=3,
             )
 
-    def _codes(self, start: int, stop: int) -> NDArray[np.intp] | None:
+    def codes(self, start: int, stop: int) -> NDArray[np.intp] | None:
         """The segment of each row, -1 for the pooled one; None if that is all there is."""
         if self.queries.group is None or self.calibration.groups is None:
             return None

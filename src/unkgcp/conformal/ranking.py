@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,14 @@ from unkgcp.conformal.weights import weighted_ranks
 
 Floats = NDArray[np.floating[Any]]
 Codes = NDArray[np.intp]
+
+
+class Standing(NamedTuple):
+    """Where scores stand among the calibration scores that answer them: counts, (n,) each."""
+
+    below: NDArray[np.int64]
+    equal: NDArray[np.int64]
+    size: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -101,24 +109,34 @@ class Ranking:
         np.divide(weight + self.tails[starts + below], total, out=share, where=total > 0)
         return share
 
+    def standing(self, scores: Floats, codes: Codes | None) -> Standing:
+        """How many scores of its segment lie below each score, how many equal it, and how many there are."""
+        segments = self._segments(codes)
+        below = self._count_below(scores, segments)
+        equal = self._count_below(scores, segments, "right") - below
+        return Standing(below, equal, np.broadcast_to(self.sizes[segments], below.shape))
+
     def _segments(self, codes: Codes | None) -> Codes | np.intp:
         last = len(self.sizes) - 1
         return np.intp(last) if codes is None else np.where(codes < 0, last, codes)
 
-    def _count_below(self, scores: Floats, segments: Codes | np.intp) -> NDArray[np.int64]:
-        """#{s_i < s} within each query's segment: (n,)."""
+    def _count_below(
+        self, scores: Floats, segments: Codes | np.intp, side: Literal["left", "right"] = "left"
+    ) -> NDArray[np.int64]:
+        """#{s_i < s} within each query's segment, or #{s_i <= s} on the right side: (n,)."""
         if isinstance(segments, np.intp):
             # in order, neighbouring queries walk the same branch of the bisection, which is then in the cache
             order = np.argsort(scores)
             below = np.empty(len(scores), np.int64)
-            below[order] = np.searchsorted(self.scores[self.offsets[-2] :], scores[order])
+            below[order] = np.searchsorted(self.scores[self.offsets[-2] :], scores[order], side)
             return below
         low = self.offsets[segments]
         high = low + self.sizes[segments]
         starts = low.copy()
         for _ in range(int(self.sizes.max()).bit_length()):
             middle = (low + high) // 2
-            less = (self.scores[np.minimum(middle, len(self.scores) - 1)] < scores) & (low < high)
+            value = self.scores[np.minimum(middle, len(self.scores) - 1)]
+            less = (value < scores if side == "left" else value <= scores) & (low < high)
             low = np.where(less, middle + 1, low)
             high = np.where(less, high, middle)
         return low - starts

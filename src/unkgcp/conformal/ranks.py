@@ -87,3 +87,27 @@ def p_exceeds(p_value: ArrayLike, size: int, confidence: Confidence) -> NDArray[
     """
     counts = np.rint(np.asarray(p_value, np.float64) * (size + 1)).astype(np.int64)
     return np.asarray(counts > size + 1 - rank(confidence, size))
+
+
+def smoothed_exceeds(
+    below: NDArray[np.integer[Any]],
+    equal: NDArray[np.integer[Any]],
+    size: NDArray[np.integer[Any]],
+    confidence: Confidence,
+) -> NDArray[np.float64]:
+    """The probability, over u uniform on [0, 1], that each smoothed p-value exceeds 1 - confidence: (n,).
+
+    With `below` and `equal` of `size` calibration scores below and equal to a score, (n,) each, that p-value is
+    (#{s_i > s} + u (#{s_i = s} + 1)) / (size + 1). For exchangeable scores, however they tie, the mean of these
+    probabilities is `confidence` exactly.
+
+    >>> smoothed_exceeds(np.array([0, 8, 9]), np.array([0, 1, 0]), np.array([9, 9, 9]), 0.9).tolist()
+    [1.0, 0.5, 0.0]
+    """
+    level = exact(confidence)
+    sizes, which = np.unique(size, return_inverse=True)
+    # whole part and rest apart: what lies below is counted exactly
+    wanted = [divmod(level * (int(each) + 1), 1) for each in sizes]
+    whole = np.array([part for part, _ in wanted], np.int64)[which]
+    rest = np.array([float(part) for _, part in wanted], np.float64)[which]
+    return np.asarray(np.clip((whole - below + rest) / (np.asarray(equal) + 1), 0.0, 1.0), np.float64)

@@ -27,7 +27,7 @@ from unkgcp.conformal.engine import Engine
 from unkgcp.conformal.groups import MIN_GROUP, group_codes, labels
 from unkgcp.conformal.learning import learn_score
 from unkgcp.conformal.queries import Queries, read_queries
-from unkgcp.conformal.ranking import rank_groups, rank_scores
+from unkgcp.conformal.ranking import Standing, rank_groups, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact_levels
 from unkgcp.conformal.scores import Recipe, Residual, ScaledResidual, Score, make_score
 
@@ -236,6 +236,21 @@ class SplitConformal(Calibrated):
         _, queries = self._queries(prediction, scale, None, None, kind)
         label = arrays.column("truth", truth, len(queries))
         return Engine(queries, 0).scores(label, 0, len(queries))
+
+    def standing(
+        self,
+        prediction: ArrayLike,
+        truth: ArrayLike,
+        scale: ArrayLike | None = None,
+        group: ArrayLike | None = None,
+        kind: ArrayLike | None = None,
+    ) -> Standing:
+        """How many calibration scores of its group lie below each label's score, equal it, and are there: (n,) each."""
+        calibration, queries = self._queries(prediction, scale, group, None, kind)
+        if calibration.heaviest is not None:
+            raise ValueError("with weights the place of a score is no count; ask for the p-value")
+        codes = Answers(calibration, queries, []).codes(0, len(queries))
+        return calibration.ranking.standing(self.scores(prediction, truth, scale, kind), codes)
 
     def threshold(self, confidence: Levels = 0.9) -> Any:
         """The pooled threshold: the k-th smallest score, inf where the whole range is the answer.

@@ -16,8 +16,11 @@ import numpy as np
 
 from unkgcp.conformal.ranks import rank
 
+MASS = 0.999
+"""The share of coverages that a band holds."""
 
-def coverage_band(calibration: int, test: int, confidence: float, mass: float = 0.999) -> tuple[float, float]:
+
+def coverage_band(calibration: int, test: int, confidence: float, mass: float = MASS) -> tuple[float, float]:
     """(low, high): coverage of `test` facts lies below low, or above high, with chance (1 - mass) / 2."""
     k = rank(confidence, calibration)
     if k > calibration:

@@ -24,6 +24,7 @@ from unkgcp.conformal.predictors import Intervals
 from unkgcp.conformal.predictors.open_world import OpenWorld
 from unkgcp.errors import InputError
 from unkgcp.evaluation import metrics
+from unkgcp.evaluation.ties import tie_figures
 from unkgcp.graph import Graph
 from unkgcp.graph.negatives import corrupt
 
@@ -41,6 +42,8 @@ def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float]
     They are judged with the run's own threshold, calibrated on facts, which is the one that predictions use;
     a run of the paper's protocol has a second one, calibrated on corrupted calibration facts
     (`negative_threshold` says which was used). In the open world all are judged by the hull, as predictions are.
+    `ties` tells, level by level, coverage of facts above its band because of ties from facts unlike those of
+    calibration (`unkgcp.evaluation.ties`).
     """
     facts = dataset.splits.test
     if not len(facts):
@@ -73,6 +76,7 @@ def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float]
             }
             for place, level in enumerate(levels)
         ],
+        "ties": tie_figures(predictor, facts, positive.code == 0, levels),
     }
 
 

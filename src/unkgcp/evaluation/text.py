@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from unkgcp.evaluation.bands import MASS
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns under their titles, the first one aligned left, all others right."""
@@ -80,7 +82,33 @@ def evaluation_text(result: dict[str, Any]) -> str:
         for level in levels:
             row += [number(part(level)["coverage"], 4), number(part(level)["sharpness"], 3)]
         rows.append(row)
-    return "\n".join([*lines, "", table(header, rows)])
+    said = []
+    if ties := result.get("ties"):
+        row = ["facts, ties at random", f"{first['positive']['n']:,}", "", ""]
+        rows.insert(1, row + [cell for tie in ties for cell in (number(tie["coverage_smoothed"], 4), "")])
+        pairs = zip(levels, ties, strict=True)
+        said = [_tie_sentence(level["positive"]["coverage"], tie) for level, tie in pairs]
+    return "\n".join([*lines, "", table(header, rows), *([""] if any(said) else []), *filter(None, said)])
+
+
+def _tie_sentence(coverage: float, tie: dict[str, Any]) -> str:
+    """What to say where coverage of facts, or that with ties broken at random, lies outside the band."""
+    if tie["band"] is None:
+        return ""
+    (low, high), smoothed = tie["band"], tie["coverage_smoothed"]
+    slack = 1e-9  # shares of the same count computed in two ways
+    said = f"{tie['confidence']:g}: coverage of facts lies"
+    if not low - slack <= smoothed <= high + slack:
+        return (
+            f"{said} outside the band from {low:.4f} to {high:.4f} with ties broken at random ({smoothed:.4f}): "
+            "these facts are not like the calibration facts"
+        )
+    if coverage > high + slack:
+        return (
+            f"{said} above the band because of ties: {low:.4f} to {high:.4f} holds {100 * MASS:g} % of coverages "
+            f"without ties, and with ties broken at random it is {smoothed:.4f}"
+        )
+    return ""
 
 
 def number(value: float | None, digits: int) -> str:

@@ -22,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.conformal.predictors import tables
+from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact_levels
 from unkgcp.conformal.relations import BASES
 from unkgcp.errors import InputError
@@ -224,6 +225,14 @@ class IntervalPredictor(ABC):
 
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None] | None:
         """The nonconformity of the calibration facts (l,), and their relations (l,) where these were kept."""
+        return None
+
+    def standing(self, triples: HasTriples, truth: Floats) -> Standing | None:
+        """Where the score of each label of a known triple stands among the calibration scores that set its threshold.
+
+        A label is in its interval exactly when fewer scores lie below than the rank of the level. None for a method
+        whose intervals are not made by one such threshold.
+        """
         return None
 
     def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:

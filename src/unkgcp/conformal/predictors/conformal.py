@@ -15,6 +15,7 @@ from unkgcp.conformal.groups import FallbackWarning
 from unkgcp.conformal.learning import SmallCalibrationWarning
 from unkgcp.conformal.predictors.base import Floats, HasTriples, IntervalPredictor, Triples
 from unkgcp.conformal.predictors.registry import register
+from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.conformal.relations import RelationGroups, each_relation, group_relations
 from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
@@ -93,6 +94,11 @@ class ConformalPredictor(IntervalPredictor):
         found = self.calibration.scores(score, truth, kind=self._kind(triples.relation))
         strange = found.astype(np.float64, copy=False)
         return strange if self.sides is None else strange * np.sign(truth - score)
+
+    def standing(self, triples: HasTriples, truth: Floats) -> Standing:
+        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        group = None if self.groups is None else self.groups.of(triples.relation)
+        return self.calibration.standing(score, truth, group=group, kind=self._kind(triples.relation))
 
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
         strange = self.calibration.calibration_scores.astype(np.float64, copy=False)

@@ -16,7 +16,7 @@ from unkgcp.conformal.predictors.base import (
     Triples,
 )
 from unkgcp.conformal.predictors.registry import register
-from unkgcp.conformal.ranking import Ranking, rank_scores
+from unkgcp.conformal.ranking import Ranking, Standing, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
@@ -78,6 +78,9 @@ class EvidenceIntervals(IntervalPredictor):
     def p_value(self, triples: HasTriples, label: Floats) -> Floats:
         """(1 + #{s_i >= s}) / (l + 1) of a label of each known triple: (n,)."""
         return self.ranking.p_values(self.nonconformity(triples, label), None, None)
+
+    def standing(self, triples: HasTriples, truth: Floats) -> Standing:
+        return self.ranking.standing(self.nonconformity(triples, truth), None)
 
     def _answers(
         self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from unkgcp.conformal.inverse import outermost
 from unkgcp.conformal.predictors.base import Floats, HasTriples, IntervalPredictor, Scorer, Triples
 from unkgcp.conformal.predictors.registry import register
-from unkgcp.conformal.ranking import Ranking, rank_scores
+from unkgcp.conformal.ranking import Ranking, Standing, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.graph import Graph
@@ -139,6 +139,9 @@ class Joint(IntervalValued):
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
         return self._scores(score, triples, truth if truth.ndim == 2 else _both(truth))[0]
+
+    def standing(self, triples: HasTriples, truth: Floats) -> Standing:
+        return self.rankings[0].standing(self.nonconformity(triples, truth), None)
 
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32]]:
         return self.rankings[0].scores.astype(np.float64, copy=False), self.relations

@@ -51,6 +51,17 @@ def test_broken(run_command: Run, fitted: Path, labelled: Path, tmp_path: Path) 
     assert plot.read_text().startswith("<?xml")
 
 
+def test_a_run_with_a_promise_per_relation(
+    run_command: Run, fitted: Path, labelled: Path, tmp_path: Path
+) -> None:
+    """Several thresholds: the law of one rank does not hold, so the calibration facts are read again."""
+    run = tmp_path / "per"
+    assert run_command("fit", "--from", fitted, "--per", "relation", "-o", run).status == 0
+    done = run_command("monitor", run, labelled / "good.tsv", "--json", "--false-alarm", 1e-6)
+    assert done.status == 0
+    assert json.loads(done.out)["coverage"]["law"] == "hypergeometric"
+
+
 def test_a_method_without_scores_takes_its_calibration_facts_again(
     run_command: Run, fitted: Path, labelled: Path, tmp_path: Path
 ) -> None:

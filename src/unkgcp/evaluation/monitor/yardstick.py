@@ -83,4 +83,6 @@ def keeps_scores(method: IntervalPredictor) -> bool:
         return False
     split = getattr(method, "calibration", None)
     about = split._calibrated() if isinstance(split, SplitConformal) else None
-    return about is None or [about.groups, about.heaviest, about.training_conditional] == [None] * 3
+    if about is None:
+        return True
+    return all(part is None for part in (about.groups, about.heaviest, about.training_conditional))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from unkgcp.backbones import get
+from unkgcp.bundle import calibrate
 from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.known import KnownFacts
 from unkgcp.training import Model, TrainConfig
 
 ENTITIES, RELATIONS, DIMENSION = 40, 4, 8
@@ -51,3 +57,36 @@ def make_facts(vocabulary: Vocabulary) -> Callable[..., Graph]:
 @pytest.fixture(scope="session")
 def quantiles(make_model: Callable[..., Model]) -> dict[float, Model]:
     return {tau: make_model(7 + i, quantile=tau) for i, tau in enumerate((0.05, 0.1, 0.9, 0.95))}
+
+
+@pytest.fixture(scope="session")
+def original(
+    make_model: Callable[..., Model],
+    make_facts: Callable[..., Graph],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, bytes]:
+    """The files of a run that nobody has touched."""
+    model = replace(make_model(), facts=KnownFacts.of(make_facts(300)))
+    folder = tmp_path_factory.mktemp("original") / "run"
+    calibrate(model, make_facts(100)).save(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def write(original: dict[str, bytes], tmp_path: Path) -> Callable[..., Path]:
+    """Write that run with one file changed; its hash agrees with the change unless told otherwise."""
+
+    def make(name: str, content: bytes, agree: bool = True) -> Path:
+        run = tmp_path / "run"
+        run.mkdir(exist_ok=True)
+        files = {**original, name: content}
+        if agree and name != "provenance.json":
+            provenance = json.loads(files["provenance.json"])
+            digest = hashlib.sha256(content).hexdigest()
+            provenance["files"][name] = {"bytes": len(content), "sha256": digest}
+            files["provenance.json"] = json.dumps(provenance).encode()
+        for place, text in files.items():
+            (run / place).write_bytes(text)
+        return run
+
+    return make

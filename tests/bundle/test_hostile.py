@@ -8,14 +8,12 @@ asked for.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import os
 import struct
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,73 +22,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.bundle.hostile import ask, refused
 
-from unkgcp.bundle import Predictor, calibrate
-from unkgcp.bundle.arrays import read_npz, write_npz
+from unkgcp.bundle import Predictor
 from unkgcp.bundle.folder import FACTS, FILES
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
-from unkgcp.training import Model
 
 NAMES = [*(name for name in FILES if name != "provenance.json"), FACTS]
-Content = bytes
-
-
-@pytest.fixture(scope="module")
-def original(
-    make_model: Callable[..., Model],
-    make_facts: Callable[..., Graph],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, Content]:
-    from dataclasses import replace
-
-    model = replace(make_model(), facts=KnownFacts.of(make_facts(300)))
-    folder = tmp_path_factory.mktemp("original") / "run"
-    calibrate(model, make_facts(100)).save(folder)
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-@pytest.fixture
-def write(original: dict[str, Content], tmp_path: Path) -> Callable[..., Path]:
-    def make(name: str, content: Content, agree: bool = True) -> Path:
-        run = tmp_path / "run"
-        run.mkdir(exist_ok=True)
-        files = {**original, name: content}
-        if agree and name != "provenance.json":
-            provenance = json.loads(files["provenance.json"])
-            digest = hashlib.sha256(content).hexdigest()
-            provenance["files"][name] = {"bytes": len(content), "sha256": digest}
-            files["provenance.json"] = json.dumps(provenance).encode()
-        for place, text in files.items():
-            (run / place).write_bytes(text)
-        return run
-
-    return make
-
-
-def ask(run: Path) -> None:
-    """Use everything that a run holds."""
-    predictor = Predictor.load(run)
-    predictor.interval([("entity 1", "r1", "entity 2")])
-    assert predictor.facts is not None
-    assert len(predictor.facts)
-
-
-def refused(run: Path) -> str:
-    """The sentence with which a run is refused, when it is loaded or when its facts are asked for."""
-    with pytest.raises(InputError) as caught:
-        ask(run)
-    sentence = str(caught.value)
-    assert "\n" not in sentence
-    assert str(run) in sentence
-    return sentence
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("agree", [False, True], ids=["damaged", "foreign"])
 def test_truncated_extended_and_flipped(
-    name: str, agree: bool, original: dict[str, Content], write: Callable[..., Path]
+    name: str, agree: bool, original: dict[str, bytes], write: Callable[..., Path]
 ) -> None:
     content = original[name]
     rng = np.random.default_rng(0)
@@ -162,7 +106,7 @@ def test_weights(what: str, write: Callable[..., Path]) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_no_numbers(
-    value: float, original: dict[str, Content], write: Callable[..., Path]
+    value: float, original: dict[str, bytes], write: Callable[..., Path]
 ) -> None:
     content = original["model.safetensors"]
     changed = content[:-8] + np.float32(value).tobytes() + content[-4:]
@@ -170,7 +114,7 @@ def test_weights_that_are_no_numbers(
 
 
 def test_large_weights_are_checked_by_verify(
-    original: dict[str, Content], write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    original: dict[str, bytes], write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("unkgcp.bundle.folder.AT_ONCE", 100)
     content = bytearray(original["model.safetensors"])
@@ -250,107 +194,10 @@ def test_settings(what: str, write: Callable[..., Path]) -> None:
     assert not Path("/tmp/hacked").exists()
 
 
-def archive(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
-    sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w", compression) as file:
-        for name, content in members.items():
-            file.writestr(name, content)
-    return sink.getvalue()
-
-
-def array(header_text: str, data: bytes = b"") -> bytes:
-    text = header_text.encode()
-    text += b" " * (-(len(text) + 11) % 64) + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
-
-
-def shared_bytes() -> bytes:
-    """Many members of an archive that all point at the same bytes."""
-    content = archive(
-        {"a.npy": array("{'descr': '<f8', 'fortran_order': False, 'shape': (1000,)}", b"\0" * 8000)}
-    )
-    start = content.rindex(b"PK\x01\x02")
-    end = content.rindex(b"PK\x05\x06")
-    entry = content[start:end]
-    entries = b"".join(entry.replace(b"a.npy", bytes([97 + i]) + b".npy") for i in range(20))
-    tail = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 20, 20, len(entries), start, 0)
-    return content[:start] + entries + tail
-
-
-PLAIN = "{'descr': '<f8', 'fortran_order': False, 'shape': (2,)}"
-BAD_ARRAYS: dict[str, Callable[[], bytes]] = {
-    "compressed": lambda: archive({"a.npy": array(PLAIN, b"\0" * 16)}, zipfile.ZIP_DEFLATED),
-    "objects": lambda: archive(
-        {"a.npy": array("{'descr': '|O', 'fortran_order': False, 'shape': (2,)}", b"\0" * 16)}
-    ),
-    "absurd shape": lambda: archive(
-        {"a.npy": array("{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776,)}", b"\0" * 16)}
-    ),
-    "a header that is code": lambda: archive({"a.npy": array("__import__('os').system('true')", b"")}),
-    "shared bytes": shared_bytes,
-    "a path outside": lambda: archive({"../a.npy": array(PLAIN, b"\0" * 16)}),
-    "another file": lambda: archive({"a.txt": b"hello"}),
-    "nothing": lambda: archive({}),
-    "no archive": lambda: b"PK\x03\x04" + b"\0" * 100,
-}
-
-
-@pytest.mark.parametrize("what", BAD_ARRAYS)
-@pytest.mark.parametrize("name", ["calibration.npz", FACTS])
-def test_arrays(what: str, name: str, write: Callable[..., Path]) -> None:
-    assert "damaged" in refused(write(name, BAD_ARRAYS[what]()))
-
-
-def mutations(arrays: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-    """Arrays with one thing wrong in one of them."""
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for name, column in arrays.items():
-        found[f"without {name}"] = {key: value for key, value in arrays.items() if key != name}
-        if column.ndim == 1:
-            found[f"{name} too short"] = {**arrays, name: column[:-1]}
-            found[f"{name} in two dimensions"] = {**arrays, name: column[:, None]}
-        if column.dtype.kind == "f" and column.size:
-            bad = column.copy()
-            bad.flat[0] = np.nan
-            found[f"{name} NaN"] = {**arrays, name: bad}
-        if column.dtype.kind in "fiu":
-            found[f"{name} as text"] = {**arrays, name: column.astype("U4")}
-    return found
-
-
-def test_calibrations_and_facts_that_do_not_fit(
-    original: dict[str, Content], write: Callable[..., Path], tmp_path: Path
-) -> None:
-    accepted = []
-    for name in ("calibration.npz", FACTS):
-        (tmp_path / "x.npz").write_bytes(original[name])
-        for what, arrays in mutations(dict(read_npz(tmp_path / "x.npz"))).items():
-            write_npz(tmp_path / "y.npz", arrays)
-            run = write(name, (tmp_path / "y.npz").read_bytes())
-            with contextlib.suppress(InputError):
-                ask(run)
-                accepted.append((name, what))
-    # kept for watching a run; without them a run is a run
-    optional = {("calibration.npz", f"without facts/{name}") for name in ("relations", "sides")}
-    assert set(accepted) <= optional
-
-
-@pytest.mark.parametrize("change", ["offsets", "relation", "tail", "code"])
-def test_facts_outside_the_vocabulary(
-    change: str, original: dict[str, Content], write: Callable[..., Path], tmp_path: Path
-) -> None:
-    (tmp_path / "x.npz").write_bytes(original[FACTS])
-    arrays = {name: column.copy() for name, column in read_npz(tmp_path / "x.npz").items()}
-    arrays[change] = arrays[change].astype(np.uint32)
-    arrays[change][len(arrays[change]) // 2] = 4_000_000_000
-    write_npz(tmp_path / "y.npz", arrays)
-    assert "damaged" in refused(write(FACTS, (tmp_path / "y.npz").read_bytes()))
-
-
 @pytest.mark.parametrize("name", [*NAMES, "provenance.json"])
 @pytest.mark.parametrize("what", ["link", "dangling link", "pipe", "folder"])
 def test_files_that_are_none(
-    name: str, what: str, original: dict[str, Content], write: Callable[..., Path]
+    name: str, what: str, original: dict[str, bytes], write: Callable[..., Path]
 ) -> None:
     run = write(name, original[name])
     path = run / name
@@ -369,7 +216,7 @@ def test_files_that_are_none(
 
 
 @pytest.mark.parametrize("version", [1, 3, 99, "2", None, [2], {"x": 2}])
-def test_other_versions(version: Any, original: dict[str, Content], write: Callable[..., Path]) -> None:
+def test_other_versions(version: Any, original: dict[str, bytes], write: Callable[..., Path]) -> None:
     provenance = json.loads(original["provenance.json"]) | {"version": version}
     sentence = refused(write("provenance.json", json.dumps(provenance).encode()))
     assert "this program reads 2; fit the run again or use the version of unkgcp that wrote it" in sentence
@@ -379,7 +226,7 @@ def test_other_versions(version: Any, original: dict[str, Content], write: Calla
     "files",
     [None, [], {}, {"model.safetensors": 3}, {"../../etc/passwd": {"bytes": 1, "sha256": "x"}}],
 )
-def test_lists_of_files(files: Any, original: dict[str, Content], write: Callable[..., Path]) -> None:
+def test_lists_of_files(files: Any, original: dict[str, bytes], write: Callable[..., Path]) -> None:
     provenance = json.loads(original["provenance.json"])
     found = {**provenance["files"], **files} if isinstance(files, dict) and files else files
     assert "damaged" in refused(write("provenance.json", json.dumps(provenance | {"files": found}).encode()))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.graph.files import facts, written
 
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, Scale, read
+from unkgcp.graph import Scale, read
 from unkgcp.graph.formats import NAMES, PARQUET, TEXT_FORMATS
 from unkgcp.graph.formats.conceptnet import weights
 from unkgcp.graph.formats.nell import probabilities
@@ -59,15 +58,6 @@ NELL_HEADER = "\t".join(
         "Candidate Source",
     ]
 )
-
-
-def facts(graph: Graph) -> list[tuple[str, str, str, float]]:
-    return list(zip(*graph.table().to_pydict().values(), strict=True))
-
-
-def written(path: Path, content: str) -> Path:
-    path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
-    return path
 
 
 def assertion(relation: str, start: str, end: str, data: object) -> str:

@@ -1,12 +1,10 @@
-"""Reading: every way a plain file of facts may come, and the order and memory that reading promises."""
+"""Reading: every way a plain file of facts may come, and the order that reading promises."""
 
 from __future__ import annotations
 
 import gzip
 import io
-import tracemalloc
 from decimal import Decimal
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,31 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.graph.files import FACTS, LINES, facts, written
 
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, Scale, Vocabulary, open_batches, read, read_parts
+from unkgcp.graph import Scale, Vocabulary, read, read_parts
 from unkgcp.graph.formats import blocks
-
-Fact = tuple[str, str, str, float]
-
-FACTS: list[Fact] = [
-    ("a", "likes", "b", 0.5),
-    ("b", "knows", "a", 0.25),
-    ("a", "likes", "b", 1.0),
-    ("c", "likes", "c", 0.0),
-]
-LINES = [f"{head}\t{relation}\t{tail}\t{confidence}" for head, relation, tail, confidence in FACTS]
-
-
-def facts(graph: Graph) -> list[Fact]:
-    columns = graph.table().to_pydict().values()
-    return list(zip(*columns, strict=True))
-
-
-def written(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
-
 
 ROWS = st.tuples(
     st.text("ab", min_size=1, max_size=9),
@@ -46,12 +24,6 @@ ROWS = st.tuples(
     st.text("abc", min_size=1, max_size=9),
     st.integers(0, 1000),
 )
-
-
-@pytest.fixture
-def tiny_blocks(monkeypatch):
-    """Blocks of a few lines, so that small files have many of them."""
-    monkeypatch.setattr(blocks, "BLOCK", 64)
 
 
 class TestLines:
@@ -365,51 +337,6 @@ class TestMissing:
         assert facts(read(tmp_path / "facts.parquet", skip_missing=True)) == [("a", "r", "b", 0.5)]
 
 
-TRIPLES = [{"head": head, "relation": relation, "tail": tail} for head, relation, tail, _ in FACTS]
-
-
-class TestQueries:
-    @pytest.mark.parametrize("width", [3, 4])
-    @pytest.mark.parametrize("header", ["", "head\trelation\ttail\tconfidence\n"])
-    def test_with_or_without_confidences(self, width, header, tmp_path, tiny_blocks):
-        lines = [*([header.strip()] if header else []), *LINES]
-        content = "\n".join("\t".join(line.split("\t")[:width]) for line in lines)
-        batches = list(open_batches(written(tmp_path / "queries.tsv", content)))
-        assert pa.Table.from_batches(batches).to_pylist() == TRIPLES
-        assert len(batches) > 1
-        assert all(field.type == pa.string() for field in batches[0].schema)
-
-    def test_the_confidence_is_not_looked_at(self, tmp_path):
-        path = written(tmp_path / "queries.tsv", "a\tr\tb\tunknown\n")
-        assert sum(len(batch) for batch in open_batches(path)) == 1
-
-    def test_short_labels_are_no_header(self, tmp_path):
-        path = written(tmp_path / "queries.tsv", "h\tr\tt\n")
-        assert next(open_batches(path)).to_pylist() == [{"head": "h", "relation": "r", "tail": "t"}]
-
-    def test_parquet_without_confidences(self, tmp_path):
-        pq.write_table(
-            pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"]}), tmp_path / "queries.parquet"
-        )
-        assert next(open_batches(tmp_path / "queries.parquet")).to_pylist() == [
-            {"head": "a", "relation": "r", "tail": "b"}
-        ]
-
-    def test_chosen_columns(self, tmp_path):
-        path = written(tmp_path / "queries.csv", "x,y,z,v\nb,r,a,1\n")
-        batch = next(open_batches(path, columns=("z", "y", "x")))
-        assert batch.to_pylist() == [{"head": "a", "relation": "r", "tail": "b"}]
-
-    @pytest.mark.parametrize(
-        ("line", "message"),
-        [(b"a\tr\t\n", "empty tail"), (b"a\xff\tr\tb\n", "UTF-8"), (b"a\tr\n", "2 columns")],
-    )
-    def test_bad_queries(self, line, message, tmp_path):
-        path = written(tmp_path / "queries.tsv", b"a\tr\tb\n" * 3 + line)
-        with pytest.raises(InputError, match=f"line 4 .*{message}"):
-            list(open_batches(path))
-
-
 class TestStreams:
     def test_standard_input(self, monkeypatch):
         class Input:
@@ -432,22 +359,3 @@ class TestStreams:
     def test_errors_name_the_line(self):
         with pytest.raises(InputError, match="standard input, line 2 "):
             read(io.BytesIO(b"a\tr\tb\t0.5\na\tr\tb\t7\n"))
-
-
-def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
-    """Forty times the rows: what is held beyond the columns stays within a few blocks."""
-    monkeypatch.setattr(blocks, "BLOCK", 1 << 16)
-    line = "a label that is rather long, as they are\tr\tanother label of the same kind\t0.5\n"
-
-    def peak(rows: int) -> float:
-        path = written(tmp_path / f"{rows}.tsv", line * rows)
-        before = pa.total_allocated_bytes()
-        tracemalloc.start()
-        highest = 0
-        for batch in open_batches(path):
-            highest = max(highest, pa.total_allocated_bytes() - before + len(batch))
-        highest += tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return highest
-
-    assert peak(200_000) < 1.5 * peak(20_000)

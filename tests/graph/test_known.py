@@ -44,7 +44,6 @@ def test_what_is_found_is_what_is_there(
 
     assert triples(known.of_head(h)) == sorted(row for row in rows if row[0] == h)
     assert triples(known.of_tail(t)) == sorted(row for row in rows if row[2] == t)
-    assert triples(known.of_pair(h, t)) == sorted(row for row in rows if (row[0], row[2]) == (h, t))
     assert known.tails(h, r).tolist() == sorted(row[2] for row in rows if row[:2] == (h, r))
     assert known.heads(r, t).tolist() == sorted(row[0] for row in rows if row[1:3] == (r, t))
 

@@ -1,6 +1,6 @@
 """The facts a model was trained on, kept with it: compact, sorted, and made only when somebody asks.
 
-What it is: what is known about an entity or a pair, found without a search through all facts, and the way these
+What it is: what is known about an entity, found without a search through all facts, and the way these
 facts are stored. Sorted by head, relation and tail, a fact needs its relation, its tail and the number of its
 confidence among the distinct ones, each in as few bytes as will do (NL27k: 6 in all), and a head needs the place
 where its facts begin. What it is not: a `Graph`; ask for one with `graph`.
@@ -8,7 +8,7 @@ where its facts begin. What it is not: a `Graph`; ask for one with `graph`.
 >>> from unkgcp.graph import Graph, Vocabulary
 >>> columns = np.array([[0, 0], [0, 0], [1, 0]], np.int32)
 >>> known = KnownFacts.of(Graph(*columns, np.array([0.9, 0.5]), Vocabulary.of(["a", "b"], ["likes"])))
->>> known.tails(0, 0).tolist(), known.of_pair(0, 1).confidence.tolist()
+>>> known.tails(0, 0).tolist(), known.of_tail(1).confidence.tolist()
 ([0, 1], [0.9])
 """
 
@@ -77,11 +77,6 @@ class KnownFacts:
         """The facts with this tail."""
         order, offsets = self._tails_first()
         return self._facts(np.sort(order[offsets[tail] : offsets[tail + 1]]))
-
-    def of_pair(self, head: int, tail: int) -> Facts:
-        """The facts between two entities, in this direction."""
-        start, stop = self._range(head)
-        return self._facts(start + np.flatnonzero(self.columns.tail[start:stop] == tail))
 
     def tails(self, head: int, relation: int) -> Ids:
         """The tails of (head, relation, ?), sorted; one that stands there twice is given twice."""

@@ -55,8 +55,8 @@ class Streams:
         return randomness.draw(self.bases[retry].view(-1, *(1,) * counter.dim()), counter[None])
 
 
-def squared_error(members: list[Member], device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda value, target: (value - target) ** 2
+def squared_error(value: Tensor, target: Tensor) -> Tensor:
+    return (value - target) ** 2
 
 
 def pinball(members: list[Member], device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
@@ -70,8 +70,7 @@ class FactTerm:
 
     def __init__(self, backbone: Backbone, members: list[Member], device: torch.device) -> None:
         self.backbone = backbone
-        quantiles = members[0].quantile is not None
-        self.error = (pinball if quantiles else squared_error)(members, device)
+        self.error = squared_error if members[0].quantile is None else pinball(members, device)
 
     def __call__(self, batch: Batch) -> Tensor:
         value = self.backbone.value(batch.head_rows, batch.relation_rows, batch.tail_rows, batch.model)

@@ -1,4 +1,4 @@
-"""The whole way with confidences that are intervals: fit, evaluate, predict, monitor, calibrate anew."""
+"""The whole way with confidences that are intervals: fit, evaluate, predict, report, monitor, calibrate anew."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow.csv as csv
 import pytest
 from tests.cli.conftest import QUICK
 
+from unkgcp.bundle import Predictor
 from unkgcp.cli import main
 from unkgcp.graph import read, write
 from unkgcp.graph.datasets import load_dataset
@@ -76,6 +77,10 @@ def test_calibrated_anew_as_the_paper_sketches(folder: Path, run_command: Run, t
         for run in (tmp_path / "run", folder / "run")
     )
     assert wide > narrow
+    assert run_command("report", tmp_path / "run").status == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "kept by several thresholds" in page, "no band: two thresholds have no beta-binomial law"
+    assert "beta-binomial" not in page
 
 
 def test_refusals(folder: Path, run_command: Run, tmp_path: Path, small: Path, fitted: Path) -> None:
@@ -92,10 +97,34 @@ def test_refusals(folder: Path, run_command: Run, tmp_path: Path, small: Path, f
         assert not (tmp_path / "x" / "provenance.json").exists()
 
 
-def test_no_report(folder: Path, run_command: Run, tmp_path: Path) -> None:
-    outcome = run_command("report", folder / "run", "-o", tmp_path / "report.html")
+def test_reported_jointly(folder: Path, run_command: Run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'unkgcp[plot]'")
+    assert run_command("report", folder / "run", "-o", tmp_path / "report.html").status == 0
+    page = (tmp_path / "report.html").read_text()
+    for words in ("Confidences are intervals", "have all of their true confidence inside", "mean and length"):
+        assert words in page
+    assert "--per relation" not in page, "no method for such confidences has it"
+    test = load_dataset(folder / "facts.tsv", seed=0, calibration=0.2, test=0.2).splits.test
+    answer = Predictor.load(folder / "run").interval(test, 0.9)
+    assert test.ends is not None
+    inside = (answer.lower <= test.ends[:, 0]) & (test.ends[:, 1] <= answer.upper)
+    known = answer.code == 0
+    assert f'<dd class="number">{inside[known].mean():.3f}</dd>' in page
+    middle = (answer.lower <= test.confidence) & (test.confidence <= answer.upper)
+    assert f"{middle[known].mean():.3f}" != f"{inside[known].mean():.3f}", "the figure above tells them apart"
+    # the widest bracket that is missed stands among the remarkable facts, as drawn and in numbers
+    out = np.where(known, np.maximum(answer.lower - test.ends[:, 0], test.ends[:, 1] - answer.upper), -1)
+    first, last = test.ends[np.argmax(out)]
+    assert f"true {first:.2f} to {last:.2f}" in page
+    assert f'<span class="away">{first:.3f}\N{EN DASH}{last:.3f}</span>' in page
+
+
+def test_no_report_of_a_run_for_single_confidences(
+    folder: Path, fitted: Path, run_command: Run, tmp_path: Path
+) -> None:
+    outcome = run_command("report", fitted, "--data", folder / "facts.tsv", "-o", tmp_path / "report.html")
     assert outcome.status == 2
-    assert "use unkgcp evaluate" in outcome.err
+    assert "predicts single confidences" in outcome.err
 
 
 def test_the_score_is_the_middle(folder: Path) -> None:

@@ -93,6 +93,22 @@ def test_rank_correlation_shares_tied_ranks() -> None:
     assert ours == pytest.approx(float(spearmanr(width, np.abs(prediction - truth)).statistic))
 
 
+def test_labels_that_are_intervals() -> None:
+    # inside with both ends, out at the lower end by 0.25, out at both by 0.25 and 0.125
+    truth = np.array([[0.0, 0.5], [0.25, 0.75], [0.0, 0.625]])
+    lower, upper = LOWER[:3], UPPER[:3]
+    assert metrics.contains(truth, lower, upper).tolist() == [True, False, False]
+    assert metrics.coverage(truth, lower, upper) == 1 / 3
+    expected = (0.5 + (0.25 + 8 * 0.25) + (0.25 + 8 * 0.375)) / 3
+    assert metrics.interval_score(truth, lower, upper, 0.75) == pytest.approx(expected, abs=1e-15)
+    assert metrics.coverage_by_group(truth, lower, upper, [1, 1, 2]).coverage.tolist() == [0.5, 0.0]
+    assert metrics.coverage_by_prediction([0.1, 0.2, 0.9], truth, lower, upper, 3).coverage.tolist() == [
+        1,
+        0,
+        0,
+    ]
+
+
 def test_nothing_can_be_said_about_no_rows() -> None:
     empty = np.empty(0)
     assert math.isnan(metrics.coverage(empty, empty, empty))

@@ -4,6 +4,7 @@ What it is: the paper's coverage and sharpness, the usual point errors, and what
 coverage also holds *conditionally* (by slice of the data). What it is not: it draws no samples, knows no
 model and never rounds. A label counts as covered exactly when `lower <= truth <= upper`, compared as given:
 a label stored with fewer digits than the calibration labels is another number, so snap labels when reading.
+Where labels are intervals themselves, truth is (n, 2) and counts as covered when all of it is.
 
 >>> import numpy as np
 >>> truth, lower, upper = np.array([0.2, 0.9]), np.array([0.1, 0.5]), np.array([0.4, 0.8])
@@ -30,17 +31,17 @@ def covered(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> NDArray[np.
     return (low <= y) & (y <= high)
 
 
-def coverage(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
-    """Share of labels inside their interval."""
-    return _mean(covered(truth, lower, upper))
-
-
 def contains(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> NDArray[np.bool_]:
     """Which intervals contain the whole label, a number (n,) or an interval itself (n, 2): (n,) bool."""
     label = np.asarray(truth, dtype=np.float64)
     if label.ndim == 1:
         return covered(label, lower, upper)
     return covered(label[:, 0], lower, upper) & covered(label[:, 1], lower, upper)
+
+
+def coverage(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
+    """Share of labels inside their interval."""
+    return _mean(contains(truth, lower, upper))
 
 
 def middle(truth: ArrayLike) -> Floats:
@@ -58,10 +59,13 @@ def sharpness(lower: ArrayLike, upper: ArrayLike) -> float:
 def interval_score(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confidence: float) -> float:
     """Winkler's score: mean of width + 2 / (1 - confidence) times the distance by which a label is missed.
 
-    It is proper: the true central quantiles minimise its expectation. At confidence 1 a miss costs infinity.
+    It is proper for numbers: the true central quantiles minimise its expectation. What lies outside of a label that is
+    an interval counts at both ends. At confidence 1 a miss costs infinity.
     """
-    y, low, high = _columns(truth, lower, upper)
-    missed = np.maximum(low - y, 0.0) + np.maximum(y - high, 0.0)
+    label = np.asarray(truth, dtype=np.float64)
+    ends = (label, label) if label.ndim == 1 else (label[:, 0], label[:, 1])
+    first, last, low, high = _columns(*ends, lower, upper)
+    missed = np.maximum(low - first, 0.0) + np.maximum(last - high, 0.0)
     if confidence >= 1.0:
         return math.inf if missed.any() else _mean(high - low)
     return _mean(high - low + (2.0 / (1.0 - confidence)) * missed)
@@ -99,13 +103,13 @@ class Slices:
 
 def coverage_by_group(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, group: ArrayLike) -> Slices:
     """Coverage a group (for example a relation), groups in ascending order; group: (n,)."""
-    y, low, high = _columns(truth, lower, upper)
+    low, high = _columns(lower, upper)
     labels = np.asarray(group)
-    if labels.shape != y.shape:
-        raise ValueError(f"group has shape {labels.shape}, truth {y.shape}; they must agree")
+    if labels.shape != low.shape:
+        raise ValueError(f"group has shape {labels.shape}, intervals {low.shape}; they must agree")
     keys, member = np.unique(labels, return_inverse=True)
     n = np.bincount(member, minlength=len(keys))
-    hits = np.bincount(member, weights=covered(y, low, high), minlength=len(keys))
+    hits = np.bincount(member, weights=contains(truth, low, high), minlength=len(keys))
     width = np.bincount(member, weights=high - low, minlength=len(keys))
     return Slices(keys, n.astype(np.int64), hits / n, width / n)
 
@@ -117,7 +121,7 @@ def coverage_by_bin(
 
     Equal values stay in one bin, so bins differ in size where `by` has ties; `key` is a bin's lowest value.
     """
-    values, _ = _columns(by, truth)
+    values, _ = _columns(by, lower)
     if not len(values):
         return coverage_by_group(truth, lower, upper, values)
     edges = np.unique(np.sort(values)[(np.arange(bins) * len(values)) // bins])

@@ -17,7 +17,7 @@ from unkgcp.evaluation.figures.conditional import draw_conditionality, error_bin
 from unkgcp.evaluation.figures.levels import LevelCurve, LevelPanel, draw_levels
 from unkgcp.evaluation.figures.reproduction import drawings
 from unkgcp.evaluation.figures.slices import draw_slices
-from unkgcp.evaluation.figures.style import COLOURS, METHODS, MODELS, design, inline, save, to_svg
+from unkgcp.evaluation.figures.style import COLOURS, METHODS, MODELS, VALUED, design, inline, save, to_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -134,7 +134,7 @@ def test_inlined_figures_have_their_own_ids_and_load_nothing() -> None:
 
 
 def test_series_differ_in_more_than_colour() -> None:
-    for looks in (METHODS, MODELS):
+    for looks in (METHODS, VALUED, MODELS):
         assert len({look.colour for look in looks.values()}) == len(looks)
         assert len({look.marker for look in looks.values()}) == len(looks)
         assert {look.colour for look in looks.values()} <= set(COLOURS.values())

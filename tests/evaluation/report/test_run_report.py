@@ -141,7 +141,8 @@ def test_remarkable_facts_are_the_extremes(diagnosis: Diagnosis) -> None:
     assert answered.width[rows["narrowest"]].max() <= np.sort(answered.width)[4]
     assert answered.width[rows["widest"]].min() >= np.sort(answered.width)[-5]
     assert not answered.inside[rows["missed"]].any()
-    missed = np.maximum(answered.lower - answered.truth, answered.truth - answered.upper)
+    truth = answered.facts.confidence
+    missed = np.maximum(answered.lower - truth, truth - answered.upper)
     assert missed[rows["missed"][0]] == missed.max()
 
 

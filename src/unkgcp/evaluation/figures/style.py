@@ -65,6 +65,11 @@ METHODS = {
     "evidence": Look("evidence", COLOURS["green"], "P", "-"),
     "best": Look("best possible", COLOURS["ink"], "_", (0, (6, 2))),
 }
+# for confidences that are intervals: never drawn beside the others
+VALUED = {
+    "joint": Look("joint", COLOURS["red"], "o", "-"),
+    "mean-length": Look("mean and length", COLOURS["blue"], "s", (0, (4, 1.6)), hollow=True),
+}
 MODELS = {
     "ukge": Look("UKGE", COLOURS["blue"], "o", "-"),
     "passleaf": Look("PASSLEAF", COLOURS["orange"], "s", (0, (4, 1.6))),
@@ -124,7 +129,7 @@ _SETTINGS: dict[str, Any] = {
 
 def look(name: str, place: int = 0) -> Look:
     """The look of a method or a model; an unknown one gets a colour by its place."""
-    known = METHODS.get(name) or MODELS.get(name)
+    known = (METHODS | VALUED | MODELS).get(name)
     return known or Look(name, COLOURS[_SPARE[place % len(_SPARE)]], "o", "-")
 
 

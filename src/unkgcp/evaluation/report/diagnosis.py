@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from unkgcp.bundle import Predictor, recalibrate
 from unkgcp.bundle.fitting import method_options
-from unkgcp.conformal.predictors import IntervalPredictor
+from unkgcp.conformal.predictors import IntervalPredictor, MeanLength
 from unkgcp.errors import InputError
 from unkgcp.evaluation import metrics
 from unkgcp.evaluation.bands import coverage_band
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SHOWN = (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)
 RIVALS = ("fpi", "qr", "cp", "unkgcp", "shortest")  # none needs training, but for the models of qr
+VALUED = ("joint", "mean-length")  # the same where confidences are intervals
 SLICE_MASS = 0.99
 SLAB_SHARE = 0.1
 
@@ -87,12 +88,20 @@ class Answered:
     upper: Floats
 
     @property
-    def truth(self) -> Floats:
-        return self.facts.confidence
+    def ends(self) -> Floats:
+        """Lower and upper end of each true confidence, the same where it is a number: (n, 2)."""
+        both = self.facts.ends
+        return np.column_stack([self.facts.confidence] * 2) if both is None else both
 
     @property
     def inside(self) -> NDArray[np.bool_]:
-        return metrics.covered(self.truth, self.lower, self.upper)
+        return metrics.contains(self.facts.truth, self.lower, self.upper)
+
+    @property
+    def outside(self) -> Floats:
+        """How far the true confidence reaches out of its interval; below zero where it does not."""
+        ends: Floats = np.maximum(self.lower - self.ends[:, 0], self.ends[:, 1] - self.upper)
+        return ends
 
     @property
     def width(self) -> Floats:
@@ -100,7 +109,7 @@ class Answered:
 
     @property
     def error(self) -> Floats:
-        return np.abs(self.score - self.truth)
+        return np.abs(self.score - self.facts.confidence)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,13 +132,18 @@ class Diagnosis:
     rival_answers: Mapping[str, Answered]
     best: Floats | None
 
+    @property
+    def valued(self) -> bool:
+        """Whether confidences are intervals themselves."""
+        return self.answered.facts.ends is not None
+
 
 def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) -> Diagnosis:
     """All figures of a run on the test facts of a data set."""
-    if dataset.splits.test.ends is not None:
+    if dataset.splits.test.ends is not None and not getattr(predictor.method, "needs_length", False):
         raise InputError(
-            f"the report is about single confidences, and those of {dataset.name} are intervals; "
-            "use unkgcp evaluate"
+            f"the run predicts single confidences, and those of {dataset.name} are intervals; "
+            "report on a run that was fitted on such facts"
         )
     shown = sorted({*SHOWN, confidence})
     evaluation = evaluate(predictor, dataset, shown)  # refuses a data set without test facts
@@ -144,7 +158,7 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
     size = calibrated_on(method)
     facts, score = test[known], answer.score[known].astype(np.float64)
     levels = [
-        _level(level, facts.confidence, answer.lower[known, at], answer.upper[known, at], size)
+        _level(level, facts.truth, answer.lower[known, at], answer.upper[known, at], size)
         for at, level in enumerate(shown)
     ]
     main = shown.index(confidence)
@@ -170,9 +184,11 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
 def calibrated_on(method: IntervalPredictor) -> int | None:
     """Calibration facts behind the one threshold of a method, for which hits are beta-binomial; None if not so.
 
-    Methods without a promise have no law, several thresholds (one a relation) or models (CV+) have another one.
+    Methods without a promise have no law, several thresholds (one a relation, or one of the middle and one of the
+    length) or models (CV+) have another one.
     """
     several = getattr(method, "needs_members", False) or method.options().get("per") is not None
+    several = several or isinstance(method, MeanLength)
     return None if several or method.guarantee.startswith("none") else method.size
 
 
@@ -191,7 +207,7 @@ def _slices(
     answered: Answered, dataset: Dataset, confidence: float, size: int | None
 ) -> tuple[Slices, Slices, Slices]:
     """By relation (largest first), by decile of the prediction, by decile of the width."""
-    columns = answered.truth, answered.lower, answered.upper
+    columns = answered.facts.truth, answered.lower, answered.upper
 
     def banded(names: Sequence[str], found: metrics.Slices) -> Slices:
         if size is None:
@@ -237,7 +253,8 @@ def _worst_slab(answered: Answered, dataset: Dataset, seed: int) -> float:
 
 def _correlation(answered: Answered) -> tuple[float, float, float]:
     """Spearman's rank correlation of width and error, and its approximate 95 % interval (Fisher's z)."""
-    rho = metrics.width_error_correlation(answered.score, answered.truth, answered.lower, answered.upper)
+    middle = answered.facts.confidence
+    rho = metrics.width_error_correlation(answered.score, middle, answered.lower, answered.upper)
     n = len(answered.score)
     if math.isnan(rho) or n < 5 or abs(rho) >= 1:
         return rho, math.nan, math.nan
@@ -254,7 +271,8 @@ def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, Predictor]:
     alone = getattr(method, "needs_members", False) or getattr(method, "needs_evidence", False)
     if elsewhere or alone or not len(dataset.splits.calibration):
         return {method.name: predictor}
-    names = [name for name in RIVALS if name != "qr" or predictor.quantiles]
+    rivals = RIVALS if dataset.splits.calibration.ends is None else VALUED
+    names = [name for name in rivals if name != "qr" or predictor.quantiles]
     options = {name: method_options(name, dataset.name, record.get("protocol", "strict")) for name in names}
     found = {
         name: recalibrate(predictor, dataset.splits.calibration, name, **options[name])
@@ -283,7 +301,7 @@ def _rival(name: str, rival: Predictor, facts: Graph) -> Rival:
     return Rival(
         name,
         rival.method.guarantee,
-        np.array([metrics.coverage(facts.confidence, *pair) for pair in ends]),
+        np.array([metrics.coverage(facts.truth, *pair) for pair in ends]),
         np.array([metrics.sharpness(*pair) for pair in ends]),
     )
 

@@ -21,8 +21,8 @@ def fact_section(d: Diagnosis) -> Section:
     rows = remarkable(d.answered)
     key = tag(
         "p",
-        bar(0.3, 0.8, 0.55, 0.65),
-        " interval, ring: prediction, tick: true confidence, red where it is missed.",
+        bar((0.3, 0.8), 0.55, (0.4, 0.7) if d.valued else (0.65, 0.65)),
+        f" interval, ring: prediction, {'bracket' if d.valued else 'tick'}: true confidence, red where it is missed.",
         class_="note",
     )
     body = [
@@ -45,17 +45,18 @@ def _fact_table(d: Diagnosis, rows: NDArray[Any]) -> Html:
     tails = readable_entities(d.dataset, facts.tail.tolist())
     body = []
     for i, head, relation, tail in zip(rows.tolist(), heads, relations, tails, strict=True):
-        lower, upper = float(answered.lower[i]), float(answered.upper[i])
-        score, truth = float(answered.score[i]), float(answered.truth[i])
+        found, score = (float(answered.lower[i]), float(answered.upper[i])), float(answered.score[i])
+        first, last = answered.ends[i].tolist()
+        truth = f"{first:.3f}" if facts.ends is None else span((first, last))
         body.append(
             [
                 label(head),
                 label(relation),
                 label(tail),
-                bar(lower, upper, score, truth),
-                span((lower, upper)),
+                bar(found, score, (first, last)),
+                span(found),
                 f"{score:.3f}",
-                tag("span", f"{truth:.3f}", class_=None if lower <= truth <= upper else "away"),
+                tag("span", truth, class_=None if found[0] <= first and last <= found[1] else "away"),
             ]
         )
     header = ["head", "relation", "tail", "0 to 1", "interval", "predicted", "true"]
@@ -65,6 +66,6 @@ def _fact_table(d: Diagnosis, rows: NDArray[Any]) -> Html:
 def remarkable(answered: Answered, count: int = EXTREMES) -> dict[str, NDArray[np.intp]]:
     """Rows of the narrowest and the widest intervals and of the labels farthest outside of theirs."""
     order = np.argsort(answered.width, kind="stable")
-    outside = np.maximum(answered.lower - answered.truth, answered.truth - answered.upper)
+    outside = answered.outside
     missed = np.argsort(-outside, kind="stable")[:count]
     return {"narrowest": order[:count], "widest": order[::-1][:count], "missed": missed[outside[missed] > 0]}

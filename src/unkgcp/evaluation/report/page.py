@@ -90,18 +90,22 @@ def mark(holds: bool | None, yes: str = "holds", no: str = "does not hold", open
     return tag("span", f"✓ {yes}" if holds else f"✗ {no}", class_="mark yes" if holds else "mark no")
 
 
-def bar(lower: float, upper: float, score: float, truth: float) -> Html:
-    """An interval on [0, 1]: a thick line, the prediction a ring, the true confidence a tick."""
+def bar(interval: tuple[float, float], score: float, truth: tuple[float, float]) -> Html:
+    """An interval on [0, 1]: a thick line, the prediction a ring, the true confidence a tick, or a bracket if it spans
+    something itself."""
+    (lower, upper), (first, last) = interval, truth
 
     def at(value: float) -> float:
         return round(4 + 152 * min(max(value, 0.0), 1.0), 2)
 
-    inside = lower <= truth <= upper
-    said = f"interval {lower:.2f} to {upper:.2f}, predicted {score:.2f}, true {truth:.2f}"
+    inside = lower <= first and last <= upper
+    true = f"{first:.2f}" if first == last else f"{first:.2f} to {last:.2f}"
+    said = f"interval {lower:.2f} to {upper:.2f}, predicted {score:.2f}, true {true}"
+    drawn = f"M{at(first)} 1.5V14.5" + ("" if first == last else f"H{at(last)}V1.5")
     return Html(
         f'<svg class="bar" role="img" aria-label="{text(said)}" viewBox="0 0 160 16">'
         f'<path class="axis" d="M4 8H156M4 5V11M156 5V11"/>'
         f'<path class="span" d="M{at(lower)} 8H{max(at(upper), at(lower) + 0.5)}"/>'
         f'<circle class="guess" cx="{at(score)}" cy="8" r="3.2"/>'
-        f'<path class="{"truth" if inside else "truth missed"}" d="M{at(truth)} 1.5V14.5"/></svg>'
+        f'<path class="{"truth" if inside else "truth missed"}" d="{drawn}"/></svg>'
     )

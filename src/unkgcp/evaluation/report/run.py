@@ -50,13 +50,14 @@ def _lead(d: Diagnosis) -> list[Html]:
         chance = f"chance allows {span(main.band)}"
     else:
         chance = "promised on average" if d.promised else "nothing is promised"
+    of = "of the middle; " if d.valued else ""
     return [
         paragraph(verdict(d), class_="lead"),
         tiles(
             [
                 (f"Coverage at {percent(d.confidence)}", f"{main.coverage:.3f}", chance),
                 ("Mean width", f"{main.sharpness:.3f}", f"of 1; half of them below {main.median:.3f}"),
-                ("Mean absolute error", number(own["mae"]), f"squared: {number(own['mse'], 4)}"),
+                ("Mean absolute error", number(own["mae"]), f"{of}squared: {number(own['mse'], 4)}"),
                 ("Test facts", f"{known:,}", f"{unknown:,} more are unknown to the model" if unknown else "all known"),
             ]
         ),
@@ -66,8 +67,9 @@ def _lead(d: Diagnosis) -> list[Html]:
 def verdict(d: Diagnosis) -> Html:
     """Whether the promise was kept, in two sentences."""
     main = next(level for level in d.levels if level.confidence == d.confidence)
+    whole = "all of their true confidence" if d.valued else "their true confidence"
     said = (
-        f"Of {len(d.answered.score):,} test facts, {percent(main.coverage, 1)} have their true confidence inside "
+        f"Of {len(d.answered.score):,} test facts, {percent(main.coverage, 1)} have {whole} inside "
         f"the interval that was to hold it with probability {percent(d.confidence)}. "
     )
     if main.band is None and d.promised:
@@ -86,9 +88,17 @@ def _promise(d: Diagnosis) -> Section:
     body = [
         paragraph(
             tag("strong", "Promise. "),
-            f"{look(method.name).name} gives {method.guarantee}. It was calibrated on {method.size:,} facts.",
+            f"{look(method.name).name}: {method.guarantee}. It was calibrated on {method.size:,} facts.",
         )
     ]
+    if d.valued:
+        body.append(
+            paragraph(
+                tag("strong", "Confidences are intervals. "),
+                "A fact counts as covered where both ends of its true confidence lie in the interval predicted; errors "
+                "are those of the middle.",
+            )
+        )
     if d.promised:
         body += [
             paragraph(

@@ -39,12 +39,7 @@ def conditional_section(d: Diagnosis) -> Section:
                     "It is searched on one half of the facts and judged on the other, so that the search itself "
                     "does not make it look worse.",
                 ),
-                paragraph(
-                    "If relations matter to you: ",
-                    tag("code", "unkgcp fit --per relation"),
-                    " makes the promise for each of them that has calibration facts enough.",
-                    class_="note",
-                ),
+                "" if d.valued else _per_relation(),
             ),
         ),
         tag(
@@ -54,6 +49,15 @@ def conditional_section(d: Diagnosis) -> Section:
         ),
     ]  # fmt: skip
     return Section("conditional", "Where it covers and where not", body, "Slices")
+
+
+def _per_relation() -> Html:
+    return paragraph(
+        "If relations matter to you: ",
+        tag("code", "unkgcp fit --per relation"),
+        " makes the promise for each of them that has calibration facts enough.",
+        class_="note",
+    )
 
 
 def _relations(d: Diagnosis) -> str:

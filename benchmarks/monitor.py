@@ -63,6 +63,8 @@ def measure(run: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
+    if len(sys.argv) == 1:
+        sys.exit("give the runs to watch: python benchmarks/monitor.py RUN [RUN ...]")
     rows = [row for run in sys.argv[1:] for row in measure(run)]
     about = {"streams": STREAMS, "longest": LONGEST, "false_alarm": RATE, "rows": rows}
     lines = [

@@ -1,4 +1,4 @@
-"""One epoch of UKGE on PPI5k: ours beside OpenUKGE from PyPI, in the same run, on two CPU cores.
+"""One epoch of UKGE on PPI5k: ours beside OpenUKGE, in the same run, on two CPU cores.
 
 Both train d = 128, batch 256, 10 + 10 negatives a fact filtered with the training facts, Adam 1e-3; both time
 whole epochs of their own training loop after a warm one. Writes results/train.json and results/train.md, and

@@ -97,11 +97,14 @@ def test_the_same_groups_as_crepes(size: int) -> None:
     theirs = crepes.ConformalRegressor().fit(truth - prediction, bins=group)
     ours = SplitConformal(bounds=None).calibrate(prediction, truth, group=group)
     asked = np.arange(200) % 3
+    compared = 0
     for level in LEVELS:
         expected = theirs.predict_int(query[:, 0], bins=asked, confidence=level)
         right = np.array([_crepes_is_right(int(count), level) for count in sizes])[asked]
         ends = ours.interval(query[:, 0], group=asked, confidence=level)
         np.testing.assert_allclose(ends[right], expected[right], rtol=0, atol=ROUNDING)
+        compared += right.sum()
+    assert compared >= 400, "crepes is right about at least half of them"
 
 
 @pytest.mark.parametrize("size", [50, 99, 100, 101, 500])

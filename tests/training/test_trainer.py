@@ -49,6 +49,7 @@ def test_the_seed_determines_the_result(facts: Graph) -> None:
 def test_members_trained_together_equal_members_trained_alone(facts: Graph) -> None:
     config = replace(QUICK, model="beurre", negatives=3)
     together = train_many(facts, [Member(0), Member(1)], config, device="cpu")
+    assert len(together) == 2
     for seed, member in enumerate(together):
         alone = train(facts, config=config, seed=seed, device="cpu")
         for name in alone.parameters:

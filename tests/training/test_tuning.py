@@ -101,6 +101,7 @@ def test_hopeless_trials_are_stopped_early(facts, landscape):
 def test_only_the_grid_changes(facts, landscape):
     base = replace(BASE, negatives=7, regularization=0.5)
     best = tune(facts, base=base, trials=3)
+    assert len(best.trials) == 3
     for trial in best.trials:
         assert replace(trial.config, **{key: getattr(base, key) for key in GRID}) == base
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import betabinom
 
 from unkgcp.conformal.predictors import create
+from unkgcp.conformal.predictors import open_world as module
 from unkgcp.conformal.predictors.base import Triples
 from unkgcp.conformal.predictors.open_world import (
     ScoreLikeness,
@@ -166,6 +167,28 @@ def test_a_known_share_covers_the_mixture():
         none = world.interval(triples(others[: m - n]), level)
         rates.append((covered(own, truth[more[:n]]).sum() + covered(none, 0.0).sum()) / m)
     assert np.mean(rates) >= level - 5 * np.std(rates) / np.sqrt(replications)
+
+
+def test_a_level_is_worked_out_once(monkeypatch):
+    world, more, _, _ = drawn(1, share=0.25)
+    asked = triples(more)
+    first = world.interval(asked, [0.8, 0.9])
+    monkeypatch.setattr(module, "_weighted", None)
+    again = world.interval(asked, [0.9, 0.8])
+    np.testing.assert_array_equal(again.lower, first.lower[:, ::-1])
+    np.testing.assert_array_equal(again.no_fact, first.no_fact[:, ::-1])
+    with pytest.raises(TypeError):
+        world.interval(asked, 0.7)
+
+
+def test_levels_kept_are_limited(monkeypatch):
+    monkeypatch.setattr(module, "MOST_LEVELS", 3)
+    world, more, _, _ = drawn(1, share=0.25)
+    levels = [place / 20 for place in range(10, 18)]
+    asked = triples(more)
+    alone = [world.interval(asked, level).upper for level in levels]
+    assert len(world._known) <= 3
+    np.testing.assert_array_equal(world.interval(asked, levels).upper, np.stack(alone, axis=1))
 
 
 def test_stored_and_restored():

@@ -113,6 +113,8 @@ class CrossFit:
         out = np.empty((len(head), len(self.models)), np.float32)
         for place in range(FOLDS):
             rows = np.flatnonzero(fold == place)
+            if not len(rows):
+                continue
             for variant, models in enumerate(self.models):
                 out[rows, variant] = models[place].score(head[rows], relation[rows], tail[rows])
         return out

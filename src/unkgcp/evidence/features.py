@@ -208,9 +208,7 @@ class Evidence:
         yield from candidates[1:-1]
         for view, groups in zip(VIEWS, self.groups, strict=True):
             if view.believe:
-                yield np.stack(
-                    [groups.share_of(asked[view.name], code[:, slot]) for slot in range(SLOTS)], axis=1
-                )
+                yield groups.share_of(asked[view.name], code)
 
 
 def _names(frequent: int) -> Iterator[str]:

@@ -75,7 +75,7 @@ class Groups:
         sorted_codes = codes[order]
         units = values.units[sorted_codes]
         sums = np.add.reduceat(units, first) if len(first) else np.zeros(0, np.int64)
-        powers = _powers(values)[sorted_codes]
+        powers = values.powers[sorted_codes]
         moments = np.add.reduceat(powers, first, axis=0) if len(first) else np.zeros((0, 2))
         slot = np.full(len(values) + 1, -1)
         slot[frequent] = np.arange(len(frequent))
@@ -109,58 +109,42 @@ class Groups:
 
     def statistics(self, asked: Asked) -> NDArray[np.float32]:
         """Columns of `STATISTICS`: (n, 6); NaN where a group has nothing left."""
-        group, left_out = asked.group, asked.left_out
-        known = group >= 0
-        at = np.where(known, group, 0)
-        start = self.starts[at]
-        size = np.where(known, self.starts[at + 1] - start - (left_out >= 0), 0)
-        own = self.codes[np.minimum(start + np.maximum(left_out, 0), len(self.codes) - 1)]
-        gone = left_out >= 0
-        total = self.sums[at] - np.where(gone, self.values.units[own], 0)
-        moments = self.moments[at] - np.where(gone[:, None], _powers(self.values)[own], 0)
-        out = np.full((len(group), len(STATISTICS)), np.nan, np.float32)
-        out[:, 0] = size
-        some = size > 0
-        n = size[some]
+        total, moments, left_out = self.sums[asked.at], self.moments[asked.at], asked.left_out
+        if left_out is not None:
+            gone = left_out >= 0
+            total = total - np.where(gone, self.values.units[asked.own], 0)
+            moments = moments - np.where(gone[:, None], self.values.powers[asked.own], 0)
+        out = np.full((len(asked.at), len(STATISTICS)), np.nan, np.float32)
+        out[:, 0] = asked.size
+        some = asked.size > 0
+        n = asked.size[some]
         out[some, 1] = coarse(total[some] / n / UNIT)
         first, second = moments[some].T
         out[some, 2] = coarse(np.sqrt(np.maximum(second / n - (first / n) ** 2, 0)) / 1000)
-        centre = self.values.centre
-        place = np.where(gone, left_out, np.iinfo(np.int64).max)[some]
-        for column, rank in ((3, np.zeros_like(n)), (4, (n - 1) // 2), (5, n - 1)):
-            out[some, column] = centre[self.codes[start[some] + rank + (rank >= place)]]
+        ranks = np.stack([np.zeros_like(n), (n - 1) // 2, n - 1], axis=1)
+        if left_out is not None:
+            place = np.where(left_out >= 0, left_out, np.iinfo(np.int64).max)[some]
+            ranks += ranks >= place[:, None]
+        out[some, 3:6] = self.values.centre[self.codes[asked.start[some, None] + ranks]]
         return out
 
     def shares(self, asked: Asked) -> NDArray[np.float32]:
         """Share of each frequent value in the group: (n, A); NaN where a group has nothing left."""
-        group, left_out = asked.group, asked.left_out
-        known = group >= 0
-        at = np.where(known, group, 0)
-        start, gone = self.starts[at], left_out >= 0
-        size = np.where(known, self.starts[at + 1] - start - gone, 0)
-        counts = self.counts[at].astype(np.float32)
-        own = self.codes[np.minimum(start + np.maximum(left_out, 0), len(self.codes) - 1)]
-        counts -= (own[:, None] == self.frequent) & gone[:, None]
-        counts[size > 0] /= size[size > 0, None].astype(np.float32)
-        counts[size <= 0] = np.nan
-        return coarse(counts)
+        counts = self.counts[asked.at].astype(np.float32)
+        if asked.left_out is not None:
+            counts -= (asked.own[:, None] == self.frequent) & (asked.left_out >= 0)[:, None]
+        size = np.where(asked.size > 0, asked.size, np.nan).astype(np.float32)
+        return coarse(counts / size[:, None])
 
     def share_of(self, asked: Asked, code: Ints) -> NDArray[np.float32]:
-        """Share of one value a query in its group: (n,); NaN where a group has nothing left or code is -1."""
-        group, left_out = asked.group, asked.left_out
-        known = (group >= 0) & (code >= 0)
-        at = np.where(known, group, 0)
-        start, gone = self.starts[at], left_out >= 0
-        size = np.where(known, self.starts[at + 1] - start - gone, 0)
+        """Share of some values a query in its group: (n, m), as code; NaN where nothing is left or code is -1."""
+        wanted = asked.at[:, None] * len(self.values) + np.maximum(code, 0)
         keys = self._group_and_code
-        wanted = at * len(self.values) + np.maximum(code, 0)
         count = np.searchsorted(keys, wanted, side="right") - np.searchsorted(keys, wanted, side="left")
-        own = self.codes[np.minimum(start + np.maximum(left_out, 0), len(self.codes) - 1)]
-        count = count - (gone & (own == code))
-        share = np.full(len(group), np.nan, np.float32)
-        some = size > 0
-        share[some] = coarse(count[some] / size[some])
-        return share
+        if asked.left_out is not None:
+            count = count - ((asked.left_out >= 0)[:, None] & (asked.own[:, None] == code))
+        size = np.where((asked.size[:, None] > 0) & (code >= 0), asked.size[:, None], np.nan)
+        return coarse(count / size)
 
     @cached_property
     def _group_and_code(self) -> Ints:
@@ -170,10 +154,17 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Which group each query looks at, and which place in it is left out (-1: none): (n,) each."""
+    """Which group each query looks at, and which place in it is left out: (n,) each."""
 
-    group: Ints
-    left_out: Ints
+    at: Ints
+    """The group, 0 where there is none."""
+    start: Ints
+    size: Ints
+    """Facts of the group without the one left out; 0 where there is none."""
+    left_out: Ints | None
+    """Its place in the group, -1 for none; None where nothing is left out of any."""
+    own: Ints
+    """The value of the fact left out, where there is one."""
 
     @classmethod
     def of(cls, groups: Groups, keys: Ints, rows: Ints | None = None) -> Asked:
@@ -183,9 +174,14 @@ class Asked:
         contain the fact itself only if it is a loop.
         """
         group = groups.find(keys)
+        at = np.maximum(group, 0)
+        start = groups.starts[at]
+        size = np.where(group >= 0, groups.starts[at + 1] - start, 0)
         if rows is None:
-            return cls(group, np.full(len(keys), -1, np.int64))
-        return cls(group, np.where(groups.row_group[rows] == group, groups.row_place[rows], -1))
+            return cls(at, start, size, None, at)
+        left_out = np.where(groups.row_group[rows] == group, groups.row_place[rows], -1)
+        own = groups.codes[np.minimum(start + np.maximum(left_out, 0), len(groups.codes) - 1)]
+        return cls(at, start, size - (left_out >= 0), left_out, own)
 
 
 def commonest(codes: Ints, values: int, number: int) -> Ints:
@@ -193,8 +189,3 @@ def commonest(codes: Ints, values: int, number: int) -> Ints:
     counts = np.bincount(codes, minlength=values)
     order = np.argsort(-counts, kind="stable")[:number]
     return order[counts[order] > 0].astype(np.int64)
-
-
-def _powers(values: Values) -> NDArray[np.float64]:
-    thousandths = np.rint(values.centre * 1000)
-    return np.stack([thousandths, thousandths**2], axis=1)

@@ -10,24 +10,33 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+BLOCK = 64  # rows whose features fit into the first cache together
+
 
 @numba.njit(cache=True, nogil=True)
 def sum_trees(
     table, first_node, first_leaf, tree_class, feature, threshold, missing_left, left, right, leaf, out
 ):
-    """Adds to out (n, K) the leaf that each row of table (n, F) reaches in every tree."""
-    for row in range(len(table)):
+    """Adds to out (n, K) the leaf that each row of table (n, F) reaches in every tree.
+
+    Some rows at a time go through one tree after the other: a tree stays in the cache, and each row still sums its
+    leaves in the order of the trees.
+    """
+    for begin in range(0, len(table), BLOCK):
+        end = min(begin + BLOCK, len(table))
         for tree in range(len(tree_class)):
             base = first_node[tree]
-            node = 0 if first_node[tree + 1] > base else -1
-            while node >= 0:
-                at = base + node
-                value = np.float64(table[row, feature[at]])
-                if np.isnan(value):
-                    node = left[at] if missing_left[at] else right[at]
-                else:
-                    node = left[at] if value <= threshold[at] else right[at]
-            out[row, tree_class[tree]] += leaf[first_leaf[tree] + ~node]
+            root = 0 if first_node[tree + 1] > base else -1
+            for row in range(begin, end):
+                node = root
+                while node >= 0:
+                    at = base + node
+                    value = np.float64(table[row, feature[at]])
+                    if np.isnan(value):
+                        node = left[at] if missing_left[at] else right[at]
+                    else:
+                        node = left[at] if value <= threshold[at] else right[at]
+                out[row, tree_class[tree]] += leaf[first_leaf[tree] + ~node]
 
 
 @numba.njit(cache=True, nogil=True)

@@ -12,6 +12,7 @@ a rounding of queries or intervals; those stay what they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,10 +41,16 @@ class Values:
     def __len__(self) -> int:
         return len(self.units)
 
-    @property
+    @cached_property
     def centre(self) -> NDArray[np.float64]:
         """The values as floats: (V,)."""
         return np.asarray(self.units / UNIT)
+
+    @cached_property
+    def powers(self) -> NDArray[np.float64]:
+        """The values in whole thousandths, and their squares: (V, 2), exact."""
+        thousandths = np.rint(self.centre * 1000)
+        return np.stack([thousandths, thousandths**2], axis=1)
 
     def code(self, confidence: NDArray[np.float64]) -> NDArray[np.int64]:
         """Position of each confidence among the values, -1 where it is none of them: (n,)."""

@@ -11,6 +11,7 @@ and t, so a training fact needs no leaving out: its row is that of a query alrea
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class Neighbours:
     def features(self, triples: HasTriples) -> NDArray[np.float32]:
         """Columns of `NAMES`: (n, 4)."""
         table = np.empty((len(triples.head), len(NAMES)), np.float32)
-        degree = np.diff(self.beside.indptr)
+        degree = self.degree
         for start in range(0, len(table), CHUNK):
             rows = slice(start, start + CHUNK)
             head, tail = triples.head[rows], triples.tail[rows]
@@ -62,7 +63,12 @@ class Neighbours:
             table[rows, 3] = _along(self.out, head, self.back, tail)
         return table
 
-    @property
+    @cached_property
+    def degree(self) -> NDArray[np.integer[Any]]:
+        """Neighbours of each entity: (entities,)."""
+        return np.diff(self.beside.indptr)
+
+    @cached_property
     def back(self) -> csr_matrix:
         """Ones from tail to head."""
         return self.out.T.tocsr()

@@ -12,6 +12,7 @@ Leaving a fact out is exact here too: it vanishes as a partner, and so do the ag
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -138,7 +139,7 @@ class Pairs:
             query, entry, count = query[count > 0], entry[count > 0], count[count > 0]
         cell = self._cell(relation[query], downward[query], entry)
         table = self._table(cell)
-        total = np.broadcast_to(self.agreements.sum(axis=0), (n, 2))
+        total = np.broadcast_to(self._total, (n, 2))
         if rows is not None:
             own = self.code[self.entry_of_row[rows]]
             table, total = self._without(relation, own, query, entry, count, cell, table, total)
@@ -146,6 +147,11 @@ class Pairs:
         belief = coarse((table[:, 0] + PRIOR * rate[query]) / (table[:, 1] + PRIOR))
         same = (self.relation[entry] == relation[query]) & (self.downward[entry] == downward[query])
         return self._best(n, query, entry, count, belief, table[:, 1], same, downward)
+
+    @cached_property
+    def _total(self) -> NDArray[np.int64]:
+        """(2,) over all cells."""
+        return np.asarray(self.agreements.sum(axis=0))
 
     def _table(self, cell: Ints) -> NDArray[np.int64]:
         if not len(self.cells):

@@ -141,8 +141,7 @@ def status_codes(model: Scorer, triples: HasTriples) -> NDArray[np.int8]:
 
 
 def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_]:
-    # one False is appended: -1 reaches it from the right, an id beyond the vocabulary from the left
-    found: NDArray[np.bool_] = np.append(seen, False)[np.clip(ids, -1, len(seen))]
+    found: NDArray[np.bool_] = (ids >= 0) & (ids < len(seen)) & seen.take(ids, mode="clip")
     return found
 
 

@@ -32,6 +32,8 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 
 POPULATIONS = ("asserted", "open")
+MOST_LEVELS = 1024
+"""Levels at which the thresholds of a known share of facts are kept."""
 
 
 class Likeness(Protocol):
@@ -65,6 +67,7 @@ class OpenWorld(IntervalPredictor):
         """`scores`: for each kind of non-facts the likeness of the calibration ones, upwards."""
         self.base, self.likeness, self.share = base, likeness, share
         self.scores = dict(scores)
+        self._known: dict[Fraction, tuple[Fraction, float]] = {}  # what was worked out at levels asked before
         self.name = base.name  # type: ignore[misc]
         self.model, self.size = base.model, base.size
         if share is not None and base.calibration_scores() is None:
@@ -112,16 +115,22 @@ class OpenWorld(IntervalPredictor):
                 for level in levels
             ]
             return levels, np.array(limits)
+        pairs = []
+        for level in levels:
+            if level not in self._known:
+                if len(self._known) >= MOST_LEVELS:
+                    self._known.clear()
+                self._known[level] = self._weighted_pair(self.share, level)
+            pairs.append(self._known[level])
+        return [asked for asked, _ in pairs], np.array([limit for _, limit in pairs])
+
+    def _weighted_pair(self, share: Fraction, level: Fraction) -> tuple[Fraction, float]:
+        """The two at one level with a known share of facts: a pass over all calibration scores."""
         facts = self._fact_scores()
-        both = [
-            [_weighted(facts, others, self.share, level) for others in self.scores.values()]
-            for level in levels
-        ]
+        kinds = [_weighted(facts, others, share, level) for others in self.scores.values()]
         # of several kinds the largest thresholds: then the promise holds whichever kind the queries are of
-        threshold = [max(each[0] for each in kinds) for kinds in both]
-        ranks = np.searchsorted(facts, threshold) + 1
-        asked = [Fraction(min(int(k), len(facts) + 1), len(facts) + 1) for k in ranks]
-        return asked, np.array([max(each[1] for each in kinds) for kinds in both])
+        k = int(np.searchsorted(facts, max(each[0] for each in kinds))) + 1
+        return Fraction(min(k, len(facts) + 1), len(facts) + 1), max(each[1] for each in kinds)
 
     def _fact_scores(self) -> Floats:
         found = self.base.calibration_scores()

@@ -50,20 +50,25 @@ class RelationGroups:
 
 
 def group_relations(
-    relation: NDArray[np.integer[Any]], score: NDArray[np.floating[Any]], relations: int, calibration: int
+    relation: NDArray[np.integer[Any]],
+    score: NDArray[np.floating[Any]],
+    relations: int,
+    calibration: int,
+    count: NDArray[np.integer[Any]] | None = None,
 ) -> RelationGroups:
     """Groups for `calibration` facts to come, from the relation and the nonconformity of training facts, (n,) each.
 
     A relation's own training facts say how strange the model finds it; ranks instead of scores, so that a few
-    enormous ones do not decide.
+    enormous ones do not decide. `count`: how many training facts each relation has, (relations,), where only some of
+    them were scored.
     """
-    size = len(relation)
-    count = np.bincount(relation, minlength=relations)
-    expected = count * (calibration / max(size, 1))
+    size, scored = len(relation), np.bincount(relation, minlength=relations)
+    count = scored if count is None else count
+    expected = count * (calibration / max(int(count.sum()), 1))
     strangeness = np.empty(size)
     strangeness[np.argsort(score, kind="stable")] = (np.arange(size) + 0.5) / max(size, 1)
     total = np.bincount(relation, weights=strangeness, minlength=relations)
-    typical = (total + 0.5 * _PRIOR) / (count + _PRIOR)
+    typical = (total + 0.5 * _PRIOR) / (scored + _PRIOR)
     own = expected >= OWN
     code = np.full(relations, -1, np.int32)
     code[own] = np.arange(own.sum())

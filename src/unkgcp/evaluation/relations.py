@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from unkgcp.bundle import Predictor, to_triples
 from unkgcp.conformal.predictors import Triples, create
 from unkgcp.conformal.predictors.base import status_codes
-from unkgcp.conformal.predictors.conformal import ConformalPredictor
+from unkgcp.conformal.predictors.per_relation import PerRelation
 from unkgcp.conformal.relations import BASES
 from unkgcp.errors import InputError
 from unkgcp.evaluation.bands import coverage_band
@@ -58,9 +58,7 @@ def by_relation(predictor: Predictor, dataset: Dataset, confidence: float) -> di
         coverage_by_group(truth, own.lower, own.upper, ids.relation),
     ]
     relations = slices[0].key.astype(np.int32)
-    assert after.groups is not None
-    sizes = _sizes(after, relations)
-    basis = after.groups.basis(relations, after.calibration.fallback(after.groups.of(relations)))
+    sizes, basis = _sizes(after, relations), after.relation_basis(relations)
     bands = [
         [coverage_band(before.size, int(n), confidence, MASS) for n in slices[0].n],
         [
@@ -91,12 +89,12 @@ def by_relation(predictor: Predictor, dataset: Dataset, confidence: float) -> di
     return {"confidence": confidence, "band": MASS, "at_least": AT_LEAST, **summary, "relations": rows}
 
 
-def _two_ways(predictor: Predictor, dataset: Dataset) -> tuple[ConformalPredictor, ConformalPredictor]:
+def _two_ways(predictor: Predictor, dataset: Dataset) -> tuple[PerRelation, PerRelation]:
     """The method with one threshold and with one a relation; both hold the same calibration scores."""
     method = predictor.method
-    if not isinstance(method, ConformalPredictor):
+    if not isinstance(method, PerRelation):
         raise InputError(
-            f"method {method.name!r} has no promise per relation; evaluate a run of cp, unkgcp or shortest"
+            f"method {method.name!r} has no promise per relation; evaluate a run of cp, unkgcp, shortest or evidence"
         )
     if method.groups is not None:
         return method, method
@@ -106,15 +104,18 @@ def _two_ways(predictor: Predictor, dataset: Dataset) -> tuple[ConformalPredicto
         calibration.confidence,
         predictor.model.vocabulary,
     )
-    again = create(method.name, **{**method.options(), "per": "relation"}).calibrate(predictor.model, facts)
-    assert isinstance(again, ConformalPredictor)
+    options = {**method.options(), "per": "relation"}
+    if method.needs_evidence:
+        options["evidence"] = method.evidence  # type: ignore[attr-defined]
+    again = create(method.name, **options).calibrate(predictor.model, facts)
+    assert isinstance(again, PerRelation)
     return method, again
 
 
-def _sizes(method: ConformalPredictor, relation: NDArray[Any]) -> NDArray[np.int64]:
+def _sizes(method: PerRelation, relation: NDArray[Any]) -> NDArray[np.int64]:
     """How many calibration facts set the threshold of each relation: (n,)."""
     assert method.groups is not None
-    known = method.calibration.group_sizes
+    known = method.group_sizes
     return np.array([known.get(int(group), method.size) for group in method.groups.of(relation)], np.int64)
 
 

@@ -31,6 +31,7 @@ from unkgcp.graph import Graph, Vocabulary, concatenate
 
 HELD_OUT, MOST_HELD_OUT = 0.05, 10_000
 MOST_LEARNED = 100_000  # facts that boosting sees; the graph it is told about is whole
+MOST_OF_RELATION = 200  # training facts that say how strange a relation is
 SUGGESTED = Boosting(rounds=100)
 ELSEWHERE = Boosting(rounds=80)
 CHUNK = 1 << 15
@@ -85,11 +86,7 @@ class EvidenceModel:
     def distribution(self, triples: HasTriples) -> Distribution:
         """Of all the queries at once: ask for at most some ten thousand at a time."""
         found = self.evidence.features(triples)
-        table = found.table
-        if self.backbone is not None:
-            own = self.backbone.scores(triples.head, triples.relation, triples.tail)
-            table = np.concatenate([table, own], axis=1)
-        return self._distribution(table, found.slots)
+        return self._distribution(self._with_backbone(found.table, triples), found.slots)
 
     def _distribution(self, table: NDArray[np.float32], slots: Ints) -> Distribution:
         values, there = self.evidence.values, slots >= 0
@@ -102,6 +99,32 @@ class EvidenceModel:
             np.where(there, values.high[slots], 0.0),
             mass,
         )
+
+    def strangeness_of_relations(self, most: int = MOST_OF_RELATION) -> tuple[Ints, NDArray[np.float64]]:
+        """Relation and nonconformity, (n,) each, of up to `most` training facts a relation, spread over its facts.
+
+        Each is asked as a query of a graph without it; a backbone may have seen it, as it has those beside it.
+        """
+        train = self.evidence.train
+        order = np.argsort(train.relation, kind="stable")
+        size = np.bincount(train.relation)[train.relation[order]]
+        place = np.arange(len(order)) - np.searchsorted(train.relation[order], train.relation[order])
+        # of a relation with more facts those at which place * most / size reaches the next whole number
+        kept = (size <= most) | (place * most // size > (place - 1) * most // size)
+        rows = order[kept]
+        scores = np.empty(len(rows))
+        for start in range(0, len(rows), CHUNK):
+            part = rows[start : start + CHUNK]
+            found, facts = self.evidence.leave_one_out(part), train[part]
+            table = self._with_backbone(found.table, facts)
+            scores[start : start + CHUNK] = self._distribution(table, found.slots).scores(facts.confidence)
+        return train.relation[rows].astype(np.int64), scores
+
+    def _with_backbone(self, table: NDArray[np.float32], triples: HasTriples) -> NDArray[np.float32]:
+        if self.backbone is None:
+            return table
+        own = self.backbone.scores(triples.head, triples.relation, triples.tail)
+        return np.concatenate([table, own], axis=1)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything but the backbone, as plain arrays."""

@@ -13,21 +13,19 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.groups import FallbackWarning
 from unkgcp.conformal.learning import SmallCalibrationWarning
-from unkgcp.conformal.predictors.base import Floats, HasTriples, IntervalPredictor, Triples
+from unkgcp.conformal.predictors.base import Floats, HasTriples, Triples
+from unkgcp.conformal.predictors.per_relation import PerRelation
 from unkgcp.conformal.predictors.registry import register
 from unkgcp.conformal.ranking import Standing
-from unkgcp.conformal.ranks import Confidence, exact, rank
+from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.conformal.relations import RelationGroups, each_relation, group_relations
 from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
 from unkgcp.conformal.split import SplitConformal
 from unkgcp.conformal.storage import from_arrays, to_arrays
-from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 
-PER = "relation"
 
-
-class ConformalPredictor(IntervalPredictor):
+class ConformalPredictor(PerRelation):
     """A nonconformity score of prediction and label, calibrated by rank; a subclass names the score.
 
     With `per="relation"` each relation with enough calibration facts has a threshold of its own, small relations share
@@ -43,19 +41,14 @@ class ConformalPredictor(IntervalPredictor):
     """The relation of each calibration score, upwards: (l,); None in runs of older versions."""
     sides: NDArray[np.int8] | None
     """1 where its confidence lies above the prediction, -1 below: (l,); None in runs of older versions."""
-    groups: RelationGroups | None = None
-
-    def __init__(self, per: str | None = None) -> None:
-        if per not in (None, PER):
-            raise InputError(f"a promise per {per!r} is not on offer; leave it out or choose per {PER!r}")
-        self.per = per
 
     @abstractmethod
     def score(self) -> Score | Recipe:
         """The nonconformity score, or the recipe by which it is learned."""
 
-    def options(self) -> dict[str, Any]:
-        return {} if self.per is None else {"per": self.per}
+    @property
+    def group_sizes(self) -> dict[int, int]:
+        return self.calibration.group_sizes
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         recipe = self.score()
@@ -126,80 +119,35 @@ class ConformalPredictor(IntervalPredictor):
         return ends.astype(np.float64, copy=False)
 
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
-        """Ends of known triples at the threshold of all calibration facts, whatever their relation: (n, 2)."""
         score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
         return self._intervals(score, triples, [exact(confidence)], pooled=True)[:, :, 0]
+
+    def _fallback(self, group: NDArray[np.int32]) -> NDArray[np.bool_]:
+        return self.calibration.fallback(group)
 
     def _kind(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]] | None:
         """What a learned score may know of a triple beside its score: (n,)."""
         return None
 
-    def _basis(self, triples: HasTriples) -> NDArray[np.int8] | None:
-        if self.groups is None:
-            return None
-        relation = triples.relation
-        return self.groups.basis(relation, self.calibration.fallback(self.groups.of(relation)))
-
-    def caution(self, confidence: Confidence) -> str | None:
-        level = exact(confidence)
-        if level == 1:
-            return None
-        if rank(level, self.size) > self.size:
-            return (
-                f"{self.size:,} calibration facts are too few for confidence {float(level):g}: "
-                "every interval is the whole range"
-            )
-        return None if self.groups is None else self._group_caution(level)
-
-    def _group_caution(self, level: Fraction) -> str | None:
-        """Which relations have no promise of their own, or one too small for the level."""
-        assert self.groups is not None
-        known = np.flatnonzero(self.model.seen_relations)
-        basis = self.groups.basis(known, self.calibration.fallback(self.groups.of(known)))
-        sizes = self.calibration.group_sizes
-        wide = {group for group, size in sizes.items() if rank(level, size) > size}
-        many = int(np.isin(self.groups.of(known)[basis < 2], list(wide)).sum())
-        shared, pooled = int((basis == 1).sum()), int((basis == 2).sum())
-        parts = [
-            f"{shared:,} of {len(known):,} relations share their promise with relations like them"
-            if shared
-            else "",
-            f"{pooled:,} have too few calibration facts for any but the promise over all facts"
-            if pooled
-            else "",
-            f"{many:,} have too few for confidence {float(level):g}: the whole range" if many else "",
-        ]
-        return "; ".join(part for part in parts if part) or None
-
     def _arrays(self) -> dict[str, NDArray[Any]]:
         known = {"relations": self.relations, "sides": self.sides}
         kept: dict[str, NDArray[Any]] = {name: array for name, array in known.items() if array is not None}
-        if self.groups is not None:
-            kept |= {"relation_groups": self.groups.code, "relation_own": self.groups.own}
-        return to_arrays(self.calibration) | kept
+        return to_arrays(self.calibration) | kept | self._group_arrays()
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         rest = dict(arrays)
         self.relations, self.sides = rest.pop("relations", None), rest.pop("sides", None)
-        code, own = rest.pop("relation_groups", None), rest.pop("relation_own", None)
+        self.groups = self._restored_groups(rest)
+        for name in ("relation_groups", "relation_own"):
+            rest.pop(name, None)
         self.calibration = from_arrays(rest)
         for array in (self.relations, self.sides):
             if array is not None and (array.shape != (self.size,) or array.dtype.kind != "i"):
                 raise ValueError("the relations or sides of the calibration facts do not match their scores")
         if self.calibration.size != self.size or self.calibration.score != self.score():
             raise ValueError("the calibration belongs to another method or to other facts")
-        if self.per is None:
-            return
-        shape = (len(self.model.seen_relations),)
-        if (
-            code is None
-            or own is None
-            or code.shape != shape
-            or own.shape != shape
-            or not self.calibration.grouped
-        ):
+        if self.groups is not None and not self.calibration.grouped:
             raise ValueError("the groups of the relations are missing or do not match the vocabulary")
-        self.groups = RelationGroups(code.astype(np.int32), own.astype(np.bool_))
 
 
 @register

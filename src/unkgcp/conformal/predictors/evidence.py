@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.predictors.base import (
-    Floats,
-    HasTriples,
-    IntervalPredictor,
-    Triples,
-)
+from unkgcp.conformal.groups import MIN_GROUP, group_codes
+from unkgcp.conformal.predictors.base import Floats, HasTriples, Triples
+from unkgcp.conformal.predictors.per_relation import PerRelation
 from unkgcp.conformal.predictors.registry import register
-from unkgcp.conformal.ranking import Ranking, Standing, rank_scores
-from unkgcp.conformal.ranks import Confidence, exact, rank
+from unkgcp.conformal.ranking import Codes, Ranking, Standing, rank_groups, rank_scores
+from unkgcp.conformal.ranks import Confidence, exact
+from unkgcp.conformal.relations import RelationGroups, group_relations
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 
@@ -30,12 +28,13 @@ CHUNK = 1 << 14
 
 
 @register
-class EvidenceIntervals(IntervalPredictor):
+class EvidenceIntervals(PerRelation):
     """The interval that grows through the distribution of a query's confidence, up to a calibrated mass.
 
     `evidence` is what `unkgcp.evidence.learn` made of the proper training set. The nonconformity of a confidence is
     the mass that the query's interval holds just before it takes this confidence in; the threshold is the k-th
-    smallest one of the calibration facts. The score is the mean of the distribution, not that of the backbone.
+    smallest one of the calibration facts, or with `per="relation"` of those of the relation or of relations like it.
+    The score is the mean of the distribution, not that of the backbone.
 
     Guarantee: a fact's confidence lies in its interval with probability at least `confidence`, over calibration facts
     and query together, however good or bad the distribution is. Where single values are so certain that they alone
@@ -50,11 +49,20 @@ class EvidenceIntervals(IntervalPredictor):
     needs_evidence: ClassVar[bool] = True
 
     ranking: Ranking
+    """The scores of each group with a threshold of its own, if there are groups, and those of all facts last."""
+    own: NDArray[np.int32]
+    """The groups with a threshold of their own, upwards."""
     relations: NDArray[np.int32]
     """The relation of each calibration score, upwards: (l,)."""
 
-    def __init__(self, evidence: EvidenceModel | None = None, backbone: Scores | None = None) -> None:
+    def __init__(
+        self,
+        evidence: EvidenceModel | None = None,
+        backbone: Scores | None = None,
+        per: str | None = None,
+    ) -> None:
         """`backbone`: the cross-fitted models with which a stored evidence model is restored."""
+        super().__init__(per)
         self.evidence = evidence
         self.backbone = backbone if evidence is None else evidence.backbone
 
@@ -62,10 +70,38 @@ class EvidenceIntervals(IntervalPredictor):
         scores = self.nonconformity(facts, facts.confidence)
         order = np.lexsort((facts.relation, scores))
         self.relations = facts.relation[order]
-        self.ranking = rank_scores(scores[order])
+        self.groups = None if self.per is None else self._relation_groups()
+        self._rank(scores[order])
+
+    def _relation_groups(self) -> RelationGroups:
+        assert self.evidence is not None
+        count = np.bincount(self.evidence.evidence.train.relation, minlength=len(self.model.seen_relations))
+        relation, strange = self.evidence.strangeness_of_relations()
+        return group_relations(relation, strange, len(count), self.size, count)
+
+    def _rank(self, scores: Floats) -> None:
+        """Put the scores, upwards and in the order of `relations`, in segments."""
+        if self.groups is None:
+            self.own, self.ranking = np.zeros(0, np.int32), rank_scores(scores)
+            return
+        group = self.groups.of(self.relations)
+        found, sizes = np.unique(group, return_counts=True)
+        self.own = found[(sizes >= MIN_GROUP) & (found >= 0)]
+        self.ranking = rank_groups(scores, group_codes(self.own, group), len(self.own))
+
+    def _codes(self, relation: NDArray[np.integer[Any]]) -> Codes | None:
+        """The segment that answers each relation, -1 for that of all facts: (n,); None if there is no other."""
+        return None if self.groups is None else group_codes(self.own, self.groups.of(relation))
+
+    @property
+    def group_sizes(self) -> dict[int, int]:
+        return dict(zip(self.own.tolist(), self.ranking.sizes.tolist(), strict=False))
+
+    def _fallback(self, group: NDArray[np.int32]) -> NDArray[np.bool_]:
+        return group_codes(self.own, group) < 0
 
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
-        return np.asarray(self.ranking.scores, np.float64), self.relations
+        return np.asarray(self.ranking.scores[self.ranking.offsets[-2] :], np.float64), self.relations
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         """Score of a label of each known triple: (n,)."""
@@ -77,10 +113,10 @@ class EvidenceIntervals(IntervalPredictor):
 
     def p_value(self, triples: HasTriples, label: Floats) -> Floats:
         """(1 + #{s_i >= s}) / (l + 1) of a label of each known triple: (n,)."""
-        return self.ranking.p_values(self.nonconformity(triples, label), None, None)
+        return self.ranking.p_values(self.nonconformity(triples, label), self._codes(triples.relation), None)
 
     def standing(self, triples: HasTriples, truth: Floats) -> Standing:
-        return self.ranking.standing(self.nonconformity(triples, truth), None)
+        return self.ranking.standing(self.nonconformity(triples, truth), self._codes(triples.relation))
 
     def _answers(
         self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]
@@ -89,29 +125,33 @@ class EvidenceIntervals(IntervalPredictor):
         score = np.full(n, np.nan, dtype=np.float32)
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
-        thresholds = self._thresholds(levels)
         asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
+        thresholds = self._thresholds(levels, self._codes(asked.relation), len(known))
         for place, found in enumerate(self._distributions(asked)):
-            rows = known[place * CHUNK : (place + 1) * CHUNK]
-            score[rows] = found.mean()
-            ends[rows] = self._grown(found, levels, thresholds)
+            part = slice(place * CHUNK, (place + 1) * CHUNK)
+            score[known[part]] = found.mean()
+            ends[known[part]] = _grown(found, thresholds[part])
         return score, ends
 
-    def _thresholds(self, levels: list[Fraction]) -> Floats:
-        return np.asarray(self.ranking.thresholds(levels, None)[0], np.float64)
-
-    def _grown(self, found: Distribution, levels: list[Fraction], thresholds: Floats) -> Floats:
-        """Ends at each level; the set at level 0 is empty, and the answer is the cell from which it grows."""
-        ends = found.bounds(np.broadcast_to(np.maximum(thresholds, 0.0), (len(found), len(levels))))
-        for column, threshold in enumerate(thresholds):
-            if threshold == np.inf:
-                ends[:, 0, column], ends[:, 1, column] = 0.0, 1.0
-        return ends
+    def _thresholds(self, levels: list[Fraction], codes: Codes | None, n: int) -> Floats:
+        """The threshold of each query at each level: (n, levels)."""
+        table = np.asarray(self.ranking.thresholds(levels, None), np.float64)
+        return np.broadcast_to(table[-1], (n, len(levels))) if codes is None else table[codes]
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
-        thresholds = self._thresholds(levels)
-        parts = [self._grown(found, levels, thresholds) for found in self._distributions(triples)]
-        return np.concatenate(parts) if parts else np.empty((0, 2, len(levels)))
+        return self._ends_at(triples, self._thresholds(levels, self._codes(triples.relation), len(score)))
+
+    def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
+        thresholds = self._thresholds([exact(confidence)], None, len(triples.head))
+        return self._ends_at(triples, thresholds)[:, :, 0]
+
+    def _ends_at(self, triples: HasTriples, thresholds: Floats) -> Floats:
+        starts = range(0, len(thresholds), CHUNK)
+        parts = [
+            _grown(found, thresholds[start : start + CHUNK])
+            for start, found in zip(starts, self._distributions(triples), strict=True)
+        ]
+        return np.concatenate(parts) if parts else np.empty((0, 2, thresholds.shape[1]))
 
     def _distributions(self, triples: HasTriples) -> Iterator[Distribution]:
         """The distributions of consecutive chunks of the triples."""
@@ -125,19 +165,11 @@ class EvidenceIntervals(IntervalPredictor):
                 Triples(triples.head[part], triples.relation[part], triples.tail[part])
             )
 
-    def caution(self, confidence: Confidence) -> str | None:
-        level = exact(confidence)
-        if level == 1 or rank(level, self.size) <= self.size:
-            return None
-        return (
-            f"{self.size:,} calibration facts are too few for confidence {float(level):g}: "
-            "every interval is the whole range"
-        )
-
     def _arrays(self) -> dict[str, NDArray[Any]]:
         assert self.evidence is not None
         model = {f"evidence.{name}": array for name, array in self.evidence.arrays().items()}
-        return {"scores": self.ranking.scores, "relations": self.relations, **model}
+        scores, _ = self.calibration_scores()
+        return {"scores": scores, "relations": self.relations, **self._group_arrays(), **model}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         from unkgcp.evidence import EvidenceModel
@@ -154,7 +186,8 @@ class EvidenceIntervals(IntervalPredictor):
             raise ValueError("the calibration scores are damaged or belong to other facts")
         if (np.diff(scores) < 0).any() or self.relations.dtype != np.int32:
             raise ValueError("the calibration scores are not in order")
-        self.ranking = rank_scores(scores)
+        self.groups = self._restored_groups(arrays)
+        self._rank(scores)
         own = {
             name.removeprefix("evidence."): array
             for name, array in arrays.items()
@@ -164,3 +197,11 @@ class EvidenceIntervals(IntervalPredictor):
         seen = (len(self.model.seen_entities), len(self.model.seen_relations))
         if seen != (self.evidence.evidence.train.n_entities, self.evidence.evidence.train.n_relations):
             raise ValueError("the evidence belongs to another graph than the model")
+
+
+def _grown(found: Distribution, thresholds: Floats) -> Floats:
+    """Ends at thresholds (n, levels): (n, 2, levels). The set at level 0 is empty: the cell from which it grows."""
+    ends = found.bounds(np.maximum(thresholds, 0.0))
+    whole = thresholds == np.inf
+    ends[:, 0][whole], ends[:, 1][whole] = 0.0, 1.0
+    return ends

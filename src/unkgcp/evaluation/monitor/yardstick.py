@@ -81,6 +81,8 @@ def keeps_scores(method: IntervalPredictor) -> bool:
     """Whether one threshold, the k-th smallest calibration score, makes all intervals: then coverage has its law."""
     if method.calibration_scores() is None or getattr(method, "share", None) is not None:
         return False
+    if getattr(method, "groups", None) is not None:
+        return False
     split = getattr(method, "calibration", None)
     about = split._calibrated() if isinstance(split, SplitConformal) else None
     if about is None:

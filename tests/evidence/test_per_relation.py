@@ -1,0 +1,169 @@
+"""A promise per relation for the evidence method: held in every group, and said of every answer."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import unkgcp
+from unkgcp.bundle import fit
+from unkgcp.conformal.predictors import create
+from unkgcp.conformal.predictors.evidence import EvidenceIntervals
+from unkgcp.conformal.ranking import Standing
+from unkgcp.evaluation.bands import coverage_band
+from unkgcp.evaluation.relations import by_relation
+from unkgcp.evaluation.ties import smoothed_coverage
+from unkgcp.evidence import EvidenceModel, learn
+from unkgcp.evidence.boosting import Boosting
+from unkgcp.graph import Dataset, Graph, Splits, Vocabulary
+from unkgcp.training import TrainConfig
+
+pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
+pytestmark = pytest.mark.xdist_group("evidence")
+
+SIZES = np.array([4000, 2500, 60, 40, 30, 20, 0])  # training facts of each relation; the last has none
+SPREAD = np.array([0.1, 0.4, 0.3, 0.05, 0.25, 0.1, 0.1])
+VOCABULARY = Vocabulary.of([f"e{i}" for i in range(100)], [f"r{i}" for i in range(len(SIZES))])
+FEW = Boosting(rounds=10, leaves=7)
+
+
+class Seen:
+    """A model that is asked for nothing but what it has seen."""
+
+    seen_entities = np.ones(100, np.bool_)
+    seen_relations = SIZES > 0
+
+    def score(
+        self, head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer]
+    ) -> NDArray[np.float32]:
+        return np.full(len(head), 0.5, np.float32)
+
+
+def draw(n: int, seed: int, spread: NDArray[np.float64] = SPREAD) -> Graph:
+    """A third of the confidences are 0.5: scores tie."""
+    rng = np.random.default_rng(seed)
+    relation = rng.choice(len(SIZES), n, p=SIZES / SIZES.sum()).astype(np.int32)
+    head, tail = rng.integers(0, 100, (2, n), dtype=np.int32)
+    apart = rng.uniform(-1, 1, n) * (rng.random(n) > 1 / 3)
+    return Graph(head, relation, tail, np.clip(0.5 + spread[relation] * apart, 0, 1), VOCABULARY)
+
+
+@cache
+def model() -> EvidenceModel:
+    """Learned when relation 1 was as easy as relation 0, which it no longer is for calibration and test facts."""
+    before = np.where(np.arange(len(SPREAD)) == 1, SPREAD[0], SPREAD)
+    return learn(draw(6000, 0, before), suggested=FEW, elsewhere=FEW)
+
+
+def calibrated(**options: Any) -> EvidenceIntervals:
+    made = create("evidence", evidence=model(), **options).calibrate(Seen(), draw(3000, 1))
+    assert isinstance(made, EvidenceIntervals)
+    return made
+
+
+def inside(lower: NDArray[np.float64], upper: NDArray[np.float64], test: Graph) -> NDArray[np.bool_]:
+    return (lower <= test.confidence) & (test.confidence <= upper)
+
+
+def test_every_group_is_covered_as_promised() -> None:
+    """Bands of mass 1 - 1e-6 for coverage with ties broken at random; whole ties only add to it."""
+    per, one, test = calibrated(per="relation"), calibrated(), draw(20_000, 2)
+    result, pooled = per.interval(test, 0.9), one.interval(test, 0.9)
+    assert per.groups is not None
+    assert len(per.group_sizes) >= 3
+    groups, standing = per.groups.of(test.relation), per.standing(test, test.confidence)
+    missed = []
+    for group, size in per.group_sizes.items():
+        rows = groups == group
+        low, high = coverage_band(size, int(rows.sum()), 0.9, 1 - 1e-6)
+        assert set(standing.size[rows].tolist()) == {size}
+        assert low <= smoothed_coverage(Standing(*(column[rows] for column in standing)), 0.9) <= high
+        assert inside(result.lower, result.upper, test)[rows].mean() >= low
+        missed.append(inside(pooled.lower, pooled.upper, test)[rows].mean() < low)
+    assert any(missed)  # what one threshold for all facts does to relation 1
+    ends = per.pooled(test, 0.9)
+    np.testing.assert_array_equal(ends, np.stack([pooled.lower, pooled.upper], axis=1))
+
+
+def test_a_label_is_inside_exactly_when_its_p_value_exceeds() -> None:
+    per, test = calibrated(per="relation"), draw(500, 3)
+    p_values, standing = per.p_value(test, test.confidence), per.standing(test, test.confidence)
+    levels = [0.0, 0.3, 0.8, 0.95, 0.99]
+    result = per.interval(test, levels)
+    assert (result.lower <= result.upper).all()
+    assert (np.diff(result.upper - result.lower, axis=1) >= 0).all()
+    for place, level in enumerate(levels[1:], start=1):
+        counts = np.rint(p_values * (standing.size + 1)).astype(int)
+        needed = [size + 1 - unkgcp.conformal.rank(level, int(size)) for size in standing.size]
+        np.testing.assert_array_equal(
+            inside(result.lower[:, place], result.upper[:, place], test), counts > needed
+        )
+
+
+def test_answers_say_whose_promise_it_is() -> None:
+    per = calibrated(per="relation")
+    result = per.interval(draw(2000, 4), 0.9)
+    assert result.promise is not None
+    assert {"relation", "similar relations"} <= set(result.promise)
+    assert calibrated().interval(draw(10, 4), 0.9).promise is None
+    assert "4 of 6 relations share their promise" in str(per.caution(0.9))
+
+
+def test_groups_do_not_see_the_calibration_facts() -> None:
+    other = draw(3000, 9, SPREAD[::-1])[:3000]
+    again = create("evidence", evidence=model(), per="relation").calibrate(Seen(), other)
+    np.testing.assert_array_equal(
+        again.arrays()["relation_groups"], calibrated(per="relation").arrays()["relation_groups"]
+    )
+
+
+def test_strangeness_is_told_by_some_facts_of_every_relation() -> None:
+    train = model().evidence.train
+    relation, scores = model().strangeness_of_relations(most=25)
+    count = np.bincount(train.relation, minlength=len(SIZES))
+    np.testing.assert_array_equal(np.bincount(relation, minlength=len(SIZES)), np.minimum(count, 25))
+    assert np.isfinite(scores).all()
+    # all facts of a small relation, each as a query of a graph without it
+    rows = np.flatnonzero(train.relation == 5)
+    told = model().evidence.leave_one_out(rows)
+    expected = model()._distribution(told.table, told.slots).scores(train.confidence[rows])
+    np.testing.assert_array_equal(scores[relation == 5], expected)
+
+
+def test_saved_and_loaded_and_damaged() -> None:
+    per, queries = calibrated(per="relation"), draw(300, 5)
+    assert per.options() == {"per": "relation"}
+    arrays = per.arrays()
+    again = create("evidence", **per.options()).restore(Seen(), arrays)
+    first, second = per.interval(queries, [0.8, 0.9]), again.interval(queries, [0.8, 0.9])
+    np.testing.assert_array_equal(first.upper, second.upper)
+    np.testing.assert_array_equal(first.basis, second.basis)
+    kept, again_kept = per.calibration_scores(), again.calibration_scores()
+    assert again_kept is not None
+    np.testing.assert_array_equal(kept[0], again_kept[0])
+    assert len(kept[0]) == per.size
+    for name in ("relation_groups", "relation_own"):
+        for damage in ({k: v for k, v in arrays.items() if k != name}, {**arrays, name: arrays[name][1:]}):
+            with pytest.raises(ValueError, match="groups of the relations are missing"):
+                create("evidence", per="relation").restore(Seen(), damage)
+
+
+def test_a_run(tmp_path: Path) -> None:
+    train, calibration, test = draw(1500, 6), draw(800, 7), draw(800, 8)
+    data = Dataset("made", Splits(train, calibration, test, train[:0]))
+    config = TrainConfig("ukge", dimension=8, batch_size=256, epochs=2, validate_every=1)
+    plain = fit(data, config, method="evidence", quick=True, device="cpu")
+    per = fit(data, config, method="evidence", quick=True, per="relation", device="cpu")
+    per.save(tmp_path / "run")
+    loaded = unkgcp.Predictor.load(tmp_path / "run")
+    before, after = per.interval(test, 0.9), loaded.interval(test, 0.9)
+    np.testing.assert_array_equal(before.upper, after.upper)
+    np.testing.assert_array_equal(before.basis, after.basis)
+    assert after.basis is not None
+    # what it would gain can be asked of a run without, too
+    assert by_relation(plain, data, 0.9) == by_relation(loaded, data, 0.9)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from unkgcp.bundle import Predictor, calibrate
-from unkgcp.bundle.completion import complete_batch
+from unkgcp.bundle.completion import SPARE, complete_batch
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
@@ -132,3 +132,17 @@ def test_quantile_methods(
     predictor = calibrate(make_model(), make_facts(100), "qr", quantiles=quantiles)
     found = predictor.complete("entity 3", "r1", k=4, rank_by="lower", confidence=0.9)
     assert (np.diff(found.lower) <= 0).all()
+
+
+@pytest.mark.parametrize("rank_by", ["score", "lower"])
+def test_a_score_of_its_own_decides(
+    make_facts: Callable[..., Graph], make_model: Callable[..., Model], rank_by: str
+) -> None:
+    """The evidence method ranks by its own score, which has little to do with the model's."""
+    pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
+    model = replace(make_model(), facts=KnownFacts.of(make_facts(400)))
+    predictor = calibrate(model, make_facts(200, seed=1), "evidence")
+    best = expected(predictor, "entity 3", "r1", None, rank_by, False)
+    assert len(best) > 3 + SPARE  # the model's best would not do
+    found = predictor.complete("entity 3", "r1", k=3, confidence=0.7, rank_by=rank_by)
+    assert [tuple(row[name] for name in NAMES) for row in found.to_arrow().to_pylist()] == best[:3]

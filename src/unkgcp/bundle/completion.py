@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unkgcp.bundle.queries import to_triples
-from unkgcp.conformal.predictors import IntervalPredictor, Intervals, Levels, Triples
+from unkgcp.conformal.predictors import Intervals, Levels, Triples
 from unkgcp.conformal.predictors.base import status_codes
 from unkgcp.conformal.predictors.tables import columns, numbers
 from unkgcp.conformal.ranks import exact_levels
@@ -170,7 +170,6 @@ class _Search:
         self.rank_by, self.facts = rank_by, predictor.facts if exclude_known else None
         self.candidates = np.flatnonzero(self.model.seen_entities).astype(np.int32)
         self.k = min(k, len(self.candidates))
-        self.own_score = type(self.method).interval is not IntervalPredictor.interval
 
     def best(self, anchor: Ids, relation: Ids, at_head: bool) -> Iterator[Ids]:
         """The best entities of each query, at most k, best first."""
@@ -188,7 +187,7 @@ class _Search:
             candidates = candidates[~np.isin(candidates, known)]
         value = scores[candidates].astype(np.float64)
         wanted = self.k + SPARE
-        if self.own_score:
+        if self.method.own_answers:
             wanted = max(wanted, SHORTLIST)
         elif self.rank_by == "lower":
             triples = _triples(candidates, anchor, relation, at_head)

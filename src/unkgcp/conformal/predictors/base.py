@@ -159,6 +159,8 @@ class IntervalPredictor(ABC):
     needs_members: ClassVar[bool] = False
     """Whether it asks several models, each trained without one part of the facts."""
     needs_evidence: ClassVar[bool] = False
+    own_answers: ClassVar[bool] = False
+    """Whether its scores, or its ends, come from more than the score of the model: `interval` alone knows them."""
     order_free: ClassVar[bool] = True
     """Whether the order of the calibration facts is of no consequence."""
 

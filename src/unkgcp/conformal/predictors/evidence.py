@@ -47,6 +47,7 @@ class EvidenceIntervals(PerRelation):
         "coverage of at least the level, for facts exchangeable with the calibration facts"
     )
     needs_evidence: ClassVar[bool] = True
+    own_answers: ClassVar[bool] = True
 
     ranking: Ranking
     """The scores of each group with a threshold of its own, if there are groups, and those of all facts last."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,8 @@ class OpenWorld(IntervalPredictor):
     guarantee = (
         "coverage of at least the level, for facts and for triples that are no facts, without knowing which"
     )
+
+    own_answers: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -69,6 +69,16 @@ class TestInOrder:
         answers.close()
         assert len(drawn) < 30
 
+    def test_work_goes_on_while_the_result_before_is_made_use_of(self) -> None:
+        done: list[int] = []
+        answers = in_order(iter(range(50)), lambda number: done.append(number) or number, threads=1)
+        assert next(answers) == 0
+        deadline = time.monotonic() + 30
+        while len(done) < AHEAD and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert len(done) >= AHEAD
+        answers.close()
+
     @pytest.mark.parametrize("where", ["items", "work"])
     def test_errors_come_where_their_item_would(self, where: str) -> None:
         def items() -> Iterator[int]:

@@ -24,6 +24,16 @@ LABELS = st.one_of(
 )
 
 
+@pytest.fixture(autouse=True, scope="module", params=["arrays", "compiled"])
+def way(request):
+    """Columns are searched with NumPy, or by compiled code as if they were long."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "compiled":
+            pytest.importorskip("numba", reason="compiled look-ups need numba: pip install 'unkgcp[train]'")
+            patch.setattr(module, "MANY", 1)
+        yield request.param
+
+
 def column(labels: list[bytes]) -> pa.Array:
     return pa.array(labels, pa.binary())
 
@@ -62,6 +72,7 @@ def crowded(found: words.Words, bits: int) -> np.ndarray:
 def test_shared_slots_and_hashes_cost_time_not_correctness(batches, chunk):
     """Every label wants the same slot, and all long beginnings have the same hash."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MANY", 1 << 62)  # compiled code has slots of its own
         patch.setattr(module, "CHUNK", chunk)
         patch.setattr(module, "slots", crowded)
         patch.setattr(words, "_hash", lambda labels: np.ones(len(labels), np.uint64))
@@ -115,6 +126,23 @@ def test_a_slice_is_not_its_parent():
     whole = column([b"one", b"two", b"three", b"two"])
     index = LabelIndex(whole.slice(1, 2))
     assert index.find(whole).tolist() == [-1, 0, 1, 0]
+
+
+def test_long_columns_are_searched_by_compiled_code(way, monkeypatch):
+    finding = pytest.importorskip("unkgcp.graph.finding", reason="compiled look-ups need numba")
+    rows = []
+    find = finding.find
+    monkeypatch.setattr(
+        finding, "find", lambda *arguments: (rows.append(len(arguments[-1])), find(*arguments))
+    )
+    labels = [f"label {number}".encode() for number in range(30_000)]
+    index = LabelIndex(column(labels))
+    rows.clear()
+    queries = [*labels[::-1], b"nobody", *labels]
+    found = index.find(column(queries).slice(1))
+    assert found.tolist() == [*range(29_998, -1, -1), -1, *range(30_000)]
+    assert sum(rows) > (59_000 if way == "compiled" else -1)
+    assert bool(rows) == (way == "compiled")
 
 
 def test_a_frozen_copy_stays_as_it_was():

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
@@ -35,49 +34,28 @@ def in_order(
     Items are drawn one after the other in a thread of their own. Closing the iterator, or leaving it with an
     error, waits for what is being worked on and starts nothing new.
     """
-    threads = threads or min(cores(), AT_MOST)
-    reader = _Reader(items)
-    pending: deque[Future[R]] = deque()
-    workers = ThreadPoolExecutor(threads, "unkgcp-answer")
+    # reading and writing keep a core busy
+    workers = ThreadPoolExecutor(threads or max(1, min(cores() - 1, AT_MOST)), "unkgcp-answer")
+    reader = _Reader(items, lambda item: workers.submit(work, item))
     try:
-        while True:
-            while len(pending) < AHEAD and reader.take(wait=not pending):
-                pending.append(workers.submit(work, reader.item))
-            if not pending:
-                break
-            yield pending.popleft().result()
-        if reader.error is not None:
-            raise reader.error
+        while (found := reader.under_way.get()) is not None:
+            yield found.result()
     finally:
         reader.stop()
         workers.shutdown(cancel_futures=True)
 
 
-class _Reader(Generic[T]):
-    """Draws items in a thread, one ahead. The thread may wait for a pipe for ever, so nobody waits for the thread."""
+class _Reader(Generic[T, R]):
+    """Draws items in a thread and has them worked on, some ahead; whoever takes the results may be busy meanwhile.
 
-    item: T
+    The thread may wait for a pipe for ever, so nobody waits for the thread. None stands at the end.
+    """
 
-    def __init__(self, items: Iterator[T]) -> None:
-        self.error: BaseException | None = None
-        self._items, self._stopped, self._ended = items, threading.Event(), False
-        self._drawn: queue.Queue[list[T]] = queue.Queue(1)
+    def __init__(self, items: Iterator[T], start: Callable[[T], Future[R]]) -> None:
+        self.under_way: queue.Queue[Future[R] | None] = queue.Queue(AHEAD)
+        self._items, self._start, self._stopped = items, start, threading.Event()
         self._thread = threading.Thread(target=self._run, name=READER, daemon=True)
         self._thread.start()
-
-    def take(self, wait: bool) -> bool:
-        """Put the next item into `item`; False if there is none, or if it would have to be waited for."""
-        if self._ended:
-            return False
-        try:
-            found = self._drawn.get(block=wait)
-        except queue.Empty:
-            return False
-        if not found:
-            self._ended = True
-            return False
-        self.item = found[0]
-        return True
 
     def stop(self) -> None:
         self._stopped.set()
@@ -86,19 +64,21 @@ class _Reader(Generic[T]):
     def _run(self) -> None:
         try:
             for item in self._items:
-                if not self._put([item]):
+                if self._stopped.is_set() or not self._put(self._start(item)):
                     break
         except BaseException as error:
-            self.error = error
+            failed: Future[R] = Future()
+            failed.set_exception(error)
+            self._put(failed)
         close = getattr(self._items, "close", None)
         if close is not None:
             close()
-        self._put([])
+        self._put(None)
 
-    def _put(self, found: list[T]) -> bool:
+    def _put(self, found: Future[R] | None) -> bool:
         while not self._stopped.is_set():
             try:
-                self._drawn.put(found, timeout=0.05)
+                self.under_way.put(found, timeout=0.05)
                 return True
             except queue.Full:
                 continue

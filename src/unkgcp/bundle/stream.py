@@ -47,12 +47,13 @@ def answer_file(
     answers for which it does not hold. `reading` goes to `unkgcp.graph.queries.query_batches`.
     """
 
-    held = _ready(predictor)
+    with ThreadPoolExecutor(1, "unkgcp-ready") as pool:
+        ready = pool.submit(_ready, predictor)  # while the first queries are read
 
-    def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        return answer_batch(held, batch, confidence)
+        def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+            return answer_batch(ready.result(), batch, confidence)
 
-    return _stream(predictor, answer, queries, target, keep, progress, **reading)
+        return _stream(predictor, answer, queries, target, keep, progress, **reading)
 
 
 def complete_file(
@@ -112,10 +113,10 @@ def _stream(
 def _ready(predictor: Predictor) -> Predictor:
     """The predictor with all that the first batch would have to wait for, made side by side."""
     vocabulary = predictor.model.vocabulary
-    with ThreadPoolExecutor(3, "unkgcp-ready") as pool:
+    with ThreadPoolExecutor(2, "unkgcp-ready") as pool:
         held = pool.submit(predictor.in_memory) if predictor.unverified else None
         pool.submit(vocabulary.entity_ids, [])
-        pool.submit(predictor.method.interval, Triples(*(np.zeros(1, np.int32) for _ in range(3)))).result()
+        predictor.method.interval(Triples(*(np.zeros(1, np.int32) for _ in range(3))))
         return predictor if held is None else held.result()
 
 

@@ -21,7 +21,9 @@ EXAMPLES = examples(
 @click.option(
     "--data", default="cn15k,ppi5k,nl27k", show_default=True, help="Data sets, separated by commas."
 )
-@click.option("--models", default="ukge,passleaf,beurre", show_default=True, help="Models, likewise.")
+@click.option(
+    "--models", default="ukge,ukge-rect,passleaf,beurre", show_default=True, help="Models, likewise."
+)
 @click.option("--seeds", type=int, default=10, show_default=True, help="So many seeds, counted from 0.")
 @click.option("--levels", default="0.8,0.85,0.9,0.95", show_default=True, help="Confidence levels.")
 @click.option(

@@ -40,6 +40,8 @@ Ids = NDArray[np.int32]
 
 # Rows handled at a time: so many that threads seldom wait for each other between two calls of NumPy.
 CHUNK = 1 << 17
+# Labels from which on compiled code looks them up, which takes a moment to load.
+MANY = 1 << 16
 # Slots of the table for each label.
 SPARSE = 4
 _ALL_FOUR = np.uint32(0x01010101)
@@ -60,8 +62,8 @@ class LabelIndex:
         self._bytes = np.zeros(1 << 14, np.uint8)
         self._new_table(12)
         if labels is not None:
-            self.encode(labels)
-            if len(self) < len(labels):
+            self._add(labels)
+            if not np.array_equal(self.find(labels), np.arange(len(labels))):
                 raise ValueError("a label stands twice in a vocabulary, so it has no one id")
 
     def __len__(self) -> int:
@@ -115,7 +117,8 @@ class LabelIndex:
     def find(self, column: pa.Array) -> Ids:
         """Ids of labels, -1 for an unknown one: (n,) int32."""
         ids = np.empty(len(column), np.int32)
-        for start in range(0, len(ids), CHUNK):
+        done = self._find_compiled(column, ids) if len(column) >= MANY else 0
+        for start in range(done, len(ids), CHUNK):
             ids[start : start + CHUNK] = self._find(column.slice(start, CHUNK))
         return ids
 
@@ -133,6 +136,22 @@ class LabelIndex:
             ids[unknown] = np.arange(self._size, self._size + len(unknown), dtype=np.int32)
             self._add(labels.take(pa.array(unknown)))
         return ids
+
+    def _find_compiled(self, column: pa.Array, ids: Ids) -> int:
+        """Fill in the ids; returns how many rows are done: all, or none where compiled code cannot do it."""
+        data, offsets = buffers(column)
+        if not self.settled_by_words or holds_long(column) or holds_nul(column):
+            return 0
+        try:
+            from unkgcp.graph import finding
+        except ImportError:  # without numba
+            return 0
+        # nothing lies before the first bytes of an array
+        first = int(np.searchsorted(offsets[1:], finding.MARGIN))
+        ids[:first] = self._search(column.slice(0, first))
+        begins, ends = offsets[first:-1], offsets[first + 1 :]
+        finding.find(data, begins, ends, *self.arrays(), ids[first:])
+        return len(ids)
 
     def _find(self, column: pa.Array) -> Ids:
         starts = _run_starts(column)

@@ -34,7 +34,7 @@ from unkgcp.graph.words import buffers
 ROWS = 1 << 17
 """Rows of a batch of a Parquet file, at most."""
 GROUP = 1 << 21
-"""Rows of a row group up to which it is read as one, so that it has one dictionary."""
+"""Rows of a row group up to which it is read as one, so that it has one dictionary; plain labels have none."""
 OPEN = "?"
 LOOK = 1 << 18
 
@@ -124,7 +124,8 @@ def _parquet(
             encoded = _encoded(file, names)
         with pq.ParquetFile(path, read_dictionary=encoded) as file:
             asked = range(file.metadata.num_rows) if rows is None else rows
-            for row, piece in _pieces(file, names, asked):
+            most = GROUP if len(encoded) == len(names) else ROWS
+            for row, piece in _pieces(file, names, asked, most):
                 columns = [_one(piece.column(name)) for name in names]
                 try:
                     labels = [
@@ -162,14 +163,14 @@ def _is_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
 
 
 def _pieces(
-    file: pq.ParquetFile, names: list[str], rows: range
+    file: pq.ParquetFile, names: list[str], rows: range, most: int
 ) -> Iterator[tuple[int, pa.Table | pa.RecordBatch]]:
-    """The rows asked for, with the position of the first of each piece."""
+    """The rows asked for, with the position of the first of each piece; a piece has at most so many rows."""
     sizes = [file.metadata.row_group(place).num_rows for place in range(file.num_row_groups)]
     first = 0
     for place, size in enumerate(sizes):
         if first < rows.stop and first + size > rows.start:
-            for row, piece in _group(file, place, names, first, size):
+            for row, piece in _group(file, place, names, first, size, most):
                 begin, end = max(rows.start, row), min(rows.stop, row + len(piece))
                 if begin < end:
                     yield begin, piece.slice(begin - row, end - begin)
@@ -179,13 +180,13 @@ def _pieces(
 
 
 def _group(
-    file: pq.ParquetFile, place: int, names: list[str], first: int, size: int
+    file: pq.ParquetFile, place: int, names: list[str], first: int, size: int, most: int
 ) -> Iterator[tuple[int, pa.Table | pa.RecordBatch]]:
     """A row group in one piece, or in several if it is large."""
-    if size <= GROUP:
+    if size <= most:
         yield first, file.read_row_group(place, columns=names)
         return
-    for piece in file.iter_batches(GROUP // 2, row_groups=[place], columns=names):
+    for piece in file.iter_batches(min(most, GROUP // 2), row_groups=[place], columns=names):
         yield first, piece
         first += len(piece)
 

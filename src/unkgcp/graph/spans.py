@@ -1,4 +1,4 @@
-"""Lines cut into fields and labels found in an index, compiled: what a large file of plain lines needs, in one pass.
+"""Lines cut into fields and labels entered in an index, compiled: what a large file of plain lines needs, in one pass.
 
 The bytes of a block are looked at eight at a time and never copied: a field is where it begins and where it ends.
 Whatever is not plain (a line with other than the expected number of fields, a carriage return, a NUL byte) is not
@@ -14,42 +14,22 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-# with signatures, so that all is ready once this is imported
-compiled: Any = {"cache": True, "nogil": True, "error_model": "numpy"}
+from unkgcp.graph.finding import LONGEST, TOGETHER, compiled, fetch, find, slot_of, word_at, word_before
 
-# Bytes that may be read, not used, before the first byte of a block and after its last.
-MARGIN = 64
-# Labels of so many bytes and more are left to others.
-LONGEST = 64
+__all__ = ["LONGEST", "TOGETHER", "WIDEST", "cut", "enter", "find", "gathered"]
+
 # Slots of a table for each label it may hold.
 SPARSE = 4
 # Fields a line may have.
 WIDEST = 64
-# Labels looked for at a time: enough that their waits for memory overlap, few enough to stay in the nearest cache.
-TOGETHER = 64
 
 ONES, HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
-# masks that keep the last 0, 1, ..., 8 bytes of a word
-KEPT = np.array([(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], np.uint64)
 NEWLINE, RETURN, POINT, ZERO = 10, 13, 46, 48
 # a whole number below 2^53 divided by one of these is rounded once, to the float nearest to the decimal
 POWERS = 10.0 ** np.arange(16)
 DIGITS = 15
-
-
-@intrinsic
-def word_at(typing: Any, data: Any, position: Any) -> Any:
-    """Eight bytes from a position on as one number, the first byte the lowest."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        pointer = builder.gep(array.data, [arguments[1]])
-        return builder.load(builder.bitcast(pointer, ir.IntType(64).as_pointer()), align=1)
-
-    return types.uint64(data, types.int64), code
 
 
 @intrinsic
@@ -60,24 +40,6 @@ def trailing_zeros(typing: Any, value: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return types.uint64(types.uint64), code
-
-
-@intrinsic
-def fetch(typing: Any, data: Any, position: Any, offset: Any) -> Any:
-    """Ask for what stands in an array, or for some bytes after the start of its row, so that it is near when needed."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        stride = builder.extract_value(array.strides, 0)
-        start = builder.bitcast(array.data, ir.IntType(8).as_pointer())
-        place = builder.gep(start, [builder.add(builder.mul(arguments[1], stride), arguments[2])])
-        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), *[ir.IntType(32)] * 3])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        read, keep, memory = (ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))
-        builder.call(function, [place, read, keep, memory])
-        return context.get_dummy_value()
-
-    return types.void(data, types.int64, types.int64), code
 
 
 @njit(**compiled)
@@ -155,52 +117,6 @@ def cut(
             left += 1
         row += 1
     return row, left
-
-
-@njit(**compiled)
-def word_before(data: Any, begin: Any, end: Any) -> Any:
-    """The last eight bytes of what lies between two positions, zeros where there are fewer. Without branches."""
-    return word_at(data, end - 8) & KEPT[min(max(end - begin, 0), 8)]
-
-
-@njit(**compiled)
-def slot_of(mixed: Any, odd: Any, shift: Any) -> Any:
-    mixed ^= mixed >> np.uint64(32)
-    return np.int64((mixed * odd[0]) >> shift)
-
-
-# The next two have their loops written out: handing arrays on to helpers in between takes five times as long.
-@njit("void(u1[::1], i4[:], i4[:], i4[::1], i8, u8[:, ::1], u8[:, ::1], u8[::1], i4[::1])", **compiled)
-def find(
-    data: Any, begins: Any, ends: Any, table: Any, bits: Any, last: Any, before: Any, odd: Any, ids: Any
-) -> None:
-    """Ids of labels of less than 64 bytes in a `LabelIndex`, -1 for unknown ones: fills ids (n,)."""
-    mask, shift = np.int64((1 << bits) - 1), np.uint64(64 - bits)
-    words = np.empty(4, np.uint64)
-    for row in range(len(ids)):
-        begin, end = np.int64(begins[row]), np.int64(ends[row])
-        mixed = np.uint64(0)
-        for k in range(4):
-            word = word_before(data, begin, end - 8 * (3 - k))
-            words[k] = word
-            mixed += word * odd[4 + k]
-        if end - begin > 32:
-            for k in range(4):
-                mixed += word_before(data, begin, end - 8 * (7 - k)) * odd[k]
-        slot = slot_of(mixed, odd, shift)
-        held = np.int64(table[slot])
-        while held >= 0:
-            other = np.uint64(0)
-            for k in range(4):
-                other |= last[held, k] ^ words[k]
-            if other == 0 and end - begin >= 32:
-                for k in range(4):
-                    other |= before[held, k] ^ word_before(data, begin, end - 8 * (7 - k))
-            if other == 0:
-                break
-            slot = (slot + 1) & mask
-            held = np.int64(table[slot])
-        ids[row] = held
 
 
 @njit(

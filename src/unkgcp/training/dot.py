@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 # the order of a sum is left to the compiler, so that it can add several numbers at once; nothing else is
 quick: Any = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "nsz"}}
 
-AHEAD = 8  # triples
+AHEAD = 32  # triples: as far as the second cache reaches
 LINE = 16  # floats in a line of the processor's cache
 
 
@@ -31,8 +31,8 @@ def fetch(typing: Any, table: Any, row: Any, column: Any) -> Any:
         number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
         shape = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         call = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0")
-        # to be read, to be kept, data
-        builder.call(call, [builder.bitcast(place, byte), number(0), number(3), number(1)])
+        # to be read, to be kept in the second cache, data
+        builder.call(call, [builder.bitcast(place, byte), number(0), number(1), number(1)])
         return context.get_dummy_value()
 
     return types.void(table, types.int64, types.int64), code

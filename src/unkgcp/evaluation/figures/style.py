@@ -72,6 +72,7 @@ VALUED = {
 }
 MODELS = {
     "ukge": Look("UKGE", COLOURS["blue"], "o", "-"),
+    "ukge-rect": Look("UKGE rect", COLOURS["sky"], "D", (0, (1.2, 1.4))),
     "passleaf": Look("PASSLEAF", COLOURS["orange"], "s", (0, (4, 1.6))),
     "beurre": Look("BEUrRE", COLOURS["green"], "^", (0, (4, 1.2, 1.2, 1.2))),
 }

@@ -11,6 +11,7 @@ NAMES = {
     "ppi5k": "PPI5k",
     "nl27k": "NL27k",
     "ukge": "UKGE",
+    "ukge-rect": "UKGE rect",
     "passleaf": "PASSLEAF",
     "beurre": "BEUrRE",
     "fpi": "FPI",

@@ -1,8 +1,7 @@
 """How the models of a block are trained, and the fingerprints by which stored work is recognised.
 
 What it is: the presets of `unkgcp.training`, and one liberty that a reproduction takes: quantile models learn
-from facts alone, without negatives, and stop early; eight a seed are trained, those of UKGE in larger batches
-than the paper's.
+from facts alone, without negatives, and stop early; eight a seed are trained.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 QUANTILE_EPOCHS = {"ukge": 60, "ukge-rect": 60, "beurre": 100}
 QUANTILE_PATIENCE = 20
-QUANTILE_BATCH = 1024
 FORMAT = 1
 # the demo graph is for trying the command out on a CPU, not for figures: at most so much of each
 DEMO = {"dimension": 32, "epochs": 20, "negatives": 5}
@@ -36,9 +34,6 @@ def model_config(block: Block, override: Mapping[str, Any] | None = None) -> Tra
 def quantile_config(block: Block, override: Mapping[str, Any] | None = None) -> TrainConfig:
     """The configuration of the block's quantile models: facts alone, pinball loss."""
     config = _preset(block)
-    if block.model.startswith("ukge") and config.batch_size < QUANTILE_BATCH:
-        ours = config_for(block.model, block.data, "strict")
-        config = replace(config, batch_size=QUANTILE_BATCH, learning_rate=ours.learning_rate)
     config = replace(
         config,
         negatives=0,

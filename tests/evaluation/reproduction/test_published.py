@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unkgcp.evaluation.reproduction.published import published
+from unkgcp.evaluation.reproduction.published import as_shown, beside, published
 
 
 @pytest.mark.parametrize("table", ["table1", "table3"])
@@ -55,3 +55,28 @@ def test_the_paper_counts_seven_of_nine():
     ]
     assert sum(wins) == 7
     assert len(wins) == 9
+
+
+def test_the_printed_ukge_stands_beside_both_variants():
+    table = published()["table1"]
+    rows = [
+        beside(table, {"data": "nl27k", "model": model})
+        for model in ("ukge", "ukge-rect", "passleaf", "none")
+    ]
+    assert rows[0] == rows[1] == table["nl27k"]["ukge"]
+    assert rows[2] == table["nl27k"]["passleaf"]
+    assert rows[3] == beside(table, {"data": "demo", "model": "ukge"}) == {}
+
+
+def test_a_table_is_judged_by_the_variant_it_shows():
+    blocks = [
+        {"data": data, "model": model}
+        for data, models in {"cn15k": ("ukge", "ukge-rect", "beurre"), "ppi5k": ("ukge",), "nl27k": ("ukge-rect",)}.items()
+        for model in models
+    ]  # fmt: skip
+    names = {
+        table: [f"{b['data']} {b['model']}" for b in as_shown(blocks, table)]
+        for table in ("table1", "table2")
+    }
+    assert names["table1"] == ["cn15k ukge-rect", "cn15k beurre", "ppi5k ukge", "nl27k ukge-rect"]
+    assert names["table2"] == ["cn15k ukge", "cn15k beurre", "ppi5k ukge", "nl27k ukge-rect"]

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import time
@@ -24,7 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+import common
+
 DOCS = Path(__file__).parents[1] / "docs"
 NAMES = ("cn15k", "nl27k", "ppi5k")
 LEVELS = (0.8, 0.9, 0.95)
@@ -34,7 +33,6 @@ PAPER = {
     "nl27k": {"paper, UKGE + CP": 0.27, "paper, UKGE + UnKGCP": 0.43, "paper, BEUrRE + UnKGCP": 0.38},
     "ppi5k": {"paper, UKGE + CP": 0.16, "paper, UKGE + UnKGCP": 0.16, "paper, BEUrRE + UnKGCP": 0.26},
 }
-CORES = 2
 EPOCHS = 10
 PEER = ("openukge==1.0.2", "torch")
 TARGETS = {  # sharpness, its goal, mse, mae
@@ -157,8 +155,8 @@ def crossfit(name: str, seeds: int, folder: Path) -> Path:
 
 
 def figures(names: list[str], seeds: int, jobs: int, scores: Path | None) -> None:
-    lines = RESULTS / "evidence.jsonl"
-    RESULTS.mkdir(exist_ok=True)
+    lines = common.RESULTS / "evidence.jsonl"
+    common.RESULTS.mkdir(exist_ok=True)
     done = {(row["data"], row["seed"], row["crossfit"]) for row in _read(lines)}
     wanted = [(name, seed) for seed in range(seeds) for name in names]
     work = [item for item in wanted if (*item, scores is not None) not in done]
@@ -182,7 +180,7 @@ def times(names: list[str]) -> None:
     import peers
     from unkgcp.graph.locations import find
 
-    path = RESULTS / "evidence-times.json"
+    path = common.RESULTS / "evidence-times.json"
     rows = json.loads(path.read_text()) if path.exists() else {}
     python = peers.ensure(*PEER)
     for name in names:
@@ -190,14 +188,14 @@ def times(names: list[str]) -> None:
         if folder is None:
             continue
         ours = one(name, 0)["seconds"]
-        peer = peers.run(python, "openukge_epoch.py", str(folder), "1", threads=CORES)
+        peer = peers.run(python, "openukge_epoch.py", str(folder), "1", threads=common.CORES)
         rows[name] = {
             "evidence_seconds": round(ours["learn"] + ours["calibrate"], 1),
             "parts": ours,
             "peer": f"{peer['name']} {peer['version']}",
             "peer_epoch_seconds": [round(value, 2) for value in peer["seconds"]],
             "peer_ten_epochs_seconds": round(EPOCHS * min(peer["seconds"]), 1),
-            "machine": {"processor": _processor(), "cores": CORES, "load_after": os.getloadavg()[0]},
+            "machine": common.machine(),
         }
         path.write_text(json.dumps(rows, indent=1) + "\n")
         print(name, rows[name], flush=True)
@@ -209,8 +207,8 @@ def report() -> int:
 
     from unkgcp.evaluation.bands import coverage_band
 
-    rows = _read(RESULTS / "evidence.jsonl")
-    path = RESULTS / "evidence-times.json"
+    rows = _read(common.RESULTS / "evidence.jsonl")
+    path = common.RESULTS / "evidence-times.json"
     timing = json.loads(path.read_text()) if path.exists() else {}
     text = [
         "# Evidence intervals",
@@ -271,8 +269,10 @@ def report() -> int:
             missed.append(f"{name}: time")
     text += ["", "Missed: " + ("; ".join(missed) or "nothing") + ".", ""]
     figure(summary)
-    (RESULTS / "evidence.json").write_text(json.dumps({"figures": summary, "times": timing}, indent=1) + "\n")
-    (RESULTS / "evidence.md").write_text("\n".join(text))
+    (common.RESULTS / "evidence.json").write_text(
+        json.dumps({"figures": summary, "times": timing}, indent=1) + "\n"
+    )
+    (common.RESULTS / "evidence.md").write_text("\n".join(text))
     print("\n".join(text))
     return 1 if missed else 0
 
@@ -306,14 +306,6 @@ def _read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -336,7 +328,7 @@ def main() -> int:
         print(json.dumps(one(names[0], options.seed, options.scores)))
         return 0
     if options.what in ("all", "times"):
-        _two_cores()
+        common.use_two_cores()
     if options.what in ("all", "figures"):
         if options.crossfit:
             for name in names:
@@ -345,13 +337,6 @@ def main() -> int:
     if options.what in ("all", "times"):
         times(names)
     return report()
-
-
-def _two_cores() -> None:
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # children inherit it
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        os.environ[variable] = str(CORES)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -29,15 +28,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-CORES = 2
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # children inherit it
+import common
+
+common.use_two_cores()
 
 import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
-RESULTS = Path(__file__).parent / "results"
 ROWS = int(os.environ.get("ROWS", 10_000_000))
 TURNS = 3
 TIMES, MEMORY, LINEAR, SIZE, LOAD = 3.0, 1536, 1.15, 1.5, 1.0
@@ -235,13 +233,7 @@ def report(
         ("time with 500,000 entities over that with 5,000", large / small, SIZE),
         ("seconds to load 500,000 entities", best(load), LOAD),
     ]
-    machine = {
-        "processor": _processor(),
-        "cores": CORES,
-        "python": platform.python_version(),
-        "pyarrow": pa.__version__,
-        "load_after": round(os.getloadavg()[0], 2),  # far above the two cores: others were at work too
-    }
+    machine = common.machine() | {"pyarrow": pa.__version__}
     runs = {"ours": ours, "bare": bare, "four times": [long], **sizes, "load": load}
     result = {
         "machine": machine,
@@ -253,11 +245,7 @@ def report(
         ],
         "runs": runs,
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "predict.json").write_text(json.dumps(result, indent=2) + "\n")
-    text = table(result)
-    (RESULTS / "predict.md").write_text(text)
-    print(text)
+    common.write("predict", result, table(result))
     return 0 if all(check["holds"] for check in result["checks"]) else 1
 
 
@@ -296,14 +284,6 @@ def _highest_memory() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) // 1024
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

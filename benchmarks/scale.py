@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -30,16 +28,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-CORES = 2
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # children inherit it
+import common
+
+common.use_two_cores()
 
 ROWS = (100_000, 1_000_000, 10_000_000, 40_000_000)
 ENTITIES = (1_000, 10_000, 100_000, 1_000_000)
 GRAPH = 27_221  # entities of NL27k, for the measurements over rows
 RELATIONS, DIMENSION, CALIBRATION = 404, 128, 10_000
 QUERIES = 1_000_000  # for the measurements over entities
-RESULTS = Path(__file__).parent / "results"
 
 
 def make_run(folder: Path, entities: int) -> Path:
@@ -245,14 +242,6 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
 def main() -> int:
     parts = {
         "rows": rows,
@@ -267,7 +256,7 @@ def main() -> int:
         "--rows", type=int, nargs="*", default=list(ROWS), help="how many rows, for all but entities"
     )
     asked = parser.parse_args()
-    path = RESULTS / "scale.json"
+    path = common.RESULTS / "scale.json"
     result = json.loads(path.read_text()) if asked.parts and path.exists() else {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.folder or Path(temporary)
@@ -278,11 +267,11 @@ def main() -> int:
                 each for each in result.get(name, []) if "rows" in each and each["rows"] not in asked.rows
             ]
             result[name] = kept + measured
-    result["machine"] = {"processor": _processor(), "cores": CORES, "python": platform.python_version()}
-    RESULTS.mkdir(exist_ok=True)
+    result["machine"] = common.machine()
+    common.RESULTS.mkdir(exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
     text = table(result)
-    (RESULTS / "scale.md").write_text(text)
+    (common.RESULTS / "scale.md").write_text(text)
     print(text)
     return 0
 

@@ -191,6 +191,14 @@ def test_levels_kept_are_limited(monkeypatch):
     np.testing.assert_array_equal(world.interval(asked, levels).upper, np.stack(alone, axis=1))
 
 
+def test_a_share_of_all_queries_is_none_of_each_relation():
+    world, _, truth, others = drawn(1)
+    base = create("cp", per="relation").calibrate(world.model, facts(range(1, 200), truth[1:200]))
+    open_world(base, {"uniform": triples(others[:50])})
+    with pytest.raises(InputError, match="leave out --share-of-facts or --per relation"):
+        open_world(base, {"uniform": triples(others[:50])}, share=0.25)
+
+
 def test_stored_and_restored():
     world, more, _, _ = drawn(1, share=0.25)
     again = restore_open_world(world.base, ScoreLikeness(world.base), world.nonfact_arrays())

@@ -71,9 +71,13 @@ def test_the_printed_ukge_stands_beside_both_variants():
 def test_a_table_is_judged_by_the_variant_it_shows():
     blocks = [
         {"data": data, "model": model}
-        for data, models in {"cn15k": ("ukge", "ukge-rect", "beurre"), "ppi5k": ("ukge",), "nl27k": ("ukge-rect",)}.items()
+        for data, models in (
+            ("cn15k", ("ukge", "ukge-rect", "beurre")),
+            ("ppi5k", ("ukge",)),
+            ("nl27k", ("ukge-rect",)),
+        )
         for model in models
-    ]  # fmt: skip
+    ]
     names = {
         table: [f"{b['data']} {b['model']}" for b in as_shown(blocks, table)]
         for table in ("table1", "table2")

@@ -72,6 +72,11 @@ class OpenWorld(IntervalPredictor):
         self._known: dict[Fraction, tuple[Fraction, float]] = {}  # what was worked out at levels asked before
         self.name = base.name  # type: ignore[misc]
         self.model, self.size = base.model, base.size
+        if share is not None and getattr(base, "groups", None) is not None:
+            raise InputError(
+                "a share of facts is known for all queries together, not for each relation: "
+                "leave out --share-of-facts or --per relation"
+            )
         if share is not None and base.calibration_scores() is None:
             raise InputError(
                 f"a share of facts needs a method that ranks calibration facts, which {base.name} does not"

@@ -37,7 +37,7 @@ import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
 ROWS = int(os.environ.get("ROWS", 10_000_000))
-TURNS = 3
+TURNS = 5
 TIMES, MEMORY, LINEAR, SIZE, LOAD = 3.0, 1536, 1.15, 1.5, 1.0
 DIMENSION = 128
 BLOCK = 1 << 20

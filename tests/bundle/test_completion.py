@@ -72,6 +72,29 @@ def test_the_best_of_all(predictor: Predictor, rank_by: str, known: bool, k: int
             np.testing.assert_array_equal(getattr(found, name), getattr(alone, name))
 
 
+@pytest.mark.parametrize("rank_by", ["score", "lower"])
+def test_ties_go_by_the_vocabulary(
+    make_model: Callable[..., Model],
+    make_facts: Callable[..., Graph],
+    rank_by: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("unkgcp.bundle.completion.SPARE", 2)
+    model = make_model(model="ukge-rect")
+    tables = model.tables | {"b": np.full_like(model.tables["b"], 1e6)}  # all scores are cut to 1
+    model = replace(model, tables=tables)
+    predictor = calibrate(model, make_facts(200, seed=1))
+    found = predictor.complete(
+        head=model.vocabulary.entities[1].as_py(),
+        relation=model.vocabulary.relations[0].as_py(),
+        k=3,
+        rank_by=rank_by,
+    )
+    best = np.flatnonzero(model.seen_entities)[:3]
+    assert found.score.tolist() == [1, 1, 1]
+    assert found.to_arrow()["tail"].to_pylist() == model.vocabulary.entities.take(pa.array(best)).to_pylist()
+
+
 def test_a_batch_is_its_queries_one_by_one(predictor: Predictor) -> None:
     rows = [
         ("entity 3", "r1", "?"),

@@ -234,3 +234,14 @@ def test_the_threshold_of_negatives_survives(
         loaded.negative.interval(queries, 0.9).upper, predictor.negative.interval(queries, 0.9).upper
     )
     same(predictor, loaded, queries)
+
+
+def test_ids_that_nobody_has_are_unknown(
+    make_model: Callable[..., Model], make_facts: Callable[..., Graph]
+) -> None:
+    predictor = calibrate(make_model(), make_facts(200, seed=1))
+    ids = np.array([[2**32 + 1, 0, 2], [1, 2**32, 2], [1, 0, -(2**32) + 2], [1, 0, 2]])
+    assert predictor.interval(ids).status.tolist() == [
+        "unknown-entity", "unknown-relation", "unknown-entity", "ok",
+    ]  # fmt: skip
+    assert predictor.interval(ids[3:].astype(np.uint64)).status.tolist() == ["ok"]

@@ -113,3 +113,12 @@ def test_coverage_by_relation(fitted: Path, tmp_path: Path, run_command: Run) ->
     outcome = run_command("evaluate", tmp_path / "fpi", "--per", "relation")
     assert outcome.status == 2
     assert "has no promise per relation" in outcome.err
+    outcome = run_command("evaluate", fitted, "--per", "relation", "--confidence", "0", "--json")
+    assert outcome.status == 0
+    for row in json.loads(outcome.out)["per_relation"][0]["relations"]:
+        assert row["before"]["sharpness"] == row["after"]["sharpness"] == 0
+    opened = ("fit", "--from", fitted, "-o", tmp_path / "open", "--population", "open", "--per", "relation")
+    assert run_command(*opened).status == 0
+    outcome = run_command("evaluate", tmp_path / "open", "--per", "relation")
+    assert outcome.status == 2
+    assert "has two promises" in outcome.err

@@ -123,12 +123,40 @@ class TestFrom:
     def test_other_calibration_facts(
         self, fitted: Path, small: Path, tmp_path: Path, run_command: Run
     ) -> None:
-        lines = (small / "facts.tsv").read_text().splitlines(keepends=True)
-        (tmp_path / "new.tsv").write_text("".join(lines[:101]))
+        header, *lines = (small / "facts.tsv").read_text().splitlines()
+        rows = [line.rsplit("\t", 1) for line in lines[:100]]
+        new = [header, *(f"{labels}\t{1 - float(confidence):.3f}" for labels, confidence in rows)]
+        (tmp_path / "new.tsv").write_text("\n".join(new) + "\n")
         outcome = run_command("fit", tmp_path / "new.tsv", "--from", fitted, "-o", tmp_path / "run")
         assert outcome.status == 0
         assert "confidence" not in outcome.out  # one file has no test facts, so nothing is evaluated
         assert 90 <= Predictor.load(tmp_path / "run").method.size <= 100
+
+    def test_facts_of_training_are_refused(
+        self, fitted: Path, small: Path, tmp_path: Path, run_command: Run
+    ) -> None:
+        outcome = run_command("fit", small / "facts.tsv", "--from", fitted, "-o", tmp_path / "run")
+        assert outcome.status == 2
+        assert "calibrate on facts it has not seen" in outcome.err
+        assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize(
+        "options",
+        ["--calibrate cv+", "--calibrate split", "--seed 1", "--quick", "--resume", "--protocol paper",
+         "--model beurre", "--config nowhere.yaml", "--device cpu"],
+    )  # fmt: skip
+    def test_options_of_training_are_refused(
+        self, fitted: Path, tmp_path: Path, run_command: Run, options: str
+    ) -> None:
+        outcome = run_command("fit", "--from", fitted, "-o", tmp_path / "run", *options.split())
+        assert outcome.status == 2
+        assert f"{options.split()[0]} is for training, and --from trains nothing" in outcome.err
+
+    def test_a_file_is_not_split(self, fitted: Path, small: Path, tmp_path: Path, run_command: Run) -> None:
+        facts = small / "facts.tsv"
+        outcome = run_command("fit", facts, "--from", fitted, "-o", tmp_path / "run", "--test", "0.3")
+        assert outcome.status == 2
+        assert "--test splits a file, and --from calibrates on all of it" in outcome.err
 
     def test_needs_quantile_models_for_quantile_regression(self, fitted: Path, run_command: Run) -> None:
         outcome = run_command("fit", "--from", fitted, "--method", "qr", "-o", fitted.parent / "no")
@@ -155,6 +183,9 @@ class TestFrom:
         assert "there is no such file" in outcome.err
 
 
+OPEN = ("--population", "open", "--share-of-facts")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -173,6 +204,15 @@ class TestFrom:
         (["facts.tsv", "-o", "facts.tsv"], "facts.tsv is not a folder"),
         (["nowhere.tsv", "-o", "new"], "nowhere.tsv"),
         (["facts.tsv", "-o", "new", "--test", "0.99"], "0.99"),
+        (
+            ["facts.tsv", "-o", "new", "--method", "fpi", "--per", "relation"],
+            "'fpi' has no promise per relation",
+        ),
+        (["facts.tsv", "-o", "new", *OPEN, "1.5"], "the share of facts among the queries is 1.5 but must"),
+        (["facts.tsv", "-o", "new", *OPEN, "0.9999999"], "is 0.9999999 but must lie between 0 and 1"),
+        (["facts.tsv", "-o", "new", *OPEN, "nan"], "is nan but must lie between 0 and 1"),
+        (["facts.tsv", "-o", "new", *OPEN, "0.5", "--per", "relation"], "not for each relation"),
+        (["facts.tsv", "-o", "new", *OPEN, "0.5", "--method", "fpi"], "which fpi does not"),
         (["--from", "nowhere"], "nowhere is no run"),
         (["--from", "precious"], "precious is no run of unkgcp"),
     ],

@@ -50,6 +50,19 @@ def test_from_the_command_line(few: Path, small: Path, tmp_path: Path, run_comma
     assert "needs models of its own" in again.err
 
 
+def test_a_model_of_all_facts_is_calibrated_on_none_of_them(
+    few: Path, small: Path, tmp_path: Path, run_command: Run
+) -> None:
+    run, config = tmp_path / "run", small / "quick.yaml"
+    outcome = run_command("fit", few, "-o", run, "--calibrate", "cv+", "--folds", "2", "--config", config)
+    assert outcome.status == 0
+    for data in ([], [few]):
+        again = run_command("fit", *data, "--from", run, "--method", "cp", "-o", tmp_path / "leak")
+        assert again.status == 2
+        assert "the model was trained on" in again.err
+        assert not (tmp_path / "leak").exists()
+
+
 def test_no_member_has_seen_its_fold(few: Path) -> None:
     """With a model that only remembers, a fact seen in training would be scored far better than one unseen."""
     dataset = load_dataset(few, test=0.1, calibration=0.1)
@@ -81,6 +94,7 @@ def test_no_member_has_seen_its_fold(few: Path) -> None:
         (["--folds", "5"], "--folds goes with --calibrate cv+"),
         (["--calibrate", "cv+", "--folds", "1"], "choose from 2 to half the number of facts"),
         (["--calibrate", "cv+", "--per", "relation"], "--per does not go with --calibrate cv+"),
+        (["--calibrate", "cv+", "--quick"], "--quick does not go with --calibrate cv+"),
         (["--calibrate", "cv+", "--method", "fpi"], "cv+ goes with cp or unkgcp, not with 'fpi'"),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from unkgcp.conformal import exact, p_exceeds, rank, training_conditional_rank
-from unkgcp.conformal.ranks import exact_levels
+from unkgcp.conformal.ranks import exact_levels, percent
 
 LEVELS = [Fraction(tenth, 10) for tenth in range(11)]
 LEVELS += [Fraction(twentieth, 20) for twentieth in range(1, 20, 2)]
@@ -113,3 +113,9 @@ def test_training_conditional_rank_at_the_ends() -> None:
     # 0.9^22 < 0.1 <= 0.9^21: the largest of 22 scores is enough, of 21 it is not
     assert training_conditional_rank(0.9, 22, 0.1) == 22
     assert training_conditional_rank(0.9, 21, 0.1) == 22
+
+
+def test_levels_that_differ_have_columns_that_differ():
+    levels = [0.5, 0.5000001, 0.95, 0.9500001, 0.999999, 0.9999999, 1, 0.07, 0.995]
+    names = [percent(level) for level in levels]
+    assert names == ["50", "50.00001", "95", "95.00001", "99.9999", "99.99999", "100", "7", "99.5"]

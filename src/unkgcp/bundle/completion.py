@@ -196,7 +196,9 @@ class _Search:
             candidates = candidates[np.lexsort((-value, -lower))[:wanted]]
             return self._ordered(candidates, anchor, relation, at_head)
         if wanted < len(candidates):
-            candidates = candidates[np.argpartition(-value, wanted - 1)[:wanted]]
+            last = np.partition(-value, wanted - 1)[wanted - 1]
+            better, tied = candidates[-value < last], candidates[-value == last]
+            candidates = np.concatenate([better, tied[: wanted - len(better)]])
         return self._ordered(candidates, anchor, relation, at_head)
 
     def _ordered(self, candidates: Ids, anchor: int, relation: int, at_head: bool) -> Ids:

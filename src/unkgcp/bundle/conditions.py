@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unkgcp.conformal.predictors import STATUSES
-from unkgcp.conformal.predictors.tables import percent
+from unkgcp.conformal.ranks import percent
 from unkgcp.errors import InputError
 
 Column = Callable[[pa.RecordBatch], pa.Array]

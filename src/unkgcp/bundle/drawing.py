@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unkgcp.conformal.predictors import Intervals
-from unkgcp.conformal.predictors.tables import percent
+from unkgcp.conformal.ranks import percent
 from unkgcp.errors import InputError
 
 MOST = 200

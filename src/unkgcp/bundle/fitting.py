@@ -18,8 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unkgcp.bundle.population import check_population
 from unkgcp.bundle.predictor import Predictor, calibrate
+from unkgcp.bundle.queries import to_triples
 from unkgcp.bundle.valued import length_for, method_for
 from unkgcp.conformal.predictors import predictor_class
 from unkgcp.errors import InputError
@@ -73,9 +77,9 @@ def fit(
 
     if protocol not in PROTOCOLS:
         raise InputError(f"protocol is {protocol!r} but must be one of {', '.join(PROTOCOLS)}")
-    check_population(population, kinds, share)
     splits = dataset.splits
     method, valued = method_for(method, splits.train, config)
+    check_population(population, kinds, share, method, per)
     if quick:
         if not predictor_class(method).needs_evidence:
             raise InputError(f"--quick goes with --method evidence, not with {method}; leave it out")
@@ -187,6 +191,8 @@ def recalibrate(
     Facts on which the model was trained must not be among them: their errors are smaller than those of
     queries.
     """
+    if not predictor_class(method).needs_members:
+        check_untrained(predictor, facts)
     if predictor_class(method).needs_quantiles and not predictor.quantiles:
         raise InputError(
             f"the run has no quantile models, which {method} needs; fit it with --method {method}"
@@ -201,6 +207,33 @@ def recalibrate(
     )
     times = {**predictor.provenance.get("times", {}), "calibration": round(time.monotonic() - start, 3)}
     return replace(again, provenance={**predictor.provenance, "times": times})
+
+
+def check_untrained(predictor: Predictor, facts: Graph) -> None:
+    """InputError if most of the facts are training facts of the model, as those of a cv+ run are.
+
+    Some may always be: graphs repeat facts.
+    """
+    known = predictor.model.facts
+    if known is None or not len(facts):
+        return
+    vocabulary = predictor.model.vocabulary
+    ids = to_triples(facts, vocabulary)
+    own = Graph(*ids, facts.confidence, vocabulary)[(ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0)]
+    trained = int(np.isin(_marks(own), _marks(known.graph(vocabulary))).sum())
+    if 2 * trained > len(facts):
+        raise InputError(
+            f"the model was trained on {trained:,} of these {len(facts):,} facts, whose errors say nothing about "
+            "others; calibrate on facts it has not seen"
+        )
+
+
+def _marks(facts: Graph) -> NDArray[np.uint64]:
+    """A number for each triple with its confidence, the same for the same ones: (n,)."""
+    number = facts.confidence.astype(np.float32).view(np.uint32).astype(np.uint64)
+    return facts.keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ number * np.uint64(
+        0xD6E8FEB86659FD93
+    )
 
 
 def method_options(method: str, data: str, protocol: str, per: str | None = None) -> dict[str, Any]:

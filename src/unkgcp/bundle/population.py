@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.predictors import IntervalPredictor
+from unkgcp.conformal.predictors import IntervalPredictor, predictor_class
 from unkgcp.conformal.predictors.open_world import (
     POPULATIONS,
     Likeness,
     OpenWorld,
     ScoreLikeness,
+    check_share,
     open_world,
     restore_open_world,
 )
+from unkgcp.conformal.predictors.per_relation import PerRelation
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.negatives import KINDS, corrupt
@@ -33,8 +35,15 @@ if TYPE_CHECKING:
     from unkgcp.bundle.predictor import Predictor
 
 
-def check_population(population: str, kinds: Sequence[str], share: float | None) -> None:
-    """InputError if there is no such population, or kind of non-facts."""
+def check_population(
+    population: str, kinds: Sequence[str], share: float | None, method: str, per: str | None
+) -> None:
+    """InputError if there is no such population or kind of non-facts, or if the method cannot promise this."""
+    kind_of_method = predictor_class(method)
+    if per is not None and not issubclass(kind_of_method, PerRelation):
+        raise InputError(
+            f"method {method!r} has no promise per {per}; choose cp, unkgcp, shortest or evidence"
+        )
     if population not in POPULATIONS:
         raise InputError(f"population is {population!r} but must be one of {', '.join(POPULATIONS)}")
     for kind in kinds:
@@ -42,6 +51,8 @@ def check_population(population: str, kinds: Sequence[str], share: float | None)
             raise InputError(f"there are no {kind!r} negatives; choose among {', '.join(KINDS)}")
     if share is not None and population != "open":
         raise InputError("a share of facts among the queries goes with --population open; add that")
+    if share is not None:
+        check_share(share, kind_of_method, per)
 
 
 def opened(

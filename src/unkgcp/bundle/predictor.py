@@ -207,7 +207,7 @@ def calibrate(
     `unkgcp.bundle.population`. `kinds` are the kinds of non-facts it is to hold for, `share` that of facts among the
     queries if it is known.
     """
-    check_population(population, kinds, share)
+    check_population(population, kinds, share, method, options.get("per"))
     if predictor_class(method).needs_quantiles:
         if not quantiles:
             raise InputError(f"method {method!r} needs quantile models; train them with train_quantiles")

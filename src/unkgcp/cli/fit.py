@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from unkgcp.cli.options import examples, reading_options, splitting_options
 from unkgcp.errors import InputError
@@ -26,6 +27,21 @@ EXAMPLES = examples(
     "unkgcp fit --from run --method cp -o run-cp",
     "unkgcp fit few-facts.tsv -o run --calibrate cv+ --folds 10",
 )
+
+TRAINING = frozenset(
+    (
+        "--model",
+        "--config",
+        "--seed",
+        "--device",
+        "--resume",
+        "--protocol",
+        "--calibrate",
+        "--folds",
+        "--quick",
+    )
+)
+SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
 
 
 @click.command(name="fit", epilog=EXAMPLES)
@@ -126,6 +142,10 @@ def command(
 
     predictor_class(settings["method"])
     options = {**reading, **splitting}
+    if source is not None:
+        _refuse(TRAINING, "is for training, and --from trains nothing")
+        if data is not None and os.path.isfile(data):
+            _refuse(SPLITTING, "splits a file, and --from calibrates on all of it")
     if folds is not None and calibrating == "split":
         raise InputError("--folds goes with --calibrate cv+; leave it out or add that")
     asked = _population(population, kinds, share)
@@ -141,6 +161,16 @@ def command(
             _train_folds(data, output, config, folds, resume, options, **settings)
             return
         _train(data, output, config, resume, options, **settings, **asked)
+
+
+def _refuse(options: frozenset[str], why: str) -> None:
+    """InputError if one of these options was given."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        found = options.intersection(parameter.opts)
+        if given and found:
+            raise InputError(f"{min(found)} {why}; leave one of them out")
 
 
 def _population(population: str, kinds: str | None, share: float | None) -> dict[str, Any]:
@@ -216,7 +246,9 @@ def _train_folds(
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.progress import Reporter
 
-    unfit = ["--resume"] * resume + ["--per"] * (others.get("per") is not None)
+    unfit = (
+        ["--resume"] * resume + ["--per"] * (others.get("per") is not None) + ["--quick"] * others["quick"]
+    )
     unfit += ["--protocol paper"] * (others.get("protocol") == "paper")
     if unfit:
         raise InputError(f"{unfit[0]} does not go with --calibrate cv+; leave one of them out")

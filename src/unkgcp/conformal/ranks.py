@@ -39,6 +39,15 @@ def exact(confidence: Confidence) -> Fraction:
     return value
 
 
+def percent(level: Confidence) -> str:
+    """A level as it stands in the name of a column.
+
+    >>> percent(0.995), percent(0.9999999)
+    ('99.5', '99.99999')
+    """
+    return f"{round(100 * float(level), 10):.15g}"
+
+
 def exact_levels(confidence: Confidence | Iterable[Confidence]) -> tuple[list[Fraction], bool]:
     """One or several levels as rationals, and whether it was a single one."""
     if isinstance(confidence, np.ndarray) and confidence.ndim == 0:

@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.bundle import Predictor, to_triples
+from unkgcp.bundle.fitting import check_untrained
 from unkgcp.conformal.predictors import Triples, create
 from unkgcp.conformal.predictors.base import status_codes
+from unkgcp.conformal.predictors.open_world import OpenWorld
 from unkgcp.conformal.predictors.per_relation import PerRelation
 from unkgcp.conformal.relations import BASES
 from unkgcp.errors import InputError
@@ -92,6 +94,11 @@ def by_relation(predictor: Predictor, dataset: Dataset, confidence: float) -> di
 def _two_ways(predictor: Predictor, dataset: Dataset) -> tuple[PerRelation, PerRelation]:
     """The method with one threshold and with one a relation; both hold the same calibration scores."""
     method = predictor.method
+    if isinstance(method, OpenWorld):
+        raise InputError(
+            "a run for queries that may be no facts (--population open) has two promises; "
+            "evaluate a run for asserted facts per relation"
+        )
     if not isinstance(method, PerRelation):
         raise InputError(
             f"method {method.name!r} has no promise per relation; evaluate a run of cp, unkgcp, shortest or evidence"
@@ -104,6 +111,7 @@ def _two_ways(predictor: Predictor, dataset: Dataset) -> tuple[PerRelation, PerR
         calibration.confidence,
         predictor.model.vocabulary,
     )
+    check_untrained(predictor, facts)
     options = {**method.options(), "per": "relation"}
     if method.needs_evidence:
         options["evidence"] = method.evidence  # type: ignore[attr-defined]

@@ -98,11 +98,7 @@ class ConformalPredictor(PerRelation):
         return strange if self.sides is None else strange * self.sides, self.relations
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
-        ends = self._intervals(score, triples, levels)
-        # the set at level 0 is empty; an answer is never narrower than its score
-        for column in (place for place, level in enumerate(levels) if level == 0):
-            ends[:, :, column] = score[:, None]
-        return ends
+        return self._intervals(score, triples, levels)
 
     def _intervals(
         self, score: Floats, triples: HasTriples, levels: list[Fraction], pooled: bool = False
@@ -116,7 +112,11 @@ class ConformalPredictor(PerRelation):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FallbackWarning)  # `Intervals.basis` says it of each query
                 ends = self.calibration.interval(score, group=group, confidence=levels, kind=kind)
-        return ends.astype(np.float64, copy=False)
+        found: Floats = ends.astype(np.float64, copy=False)
+        # the set at level 0 is empty; an answer is never narrower than its score
+        for column in (place for place, level in enumerate(levels) if level == 0):
+            found[:, :, column] = score[:, None]
+        return found
 
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
         score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)

@@ -72,15 +72,6 @@ class OpenWorld(IntervalPredictor):
         self._known: dict[Fraction, tuple[Fraction, float]] = {}  # what was worked out at levels asked before
         self.name = base.name  # type: ignore[misc]
         self.model, self.size = base.model, base.size
-        if share is not None and getattr(base, "groups", None) is not None:
-            raise InputError(
-                "a share of facts is known for all queries together, not for each relation: "
-                "leave out --share-of-facts or --per relation"
-            )
-        if share is not None and base.calibration_scores() is None:
-            raise InputError(
-                f"a share of facts needs a method that ranks calibration facts, which {base.name} does not"
-            )
 
     def __getattr__(self, name: str) -> Any:
         """What else the method for facts has: its backbones, its evidence, its calibration."""
@@ -124,11 +115,13 @@ class OpenWorld(IntervalPredictor):
             return levels, np.array(limits)
         pairs = []
         for level in levels:
-            if level not in self._known:
+            pair = self._known.get(level)
+            if pair is None:
+                pair = self._weighted_pair(self.share, level)
                 if len(self._known) >= MOST_LEVELS:
                     self._known.clear()
-                self._known[level] = self._weighted_pair(self.share, level)
-            pairs.append(self._known[level])
+                self._known[level] = pair
+            pairs.append(pair)
         return [asked for asked, _ in pairs], np.array([limit for _, limit in pairs])
 
     def _weighted_pair(self, share: Fraction, level: Fraction) -> tuple[Fraction, float]:
@@ -210,7 +203,8 @@ def open_world(
         scores[kind] = np.sort(np.asarray(likeness(asked), np.float64))
     if not scores:
         raise InputError("the open world needs at least one kind of non-facts: name one with --negatives")
-    return OpenWorld(base, likeness, scores, None if share is None else _share(share))
+    exactly = None if share is None else check_share(share, type(base), base.options().get("per"))
+    return OpenWorld(base, likeness, scores, exactly)
 
 
 def restore_open_world(
@@ -249,14 +243,25 @@ class ScoreLikeness:
         return np.abs(strange)
 
 
-def _share(share: float | Fraction) -> Fraction:
-    found = exact(share)
-    if not 0 < found < 1:
+def check_share(share: float | Fraction, method: type[IntervalPredictor], per: str | None) -> Fraction:
+    """The share of facts among the queries as a fraction; InputError if it is none, or of no use to the method."""
+    if per is not None:
         raise InputError(
-            f"the share of facts among the queries is {float(share):g} but must lie between 0 and 1"
+            "a share of facts is known for all queries together, not for each relation: "
+            "leave out --share-of-facts or --per relation"
         )
-    # weights are whole numbers below: a share to the millionth is more than anybody knows
-    return found.limit_denominator(1_000_000)
+    if method.calibration_scores is IntervalPredictor.calibration_scores:
+        raise InputError(
+            f"a share of facts needs a method that ranks calibration facts, which {method.name} does not"
+        )
+    try:
+        # weights are whole numbers below: a share to the millionth is more than anybody knows
+        found = exact(share).limit_denominator(1_000_000)
+    except ValueError:
+        found = Fraction(0)
+    if not 0 < found < 1:
+        raise InputError(f"the share of facts among the queries is {share} but must lie between 0 and 1")
+    return found
 
 
 def _smallest(scores: Floats, k: int) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from unkgcp.conformal.ranks import percent
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,15 +49,6 @@ def _by_level(answers: Intervals, parts: dict[str, NDArray[Any]]) -> dict[str, p
         for place, level in enumerate(answers.confidence)
         for name, array in parts.items()
     }
-
-
-def percent(level: float) -> str:
-    """A level as it stands in the name of a column.
-
-    >>> percent(0.995)
-    '99.5'
-    """
-    return f"{round(100 * level, 10):g}"
 
 
 def numbers(array: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from unkgcp.conformal.groups import FallbackWarning
 from unkgcp.conformal.learning import SmallCalibrationWarning
+from unkgcp.conformal.ranks import percent
 from unkgcp.conformal.scores import recipe_names
 from unkgcp.conformal.split import SplitConformal
 from unkgcp.conformal.tables.reading import Table, open_table, require
@@ -126,8 +127,7 @@ def _answer(
 def _end_names(levels: Sequence[float]) -> list[str]:
     if len(levels) == 1:
         return ["lower", "upper"]
-    percents = [f"{round(100 * float(level), 10):g}" for level in levels]
-    return [f"{side}_{percent}" for percent in percents for side in ("lower", "upper")]
+    return [f"{side}_{percent(level)}" for level in levels for side in ("lower", "upper")]
 
 
 def _carried(table: Table, batch: pa.RecordBatch, name: str, first: int, typed: bool) -> pa.Array:

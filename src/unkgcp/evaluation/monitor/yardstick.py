@@ -37,6 +37,11 @@ class Yardstick:
 
     def measure(self, triples: Triples, truth: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Score of each known labelled fact, and whether its interval covers the label: (n,), (n,)."""
+        if truth.ndim == 2 and not self.method.needs_length:
+            raise InputError(
+                "the labelled facts have lower and upper, the run was fitted on single confidences; "
+                "give facts with one confidence each"
+            )
         error, covered = _errors(self.method, triples, truth, self.confidence)
         scores = self.method.nonconformity(triples, truth) if self.hits is None else error
         assert scores is not None

@@ -168,3 +168,35 @@ def test_trees_give_what_their_learner_gives(classes, monkeypatch):
     raw = lightgbm.Booster(model_str=texts[0]).predict(table[2500:], raw_score=True) + trees.prior
     expected = np.exp(raw) / np.exp(raw).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(trees.probabilities(table[2500:]), expected, rtol=1e-12)
+
+
+def test_a_value_that_only_held_out_facts_have_keeps_its_columns() -> None:
+    """Which row is held out depends on the seed; the only 0.5 is put there."""
+    graph = mirrored_graph(200, 0)
+    confidence = np.where(graph.confidence > 0.5, 0.8, 0.2)
+    confidence[np.random.default_rng((0, 0xE71D)).permutation(200)[0]] = 0.5
+    model = learn(graph.with_confidence(confidence), suggested=FEW, elsewhere=FEW)
+    again = EvidenceModel.restore(model.arrays())
+    np.testing.assert_array_equal(
+        again.score(graph.head, graph.relation, graph.tail),
+        model.score(graph.head, graph.relation, graph.tail),
+    )
+
+
+def test_columns_mean_the_same_value_in_learning_as_in_answering() -> None:
+    """All confidences differ: the shares are those of the first six, though a held-out fact has the first."""
+    graph = mirrored_graph(60, 0, relations=1)
+    confidence = np.linspace(0.1, 0.9, 60)
+    held = np.random.default_rng((0, 0xE71D)).permutation(60)[0]
+    confidence[[0, held]] = confidence[[held, 0]]
+    seen = []
+
+    class Watched(Boosting):
+        def learn(self, table, *rest):  # type: ignore[no-untyped-def]
+            seen.append(table)
+            return super().learn(table, *rest)
+
+    model = learn(graph.with_confidence(confidence), suggested=Watched(rounds=2, leaves=7), elsewhere=FEW)
+    column = model.evidence.names.index("relation: share of value 0")
+    assert model.evidence.features(graph).table[:, column].min() > 0
+    assert seen[0][:, column].max() == 0

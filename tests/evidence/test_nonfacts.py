@@ -40,6 +40,15 @@ def test_facts_look_more_like_facts_and_arrays_bring_it_back():
         FactLikeness.restore(unlearned(train), {**likeness.arrays(), "features": np.array(999)})
 
 
+def test_a_value_that_one_fold_alone_has_keeps_its_columns():
+    graph = mirrored_graph(300, 0)
+    confidence = np.where(graph.confidence > 0.5, 0.8, 0.2)
+    confidence[17] = 0.5
+    model = unlearned(graph.with_confidence(confidence))
+    likeness = learn_likeness(model, trees=FEW)
+    assert (FactLikeness.restore(model, likeness.arrays())(graph) == likeness(graph)).all()
+
+
 def test_a_run_for_the_open_world(tmp_path):
     write(mirrored_graph(2500, 1), tmp_path / "facts.tsv")
     dataset = load_dataset(str(tmp_path / "facts.tsv"), seed=0)

@@ -154,6 +154,10 @@ class Evidence:
         pairs = Pairs.of(*columns, codes, train.n_entities, train.n_relations)
         return cls(train, values, codes, tuple(groups), pairs, tuple(_names(len(top))))
 
+    def over(self, part: Graph) -> Evidence:
+        """The same columns over a part of the facts: share i is that of the same value, though others lead there."""
+        return Evidence.of(part, self.values, self.groups[0].frequent)
+
     def features(self, triples: HasTriples) -> Features:
         """Rows of queries; their own confidence is not known and not used."""
         columns = _columns(triples)

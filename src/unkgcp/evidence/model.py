@@ -256,7 +256,7 @@ def _rows(
     aside, learned = np.sort(order[:size]), np.sort(order[size : size + MOST_LEARNED])
     inside = np.ones(len(train), bool)
     inside[aside] = False
-    part = Evidence.of(train[inside], whole.values)
+    part = whole.over(train[inside])
     told = part.leave_one_out((np.cumsum(inside) - 1)[learned])
     asked = part.features(train[aside])
     rows = np.concatenate([learned, aside])

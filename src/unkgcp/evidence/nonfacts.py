@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from unkgcp.evidence.boosting import Boosting
 from unkgcp.evidence.crossfit import CrossFit, fold_of_rows
-from unkgcp.evidence.features import Evidence, HasTriples
+from unkgcp.evidence.features import HasTriples
 from unkgcp.evidence.model import CHUNK, HELD_OUT, EvidenceModel, Query
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.trees import Trees
@@ -85,7 +85,7 @@ def learn_likeness(
     tables, labels = [], []
     for place in range(int(fold.max()) + 1):
         rest, own = train[fold != place], train[fold == place]
-        graph = replace(model, evidence=Evidence.of(rest, model.evidence.values))
+        graph = replace(model, evidence=model.evidence.over(rest))
         neighbours = Neighbours.of(rest)
         others = [
             corrupt(own[turn :: len(kinds)], train, seed=_seed(seed, place, turn), kind=kind)

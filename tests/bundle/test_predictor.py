@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,3 +247,38 @@ def test_ids_that_nobody_has_are_unknown(
         "unknown-entity", "unknown-relation", "unknown-entity", "ok",
     ]  # fmt: skip
     assert predictor.interval(ids[3:].astype(np.uint64)).status.tolist() == ["ok"]
+
+
+def test_queries_in_any_form_have_the_same_answers(
+    make_model: Callable[..., Model], make_facts: Callable[..., Graph]
+) -> None:
+    predictor = calibrate(make_model(), make_facts(200, seed=1))
+    vocabulary = predictor.model.vocabulary
+    entities, relation = vocabulary.entities.to_pylist(), vocabulary.relations[0].as_py()
+    triples = [
+        (entities[1], relation, entities[2]),
+        (entities[3], relation, "nobody"),
+        (entities[5], relation, entities[1]),
+    ]
+    columns = dict(zip(("head", "relation", "tail"), map(list, zip(*triples, strict=True)), strict=True))
+    expected = predictor.interval(triples)
+    assert expected.status.tolist() == ["ok", "unknown-entity", "ok"]
+    forms: list[Any] = [(triple for triple in triples), zip(*columns.values(), strict=True), np.array(triples),
+                        np.array(triples, dtype=object), pa.table(columns)]  # fmt: skip
+    for library in ("pandas", "polars"):
+        with contextlib.suppress(ImportError):
+            forms.append(importlib.import_module(library).DataFrame(columns))
+    for form in forms:
+        found = predictor.interval(form)
+        np.testing.assert_array_equal(found.lower, expected.lower)
+        assert found.to_arrow()["tail"].to_pylist() == columns["tail"]
+    with pytest.raises(ValueError, match="no column 'tail'"):
+        predictor.interval(pa.table(columns).select(["head", "relation"]))
+
+
+def test_a_level_asked_for_twice_has_no_two_columns(
+    make_model: Callable[..., Model], make_facts: Callable[..., Graph]
+) -> None:
+    found = calibrate(make_model(), make_facts(200, seed=1)).interval(np.array([[1, 0, 2]]), [0.9, 0.9])
+    with pytest.raises(ValueError, match="twice"):
+        found.to_arrow()

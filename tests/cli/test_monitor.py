@@ -93,3 +93,11 @@ def test_refusals(run_command: Run, fitted: Path, labelled: Path, options: list[
     assert done.status == 2
     assert words in done.err
     assert done.err.count("\n") == 1
+
+
+def test_nothing_to_compare_is_no_good_news(fitted: Path, tmp_path: Path, run_command: Run) -> None:
+    (tmp_path / "strange.tsv").write_text("zz\tyy\txx\t0.5\n")
+    outcome = run_command("monitor", fitted, tmp_path / "strange.tsv", "--json", "--no-header")
+    assert outcome.status == 2
+    assert "has no fact about entities and relations that the run knows" in outcome.err
+    assert json.loads(outcome.out)["verdict"] == "nothing compared"

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from unkgcp._version import __version__
 from unkgcp.bundle.folder import AT_ONCE, MODEL, RunParts, read_run, verify, write_run
 from unkgcp.bundle.population import check_population, opened, parts_of, reopened
-from unkgcp.bundle.queries import Queries, labels_of, to_triples
+from unkgcp.bundle.queries import Queries, as_queries, labels_of, to_triples
 from unkgcp.bundle.weights import read_weights
 from unkgcp.conformal.predictors import IntervalPredictor, Intervals, Levels, create, predictor_class
 from unkgcp.errors import InputError
@@ -57,9 +57,10 @@ class Predictor:
     def interval(self, queries: Queries, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each query, in order.
 
-        Queries are label triples, an Arrow table with columns head, relation and tail, a graph, or ids. An
-        unknown entity or relation gives the whole range [0, 1], no score, and says so in `status`.
+        Queries are label triples, a table (Arrow, pandas, polars) with columns head, relation and tail, a graph, or
+        ids. An unknown entity or relation gives the whole range [0, 1], no score, and says so in `status`.
         """
+        queries = as_queries(queries)
         answers = self.method.interval(to_triples(queries, self.model.vocabulary), confidence)
         return replace(answers, labels=labels_of(queries))
 

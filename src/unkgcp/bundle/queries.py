@@ -11,7 +11,7 @@ array([ 1, -1], dtype=int32)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,28 @@ from unkgcp.graph.vocabulary import Ids
 Queries: TypeAlias = (
     Graph | Triples | pa.Table | pa.RecordBatch | Sequence[tuple[str, str, str]] | NDArray[np.integer]
 )
+
+
+def as_queries(queries: Any) -> Queries:
+    """Queries as one of the forms below: frames of pandas and polars become Arrow tables, other iterables lists."""
+    if isinstance(queries, Graph | Triples | pa.Table | pa.RecordBatch):
+        return queries
+    if isinstance(queries, np.ndarray):
+        if queries.dtype.kind in "UO" and queries.ndim == 2:
+            return [tuple(row) for row in queries.tolist()]
+        return queries
+    columns = list(getattr(queries, "columns", ()))
+    if columns and hasattr(queries, "__getitem__"):
+        names = [name for name in Triples._fields if name in columns]
+        return pa.table({name: _labels(queries[name]) for name in names})
+    return list(queries)
+
+
+def _labels(column: Any) -> pa.Array:
+    """A column of pandas or polars."""
+    if hasattr(column, "to_arrow"):
+        return column.to_arrow().cast(pa.string())
+    return pa.array(column, pa.string(), from_pandas=True)
 
 
 def to_triples(queries: Queries, vocabulary: Vocabulary) -> Triples:

@@ -25,6 +25,7 @@ from unkgcp.bundle.output import open_output
 from unkgcp.bundle.pipeline import in_order
 from unkgcp.bundle.predictor import Predictor
 from unkgcp.conformal.predictors import Levels, Triples
+from unkgcp.errors import InputError
 from unkgcp.graph.queries import query_batches
 from unkgcp.progress import Progress, Silent
 
@@ -72,9 +73,12 @@ def complete_file(
     """The same for queries with an open head or tail: the best k entities for each; see `complete_batch`."""
 
     def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        return complete_batch(
-            predictor, batch, k, confidence, rank_by=rank_by, exclude_known=exclude_known, first=first
-        )
+        try:
+            return complete_batch(
+                predictor, batch, k, confidence, rank_by=rank_by, exclude_known=exclude_known, first=first
+            )
+        except InputError as error:
+            raise InputError(f"{'standard input' if queries == '-' else queries}: {error}") from None
 
     return _stream(predictor, answer, queries, target, keep, progress, open_places=True, **reading)
 

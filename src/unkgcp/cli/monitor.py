@@ -100,6 +100,10 @@ def command(
     click.echo(
         json.dumps(found, indent=2, ensure_ascii=False) if as_json else monitor_text(found, monitor.all.path)
     )
+    if not monitor.facts:
+        raise InputError(
+            f"{labelled} has no fact about entities and relations that the run knows; give others"
+        )
     if monitor.broken:
         raise click.exceptions.Exit(BROKEN)
 

@@ -83,11 +83,11 @@ class CrossConformalIntervals(IntervalPredictor):
         if level == 1:
             return None
         if rank(level, self.size) > self.size:
-            return f"{self.size:,} facts are too few for confidence {float(level):g}: every interval is the whole range"
+            return f"{self.size:,} facts are too few for confidence {float(level)}: every interval is the whole range"
         least = guaranteed(level, self.size, len(self.members))
         return (
-            f"cv+ with {len(self.members)} folds of {self.size:,} facts: at confidence {float(level):g} coverage is "
-            f"guaranteed to be at least {least:.3f}, usually it is close to {float(level):g}"
+            f"cv+ with {len(self.members)} folds of {self.size:,} facts: at confidence {float(level)} coverage is "
+            f"guaranteed to be at least {least:.3f}, usually it is close to {float(level)}"
         )
 
     def _arrays(self) -> dict[str, NDArray[Any]]:

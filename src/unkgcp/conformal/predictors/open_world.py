@@ -142,7 +142,7 @@ class OpenWorld(IntervalPredictor):
         few = [found for found in self.scores.values() if level < 1 and rank(level, len(found)) > len(found)]
         if few:
             return (
-                f"{len(few[0]):,} calibration non-facts are too few for confidence {float(level):g}: "
+                f"{len(few[0]):,} calibration non-facts are too few for confidence {float(level)}: "
                 "no query is told from a non-fact"
             )
         return self.base.caution(confidence)

@@ -66,7 +66,7 @@ class PerRelation(IntervalPredictor):
             return None
         if rank(level, self.size) > self.size:
             return (
-                f"{self.size:,} calibration facts are too few for confidence {float(level):g}: "
+                f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
                 "every interval is the whole range"
             )
         return None if self.groups is None else self._group_caution(level)
@@ -86,7 +86,7 @@ class PerRelation(IntervalPredictor):
             f"{pooled:,} have too few calibration facts for any but the promise over all facts"
             if pooled
             else "",
-            f"{many:,} have too few for confidence {float(level):g}: the whole range" if many else "",
+            f"{many:,} have too few for confidence {float(level)}: the whole range" if many else "",
         ]
         return "; ".join(part for part in parts if part) or None
 

@@ -67,7 +67,7 @@ class QuantileRegression(IntervalPredictor):
             return None
         larger = min((known for known in self.pairs if known > level), default=None)
         used = "the whole range answers" if larger is None else f"the models of {float(larger):g} answer"
-        return f"no quantile models were trained for confidence {float(level):g}: {used}"
+        return f"no quantile models were trained for confidence {float(level)}: {used}"
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return {"quantiles": np.array(list(self.quantiles))}

@@ -44,6 +44,10 @@ def _by_level(answers: Intervals, parts: dict[str, NDArray[Any]]) -> dict[str, p
     """Columns of one level, or of several level by level with the level in their names."""
     if isinstance(answers.confidence, float):
         return {name: numbers(array) for name, array in parts.items()}
+    if len(set(answers.confidence)) < len(answers.confidence):
+        raise ValueError(
+            f"a level was asked for twice: {answers.confidence}; a table has one column for each"
+        )
     return {
         f"{name}_{percent(level)}": numbers(array[:, place])
         for place, level in enumerate(answers.confidence)

@@ -74,7 +74,7 @@ class IntervalValued(IntervalPredictor):
         if level == 1 or rank(self._level(level), self.size) <= self.size:
             return None
         return (
-            f"{self.size:,} calibration facts are too few for confidence {float(level):g}: "
+            f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
             "every interval is the whole range"
         )
 

@@ -30,7 +30,7 @@ def describe(monitor: Monitor) -> dict[str, Any]:
     return {
         "model": predictor.model.config.model,
         "method": predictor.method.name,
-        "verdict": "broken" if monitor.broken else "holds",
+        "verdict": "broken" if monitor.broken else "holds" if facts else "nothing compared",
         "alarms": monitor.alarms(),
         "false_alarm": monitor.false_alarm,
         "calibration_facts": len(monitor.yardstick.scores),

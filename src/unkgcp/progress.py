@@ -1,9 +1,13 @@
-"""Progress of long work: a bar on a terminal, one line a step otherwise. Always on stderr, never in results."""
+"""Progress of long work: a bar on a terminal, one line a step otherwise. Always on stderr, never in results.
+
+Nobody need listen: where stderr is closed, the work goes on without a word.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -21,6 +25,12 @@ class Silent:
         return
 
 
+def say(sentence: str) -> None:
+    """A line on stderr, for whoever listens."""
+    with suppress(OSError, ValueError, AttributeError):
+        print(sentence, file=sys.stderr, flush=True)
+
+
 class Reporter:
     """A progress bar on a terminal; lines no more often than every `every` seconds elsewhere.
 
@@ -36,7 +46,7 @@ class Reporter:
 
     def __enter__(self) -> Reporter:
         self._start = time.monotonic()
-        if sys.stderr.isatty():
+        if sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -48,22 +58,25 @@ class Reporter:
                 TimeRemainingColumn(),
                 console=Console(stderr=True),
             )
-            self._bar.start()
             self._task = self._bar.add_task(self.title, total=self.total, text="")
+            with suppress(OSError):
+                self._bar.start()
         return self
 
     def update(self, done: float, text: str = "") -> None:
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, text=text)
+            with suppress(OSError):
+                self._bar.update(self._task, completed=done, text=text)
             return
         now = time.monotonic()
         if now - self._last >= self.every:
             self._last = now
             of = f" of {self.total:,.10g}" if self.total is not None else ""
-            print(f"{self.title}: {done:,.10g}{of} {text}".rstrip(), file=sys.stderr, flush=True)
+            say(f"{self.title}: {done:,.10g}{of} {text}".rstrip())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            with suppress(OSError):
+                self._bar.stop()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
 from unkgcp._version import __version__
+from unkgcp.cli.stopping import quiet_pipe, tidy_end
 from unkgcp.errors import InputError
+from unkgcp.progress import say
 
 # command -> (module under unkgcp.cli, what `unkgcp --help` says of it), in the order shown
 COMMANDS = {
@@ -45,6 +47,14 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
+    def make_context(self, *given: Any, **extra: Any) -> click.Context:
+        with quiet_pipe():  # --help is printed here
+            return super().make_context(*given, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with quiet_pipe():
+            return super().invoke(ctx)
+
 
 @click.group(
     cls=LazyGroup,
@@ -62,31 +72,34 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point: turns every error into one sentence and an exit status (2 bad input, 1 failure)."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]
+    with tidy_end():
+        sys.exit(_status([argument for argument in arguments if argument != "--debug"], debug))
+
+
+def _status(arguments: list[str], debug: bool) -> int:
     try:
         status = cli.main(args=arguments, prog_name="unkgcp", standalone_mode=False)
-        sys.exit(status if isinstance(status, int) else 0)
-    except click.ClickException as error:
+        return status if isinstance(status, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        sys.exit(error.exit_code)
-    except click.Abort:
-        sys.exit(_fail("stopped by the user", 130))
-    except KeyboardInterrupt:
-        sys.exit(_fail("stopped by the user", 130))
-    except BrokenPipeError:
-        # the reader of a pipe left: not an error, and Python must not complain about it at exit either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        return error.exit_code
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "unkgcp"
+        return _fail(f"{error.format_message().rstrip('.')}; see {path} --help", error.exit_code)
+    except click.ClickException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("stopped by the user", 130)
     except InputError as error:
         if debug:
             raise
-        sys.exit(_fail(str(error), 2))
+        return _fail(str(error), 2)
     except Exception as error:
         if debug:
             raise
-        sys.exit(_fail(f"{error} ({type(error).__name__}; --debug shows where)", 1))
+        return _fail(f"{error} ({type(error).__name__}; --debug shows where)", 1)
 
 
 def _fail(sentence: str, status: int) -> int:
-    print(f"unkgcp: {' '.join(sentence.split())}", file=sys.stderr)
+    say(f"unkgcp: {' '.join(sentence.split())}")
     return status

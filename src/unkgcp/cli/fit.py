@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from unkgcp.cli.options import examples, reading_options, splitting_options
+from unkgcp.cli.options import examples, reading_options, seed_option, splitting_options
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,9 +87,7 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
 @click.option(
     "--config", "config_file", metavar="FILE", help="YAML of training settings other than the preset's."
 )
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Decides the split of one file and the model."
-)
+@seed_option("Decides the split of one file and the model.")
 @click.option("--device", metavar="D", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option("--resume", is_flag=True, help="Go on where an interrupted fit of the same RUN stopped.")
 @click.option(
@@ -206,7 +204,7 @@ def _train(
     from unkgcp.bundle.fitting import silent
     from unkgcp.bundle.folder import CHECKPOINT, check_target
     from unkgcp.graph.datasets import load_dataset
-    from unkgcp.progress import Reporter
+    from unkgcp.progress import Reporter, say
 
     check_target(output)
     dataset = load_dataset(data, seed=settings["seed"], **options)
@@ -222,7 +220,7 @@ def _train(
     if stopped is None:
         shutil.rmtree(checkpoint, ignore_errors=True)
     else:
-        click.echo(f"unkgcp: {stopped}; the best model so far is in {output}", err=True)
+        say(f"unkgcp: {stopped}; the best model so far is in {output}")
         raise click.exceptions.Exit(130 if predictor.model.interrupted else 1)
 
 

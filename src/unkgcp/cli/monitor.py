@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unkgcp.cli.options import examples, json_option, reading_options
+from unkgcp.cli.options import examples, json_option, reading_options, seed_option
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ BROKEN = 3
     metavar="RATE",
     help="The probability that facts like those of calibration ever raise an alarm.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random numbers that break ties.")
+@seed_option("Of the random numbers that break ties.")
 @click.option("--shuffle", is_flag=True, help="Take the facts in random order, not in that of the file.")
 @click.option(
     "--by-relation/--together", default=True, help="Whether each relation is watched too (default)."
@@ -74,6 +74,7 @@ def command(
     from unkgcp.evaluation.monitor.report import describe, order_caution
     from unkgcp.evaluation.monitor.text import monitor_text
     from unkgcp.graph import read
+    from unkgcp.progress import say
 
     if plot is not None:
         check_target(plot)
@@ -92,7 +93,7 @@ def command(
     if shuffle:
         facts = facts[np.random.default_rng([seed, 1]).permutation(len(facts))]
     elif (caution := order_caution(facts)) is not None:
-        click.echo(f"unkgcp: {labelled}: {caution}", err=True)
+        say(f"unkgcp: {labelled}: {caution}")
     monitor.update(facts, facts.truth)
     found = {"run": run, "labelled": labelled, **describe(monitor)}
     if plot is not None:

@@ -29,6 +29,8 @@ data_dir_option = click.option(
     help="Look for named data sets here first (then $UNKGCP_DATA, then the cache).",
 )
 
+SEEDS = 2**63 - 1  # the largest seed that numpy and torch both take
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 _READING = (
@@ -67,6 +69,12 @@ _SPLITTING = (
         "--keep-repeats-together", is_flag=True, help="Never split the rows of one triple over two parts."
     ),
 )
+
+
+def seed_option(text: str, most: int = SEEDS) -> Callable[[Function], Function]:
+    """Adds `--seed`, 0 if it is not given."""
+    kind = click.IntRange(0, most)
+    return click.option("--seed", type=kind, metavar="N", default=0, show_default=True, help=text)
 
 
 def examples(*lines: str) -> str:

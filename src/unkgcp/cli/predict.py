@@ -89,9 +89,8 @@ def command(
     from unkgcp.bundle import Predictor
     from unkgcp.bundle.conditions import parse
     from unkgcp.bundle.stream import answer_file, complete_file
-    from unkgcp.cli.stopping import tidy_end
     from unkgcp.graph.queries import count_queries
-    from unkgcp.progress import Reporter
+    from unkgcp.progress import Reporter, say
 
     if top_k is None and (exclude_known or rank_by != "score"):
         raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
@@ -100,14 +99,14 @@ def command(
     given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
     for level in confidence:
         if (caution := predictor.method.caution(level)) is not None:
-            click.echo(f"unkgcp: {caution}", err=True)
+            say(f"unkgcp: {caution}")
     levels = confidence[0] if len(confidence) == 1 else confidence
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     keep = None if condition is None else parse(condition, confidence)
     asked: dict[str, Any] | None = None
     if top_k is not None:
         asked = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
-    with tidy_end(), Reporter("predicting", count_queries(queries)) as progress:
+    with Reporter("predicting", count_queries(queries)) as progress:
         if engine == "ray":
             from unkgcp.bundle.engines.ray_engine import answer_on_ray
 

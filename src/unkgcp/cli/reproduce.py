@@ -73,10 +73,7 @@ def command(
     """
     from unkgcp.evaluation.reproduction.plan import Plan
     from unkgcp.evaluation.reproduction.runner import finish, reproduce
-    from unkgcp.progress import Reporter
-
-    def say(sentence: str) -> None:
-        click.echo(sentence, err=True)
+    from unkgcp.progress import Reporter, say
 
     if tables_only:
         page = finish(output, say, not no_figures)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.options import reading_options, splitting_options
+from unkgcp.cli.options import reading_options, seed_option, splitting_options
 
 EPILOG = """\b
 A rule file has one rule a line; # starts a comment:
@@ -49,9 +49,7 @@ Examples:
     show_default=True,
     help="In each further round the facts found so far take part in the rules.",
 )
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of the split of one file; as for `fit`."
-)
+@seed_option("Of the split of one file; as for `fit`.")
 @reading_options
 @splitting_options
 def command(

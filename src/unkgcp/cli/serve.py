@@ -56,6 +56,7 @@ def command(
     Only this machine can reach the service unless --host says otherwise. Nothing is written. Stop it with Ctrl-C.
     docs/service.md describes the paths; /openapi.json does so for programs.
     """
+    from unkgcp.progress import say
     from unkgcp.service import Settings, require_extra
 
     require_extra()
@@ -67,4 +68,4 @@ def command(
     try:
         serve(run, address, settings, lambda url: click.echo(f"serving {run} at {url}"))
     except KeyboardInterrupt:
-        click.echo("unkgcp: stopped", err=True)
+        say("unkgcp: stopped")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.options import reading_options, splitting_options
+from unkgcp.cli.options import reading_options, seed_option, splitting_options
 
 EPILOG = """\b
 Examples:
@@ -40,7 +40,7 @@ Examples:
     metavar="N",
     help="Train a trial for at most N epochs; the configuration written keeps its own number.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of training, search and split.")
+@seed_option("Of training, search and split.", most=2**31 - 1)
 @click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="Where to train.")
 @reading_options
 @splitting_options
@@ -66,7 +66,7 @@ def command(
     from pathlib import Path
 
     from unkgcp.graph import load_dataset
-    from unkgcp.progress import Reporter
+    from unkgcp.progress import Reporter, say
     from unkgcp.training import TrainConfig, config_for
     from unkgcp.training.tuning import tune, write_config
 
@@ -92,4 +92,4 @@ def command(
         f"  validation error {best.error:.5f}  ({len(best.trials)} trials) -> {output}"
     )
     if not best.complete:
-        click.echo("stopped early; call again to go on", err=True)
+        say("stopped early; call again to go on")

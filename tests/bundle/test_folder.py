@@ -88,6 +88,26 @@ def test_provenance_of_others(run: Path, content: str, sentence: str) -> None:
         Predictor.load(run)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"data": 3},
+        {"data": {"argument": 3}},
+        {"data": {"argument": "demo"}},
+        {"data": {"argument": "demo", "name": "demo", "seed": "0", "options": {}, "hashes": {}}},
+        {"data": {"argument": "demo", "name": "demo", "seed": -1, "options": {}, "hashes": {}}},
+        {"data": {"argument": "demo", "name": "demo", "seed": 0, "options": [], "hashes": {}}},
+        {"data": {"argument": "demo", "name": "demo", "seed": 0, "options": {}, "hashes": "none"}},
+        {"recalibrated": 3},
+    ],
+)
+def test_provenance_with_an_edited_record(run: Path, changed: dict[str, object]) -> None:
+    path = run / "provenance.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    with pytest.raises(InputError, match=r"provenance\.json is damaged or foreign"):
+        Predictor.load(run)
+
+
 def test_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such folder; make one with unkgcp fit"):
         Predictor.load(tmp_path / "nowhere")

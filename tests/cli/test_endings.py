@@ -144,3 +144,39 @@ def test_under_nohup_a_closed_terminal_does_not_matter(fitted: Path, tmp_path: P
     running.communicate()
     assert running.returncode == 0
     assert os.listdir(tmp_path) == ["answers.tsv"]
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ("predict RUN - <&-", "standard input is closed"),
+        ("predict RUN MANY >&-", "standard output is closed"),
+        ("conformalize --calibration TABLE --input - <&-", "standard input is closed"),
+        ("conformalize --calibration TABLE --input TABLE >&-", "standard output is closed"),
+    ],
+)
+def test_closed_streams(call: str, sentence: str, fitted: Path, many: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("prediction,truth\n" + "0.5,0.4\n" * 30)
+    for name, path in (("RUN", fitted), ("MANY", many), ("TABLE", table)):
+        call = call.replace(name, str(path))
+    done = subprocess.run(
+        f"{' '.join(UNKGCP)} {call}", shell=True, stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("unkgcp: ")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "run", "--ranking", "--threshold", "nan"],
+        ["rules", "a", "b", "-o", "c.tsv", "--minimum", "nan"],
+    ],
+)
+def test_no_number(arguments: list[str], run_command: Run) -> None:
+    outcome = run_command(*arguments)
+    assert outcome.status == 2
+    assert "nan is not a number" in outcome.err

@@ -170,7 +170,8 @@ BAD = {
     "twice": ("prediction,prediction\n", "{path} has two columns named 'prediction'; rename one of them"),
     "text": ("prediction\n0.5\nabc\n", "{path}, line 3: prediction is 'abc', which is not a number; correct"),
     "missing": ("id,prediction\n1,0.5\n2,\n", "{path}, line 3: prediction is empty; correct or remove it"),
-    "nan": ("prediction\n0.5\n\nnan\n", "{path}, line 4: prediction is nan, expected a finite number"),
+    "nan": ("id,prediction\n1,0.5\n\n2,nan\n", "{path}, line 4: prediction is nan, expected a finite number"),
+    "blank": ("prediction\n0.5\n\n0.6\n", "{path}, line 3: prediction is empty; correct or remove it"),
     "infinite": ("prediction\n0.5\n-inf\n", "{path}, line 3: prediction is -inf, expected a finite number"),
     "after a long value": (
         'note,prediction\n"a\nb",0.5\nc,x\n',
@@ -239,6 +240,9 @@ def test_bad_calibration(content: str, sentence: str, capfd: Any, tmp_path: Path
         (["--confidence", "90"], "'90' is no number from 0 to 1"),
         (["--bounds", "1,0"], "--bounds 1,0: expected a smaller and a larger number such as 0,1, or none"),
         (["--bounds", "x"], "--bounds x: expected"),
+        (["-o", "z.json"], "z.json does not end in .csv, .tsv, .parquet"),
+        (["-o", "z"], "z does not end in"),
+        (["--calibration", "-", "--input", "-"], "only one table can come from standard input"),
     ],
 )
 def test_bad_options(arguments: list[str], sentence: str, files: tuple[Path, Path], capfd: Any) -> None:
@@ -300,3 +304,26 @@ def test_shortest_intervals(files: tuple[Path, Path], capfd: Any, tmp_path: Path
     assert err == (
         f"unkgcp: {files[0]} has too few rows to learn the shortest score from; the residual was used\n"
     )
+
+
+def test_a_level_out_of_reach_is_said(capfd: Any, tmp_path: Path) -> None:
+    cal = _write(tmp_path / "cal.csv", prediction=PREDICTION[:20], truth=TRUTH[:20])
+    status, out, err = _run(capfd, "--calibration", cal, "--input", cal, "--confidence", "0.8,0.99,1")
+    assert status == 0
+    assert {tuple(line.split(",")[-4:]) for line in out.splitlines()[1:]} == {("0", "1", "0", "1")}
+    assert err == (
+        f"unkgcp: {cal}: 20 rows to calibrate on are too few for confidence 0.99: every interval is the whole range\n"
+    )
+    cal = _write(tmp_path / "cal.csv", prediction=PREDICTION, truth=TRUTH, group=["a"] * 25 + ["b"] * 275)
+    _, _, err = _run(capfd, "--calibration", cal, "--input", cal, "--confidence", "0.97")
+    assert "1 groups have too few rows for confidence 0.97" in err
+
+
+def test_standard_input(files: tuple[Path, Path]) -> None:
+    command = [sys.executable, "-m", "unkgcp", "conformalize", "--calibration", files[0], "--input", "-"]
+    done = subprocess.run(command, input=files[1].read_bytes(), capture_output=True, check=True)
+    named = subprocess.run([*command[:-1], files[1]], capture_output=True, check=True)
+    assert done.stdout == named.stdout
+    done = subprocess.run(command, input=b"prediction\n0.5\nx\n", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"unkgcp: standard input, line 3: prediction is 'x'")

@@ -64,6 +64,9 @@ def test_a_strange_host_or_port_is_refused():
     ):
         with pytest.raises(InputError):
             listen(address)
+    for port in (-1, 65536):
+        with pytest.raises(InputError, match=f"--port {port} is no port"):
+            access(Address("127.0.0.1", port), None, False)
 
 
 def test_a_port_in_use_is_refused():

@@ -36,6 +36,7 @@ from unkgcp.bundle.opening import digest, read_bytes, reading, size_of
 from unkgcp.bundle.plain import load_yaml
 from unkgcp.bundle.weights import finite, read_weights
 from unkgcp.errors import InputError
+from unkgcp.files import check_place, explained
 from unkgcp.graph import Vocabulary
 from unkgcp.graph.known import Columns, KnownFacts, restored
 
@@ -71,9 +72,11 @@ class RunParts:
 
 
 def check_target(folder: str | os.PathLike[str]) -> None:
-    """Refuse to write a run over something else: the target must be new, empty or a run."""
+    """Refuse to write a run where none can be, or over something else: the target must be new, empty or a run."""
     folder = Path(folder)
+    check_place(folder)
     if folder.is_dir():
+        check_place(folder / PROVENANCE)
         names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".partial-")}
         if names and not names & {PROVENANCE, CHECKPOINT}:
             raise InputError(f"{folder} exists and is not a run of unkgcp; give another folder with -o")
@@ -85,8 +88,9 @@ def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
     """Write a run whole. A new folder appears at once; in an old one `provenance.json` is replaced last."""
     folder = Path(folder)
     check_target(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    stage = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
+    with explained(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
     try:
         _write_parts(stage, parts)
         names = [*(() if parts.facts is None else (FACTS,)), *FILES]
@@ -196,7 +200,24 @@ def read_provenance(folder: str | os.PathLike[str]) -> dict[str, Any]:
         or not all(map(_is_entry, files.values()))
     ):
         raise InputError(f"{path} is damaged: it does not list the files of a run; fit the run again")
+    with reading(path):
+        _check_data(provenance.get("data", {}))
+        if not isinstance(provenance.get("recalibrated", {}), dict):
+            raise ValueError("what it says of calibration is no record")
     return provenance
+
+
+def _check_data(data: Any) -> None:
+    """ValueError unless the record of the data (`unkgcp.bundle.source`) has what it has of the right kind."""
+    if not isinstance(data, dict):
+        raise ValueError("what it says of the data is no record")
+    if "argument" in data and (missing := {"name", "seed", "options", "hashes"} - data.keys()):
+        raise ValueError(f"it does not tell the {min(missing)} of the data")
+    for name, kind in (("argument", str), ("name", str), ("seed", int), ("options", dict), ("hashes", dict)):
+        if name in data and type(data[name]) is not kind:
+            raise ValueError(f"the {name} of the data is {json.dumps(data[name])[:40]}")
+    if data.get("seed", 0) < 0:
+        raise ValueError(f"the seed of the data is {data['seed']}")
 
 
 def _is_entry(written: Any) -> bool:

@@ -11,7 +11,6 @@ end cannot be written there and is refused, while CSV quotes what needs it.
 from __future__ import annotations
 
 import gzip
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unkgcp.errors import InputError
-from unkgcp.files import atomic_path
+from unkgcp.files import atomic_path, standard_output
 from unkgcp.lines import holds_any, lines, quoted
 
 Write = Callable[[pa.RecordBatch], None]
@@ -35,7 +34,7 @@ ROW_GROUP = 1 << 20  # rows
 def open_output(target: str | None) -> Iterator[Write]:
     """A function that writes batches of one schema to `target`; None and `-` are standard output, as TSV."""
     if target is None or target == "-":
-        stream = sys.stdout.buffer
+        stream: IO[bytes] = standard_output()
         yield _text_writer(stream, "\t", "standard output")
         stream.flush()
         return

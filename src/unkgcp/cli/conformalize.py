@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from unkgcp.cli.levels import confidence_option
@@ -40,7 +38,7 @@ def _bounds(context: click.Context, parameter: click.Parameter, value: str) -> t
     "source",
     required=True,
     metavar="PRED",
-    help="Table with columns prediction[, scale][, group].",
+    help="Table with columns prediction[, scale][, group]; - is standard input.",
 )
 @click.option("-o", "--output", metavar="OUT", help="Where to write; standard output if not given.")
 @confidence_option("0.9", "Probability of containing the truth; several, separated by commas.")
@@ -77,18 +75,15 @@ def command(
     group or, where that is too small, all rows of CAL set the width.
     """
     from unkgcp.conformal.tables import conformalize
+    from unkgcp.progress import say
 
-    outcome = conformalize(
-        calibration, source, output, sys.stdout.buffer, levels=confidence, score=score, bounds=bounds
-    )
+    outcome = conformalize(calibration, source, output, levels=confidence, score=score, bounds=bounds)
     if outcome.too_few:
-        click.echo(
-            f"unkgcp: {calibration} has too few rows to learn the {score} score from; the residual was used",
-            err=True,
-        )
+        say(f"unkgcp: {calibration} has too few rows to learn the {score} score from; the residual was used")
     if outcome.pooled:
-        click.echo(
+        say(
             f"unkgcp: {outcome.pooled:,} rows are in groups without enough rows in {calibration} and got the threshold "
-            "of all groups together, which holds on average over them",
-            err=True,
+            "of all groups together, which holds on average over them"
         )
+    for caution in outcome.cautions:
+        say(f"unkgcp: {caution}")

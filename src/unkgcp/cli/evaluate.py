@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from unkgcp.cli.levels import confidence_option
-from unkgcp.cli.options import examples, json_option, reading_options
+from unkgcp.cli.options import Share, examples, json_option, reading_options
 
 EXAMPLES = examples(
     "unkgcp evaluate run",
@@ -35,7 +35,7 @@ EXAMPLES = examples(
 )
 @click.option(
     "--threshold",
-    type=click.FloatRange(0, 1),
+    type=Share(0, 1),
     default=0.7,
     show_default=True,
     help="With --ranking: the confidence from which on a triple is worth keeping.",

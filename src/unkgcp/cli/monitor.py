@@ -73,11 +73,13 @@ def command(
     from unkgcp.evaluation.monitor.drawing import check_target, draw
     from unkgcp.evaluation.monitor.report import describe, order_caution
     from unkgcp.evaluation.monitor.text import monitor_text
+    from unkgcp.files import check_file
     from unkgcp.graph import read
     from unkgcp.progress import say
 
     if plot is not None:
         check_target(plot)
+        check_file(plot)
     predictor = Predictor.load(run)
     data_dir = reading.pop("data_dir", None)
     calibration = _calibration(predictor, run, given, data_dir, reading)

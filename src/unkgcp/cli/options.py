@@ -71,6 +71,14 @@ _SPLITTING = (
 )
 
 
+class Share(click.FloatRange):
+    """A number in a range; nan, which a range lets pass, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        return self.fail(f"{value} is not a number", param, ctx) if found != found else found
+
+
 def seed_option(text: str, most: int = SEEDS) -> Callable[[Function], Function]:
     """Adds `--seed`, 0 if it is not given."""
     kind = click.IntRange(0, most)

@@ -89,12 +89,15 @@ def command(
     from unkgcp.bundle import Predictor
     from unkgcp.bundle.conditions import parse
     from unkgcp.bundle.stream import answer_file, complete_file
+    from unkgcp.files import check_place
     from unkgcp.graph.queries import count_queries
     from unkgcp.progress import Reporter, say
 
     if top_k is None and (exclude_known or rank_by != "score"):
         raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
 
+    if output is not None and output != "-":
+        check_place(output)
     predictor = Predictor.load(run)
     given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
     for level in confidence:

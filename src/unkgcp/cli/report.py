@@ -32,8 +32,11 @@ def command(
     covers and where not, single facts, and where it all comes from. The page needs no network.
     """
     from unkgcp.evaluation.report import write_report
+    from unkgcp.files import check_file
 
     if len(confidence) != 1:
         raise InputError("report shows slices at one level; give one number with --confidence")
+    if output is not None:
+        check_file(output)
     path = write_report(folder, output=output, data=data, confidence=confidence[0], reading=reading)
     click.echo(f"written to {path}")

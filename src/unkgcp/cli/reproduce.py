@@ -73,6 +73,7 @@ def command(
     """
     from unkgcp.evaluation.reproduction.plan import Plan
     from unkgcp.evaluation.reproduction.runner import finish, reproduce
+    from unkgcp.files import check_place
     from unkgcp.progress import Reporter, say
 
     if tables_only:
@@ -94,6 +95,7 @@ def command(
 
         click.echo(schedule(plan, output, device, data_dir, override))
         return
+    check_place(f"{output}/cells")
     page = reproduce(
         plan,
         output,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.options import reading_options, seed_option, splitting_options
+from unkgcp.cli.options import Share, reading_options, seed_option, splitting_options
 
 EPILOG = """\b
 A rule file has one rule a line; # starts a comment:
@@ -37,7 +37,7 @@ Examples:
 )
 @click.option(
     "--minimum",
-    type=click.FloatRange(0, 1),
+    type=Share(0, 1),
     default=0.3,
     show_default=True,
     help="Leave out bounds below this.",
@@ -69,10 +69,14 @@ def command(
     truth of the rule's body and the rule's weight, for its best grounding. Put as softlogic.tsv into a data
     folder they take part in training. Facts of calibration and test are neither used nor written.
     """
+    from unkgcp.files import check_file
     from unkgcp.graph import load_dataset, write
+    from unkgcp.graph.writing import check_path
     from unkgcp.progress import Reporter
     from unkgcp.rules import ground, psl, read_rules
 
+    check_path(output)
+    check_file(output)
     statements = read_rules(rules)
     dataset = load_dataset(data, seed=seed, **reading, **splitting)
     splits = dataset.splits

@@ -65,11 +65,15 @@ def command(
     from dataclasses import replace
     from pathlib import Path
 
+    from unkgcp.files import check_file
     from unkgcp.graph import load_dataset
     from unkgcp.progress import Reporter, say
     from unkgcp.training import TrainConfig, config_for
     from unkgcp.training.tuning import tune, write_config
 
+    trials_file = storage or Path(output).with_suffix(".trials.db")
+    for target in (output, trials_file):
+        check_file(target)
     base = config_for(model, data)
     if config is not None:
         base = TrainConfig.read(config, base)
@@ -82,7 +86,7 @@ def command(
             seed=seed,
             softlogic=dataset.softlogic,
             device=device,
-            storage=storage or Path(output).with_suffix(".trials.db"),
+            storage=trials_file,
             progress=progress,
         )
     found = replace(best.config, epochs=base.epochs)

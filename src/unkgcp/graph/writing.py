@@ -35,6 +35,15 @@ _INTERVALS = pa.schema([*_LABELS, *((end, pa.float64()) for end in ENDS)])
 
 def write(graph: Graph, path: str | os.PathLike[str]) -> None:
     """All facts in their order, with a header. The name ends in .tsv, .csv or .parquet, perhaps with .gz behind."""
+    kind = check_path(path)
+    _check_labels(graph, kind, path)
+    writer = {"tsv": _write_tsv, "csv": _write_csv, PARQUET: _write_parquet}[kind]
+    with atomic_path(path) as temporary, _sink(temporary) as sink:
+        writer(graph, sink)
+
+
+def check_path(path: str | os.PathLike[str]) -> str:
+    """The format that the name of a file to write asks for; refused where there is none or it is a folder."""
     kind = ending(os.fspath(path))
     if kind is None:
         raise InputError(
@@ -42,10 +51,7 @@ def write(graph: Graph, path: str | os.PathLike[str]) -> None:
         )
     if Path(path).is_dir():
         raise InputError(f"{path} is a folder: give the name of a file")
-    _check_labels(graph, kind, path)
-    writer = {"tsv": _write_tsv, "csv": _write_csv, PARQUET: _write_parquet}[kind]
-    with atomic_path(path) as temporary, _sink(temporary) as sink:
-        writer(graph, sink)
+    return kind
 
 
 @contextmanager

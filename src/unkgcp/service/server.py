@@ -86,8 +86,6 @@ def warm_up(predictor: Predictor) -> None:
 
 def listen(address: Address) -> socket.socket:
     """A socket bound to the address; a port in use or a strange host is an `InputError`."""
-    if not 0 <= address.port <= 65535:
-        raise InputError(f"--port {address.port} is no port; use one from 1 to 65535")
     try:
         family, kind, protocol, _, place = _resolve(address)[0]
         listener = socket.socket(family, kind, protocol)
@@ -146,6 +144,8 @@ def read_token(token_file: str | None) -> bytes | None:
 
 
 def _resolve(address: Address) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+    if not 0 <= address.port <= 65535:
+        raise InputError(f"--port {address.port} is no port; use one from 1 to 65535")
     try:
         found = socket.getaddrinfo(
             address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -6,6 +6,7 @@ An unknown key is an error that names the nearest one; so is a value that cannot
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
@@ -59,6 +60,9 @@ class TrainConfig:
 
     def _problems(self) -> list[tuple[str, str]]:
         wrong = []
+        numbers = ((field.name, getattr(self, field.name)) for field in fields(self))
+        infinite = [name for name, value in numbers if isinstance(value, float) and not math.isfinite(value)]
+        wrong += [(name, "must be a finite number") for name in infinite]
         if self.model not in MODELS:
             near = difflib.get_close_matches(self.model, MODELS, n=1)
             wrong.append(("model", f"must be one of {', '.join(MODELS)}" + (f"; {near[0]}?" if near else "")))

@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from unkgcp.conformal.groups import FallbackWarning
 from unkgcp.conformal.learning import SmallCalibrationWarning
-from unkgcp.conformal.ranks import percent
+from unkgcp.conformal.ranks import percent, rank
 from unkgcp.conformal.scores import recipe_names
 from unkgcp.conformal.split import SplitConformal
-from unkgcp.conformal.tables.reading import Table, open_table, require
-from unkgcp.conformal.tables.writing import Writer
+from unkgcp.conformal.tables.reading import Table, given_table, require
+from unkgcp.conformal.tables.writing import Writer, check_name
 from unkgcp.errors import InputError
-from unkgcp.files import atomic_path
+from unkgcp.files import atomic_path, check_file, standard_output
 
 OPTIONAL = ("scale", "group", "kind")
 LABELS = ("group", "kind")
@@ -30,17 +30,19 @@ LABELS = ("group", "kind")
 
 class Outcome(NamedTuple):
     """What a user should know of the answers: how many rows got the pooled threshold, and whether the calibration
-    table had too few rows for the score that was asked for, so that the residual was used."""
+    table had too few rows for the score that was asked for, so that the residual was used; and a sentence for every
+    level that is out of reach."""
 
     pooled: int
     too_few: bool
+    cautions: tuple[str, ...] = ()
 
 
 def conformalize(
     calibration: str,
     source: str,
     output: str | None,
-    stdout: IO[bytes],
+    stdout: IO[bytes] | None = None,
     *,
     levels: Sequence[float] = (0.9,),
     score: str = "residual",
@@ -50,11 +52,31 @@ def conformalize(
 
     The calibration table needs prediction and truth; scale and group are used if it has them, and kind for a score
     that is learned, and then the source needs them too. All other columns of the source are carried through. Without
-    `output` the result goes to `stdout`. Nothing is written unless every row could be answered.
+    `output`, or where it is `-`, the result goes to `stdout`. One of the tables may be `-`, standard input. Nothing is
+    written unless every row could be answered.
     """
-    known = open_table(calibration)
+    output = None if output == "-" else output
+    if output is not None:
+        check_name(output)
+        check_file(output)
+    elif stdout is None:
+        stdout = standard_output()
+    if calibration == source == "-":
+        raise InputError("only one table can come from standard input; give the name of a file for the other")
+    with given_table(calibration) as known, given_table(source) as asked:
+        return _conformalize(known, asked, output, stdout, levels, score, bounds)
+
+
+def _conformalize(
+    known: Table,
+    asked: Table,
+    output: str | None,
+    stdout: IO[bytes] | None,
+    levels: Sequence[float],
+    score: str,
+    bounds: tuple[float, float] | None,
+) -> Outcome:
     require(known, ["prediction", "truth"])
-    asked = open_table(source)
     require(asked, ["prediction"])
     optional = [name for name in OPTIONAL if name != "kind" or score in recipe_names()]
     used = [name for name in optional if name in known.names]
@@ -83,7 +105,25 @@ def conformalize(
             pooled += int(np.count_nonzero(columns.get("threshold", np.array([])) == "pooled"))
             carried = {name: _carried(asked, batch, name, first, writer.parquet) for name in asked.names}
             writer.write(pa.record_batch({**carried, **columns}))
-    return Outcome(pooled, score in recipe_names() and not cal.learned)
+    cautions = tuple(_cautions(cal, known, levels))
+    return Outcome(pooled, score in recipe_names() and not cal.learned, cautions)
+
+
+def _cautions(cal: SplitConformal, known: Table, levels: Sequence[float]) -> Iterator[str]:
+    """A sentence for each level that needs more rows than there are."""
+    for level in levels:
+        if level == 1:
+            continue
+        if rank(level, cal.size) > cal.size:
+            yield (
+                f"{known.path}: {cal.size:,} rows to calibrate on are too few for confidence {level}: every interval "
+                "is the whole range"
+            )
+        elif few := sum(rank(level, size) > size for size in cal.group_sizes.values()):
+            yield (
+                f"{known.path}: {few:,} groups have too few rows for confidence {level}: their intervals are the whole "
+                "range"
+            )
 
 
 def _calibrate(
@@ -162,7 +202,7 @@ def _located(table: Table, first: int) -> Iterator[None]:
 
 
 @contextmanager
-def _destination(output: str | None, stdout: IO[bytes]) -> Iterator[tuple[Path, Path]]:
+def _destination(output: str | None, stdout: IO[bytes] | None) -> Iterator[tuple[Path, Path]]:
     """A path to write to and the path whose name says how; what is there appears only on success."""
     if output is not None:
         with atomic_path(output) as path:
@@ -171,6 +211,7 @@ def _destination(output: str | None, stdout: IO[bytes]) -> Iterator[tuple[Path, 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "answers"
         yield path, path
+        assert stdout is not None
         with path.open("rb") as written:
             shutil.copyfileobj(written, stdout)
         stdout.flush()

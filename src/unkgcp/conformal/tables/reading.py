@@ -11,6 +11,9 @@ import csv
 import gzip
 import io
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +37,9 @@ class Table:
     """A table that has been looked at but not read: its columns and where it is."""
 
     path: str
+    """What messages call it."""
+    file: str
+    """Where its bytes are: the same, or a copy of standard input."""
     names: list[str]
     compression: str | None
     delimiter: str | None
@@ -74,9 +80,9 @@ class Table:
         """`file, line n` of a row counted from 0; only for messages, it reads the file again."""
         if self.delimiter is None:
             return f"{self.path}, row {row + 1}"
-        with _text(self.path, self.compression) as file:
+        with _text(self.file, self.compression) as file:
             lines = csv.reader(file, delimiter=self.delimiter)
-            records = (lines.line_num for record in lines if record)
+            records = (lines.line_num for record in lines if record or len(self.names) == 1)
             return at(self.path, next((line for index, line in enumerate(records) if index == row + 1), None))
 
     def _delimited(self) -> Iterator[pa.RecordBatch]:
@@ -90,15 +96,20 @@ class Table:
         options = {
             "read_options": pa_csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False),
             "parse_options": pa_csv.ParseOptions(
-                delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=note
+                delimiter=self.delimiter,
+                newlines_in_values=True,
+                invalid_row_handler=note,
+                ignore_empty_lines=len(self.names) > 1,  # of one column, they are rows without a value
             ),
             "convert_options": pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(_header(self.path, self.compression, self.delimiter), pa.string()),
+                column_types=dict.fromkeys(
+                    _header(self.path, self.file, self.compression, self.delimiter), pa.string()
+                ),
                 strings_can_be_null=False,
             ),
         }
         try:
-            with pa.input_stream(self.path, compression=self.compression) as stream:
+            with pa.input_stream(self.file, compression=self.compression) as stream:
                 yield from pa_csv.open_csv(stream, **options)
         except pa.ArrowInvalid:
             if not bad:
@@ -112,33 +123,52 @@ class Table:
 
     def _parquet(self) -> Iterator[pa.RecordBatch]:
         if self.compression:
-            with pa.input_stream(self.path, compression=self.compression) as stream:
+            with pa.input_stream(self.file, compression=self.compression) as stream:
                 source: Any = pa.BufferReader(stream.read())
         else:
-            source = self.path
+            source = self.file
         yield from pq.ParquetFile(source).iter_batches(batch_size=BATCH_ROWS)
 
 
-def open_table(path: str | os.PathLike[str]) -> Table:
-    """Look at a file: its kind from its first bytes, its columns from the first line or the schema."""
+def open_table(path: str | os.PathLike[str], place: str | None = None) -> Table:
+    """Look at a file: its kind from its first bytes, its columns from the first line or the schema.
+
+    place: where its bytes are, if not at `path`.
+    """
     path = os.fspath(path)
+    place = place or path
     with _explained(path):
-        with open(path, "rb") as raw:
+        with open(place, "rb") as raw:
             compression = "gzip" if raw.read(2) == b"\x1f\x8b" else None
-        with pa.input_stream(path, compression=compression) as stream:
+        with pa.input_stream(place, compression=compression) as stream:
             start = stream.read(4)
         if start == b"PAR1":
-            table = Table(path, [], compression, None)
+            table = Table(path, place, [], compression, None)
             names = _parquet_names(table)
             delimiter = None
         else:
-            with _text(path, compression) as file:
+            with _text(place, compression) as file:
                 delimiter = "\t" if "\t" in file.readline() else ","
-            names = [name.strip() for name in _header(path, compression, delimiter)]
+            names = [name.strip() for name in _header(path, place, compression, delimiter)]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError(f"{path} has two columns named {twice[0]!r}; rename one of them")
-    return Table(path, names, compression, delimiter)
+    return Table(path, place, names, compression, delimiter)
+
+
+@contextmanager
+def given_table(path: str | os.PathLike[str]) -> Iterator[Table]:
+    """`open_table`, where `-` is standard input, kept in a temporary file as long as it is needed."""
+    if path != "-":
+        yield open_table(path)
+        return
+    if sys.stdin is None or sys.stdin.closed:
+        raise InputError("standard input is closed; give the name of a file")
+    with tempfile.TemporaryDirectory(prefix="unkgcp-") as folder:
+        place = os.path.join(folder, "table")
+        with open(place, "wb") as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        yield open_table("standard input", place)
 
 
 def require(table: Table, wanted: Sequence[str], why: str = "") -> None:
@@ -152,13 +182,13 @@ def require(table: Table, wanted: Sequence[str], why: str = "") -> None:
 
 def _parquet_names(table: Table) -> list[str]:
     if not table.compression:
-        return list(pq.ParquetFile(table.path).schema_arrow.names)
-    with pa.input_stream(table.path, compression=table.compression) as stream:
+        return list(pq.ParquetFile(table.file).schema_arrow.names)
+    with pa.input_stream(table.file, compression=table.compression) as stream:
         return list(pq.ParquetFile(pa.BufferReader(stream.read())).schema_arrow.names)
 
 
-def _header(path: str, compression: str | None, delimiter: str) -> list[str]:
-    with _text(path, compression) as file:
+def _header(path: str, place: str, compression: str | None, delimiter: str) -> list[str]:
+    with _text(place, compression) as file:
         record = next(csv.reader(file, delimiter=delimiter), None)
     if not record:
         raise InputError(f"{path} is empty; its first line must name the columns")

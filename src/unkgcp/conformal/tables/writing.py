@@ -13,6 +13,17 @@ import pyarrow.parquet as pq
 from unkgcp.errors import InputError
 from unkgcp.lines import lines, quoted
 
+ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
+
+
+def check_name(target: str) -> None:
+    """Refuse a file whose name does not say how to write it."""
+    if not target.lower().removesuffix(".gz").endswith(ENDINGS):
+        known = ", ".join(ENDINGS)
+        raise InputError(
+            f"{target} does not end in {known}, or one of them and .gz; its ending says how to write it"
+        )
+
 
 class Writer:
     """Writes batches to a path whose name (of `named_like`) says how; used as a context.

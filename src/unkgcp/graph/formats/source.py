@@ -102,6 +102,8 @@ class Source:
 
     def _buffered(self, origin: Origin) -> io.BufferedReader:
         if self.path is None:
+            if origin == "-" and (sys.stdin is None or sys.stdin.closed):
+                raise InputError("standard input is closed: give the name of a file")
             given: Any = sys.stdin.buffer if origin == "-" else origin
             stream = io.BufferedReader(given)
             self._open.callback(stream.detach)  # what others opened stays open

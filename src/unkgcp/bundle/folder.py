@@ -74,14 +74,15 @@ class RunParts:
 def check_target(folder: str | os.PathLike[str]) -> None:
     """Refuse to write a run where none can be, or over something else: the target must be new, empty or a run."""
     folder = Path(folder)
-    check_place(folder)
     if folder.is_dir():
-        check_place(folder / PROVENANCE)
         names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".partial-")}
         if names and not names & {PROVENANCE, CHECKPOINT}:
             raise InputError(f"{folder} exists and is not a run of unkgcp; give another folder with -o")
     elif folder.exists() or folder.is_symlink():
         raise InputError(f"{folder} is not a folder; give another name with -o")
+    check_place(folder)
+    if folder.is_dir():
+        check_place(folder / PROVENANCE)
 
 
 def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:

@@ -79,7 +79,7 @@ def _check_kind(target: Path) -> None:
 
 def standard_output() -> BinaryIO:
     """Standard output for bytes; a program can be started without one."""
-    if sys.stdout is None or sys.stdout.closed:
+    if sys.stdout is None:
         raise InputError("standard output is closed; name a file with -o")
     return sys.stdout.buffer
 

@@ -162,7 +162,7 @@ def given_table(path: str | os.PathLike[str]) -> Iterator[Table]:
     if path != "-":
         yield open_table(path)
         return
-    if sys.stdin is None or sys.stdin.closed:
+    if sys.stdin is None:
         raise InputError("standard input is closed; give the name of a file")
     with tempfile.TemporaryDirectory(prefix="unkgcp-") as folder:
         place = os.path.join(folder, "table")

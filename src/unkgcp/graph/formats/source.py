@@ -102,7 +102,7 @@ class Source:
 
     def _buffered(self, origin: Origin) -> io.BufferedReader:
         if self.path is None:
-            if origin == "-" and (sys.stdin is None or sys.stdin.closed):
+            if origin == "-" and sys.stdin is None:
                 raise InputError("standard input is closed: give the name of a file")
             given: Any = sys.stdin.buffer if origin == "-" else origin
             stream = io.BufferedReader(given)

@@ -105,6 +105,17 @@ def service(run):
     assert complaints == ""
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_told_to_stop_the_command_says_nothing(run, how):
+    command = [sys.executable, "-m", "unkgcp", "serve", str(run), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    address = process.stdout.readline().split()[-1]
+    httpx.get(f"{address}health", timeout=30)
+    process.send_signal(how)
+    _, complaints = process.communicate(timeout=20)
+    assert (process.returncode, complaints) == (143, "")
+
+
 def raw(address: str, sent: bytes, seconds: float = 5.0) -> bytes:
     """What a connection gets back for these bytes, until it is closed or nothing more comes."""
     host, port = re.match(r"http://([\d.]+):(\d+)/", address).groups()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import ipaddress
 import os
+import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -68,7 +69,17 @@ def serve(
         )
         host, port = listener.getsockname()[:2]
         announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
-        uvicorn.Server(config).run(sockets=[listener])
+        server = uvicorn.Server(config)
+        _stop_on_hangup(server)
+        server.run(sockets=[listener])
+
+
+def _stop_on_hangup(server: uvicorn.Server) -> None:
+    """A closed terminal stops the service as SIGTERM does, unless that was to be ignored, as under nohup."""
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        with suppress(ValueError):  # only the main thread is told
+            signal.signal(hangup, lambda number, frame: server.handle_exit(signal.SIGTERM, frame))
 
 
 def warm_up(predictor: Predictor) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from unkgcp.evaluation.reproduction.storage import (
     write_cell,
 )
 from unkgcp.files import write_text
+from unkgcp.progress import say
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
@@ -241,7 +241,7 @@ class Work:
                 "fingerprint": self._cell_fingerprint(seed),
             },
         )
-        print(f"{self.block.name}/seed-{seed}: stored", file=sys.stderr, flush=True)
+        say(f"{self.block.name}/seed-{seed}: stored")
 
     def _statistics(self) -> dict[str, int]:
         graph, splits = self.dataset.graph, self.dataset.splits

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from unkgcp.backbones import Backbone
 
-CHUNK = 1 << 16  # triples scored at once; keeps memory flat
 CELLS = 1 << 22  # floats of intermediate rows in one-against-many scoring
 
 
@@ -66,23 +65,13 @@ class Model:
             return {name: torch.from_numpy(table) for name, table in self.tables.items()}
 
     def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
-        """Scores of triples given by ids (n,): (n,) float32 in [0, 1]."""
+        """Scores of triples given by ids (n,), each the same alone as among others: (n,) float32 in [0, 1]."""
         ids = [np.asarray(column) for column in (head, relation, tail)]
         if self.config.model in distmult.FAMILY:
             return distmult.scores(self.config.model, self.tables, *ids)
-        import torch
+        from unkgcp.training import pieces
 
-        from unkgcp.backbones import score_triples
-
-        out = np.empty(len(ids[0]), np.float32)
-        with torch.no_grad():
-            for begin in range(0, len(out), CHUNK):
-                part = [
-                    torch.from_numpy(column[begin : begin + CHUNK].astype(np.int64, copy=False))
-                    for column in ids
-                ]
-                out[begin : begin + CHUNK] = score_triples(self.backbone, self.parameters, *part).numpy()
-        return out
+        return pieces.scores(self.backbone, self.parameters, *ids)
 
     def tails(self, head: ArrayLike, relation: ArrayLike) -> NDArray[np.float32]:
         """Every entity as the tail of each (head, relation): (n, n_entities)."""

@@ -63,7 +63,9 @@ def split(
     that is left: asking for a validation slice changes neither the calibration nor the test facts.
 
     `keep_repeats_together` puts all rows of one triple into the same part. Without it a triple that is listed
-    several times can be in train and in test, and the test is then partly a test of memory.
+    several times can be in train and in test, and the test is then partly a test of memory. With it triples are
+    exchangeable and rows no longer are, since a calibration row has its repeats beside it and a test row has not: of
+    m calibration triples with r rows each, a row's coverage at level a may be a (1 - 1/r) / (m + 1) too low.
     """
     _check_shares({"calibration": calibration, "test": test})
     generator = np.random.default_rng(seed)

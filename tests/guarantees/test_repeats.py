@@ -13,7 +13,7 @@ LEVEL, RUNS = 0.9, 4000
 
 @pytest.mark.parametrize(("calibrating", "rows"), [(22, 1), (22, 2), (22, 3), (22, 20), (221, 2), (221, 20)])
 def test_rows_of_triples_kept_together(calibrating: int, rows: int) -> None:
-    """All rows of a triple carry one confidence, the worst case. Each mean is within five standard errors.
+    """All rows of a triple carry one confidence, the extreme case. Each mean is within five standard errors.
 
     With m calibration triples of r rows each the rank is k = ceil(a (m r + 1)), and a row of another triple is
     inside with probability ceil(k / r) / (m + 1), which is at least a - a (1 - 1 / r) / (m + 1).

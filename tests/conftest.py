@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 if threading.current_thread() is threading.main_thread():
-    # tests that run in the background ignore SIGINT, and so would the programs that they start and stop
+    # tests that run in the background ignore SIGINT, those under nohup SIGHUP, and so would the programs that they
+    # start and stop
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -51,23 +51,13 @@ def test_broken(run_command: Run, fitted: Path, labelled: Path, tmp_path: Path) 
     assert plot.read_text().startswith("<?xml")
 
 
-def test_a_run_with_a_promise_per_relation(
-    run_command: Run, fitted: Path, labelled: Path, tmp_path: Path
+@pytest.mark.parametrize("options", [("--per", "relation"), ("--method", "fpi")])
+def test_without_one_rank_of_kept_scores_the_calibration_facts_are_read_again(
+    run_command: Run, fitted: Path, labelled: Path, tmp_path: Path, options: tuple[str, str]
 ) -> None:
-    """Several thresholds: the law of one rank does not hold, so the calibration facts are read again."""
-    run = tmp_path / "per"
-    assert run_command("fit", "--from", fitted, "--per", "relation", "-o", run).status == 0
-    done = run_command("monitor", run, labelled / "good.tsv", "--json", "--false-alarm", 1e-6)
-    assert done.status == 0
-    assert json.loads(done.out)["coverage"]["law"] == "hypergeometric"
-
-
-def test_a_method_without_scores_takes_its_calibration_facts_again(
-    run_command: Run, fitted: Path, labelled: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "fpi"
-    assert run_command("fit", "--from", fitted, "--method", "fpi", "-o", run).status == 0
-    done = run_command("monitor", run, labelled / "good.tsv", "--json", "--false-alarm", 1e-6)
+    """Several thresholds have no law of one rank, and FPI keeps no scores."""
+    assert run_command("fit", "--from", fitted, *options, "-o", tmp_path / "run").status == 0
+    done = run_command("monitor", tmp_path / "run", labelled / "good.tsv", "--json", "--false-alarm", 1e-6)
     assert done.status == 0
     assert json.loads(done.out)["coverage"]["law"] == "hypergeometric"
 

@@ -119,6 +119,7 @@ def cut(
     return row, left
 
 
+# As in `finding.find` the loops are written out: handing arrays on to a helper for both takes five times as long.
 @njit(
     "Tuple((i8, i8))(u1[::1], i4[:, ::1], i8, i4[::1], i4[::1],"
     " i4[::1], i8, u8[:, ::1], u8[:, ::1], u8[::1], i8[::1], u1[::1], i8)",

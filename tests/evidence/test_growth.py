@@ -40,26 +40,26 @@ def some_labels(values: Values, cells: Cells, rng: np.random.Generator) -> np.nd
     return np.clip(near, 0.0, 1.0)
 
 
-@given(st.integers(0, 10**6))
-@settings(max_examples=40, deadline=None)
-def test_a_label_is_inside_exactly_when_its_score_is_within_the_threshold(seed: int) -> None:
+@given(st.integers(0, 10**6), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_a_label_is_inside_exactly_when_its_score_is_within_the_threshold(seed: int, empty: bool) -> None:
     found, values = random_distribution(seed)
     rng = np.random.default_rng(seed)
     labels = some_labels(values, found.cells, rng)
-    scores = np.stack([found.scores(np.full(len(found), y)) for y in labels], axis=1)
+    scores = np.stack([found.scores(np.full(len(found), y), empty) for y in labels], axis=1)
     assert np.isfinite(scores).all()
     assert (scores >= 0).all()
     # thresholds that tie with scores, and others
-    thresholds = np.concatenate([rng.choice(scores.ravel(), 6), rng.random(4), [0.0, 1.0]])
-    ends = found.bounds(np.tile(thresholds, (len(found), 1)))
+    thresholds = np.concatenate([rng.choice(scores.ravel(), 6), rng.random(4), [0.0, 1.0, 2.0]])
+    ends = found.bounds(np.tile(thresholds, (len(found), 1)), empty)
     inside = (ends[:, 0, None, :] <= labels[None, :, None]) & (labels[None, :, None] <= ends[:, 1, None, :])
     np.testing.assert_array_equal(inside, scores[:, :, None] <= thresholds)
     # one float further out the score is beyond the threshold
     for end, limit in ((0, 0.0), (1, 1.0)):
         beyond = np.nextafter(ends[:, end], limit)
         for level in range(len(thresholds)):
-            moved = ends[:, end, level] != limit
-            outside = found.scores(beyond[:, level]) > thresholds[level]
+            moved = (ends[:, end, level] != limit) & ~np.isnan(ends[:, end, level])
+            outside = found.scores(np.where(moved, beyond[:, level], 0.0), empty) > thresholds[level]
             assert outside[moved].all()
 
 
@@ -78,18 +78,46 @@ def test_nested_and_in_the_end_everything(seed: int) -> None:
 
 @given(st.integers(0, 10**6))
 @settings(max_examples=30, deadline=None)
-def test_inside_exactly_when_the_p_value_exceeds(seed: int) -> None:
+def test_empty_or_the_same_interval(seed: int) -> None:
+    """Intervals that may be empty differ from the others in nothing but that: scores are in the same order."""
+    found, values = random_distribution(seed)
+    rng = np.random.default_rng(seed)
+    labels = some_labels(values, found.cells, rng)[:20]
+    usual, shifted = (
+        np.stack([found.scores(np.full(len(found), y), empty) for y in labels], axis=1)
+        for empty in (False, True)
+    )
+    first = usual == 0
+    np.testing.assert_array_less(shifted[first], 1 + 1e-12)
+    np.testing.assert_allclose(shifted[~first], 1 + usual[~first], rtol=0, atol=1e-12)
+    doubt = found.scores(found.bounds(np.zeros((len(found), 1)))[:, 0, 0], True)
+    thresholds = np.tile(rng.random(5), (len(found), 1))
+    ends = found.bounds(thresholds, True)
+    none = np.isnan(ends).all(axis=1)
+    np.testing.assert_array_equal(none, doubt[:, None] > thresholds)
+    alone = np.broadcast_to(
+        found.bounds(np.zeros((len(found), 5))).transpose(0, 2, 1)[~none], (int((~none).sum()), 2)
+    )
+    np.testing.assert_array_equal(ends.transpose(0, 2, 1)[~none], alone)
+    # beyond the first cell 1 is added to every score, which costs it the last bits
+    moved = found.bounds(1.5 + 0 * thresholds, True), found.bounds(0.5 + 0 * thresholds)
+    np.testing.assert_allclose(*moved, rtol=0, atol=1e-9)
+
+
+@given(st.integers(0, 10**6), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_inside_exactly_when_the_p_value_exceeds(seed: int, empty: bool) -> None:
     """Ties among calibration scores included: labels are atoms."""
     found, values = random_distribution(seed, n=30)
     rng = np.random.default_rng(seed)
-    ranking = rank_scores(found.scores(rng.choice(values.high, 30)))
+    ranking = rank_scores(found.scores(rng.choice(values.high, 30), empty))
     label = rng.choice(np.concatenate([values.low, rng.random(5)]), 30)
-    p_value = ranking.p_values(found.scores(label), None, None)
+    p_value = ranking.p_values(found.scores(label, empty), None, None)
     for level in (0.3, 0.5, 0.8, 0.9, 0.95):
         from unkgcp.conformal.ranks import exact_levels
 
         threshold = float(ranking.thresholds(exact_levels(level)[0], None)[0, 0])
-        ends = found.bounds(np.full((30, 1), min(max(threshold, 0.0), 10.0)))[:, :, 0]
+        ends = found.bounds(np.full((30, 1), min(max(threshold, 0.0), 10.0)), empty)[:, :, 0]
         inside = (ends[:, 0] <= label) & (label <= ends[:, 1])
         if threshold >= 0:
             np.testing.assert_array_equal(inside, p_exceeds(p_value, 30, level))
@@ -116,6 +144,11 @@ def test_by_hand() -> None:
     assert score[0.0] < 1
     np.testing.assert_allclose(found.bounds(np.array([[0.4]]))[0, :, 0], [0.2, 0.2])
     np.testing.assert_allclose(found.bounds(np.array([[0.75]]))[0, :, 0], [0.2, 0.8])
+    # with 0.5 of the mass its first cell lacks 0.5
+    assert found.scores(np.array([0.2]), True)[0] == 0.5
+    assert found.scores(np.array([0.8]), True)[0] == pytest.approx(1 + score[0.8])
+    assert np.isnan(found.bounds(np.array([[0.49, -np.inf]]), True)).all()
+    np.testing.assert_allclose(found.bounds(np.array([[0.5]]), True)[0, :, 0], [0.2, 0.2])
 
 
 def test_mean_and_median_by_hand() -> None:

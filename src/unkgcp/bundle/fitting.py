@@ -56,6 +56,7 @@ def fit(
     protocol: str = "strict",
     per: str | None = None,
     quick: bool = False,
+    allow_empty: bool = False,
     population: str = "asserted",
     kinds: Sequence[str] = KINDS,
     share: float | None = None,
@@ -67,7 +68,8 @@ def fit(
     """Train on the training facts and calibrate on the calibration facts.
 
     `per="relation"` promises coverage per relation, for methods that offer it. `quick` is for the evidence method:
-    it trains no cross-fitted backbones, and the one that intervals then do not use for ten epochs at most.
+    it trains no cross-fitted backbones, and the one that intervals then do not use for ten epochs at most. So is
+    `allow_empty`: no value for the facts it doubts most where single values alone would cover more than was asked.
     `population`, `kinds` and `share` are those of `calibrate`: whether queries may be no facts.
     `checkpoint` is a folder in which training keeps its state; with `resume` it goes on from there. After
     Ctrl-C, or when the loss is no longer a number, the best model so far is calibrated; the provenance then
@@ -84,6 +86,7 @@ def fit(
         if not predictor_class(method).needs_evidence:
             raise InputError(f"--quick goes with --method evidence, not with {method}; leave it out")
         config = replace(config, epochs=min(config.epochs, QUICK_EPOCHS))
+    settings = method_options(method, dataset.name, protocol, per, allow_empty)
     validation, stopping = _validation(dataset, config, protocol)
     start = time.monotonic()
     with report(f"training {config.model}", config.epochs) as progress:
@@ -151,7 +154,7 @@ def fit(
         share=share,
         **extra,
         **valued,
-        **method_options(method, dataset.name, protocol, per),
+        **settings,
     )
     times = {"training": trained - start, "calibration": time.monotonic() - learned}
     if extra:
@@ -236,9 +239,15 @@ def _marks(facts: Graph) -> NDArray[np.uint64]:
     )
 
 
-def method_options(method: str, data: str, protocol: str, per: str | None = None) -> dict[str, Any]:
-    """The settings of a method: those that the paper's experiments used on a data set, and what is promised per."""
+def method_options(
+    method: str, data: str, protocol: str, per: str | None = None, allow_empty: bool = False
+) -> dict[str, Any]:
+    """The settings of a method: those of the paper's experiments on a data set, and those that were asked for."""
     options: dict[str, Any] = {} if per is None else {"per": per}
+    if allow_empty:
+        if not predictor_class(method).needs_evidence:
+            raise InputError(f"--allow-empty goes with --method evidence, not with {method}; leave it out")
+        options["allow_empty"] = True
     # the paper's numbers on CN15k need the entropy at 0.5 M + 0.5, which its text does not say
     if (method, data, protocol) == ("unkgcp", "cn15k", "paper"):
         options["mapped_entropy"] = True

@@ -65,6 +65,11 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
     "--quick", is_flag=True, help="With --method evidence: no cross-fitted backbones; minutes on a laptop."
 )
 @click.option(
+    "--allow-empty",
+    is_flag=True,
+    help="With --method evidence: no value where the model doubts it, if single values cover more than the level.",
+)
+@click.option(
     "--population",
     type=click.Choice(["asserted", "open"]),
     default="asserted",
@@ -150,7 +155,7 @@ def command(
     if asked and calibrating == "cv+":
         raise InputError("--population open does not go with --calibrate cv+; leave one of them out")
     if source is not None:
-        _recalibrate(source, data, output or source, settings["method"], settings["per"], options, asked)
+        _recalibrate(source, data, output or source, settings, options, asked)
     elif data is None or output is None:
         raise InputError("fit needs DATA and -o RUN; for example unkgcp fit demo -o run")
     else:
@@ -247,6 +252,7 @@ def _train_folds(
     unfit = (
         ["--resume"] * resume + ["--per"] * (others.get("per") is not None) + ["--quick"] * others["quick"]
     )
+    unfit += ["--allow-empty"] * others["allow_empty"]
     unfit += ["--protocol paper"] * (others.get("protocol") == "paper")
     if unfit:
         raise InputError(f"{unfit[0]} does not go with --calibrate cv+; leave one of them out")
@@ -264,8 +270,7 @@ def _recalibrate(
     run: str,
     data: str | None,
     output: str,
-    method: str,
-    per: str | None,
+    settings: dict[str, Any],
     options: dict[str, Any],
     asked: dict[str, Any],
 ) -> None:
@@ -281,9 +286,9 @@ def _recalibrate(
     if dataset is not None and protocol == "paper":
         negatives = calibration_negatives(dataset, seed)
     name = str(data) if dataset is None else dataset.name
-    again = recalibrate(
-        predictor, facts, method, negatives=negatives, **method_options(method, name, protocol, per), **asked
-    )
+    method = settings["method"]
+    own = method_options(method, name, protocol, settings["per"], settings["allow_empty"])
+    again = recalibrate(predictor, facts, method, negatives=negatives, **own, **asked)
     again.provenance["recalibrated"] = {"from": run, "data": data, "facts": len(facts)}
     _finish(again, dataset, output)
 

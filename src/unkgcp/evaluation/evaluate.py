@@ -43,7 +43,8 @@ def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float]
     a run of the paper's protocol has a second one, calibrated on corrupted calibration facts
     (`negative_threshold` says which was used). In the open world all are judged by the hull, as predictions are.
     `ties` tells, level by level, coverage of facts above its band because of ties from facts unlike those of
-    calibration (`unkgcp.evaluation.ties`).
+    calibration (`unkgcp.evaluation.ties`). `empty` has, level by level, the share of test facts whose
+    interval is empty and the coverage of the others; None if none is.
     """
     facts = dataset.splits.test
     if not len(facts):
@@ -77,6 +78,7 @@ def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float]
             for place, level in enumerate(levels)
         ],
         "ties": tie_figures(predictor, facts, positive.code == 0, levels),
+        "empty": _empty(positive, truth, levels),
     }
 
 
@@ -85,6 +87,27 @@ def _threshold(predictor: Predictor) -> str:
     if predictor.negative is not None:
         return "negatives"
     return "both" if isinstance(predictor.method, OpenWorld) else "facts"
+
+
+def _empty(
+    answers: Intervals, truth: NDArray[np.float64], levels: Sequence[float]
+) -> list[dict[str, Any]] | None:
+    """Share of facts with an empty interval, and coverage of those with another, at each level."""
+    empty = np.isnan(answers.lower)
+    if not empty.any():
+        return None
+    found = []
+    for place, level in enumerate(levels):
+        rows = ~empty[:, place]
+        inside = metrics.coverage(truth[rows], answers.lower[rows, place], answers.upper[rows, place])
+        found.append(
+            {
+                "confidence": level,
+                "share": float(empty[:, place].mean()),
+                "coverage_of_others": None if math.isnan(inside) else inside,
+            }
+        )
+    return found
 
 
 def figures(

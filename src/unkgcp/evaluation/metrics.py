@@ -4,7 +4,8 @@ What it is: the paper's coverage and sharpness, the usual point errors, and what
 coverage also holds *conditionally* (by slice of the data). What it is not: it draws no samples, knows no
 model and never rounds. A label counts as covered exactly when `lower <= truth <= upper`, compared as given:
 a label stored with fewer digits than the calibration labels is another number, so snap labels when reading.
-Where labels are intervals themselves, truth is (n, 2) and counts as covered when all of it is.
+Where labels are intervals themselves, truth is (n, 2) and counts as covered when all of it is. An interval whose ends
+are NaN is empty: it covers nothing, and its width is 0.
 
 >>> import numpy as np
 >>> truth, lower, upper = np.array([0.2, 0.9]), np.array([0.1, 0.5]), np.array([0.4, 0.8])
@@ -52,23 +53,31 @@ def middle(truth: ArrayLike) -> Floats:
 
 def sharpness(lower: ArrayLike, upper: ArrayLike) -> float:
     """Mean width of the intervals; smaller is sharper."""
+    return _mean(widths(lower, upper))
+
+
+def widths(lower: ArrayLike, upper: ArrayLike) -> Floats:
+    """Width of each interval, 0 if it is empty: (n,)."""
     low, high = _columns(lower, upper)
-    return _mean(high - low)
+    found: Floats = high - low
+    return np.where(np.isnan(found), 0.0, found)
 
 
 def interval_score(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confidence: float) -> float:
     """Winkler's score: mean of width + 2 / (1 - confidence) times the distance by which a label is missed.
 
     It is proper for numbers: the true central quantiles minimise its expectation. What lies outside of a label that is
-    an interval counts at both ends. At confidence 1 a miss costs infinity.
+    an interval counts at both ends. At confidence 1 a miss costs infinity. An empty interval counts as missed by 1, the
+    most there is.
     """
     label = np.asarray(truth, dtype=np.float64)
     ends = (label, label) if label.ndim == 1 else (label[:, 0], label[:, 1])
     first, last, low, high = _columns(*ends, lower, upper)
     missed = np.maximum(low - first, 0.0) + np.maximum(last - high, 0.0)
+    missed = np.where(np.isnan(missed), 1.0, missed)
     if confidence >= 1.0:
-        return math.inf if missed.any() else _mean(high - low)
-    return _mean(high - low + (2.0 / (1.0 - confidence)) * missed)
+        return math.inf if missed.any() else sharpness(low, high)
+    return _mean(widths(low, high) + (2.0 / (1.0 - confidence)) * missed)
 
 
 def mse(prediction: ArrayLike, truth: ArrayLike) -> float:
@@ -110,7 +119,7 @@ def coverage_by_group(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, grou
     keys, member = np.unique(labels, return_inverse=True)
     n = np.bincount(member, minlength=len(keys))
     hits = np.bincount(member, weights=contains(truth, low, high), minlength=len(keys))
-    width = np.bincount(member, weights=high - low, minlength=len(keys))
+    width = np.bincount(member, weights=widths(low, high), minlength=len(keys))
     return Slices(keys, n.astype(np.int64), hits / n, width / n)
 
 
@@ -131,7 +140,7 @@ def coverage_by_bin(
 def coverage_by_width(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, bins: int = 10) -> Slices:
     """Coverage in bins of the interval's width: does a wide interval cover as often as a narrow one?"""
     low, high = _columns(lower, upper)
-    return coverage_by_bin(truth, low, high, high - low, bins)
+    return coverage_by_bin(truth, low, high, widths(low, high), bins)
 
 
 def coverage_by_prediction(
@@ -149,7 +158,7 @@ def width_error_correlation(
     High when wide intervals mark hard queries; NaN when all widths or all errors are equal.
     """
     guess, y, low, high = _columns(prediction, truth, lower, upper)
-    width, error = _ranks(high - low), _ranks(np.abs(guess - y))
+    width, error = _ranks(widths(low, high)), _ranks(np.abs(guess - y))
     width, error = width - _mean(width), error - _mean(error)
     norm = math.sqrt(float(width @ width) * float(error @ error))
     return float(width @ error) / norm if norm > 0 else math.nan

@@ -25,7 +25,7 @@ from unkgcp.conformal.predictors.per_relation import PerRelation
 from unkgcp.conformal.relations import BASES
 from unkgcp.errors import InputError
 from unkgcp.evaluation.bands import coverage_band
-from unkgcp.evaluation.metrics import Slices, coverage_by_group
+from unkgcp.evaluation.metrics import Slices, coverage_by_group, widths
 from unkgcp.evaluation.text import table
 from unkgcp.graph import Graph
 
@@ -84,7 +84,7 @@ def by_relation(predictor: Predictor, dataset: Dataset, confidence: float) -> di
     summary = {
         when: _summary(rows, when, coverage, width)
         for when, coverage, width in (
-            ("before", (pooled[:, 0] <= truth) & (truth <= pooled[:, 1]), pooled[:, 1] - pooled[:, 0]),
+            ("before", (pooled[:, 0] <= truth) & (truth <= pooled[:, 1]), widths(pooled[:, 0], pooled[:, 1])),
             ("after", (own.lower <= truth) & (truth <= own.upper), own.width),
         )
     }

@@ -88,7 +88,19 @@ def evaluation_text(result: dict[str, Any]) -> str:
         rows.insert(1, row + [cell for tie in ties for cell in (number(tie["coverage_smoothed"], 4), "")])
         pairs = zip(levels, ties, strict=True)
         said = [_tie_sentence(level["positive"]["coverage"], tie) for level, tie in pairs]
+    said += [_empty_sentence(empty) for empty in result.get("empty") or ()]
     return "\n".join([*lines, "", table(header, rows), *([""] if any(said) else []), *filter(None, said)])
+
+
+def _empty_sentence(empty: dict[str, Any]) -> str:
+    """What to say of a level at which the intervals of some facts are empty."""
+    if not empty["share"]:
+        return ""
+    others = number(empty["coverage_of_others"], 4)
+    return (
+        f"{empty['confidence']:g}: {empty['share']:.1%} of the facts have an empty interval; "
+        f"coverage of the others {others}"
+    )
 
 
 def _tie_sentence(coverage: float, tie: dict[str, Any]) -> str:

@@ -139,17 +139,19 @@ def _first(lo, hi, mass, count):
 
 
 @numba.njit(cache=True, nogil=True)
-def _grow(lo, hi, mass, count, inner, outer, work):
+def _grow(lo, hi, mass, count, empty, inner, outer, work):
     """Score at the inner and the outer end of every cell: the mass of the interval on its way outwards.
 
     The interval starts as one cell and takes, again and again, the block with the most mass per width on either
-    side. Returns the first cell, whose score is 0.
+    side. Returns the first cell, whose score is 0. If it may be `empty`, the score of the first cell is the mass that
+    it does not have, and all others are 1 more: no interval leaves out a first cell that another one with less mass
+    has taken in.
     """
     start = _first(lo, hi, mass, count)
     up = _hull(lo, hi, mass, start, 1, count, work[0], work[1], work[2])
     down = _hull(lo, hi, mass, start, -1, count, work[3], work[4], work[5])
-    inner[start] = outer[start] = 0.0
-    total = mass[start]
+    inner[start] = outer[start] = max(1.0 - mass[start], 0.0) if empty else 0.0
+    total = 1.0 + mass[start] if empty else mass[start]
     i = j = 0
     right, left = start, start
     while i < up or j < down:
@@ -190,8 +192,8 @@ def _at(y, cell, start, lo, hi, inner, outer):
 
 
 @numba.njit(cache=True, nogil=True)
-def scores(low, high, kind, share, masses, slot_low, slot_high, slot_mass, y, out):
-    """Nonconformity of labels y (n,) into out (n,)."""
+def scores(low, high, kind, share, masses, slot_low, slot_high, slot_mass, y, out, empty):
+    """Nonconformity of labels y (n,) into out (n,); `empty` as in `_grow`."""
     room = len(low) + 2 * slot_mass.shape[1] + 1
     for row in range(len(y)):
         lo, hi, mass = np.empty(room), np.empty(room), np.empty(room)
@@ -199,7 +201,7 @@ def scores(low, high, kind, share, masses, slot_low, slot_high, slot_mass, y, ou
         count = _cells(
             low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row], lo, hi, mass
         )
-        start = _grow(lo, hi, mass, count, inner, outer, work)
+        start = _grow(lo, hi, mass, count, empty, inner, outer, work)
         best = np.inf
         for cell in range(count):
             if lo[cell] <= y[row] <= hi[cell]:
@@ -230,8 +232,11 @@ def _end(cell, start, threshold, lo, hi, inner, outer):
 
 
 @numba.njit(cache=True, nogil=True)
-def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thresholds, ends):
-    """Outermost labels within each threshold (n, levels), into ends (n, 2, levels); thresholds are >= 0."""
+def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thresholds, ends, empty):
+    """Outermost labels within each threshold (n, levels), into ends (n, 2, levels); NaN where there are none.
+
+    Thresholds are >= 0 unless intervals may be `empty`.
+    """
     room = len(low) + 2 * slot_mass.shape[1] + 1
     for row in range(len(thresholds)):
         lo, hi, mass = np.empty(room), np.empty(room), np.empty(room)
@@ -239,9 +244,12 @@ def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thres
         count = _cells(
             low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row], lo, hi, mass
         )
-        start = _grow(lo, hi, mass, count, inner, outer, work)
+        start = _grow(lo, hi, mass, count, empty, inner, outer, work)
         for level in range(thresholds.shape[1]):
             threshold = thresholds[row, level]
+            if threshold < inner[start]:
+                ends[row, 0, level] = ends[row, 1, level] = np.nan
+                continue
             upper, lower = hi[start], lo[start]
             cell = start + 1
             while cell < count and inner[cell] <= threshold:

@@ -31,10 +31,10 @@ class Intervals(Document):
     score: list[Annotated[float, Share] | None] = Field(
         description="The predicted confidences; null for an unknown query."
     )
-    lower: list[float] | list[list[float]] = Field(
-        description="Lower ends; a list for each triple where several levels were asked for."
+    lower: list[float | None] | list[list[float | None]] = Field(
+        description="Lower ends; a list for each triple where several levels were asked for. Null if empty."
     )
-    upper: list[float] | list[list[float]] = Field(description="Upper ends, likewise.")
+    upper: list[float | None] | list[list[float | None]] = Field(description="Upper ends, likewise.")
     status: list[Status]
     notes: list[str] = Field(description="What to know about these levels, e.g. too few calibration facts.")
 
@@ -44,8 +44,8 @@ class Completion(Document):
     relation: str
     tail: str
     score: float = Share
-    lower: float = Share
-    upper: float = Share
+    lower: float | None = Field(ge=0, le=1, description="Null if the interval is empty.")
+    upper: float | None = Share
     known: float | None = Field(ge=0, le=1, description="Its confidence, where it is a training fact.")
 
 

@@ -74,7 +74,8 @@ class Triples(NamedTuple):
 class Intervals:
     """Answers in the order of the queries.
 
-    score: (n,), NaN for an unknown query. lower, upper: (n,) for one level, (n, levels) for several.
+    score: (n,), NaN for an unknown query. lower, upper: (n,) for one level, (n, levels) for several, NaN where the
+    interval is empty, which only `allow_empty` of the method `evidence` asks for.
     code: (n,) int8, the position in `STATUSES`. basis: (n,) int8, the position in `relations.BASES`, of a method that
     promises per relation: whose calibration facts set the threshold; None otherwise. no_fact, in the open world, in the
     shape of lower: whether the query may be no fact at all; lower and upper are then the hull of 0 and the interval
@@ -108,12 +109,14 @@ class Intervals:
 
     @property
     def width(self) -> Floats:
-        """upper - lower, in the shape of both."""
+        """upper - lower, in the shape of both; 0 where the interval is empty."""
         width: Floats = self.upper - self.lower
-        return width
+        return np.where(np.isnan(width), 0.0, width)
 
     def to_arrow(self) -> pa.Table:
         """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.
+
+        Ends of an empty interval are null.
 
         The labels of the queries come first where these are known. A method that promises per relation adds
         `promise`.
@@ -149,7 +152,8 @@ class IntervalPredictor(ABC):
     """An interval method: calibrated once on facts, then asked at any level.
 
     A subclass states its guarantee and its assumption in its docstring and in `guarantee`, and implements
-    `_calibrate`, `_ends`, `arrays` and `_restore`. Intervals must lie in [0, 1] and grow with the level.
+    `_calibrate`, `_ends`, `arrays` and `_restore`. Intervals must lie in [0, 1] and grow with the level. NaN as both
+    ends is an empty interval.
     """
 
     name: ClassVar[str]

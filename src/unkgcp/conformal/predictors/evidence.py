@@ -38,8 +38,9 @@ class EvidenceIntervals(PerRelation):
 
     Guarantee: a fact's confidence lies in its interval with probability at least `confidence`, over calibration facts
     and query together, however good or bad the distribution is. Where single values are so certain that they alone
-    cover more than was asked, coverage is higher. Assumption: calibration facts and query are exchangeable, and the
-    distribution was learned without the calibration facts.
+    cover more than was asked, coverage is higher; with `allow_empty` the values that the model doubts most are then
+    left out, their intervals are empty (NaN), and coverage is what was asked. Assumption: calibration facts and query
+    are exchangeable, and the distribution was learned without the calibration facts.
     """
 
     name: ClassVar[str] = "evidence"
@@ -61,9 +62,13 @@ class EvidenceIntervals(PerRelation):
         evidence: EvidenceModel | None = None,
         backbone: Scores | None = None,
         per: str | None = None,
+        allow_empty: bool = False,
     ) -> None:
         """`backbone`: the cross-fitted models with which a stored evidence model is restored."""
         super().__init__(per)
+        if not isinstance(allow_empty, bool):
+            raise InputError(f"allow_empty is {allow_empty!r} but must be true or false")
+        self.allow_empty = allow_empty
         self.evidence = evidence
         self.backbone = backbone if evidence is None else evidence.backbone
 
@@ -90,6 +95,18 @@ class EvidenceIntervals(PerRelation):
         self.own = found[(sizes >= MIN_GROUP) & (found >= 0)]
         self.ranking = rank_groups(scores, group_codes(self.own, group), len(self.own))
 
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), **({"allow_empty": True} if self.allow_empty else {})}
+
+    def caution(self, confidence: Confidence) -> str | None:
+        said = super().caution(confidence)
+        level = exact(confidence)
+        # below 1 are the scores of first cells alone
+        if not self.allow_empty or not (self.ranking.thresholds([level], None) < 1).any():
+            return said
+        less = f"facts whose value is too doubtful for confidence {float(level):g} have an empty interval, no ends"
+        return less if said is None else f"{said}; {less}"
+
     def _codes(self, relation: NDArray[np.integer[Any]]) -> Codes | None:
         """The segment that answers each relation, -1 for that of all facts: (n,); None if there is no other."""
         return None if self.groups is None else group_codes(self.own, self.groups.of(relation))
@@ -107,7 +124,7 @@ class EvidenceIntervals(PerRelation):
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         """Score of a label of each known triple: (n,)."""
         parts = [
-            found.scores(truth[start : start + CHUNK])
+            found.scores(truth[start : start + CHUNK], self.allow_empty)
             for start, found in zip(range(0, len(truth), CHUNK), self._distributions(triples), strict=True)
         ]
         return np.concatenate(parts) if parts else np.zeros(0)
@@ -131,7 +148,7 @@ class EvidenceIntervals(PerRelation):
         for place, found in enumerate(self._distributions(asked)):
             part = slice(place * CHUNK, (place + 1) * CHUNK)
             score[known[part]] = found.mean()
-            ends[known[part]] = _grown(found, thresholds[part])
+            ends[known[part]] = self._grown(found, thresholds[part])
         return score, ends
 
     def _thresholds(self, levels: list[Fraction], codes: Codes | None, n: int) -> Floats:
@@ -149,10 +166,21 @@ class EvidenceIntervals(PerRelation):
     def _ends_at(self, triples: HasTriples, thresholds: Floats) -> Floats:
         starts = range(0, len(thresholds), CHUNK)
         parts = [
-            _grown(found, thresholds[start : start + CHUNK])
+            self._grown(found, thresholds[start : start + CHUNK])
             for start, found in zip(starts, self._distributions(triples), strict=True)
         ]
         return np.concatenate(parts) if parts else np.empty((0, 2, thresholds.shape[1]))
+
+    def _grown(self, found: Distribution, thresholds: Floats) -> Floats:
+        """Ends at thresholds (n, levels): (n, 2, levels). The set at level 0 is empty.
+
+        Unless it may be, it is the cell from which it grows.
+        """
+        least = -np.inf if self.allow_empty else 0.0
+        ends = found.bounds(np.maximum(thresholds, least), self.allow_empty)
+        whole = thresholds == np.inf
+        ends[:, 0][whole], ends[:, 1][whole] = 0.0, 1.0
+        return ends
 
     def _distributions(self, triples: HasTriples) -> Iterator[Distribution]:
         """The distributions of consecutive chunks of the triples."""
@@ -198,11 +226,3 @@ class EvidenceIntervals(PerRelation):
         seen = (len(self.model.seen_entities), len(self.model.seen_relations))
         if seen != (self.evidence.evidence.train.n_entities, self.evidence.evidence.train.n_relations):
             raise ValueError("the evidence belongs to another graph than the model")
-
-
-def _grown(found: Distribution, thresholds: Floats) -> Floats:
-    """Ends at thresholds (n, levels): (n, 2, levels). The set at level 0 is empty: the cell from which it grows."""
-    ends = found.bounds(np.maximum(thresholds, 0.0))
-    whole = thresholds == np.inf
-    ends[:, 0][whole], ends[:, 1][whole] = 0.0, 1.0
-    return ends

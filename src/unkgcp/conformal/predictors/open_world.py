@@ -89,8 +89,9 @@ class OpenWorld(IntervalPredictor):
         if len(known):
             asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
             flags[known] = self.likeness(asked)[:, None] <= limits
-        hull = np.where(flags, 0.0, fact.lower)
-        columns = [hull, fact.upper, flags, fact.lower, fact.upper]
+        lower = np.where(flags, 0.0, fact.lower)
+        upper = np.where(flags & np.isnan(fact.upper), 0.0, fact.upper)  # nothing but "no fact" is left
+        columns = [lower, upper, flags, fact.lower, fact.upper]
         if single:
             columns = [column[:, 0] for column in columns]
         lower, upper, no_fact, fact_lower, fact_upper = columns

@@ -43,16 +43,23 @@ def columns(answers: Intervals) -> dict[str, pa.Array]:
 def _by_level(answers: Intervals, parts: dict[str, NDArray[Any]]) -> dict[str, pa.Array]:
     """Columns of one level, or of several level by level with the level in their names."""
     if isinstance(answers.confidence, float):
-        return {name: numbers(array) for name, array in parts.items()}
+        return {name: ends(array) for name, array in parts.items()}
     if len(set(answers.confidence)) < len(answers.confidence):
         raise ValueError(
             f"a level was asked for twice: {answers.confidence}; a table has one column for each"
         )
     return {
-        f"{name}_{percent(level)}": numbers(array[:, place])
+        f"{name}_{percent(level)}": ends(array[:, place])
         for place, level in enumerate(answers.confidence)
         for name, array in parts.items()
     }
+
+
+def ends(array: NDArray[Any]) -> pa.Array:
+    """Ends of intervals (n,) as an Arrow column, null where the interval is empty; or flags."""
+    # a sum is NaN if something in it is, and takes no memory
+    some = array.dtype != np.bool_ and bool(np.isnan(array.sum()))
+    return numbers(array, ~np.isnan(array) if some else None)
 
 
 def numbers(array: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -129,15 +136,17 @@ def page(answers: Intervals) -> str:
     )
 
 
-def drawing(score: float | None, lower: float, upper: float) -> str:
-    """One interval as a line between 0 and 1 with the score as a dot."""
+def drawing(score: float | None, lower: float | None, upper: float | None) -> str:
+    """One interval as a line between 0 and 1 with the score as a dot; nothing but the dot if it is empty."""
     dot = "" if score is None else f'<circle cx="{100 * score:.1f}" cy="6" r="3" fill="#c0392b"/>'
-    said = f"from {lower:.3f} to {upper:.3f}"
+    said, line = "empty", ""
+    if lower is not None and upper is not None:
+        said = f"from {lower:.3f} to {upper:.3f}"
+        line = f'<line x1="{100 * lower:.1f}" y1="6" x2="{100 * upper:.1f}" y2="6" stroke="#2c6fbb" stroke-width="4"/>'
     return (
         f'<svg width="104" height="12" viewBox="-2 0 104 12" role="img" aria-label="{said}">'
         '<line x1="0" y1="6" x2="100" y2="6" stroke="#ccc"/>'
-        f'<line x1="{100 * lower:.1f}" y1="6" x2="{100 * upper:.1f}" y2="6" stroke="#2c6fbb" stroke-width="4"/>'
-        f"{dot}</svg>"
+        f"{line}{dot}</svg>"
     )
 
 

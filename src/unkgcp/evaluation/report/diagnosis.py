@@ -99,13 +99,13 @@ class Answered:
 
     @property
     def outside(self) -> Floats:
-        """How far the true confidence reaches out of its interval; below zero where it does not."""
+        """How far the true confidence reaches out of its interval; below zero where it does not, NaN if it is empty."""
         ends: Floats = np.maximum(self.lower - self.ends[:, 0], self.ends[:, 1] - self.upper)
         return ends
 
     @property
     def width(self) -> Floats:
-        return self.upper - self.lower
+        return metrics.widths(self.lower, self.upper)
 
     @property
     def error(self) -> Floats:
@@ -197,7 +197,7 @@ def _level(confidence: float, truth: Floats, lower: Floats, upper: Floats, size:
         confidence,
         metrics.coverage(truth, lower, upper),
         metrics.sharpness(lower, upper),
-        float(np.median(upper - lower)),
+        float(np.median(metrics.widths(lower, upper))),
         metrics.interval_score(truth, lower, upper, confidence),
         None if size is None else coverage_band(size, len(truth), confidence),
     )

@@ -64,8 +64,9 @@ def _fact_table(d: Diagnosis, rows: NDArray[Any]) -> Html:
 
 
 def remarkable(answered: Answered, count: int = EXTREMES) -> dict[str, NDArray[np.intp]]:
-    """Rows of the narrowest and the widest intervals and of the labels farthest outside of theirs."""
-    order = np.argsort(answered.width, kind="stable")
+    """Rows of the narrowest and the widest intervals and of the labels farthest outside of theirs; none is empty."""
+    rows = np.flatnonzero(~np.isnan(answered.lower))
+    order = rows[np.argsort(answered.width[rows], kind="stable")]
     outside = answered.outside
     missed = np.argsort(-outside, kind="stable")[:count]
     return {"narrowest": order[:count], "widest": order[::-1][:count], "missed": missed[outside[missed] > 0]}

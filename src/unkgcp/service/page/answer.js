@@ -1,6 +1,6 @@
 // The answer to one triple: its interval at several levels, and the facts behind it.
 
-import { axis, count, drawn, make, percent, three } from "./dom.js";
+import { axis, count, drawn, make, percent, span, three } from "./dom.js";
 import { link } from "./state.js";
 
 const TITLES = {
@@ -29,7 +29,7 @@ export function answer(query, asked, result, known, run) {
       { class: i === place ? "chosen" : null },
       make("th", { scope: "row" }, make("a", { href: link({ ...query, level }), text: percent(level) })),
       make("td", { class: "drawing" }, drawn({ lower: lower[i], upper: upper[i], score, known, kind: i === place ? "strong" : "" })),
-      make("td", { class: "number", text: `${three(lower[i])} – ${three(upper[i])}` }),
+      make("td", { class: "number", text: span(lower[i], upper[i]) }),
       make("td", { class: "number width", text: three(upper[i] - lower[i]) }),
     ),
   );
@@ -66,6 +66,9 @@ export function answer(query, asked, result, known, run) {
 function sentence(status, score, level, lower, upper) {
   if (status !== "ok") return [WHY[status]];
   const strong = (text) => make("strong", { text });
+  if (lower === null) {
+    return ["Predicted confidence ", strong(three(score)), "; no value is sure enough for the level ", percent(level), ", so the interval is empty. A higher level has one."];
+  }
   return ["Predicted confidence ", strong(three(score)), "; the ", percent(level), " interval is ", strong(three(lower)), " to ", strong(three(upper)), "."];
 }
 

@@ -1,7 +1,7 @@
 // Completions of (head, relation, ?) or (?, relation, tail): a sorted list of intervals, to be filtered.
 
 import { triple } from "./answer.js";
-import { axis, count, drawn, make, percent, say, three } from "./dom.js";
+import { axis, count, drawn, make, percent, say, span, three } from "./dom.js";
 import { LEVELS, link } from "./state.js";
 
 export function completing(state, result, changed) {
@@ -13,7 +13,8 @@ export function completing(state, result, changed) {
   function filter() {
     let kept = 0;
     for (const { element, one } of rows) {
-      element.hidden = one.lower < state.lower || one.upper - one.lower > state.width;
+      const narrow = one.lower !== null && one.upper - one.lower <= state.width;
+      element.hidden = (one.lower ?? 0) < state.lower || !(narrow || state.width === 1);
       kept += element.hidden ? 0 : 1;
     }
     shown.textContent = `${kept.toLocaleString("en")} of ${count(rows.length, "completion", "completions")} shown`;
@@ -61,7 +62,7 @@ function row(state, one, i, open) {
     make("span", { class: "rank", text: String(i + 1), "aria-hidden": "true" }),
     make("a", { class: "label", href: link({ head, relation, tail, level: state.level }), text: one[open] }),
     drawn({ lower, upper, score, known, kind: "strong" }),
-    make("span", { class: "number" }, make("span", { class: "unseen", text: " interval " }), `${three(lower)} – ${three(upper)}`),
+    make("span", { class: "number" }, make("span", { class: "unseen", text: " interval " }), span(lower, upper)),
     make("span", { class: "number score-text" }, make("span", { class: "unseen", text: " score " }), three(score)),
     known === null ? null : make("span", { class: "badge", text: `fact ${three(known)}` }),
   );

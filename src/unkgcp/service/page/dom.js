@@ -15,6 +15,7 @@ export function make(tag, properties = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 export const three = (value) => value.toFixed(3);
+export const span = (lower, upper) => (lower === null ? "empty" : `${three(lower)} – ${three(upper)}`);
 export const percent = (level) => `${+(100 * level).toPrecision(6)} %`;
 export const count = (value, one, many) => `${value.toLocaleString("en")} ${value === 1 ? one : many}`;
 

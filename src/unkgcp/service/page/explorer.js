@@ -67,7 +67,8 @@ async function one(state, signal) {
   const same = facts?.groups.find((group) => group.name === "same");
   const [score, lower, upper] = [found.score, found.lower, found.upper].map((column) => column[0]);
   const place = levels.indexOf(state.level);
-  say(score === null ? "unknown query, the whole range" : `score ${three(score)}, interval ${three(lower[place])} to ${three(upper[place])}`);
+  const said = lower[place] === null ? "empty interval" : `interval ${three(lower[place])} to ${three(upper[place])}`;
+  say(score === null ? "unknown query, the whole range" : `score ${three(score)}, ${said}`);
   const shown = answer(state, levels, found, same?.count ? same.facts[0].confidence : null, run);
   return facts ? [shown, behind(facts, state.level)] : [shown];
 }

@@ -48,7 +48,7 @@ def test_features_of_one_query_take_no_table_of_the_graph(graph: Graph) -> None:
 
 def test_neighbours_of_one_query_take_no_copy_of_the_graph(graph: Graph) -> None:
     neighbours, query = Neighbours.of(graph), graph[:1]
-    assert peak(lambda: neighbours.features(query)) < FACTS
+    assert peak(lambda: neighbours.features(query.head, query.relation, query.tail)) < FACTS
 
 
 class Known:

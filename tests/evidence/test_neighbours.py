@@ -1,46 +1,192 @@
-"""Shared neighbours against counting them."""
+"""What neighbourhoods say, against counting it in plain Python."""
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Callable
 
+import numpy as np
+import pytest
+
+from unkgcp.evidence import neighbour_kernels, threads
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.graph import Graph, Vocabulary
 
+NAN = math.nan
 
-def graph(n: int, seed: int, entities: int = 9) -> Graph:
+
+def graph(n: int, seed: int, entities: int = 9, relations: int = 2) -> Graph:
     rng = np.random.default_rng(seed)
-    vocabulary = Vocabulary.of([f"e{i}" for i in range(entities)], ["r0", "r1"])
+    vocabulary = Vocabulary.of([f"e{i}" for i in range(entities)], [f"r{i}" for i in range(relations)])
     draw = lambda high: rng.integers(high, size=n, dtype=np.int32)  # noqa: E731
-    return Graph(draw(entities), draw(2), draw(entities), rng.random(n), vocabulary)
+    return Graph(draw(entities), draw(relations), draw(entities), rng.random(n).round(2), vocabulary)
 
 
-def naive(train: Graph, head: int, tail: int) -> list[float]:
-    pairs = {(int(h), int(t)) for h, t in zip(train.head, train.tail, strict=True) if h != t}
-    beside = {
-        e: {t for h, t in pairs if h == e} | {h for h, t in pairs if t == e} for e in range(train.n_entities)
-    }
-    shared = beside[head] & beside[tail]
-    weight = sum(1 / np.log1p(max(len(beside[x]), 1)) for x in shared)
-    union = len(beside[head]) + len(beside[tail]) - len(shared)
-    chain = sum((head, x) in pairs and (x, tail) in pairs for x in range(train.n_entities))
-    return [len(shared), weight, len(shared) / max(union, 1), chain]
+def features(train: Graph, queries: Graph, left_out: bool = False) -> np.ndarray:
+    return Neighbours.of(train).features(queries.head, queries.relation, queries.tail, left_out)
 
 
-def test_features_are_the_counts() -> None:
-    for seed in range(5):
-        train, queries = graph(25, seed), graph(60, seed + 100)
-        table = Neighbours.of(train).features(queries)
-        expected = [naive(train, int(h), int(t)) for h, t in zip(queries.head, queries.tail, strict=True)]
-        assert table.shape == (60, len(NAMES))
-        np.testing.assert_allclose(table, expected, rtol=1e-5)
+class Counted:
+    """The facts of a graph in a list, and everything asked of it by looking at all of them."""
+
+    def __init__(self, train: Graph, most: int = 10**9) -> None:
+        columns = (train.head, train.relation, train.tail, train.confidence)
+        self.facts = [
+            (int(h), int(r), int(t), float(c)) for h, r, t, c in zip(*columns, strict=True) if h != t
+        ]
+        self.beside = {
+            e: {t for h, _, t, _ in self.facts if h == e} | {h for h, _, t, _ in self.facts if t == e}
+            for e in range(train.n_entities)
+        }
+        self.most = most
+
+    def weight(self, e: int) -> float:
+        return 1 / math.log1p(max(len(self.beside[e]), 1))
+
+    def between(self, one: int, two: int) -> list[float]:
+        return [c for h, _, t, c in self.facts if {h, t} == {one, two}]
+
+    def facts_of(self, head: int | None, relation: int, tail: int | None) -> list[tuple[int, float]]:
+        """The open entity and the confidence of each fact, upwards."""
+        return sorted(
+            (t if tail is None else h, c)
+            for h, r, t, c in self.facts
+            if r == relation and head in (None, h) and tail in (None, t)
+        )
+
+    def row(self, h: int, r: int, t: int) -> list[float]:
+        shared = sorted(self.beside[h] & self.beside[t])
+        union = len(self.beside[h] | self.beside[t])
+        pairs = {(a, b) for a, _, b, _ in self.facts}
+        x = [np.mean(self.between(h, z)) for z in shared]
+        y = [np.mean(self.between(t, z)) for z in shared]
+        smaller = min(len(self.beside[h]), len(self.beside[t]))
+        return [
+            len(shared),
+            sum(map(self.weight, shared)),
+            len(shared) / max(union, 1),
+            len(shared) / max(smaller, 1),
+            sum((h, z) in pairs and (z, t) in pairs for z in shared),
+            sum((t, z) in pairs and (z, h) in pairs for z in shared),
+            sum((h, z) in pairs and (t, z) in pairs for z in shared),
+            sum((z, h) in pairs and (z, t) in pairs for z in shared),
+            len(self.beside[h]),
+            len(self.beside[t]),
+            float(np.mean(x)) if shared else NAN,
+            float(np.mean(y)) if shared else NAN,
+            float(np.mean([a * b for a, b in zip(x, y, strict=True)])) if shared else NAN,
+            max((min(a, b) for a, b in zip(x, y, strict=True)), default=NAN),
+            *self.beside_it([fact for fact in self.facts_of(h, r, None) if fact[0] in shared]),
+            *self.beside_it([fact for fact in self.facts_of(None, r, t) if fact[0] in shared]),
+            *self.alike(self.facts_of(None, r, t), h, t),
+            *self.alike(self.facts_of(h, r, None), t, h),
+        ]
+
+    def beside_it(self, facts: list[tuple[int, float]]) -> list[float]:
+        if not facts:
+            return [0, NAN, NAN, NAN]
+        said, weight = [c for _, c in facts], [self.weight(z) for z, _ in facts]
+        return [len(facts), float(np.mean(said)), max(said), float(np.average(said, weights=weight))]
+
+    def alike(self, facts: list[tuple[int, float]], me: int, beside: int) -> list[float]:
+        facts = [fact for fact in facts if fact[0] != me]
+        if len(facts) > self.most:
+            facts = [facts[i * len(facts) // self.most] for i in range(self.most)]
+        likeness = [
+            sum(self.weight(x) for x in (self.beside[me] & self.beside[z]) - {beside})
+            / math.sqrt(1 + len(self.beside[z]))
+            for z, _ in facts
+        ]
+        if not sum(likeness):
+            return [NAN, 0, 0, NAN]
+        best = int(np.argmax(likeness))
+        mean = float(np.average([c for _, c in facts], weights=likeness))
+        return [mean, sum(likeness), likeness[best], facts[best][1]]
 
 
-def test_a_fact_between_the_two_changes_the_share_alone() -> None:
-    train = graph(25, 0)
+def rows(counted: Counted, queries: Graph) -> list[list[float]]:
+    columns = (queries.head.tolist(), queries.relation.tolist(), queries.tail.tolist())
+    return [counted.row(*triple) for triple in zip(*columns, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_features_are_what_one_counts(seed: int) -> None:
+    train, queries = graph(12 + 12 * seed, seed), graph(60, seed + 100)
+    table = features(train, queries)
+    assert table.shape == (60, len(NAMES))
+    np.testing.assert_allclose(table, rows(Counted(train), queries), rtol=1e-5, atol=1e-7)
+
+
+def test_many_partners_are_spread_over_all_of_them() -> None:
+    train, queries = graph(3000, 0, entities=300, relations=1), graph(40, 1, entities=300, relations=1)
+    hub = np.zeros(1500, np.int32)
+    train = Graph(
+        train.head, train.relation, np.append(hub, train.tail[1500:]), train.confidence, train.vocabulary
+    )
+    queries = Graph(queries.head, queries.relation, hub[:40], queries.confidence, queries.vocabulary)
+    table = features(train, queries)
+    most = neighbour_kernels.MOST
+    assert len(Counted(train).facts_of(None, 0, 0)) > 10 * most
+    np.testing.assert_allclose(table, rows(Counted(train, most), queries), rtol=1e-5, atol=1e-7)
+    everything = np.array(rows(Counted(train), queries))
+    assert not np.allclose(table, everything, rtol=1e-5, atol=1e-7, equal_nan=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_leaving_a_fact_out_is_taking_it_out(seed: int) -> None:
+    train = graph(15 + 10 * seed, seed)
+    told = features(train, train, left_out=True)
     for row in range(len(train)):
-        fact = train[row : row + 1]
         rest = train[np.arange(len(train)) != row]
-        with_it, without = (Neighbours.of(each).features(fact)[0] for each in (train, rest))
-        assert with_it[0] == without[0]
-        assert with_it[3] == without[3]
+        np.testing.assert_array_equal(told[row], features(rest, train[row : row + 1])[0])
+    assert (told != features(train, train)).any()  # it makes a difference
+
+
+def test_long_lists_are_searched_as_short_ones_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, queries = graph(400, 5, entities=60), graph(200, 6, entities=60)
+    walked = features(train, queries)
+    found = []
+    for far in (0, 10**6):
+        kernel = _compiled_with(far)
+        monkeypatch.setattr(neighbour_kernels, "neighbours", kernel)
+        found.append(features(train, queries))
+    for table in found:
+        np.testing.assert_array_equal(table, walked)
+
+
+def _compiled_with(far: int) -> Callable[..., None]:
+    """The same loops in plain Python with another bound."""
+    import types
+
+    plain = {
+        name: part.py_func if hasattr(part, "py_func") else part
+        for name, part in vars(neighbour_kernels).items()
+    }
+    space = {**plain, "FAR": far}
+    for name, part in plain.items():
+        if isinstance(part, types.FunctionType):
+            space[name] = types.FunctionType(part.__code__, space, name, part.__defaults__)
+    return space["neighbours"]  # type: ignore[no-any-return]
+
+
+def test_the_same_alone_and_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, queries = graph(300, 7, entities=50), graph(600, 8, entities=50)
+    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
+    table = features(train, queries)
+    alone = [features(train, queries[row : row + 1])[0] for row in range(len(queries))]
+    np.testing.assert_array_equal(table, alone)
+
+
+def test_entities_that_are_not_there() -> None:
+    train = graph(20, 0)
+    ids = np.array([-1, 0, 9, 10**6])
+    table = Neighbours.of(train).features(ids, np.zeros(4, np.int64), np.array([0, -1, 0, 0]))
+    assert (table[:, :10] == 0).all()
+    assert np.isnan(table[:, 10:]).all()
+
+
+def test_a_graph_of_loops_has_no_neighbours() -> None:
+    train = graph(5, 0)
+    loops = Graph(train.head, train.relation, train.head, train.confidence, train.vocabulary)
+    table = features(loops, train)
+    assert (table[:, :10] == 0).all()

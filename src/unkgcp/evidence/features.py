@@ -1,10 +1,10 @@
 """What the training graph says about a query triple, as a row of numbers.
 
 What it is: for a query (h, r, t), statistics of the confidences of the training facts around it: those of h, of
-t, of r, of (h, r), of (r, t), between h and t in either direction, of the same triple, and the values that
-other facts of the pair suggest. A training fact gets the row it would get as a query if it had not been in the
-graph (`leave_one_out`), exactly, so that a learner sees training facts and queries alike. What it is not: a
-model; nothing is fitted, and calibration or test facts never come in.
+t, of r, of (h, r), of (r, t), between h and t in either direction, of the same triple, the values that other facts of
+the pair suggest, and what the neighbourhood of h and t says (`neighbours`). A training fact gets the row it would get
+as a query if it had not been in the graph (`leave_one_out`), exactly, so that a learner sees training facts and queries
+alike. What it is not: a model; nothing is fitted, and calibration or test facts never come in.
 
 >>> evidence = Evidence.of(splits.train)                              # doctest: +SKIP
 >>> evidence.leave_one_out().table.shape == (len(splits.train), len(evidence.names))     # doctest: +SKIP
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from unkgcp.evidence.groups import STATISTICS, Asked, Groups, Ints, commonest
 from unkgcp.evidence.labels import Values
+from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
 from unkgcp.graph import Graph
 
@@ -129,6 +130,7 @@ class Evidence:
     """(N,) value of each training fact."""
     groups: tuple[Groups, ...]
     pairs: Pairs
+    neighbours: Neighbours
     names: tuple[str, ...]
 
     @classmethod
@@ -152,7 +154,7 @@ class Evidence:
                 made[signature] = Groups.of(keys, codes, values, top)
             groups.append(made[signature])
         pairs = Pairs.of(*columns, codes, train.n_entities, train.n_relations)
-        return cls(train, values, codes, tuple(groups), pairs, tuple(_names(len(top))))
+        return cls(train, values, codes, tuple(groups), pairs, Neighbours.of(train), tuple(_names(len(top))))
 
     def over(self, part: Graph) -> Evidence:
         """The same columns over a part of the facts: share i is that of the same value, though others lead there."""
@@ -193,6 +195,7 @@ class Evidence:
             (columns.head == columns.tail)[:, None],
             *self._group_parts(asked),
             *self._candidate_parts(candidates, asked, columns.relation),
+            self.neighbours.features(*columns, left_out=rows is not None),
         ]
         return Features(np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe"), candidates.code)
 
@@ -232,6 +235,7 @@ def _names(frequent: int) -> Iterator[str]:
         if view.believe:
             for slot in range(SLOTS):
                 yield f"suggested {slot}: share in {view.name}"
+    yield from NAMES
 
 
 def _columns(triples: HasTriples) -> Columns:

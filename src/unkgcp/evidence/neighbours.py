@@ -1,87 +1,127 @@
-"""How closely two entities are joined in the training graph, besides any fact between them.
+"""What the neighbourhood of two entities says of a fact between them.
 
-What it is: for a pair (h, t) the entities that stand beside both, counted, and weighted so that a rare neighbour
-says more than one that stands beside everything (Adamic and Adar). Paths of length two never use a fact between h
-and t, so a training fact needs no leaving out: its row is that of a query already.
+What it is: for a query (h, r, t) three kinds of numbers. How closely h and t are joined otherwise: the entities that
+stand beside both, counted, and weighted so that a rare neighbour says more than one that stands beside everything
+(Adamic and Adar). Which confidences lie on these ways, and those of (h, r, z) and (z, r, t) on them. And what the facts
+(z, r, t) of entities z like h say, and the facts (h, r, z) of entities z like t, where entities are alike that have
+neighbours in common. No number rests on a fact between h and t but the two degrees, so a training fact is left out by
+correcting these. What it is not: a measure of whole graphs; a query looks at the facts of its two entities and at some
+of their partners.
 
 >>> Neighbours.of(train).features(triples).shape                     # doctest: +SKIP
-(n, 4)
+(n, 30)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
 
-from unkgcp.evidence.features import HasTriples
+from unkgcp.evidence.threads import in_threads
 from unkgcp.graph import Graph
 
-NAMES = ("neighbours: shared", "neighbours: shared, rare ones more", "neighbours: share", "neighbours: chain")
-CHUNK = 1 << 14
+Ints = NDArray[np.int64]
+
+NAMES = (
+    "neighbours: shared",
+    "neighbours: shared, rare ones more",
+    "neighbours: shared, of all",
+    "neighbours: shared, of the fewer",
+    "neighbours: head to tail",
+    "neighbours: tail to head",
+    "neighbours: from both",
+    "neighbours: to both",
+    "neighbours: of the head",
+    "neighbours: of the tail",
+    "between: head's side",
+    "between: tail's side",
+    "between: product",
+    "between: surest way",
+    *(
+        f"{side}: {what}"
+        for side in ("tails beside the tail", "heads beside the head")
+        for what in ("count", "mean", "largest", "mean, rare ones more")
+    ),
+    *(
+        f"{side}: {what}"
+        for side in ("heads like the head", "tails like the tail")
+        for what in ("mean", "likeness", "most alike", "of the most alike")
+    ),
+)
+FEWEST = 256  # rows worth a thread
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Who stands beside whom: joined in any relation and direction, never beside itself."""
+    """Facts by entity and neighbour, and by entity and relation; each stands on both sides. No entity is its own."""
 
-    beside: csr_matrix
-    """(entities, entities) of ones."""
-    rare: csr_matrix
-    """The same with 1 / sqrt(log(1 + neighbours)) of the column, whose square is the weight of a shared neighbour."""
-    out: csr_matrix
-    """Ones from head to tail."""
+    first: Ints
+    """(entities + 1,) entries of each entity."""
+    other: NDArray[np.int32]
+    """(P,) the neighbour of each entry, upwards within an entity."""
+    facts: Ints
+    """(P + 1,) facts of each entry."""
+    relation: NDArray[np.int32]
+    outward: NDArray[np.bool_]
+    """Whether the entity is the head."""
+    confidence: NDArray[np.float64]
+    """(2 N,) each."""
+    key: Ints
+    """(2 N,) entity, whether it is the head, and relation as one integer, upwards."""
+    partner: NDArray[np.int32]
+    """(2 N,) the other entity, upwards within a key."""
+    said: NDArray[np.float64]
+    """(2 N,) confidence."""
+    weight: NDArray[np.float64]
+    """(entities,) how much it says that an entity is a neighbour of two: less if it has many."""
+    n_relations: int
 
     @classmethod
     def of(cls, train: Graph) -> Neighbours:
-        n = train.n_entities
         apart = train.head != train.tail
-        head, tail = train.head[apart], train.tail[apart]
-        out = _ones(head, tail, n)
-        beside = _ones(np.concatenate([head, tail]), np.concatenate([tail, head]), n)
-        degree = np.diff(beside.indptr)
-        weight = 1 / np.sqrt(np.log1p(np.maximum(degree, 1)))
-        rare = beside.copy()
-        rare.data = weight[beside.indices].astype(np.float32)
-        return cls(beside, rare, out)
+        head, tail, relation = train.head[apart], train.tail[apart], train.relation[apart]
+        entity, other = np.concatenate([head, tail]), np.concatenate([tail, head])
+        relation, said = np.tile(relation, 2), np.tile(train.confidence[apart], 2)
+        outward = np.repeat([True, False], len(head))
+        order = np.lexsort((said, outward, relation, other, entity))
+        one, two = entity[order], other[order]
+        new = np.ones(len(order), bool)
+        new[1:] = (one[1:] != one[:-1]) | (two[1:] != two[:-1])
+        entries = np.flatnonzero(new)
+        first = np.searchsorted(one[entries], np.arange(train.n_entities + 1))
+        key = (entity.astype(np.int64) * 2 + outward) * train.n_relations + relation
+        by_relation = np.lexsort((said, other, key))
+        return cls(
+            first.astype(np.int64),
+            two[entries].astype(np.int32),
+            np.append(entries, len(order)).astype(np.int64),
+            relation[order].astype(np.int32),
+            outward[order],
+            said[order],
+            key[by_relation],
+            other[by_relation].astype(np.int32),
+            said[by_relation],
+            1 / np.log1p(np.maximum(np.diff(first), 1)),
+            train.n_relations,
+        )
 
-    def features(self, triples: HasTriples) -> NDArray[np.float32]:
-        """Columns of `NAMES`: (n, 4)."""
-        table = np.empty((len(triples.head), len(NAMES)), np.float32)
-        degree = self.degree
-        for start in range(0, len(table), CHUNK):
-            rows = slice(start, start + CHUNK)
-            head, tail = triples.head[rows], triples.tail[rows]
-            shared = _along(self.beside, head, self.beside, tail)
-            table[rows, 0] = shared
-            table[rows, 1] = _along(self.rare, head, self.rare, tail)
-            table[rows, 2] = shared / np.maximum(degree[head] + degree[tail] - shared, 1)
-            table[rows, 3] = _along(self.out, head, self.back, tail)
+    def features(self, head: Ints, relation: Ints, tail: Ints, left_out: bool = False) -> NDArray[np.float32]:
+        """Columns of `NAMES` (n, 30), NaN where there is nothing to tell.
+
+        `left_out`: the triples are training facts, each of which is to be told what it would be without it.
+        """
+        from unkgcp.evidence import neighbour_kernels as kernels
+
+        table = np.empty((len(head), len(NAMES)), np.float32)
+        columns: list[NDArray[Any]] = [np.ascontiguousarray(ids, np.int64) for ids in (head, relation, tail)]
+        held = (self.first, self.other, self.facts, self.relation, self.outward, self.confidence)
+        held += (self.key, self.partner, self.said, self.weight, self.n_relations)  # type: ignore[assignment]
+
+        def work(rows: slice) -> None:
+            kernels.neighbours(*held, *(ids[rows] for ids in columns), left_out, table[rows])  # type: ignore[no-untyped-call]
+
+        in_threads(len(table), work, FEWEST)
         return table
-
-    @cached_property
-    def degree(self) -> NDArray[np.integer[Any]]:
-        """Neighbours of each entity: (entities,)."""
-        return np.diff(self.beside.indptr)
-
-    @cached_property
-    def back(self) -> csr_matrix:
-        """Ones from tail to head."""
-        return self.out.T.tocsr()
-
-
-def _ones(row: NDArray[np.integer[Any]], column: NDArray[np.integer[Any]], n: int) -> csr_matrix:
-    matrix = csr_matrix((np.ones(len(row), np.float32), (row, column)), shape=(n, n))
-    matrix.data[:] = 1
-    return matrix
-
-
-def _along(
-    one: csr_matrix, head: NDArray[np.integer[Any]], other: csr_matrix, tail: NDArray[np.integer[Any]]
-) -> NDArray[np.float32]:
-    """Products of rows, summed: (n,)."""
-    return np.asarray(one[head].multiply(other[tail]).sum(axis=1), np.float32).ravel()

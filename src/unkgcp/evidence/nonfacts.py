@@ -1,7 +1,7 @@
 """How much a triple looks like a fact: learned from the training facts and corruptions of them.
 
-What it is: boosted trees over what the training graph says about a query, how closely its entities are joined
-otherwise, and cross-fitted backbone scores where there are any. Facts and corrupted facts are both seen as queries of
+What it is: boosted trees over what the training graph says about a query, and cross-fitted backbone scores where there
+are any. Facts and corrupted facts are both seen as queries of
 a graph without them. What it is not: a promise; that comes from a calibration
 on other corruptions (`unkgcp.conformal.predictors.open_world`).
 
@@ -22,7 +22,6 @@ from unkgcp.evidence.boosting import Boosting
 from unkgcp.evidence.crossfit import CrossFit, fold_of_rows
 from unkgcp.evidence.features import HasTriples
 from unkgcp.evidence.model import CHUNK, HELD_OUT, EvidenceModel, Query
-from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.trees import Trees
 from unkgcp.graph.negatives import KINDS, corrupt
 
@@ -36,7 +35,6 @@ class FactLikeness:
     """P(fact), if facts and corruptions were equally frequent, as the trees see it."""
 
     model: EvidenceModel
-    neighbours: Neighbours
     trees: Trees
 
     def __call__(self, triples: HasTriples) -> NDArray[np.float64]:
@@ -44,7 +42,7 @@ class FactLikeness:
         for start in range(0, len(out), CHUNK):
             part = slice(start, start + CHUNK)
             query = Query(triples.head[part], triples.relation[part], triples.tail[part])
-            out[part] = self.trees.probabilities(_table(self.model, self.neighbours, query))[:, FACT]
+            out[part] = self.trees.probabilities(_table(self.model, query))[:, FACT]
         return out
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -54,12 +52,10 @@ class FactLikeness:
     def restore(cls, model: EvidenceModel, arrays: Mapping[str, NDArray[Any]]) -> FactLikeness:
         """The same again; ValueError if the arrays do not fit the model."""
         trees = Trees.restore(arrays)
-        columns = (
-            len(model.evidence.names) + len(NAMES) + (len(model.backbone.names) if model.backbone else 0)
-        )
+        columns = len(model.evidence.names) + (len(model.backbone.names) if model.backbone else 0)
         if trees.features != columns or trees.total != FACT + 1:
             raise ValueError("the trees that tell facts from others were learned from other features")
-        return cls(model, Neighbours.of(model.evidence.train), trees)
+        return cls(model, trees)
 
 
 def learn_likeness(
@@ -86,27 +82,24 @@ def learn_likeness(
     for place in range(int(fold.max()) + 1):
         rest, own = train[fold != place], train[fold == place]
         graph = replace(model, evidence=model.evidence.over(rest))
-        neighbours = Neighbours.of(rest)
         others = [
             corrupt(own[turn :: len(kinds)], train, seed=_seed(seed, place, turn), kind=kind)
             for turn, kind in enumerate(kinds)
         ]
         for triples, label in ((own, FACT), *((each, 0) for each in others)):
-            tables.append(_table(graph, neighbours, triples, place))
+            tables.append(_table(graph, triples, place))
             labels.append(np.full(len(triples), label, np.int64))
     table, answer = np.concatenate(tables), np.concatenate(labels)
     held = np.random.default_rng((seed, 0x0BE4)).random(len(table)) < HELD_OUT
     learned = replace(trees, seed=seed).learn(
         table[~held], answer[~held], table[held], answer[held], FACT + 1
     )
-    return FactLikeness(model, Neighbours.of(train), learned)
+    return FactLikeness(model, learned)
 
 
-def _table(
-    model: EvidenceModel, neighbours: Neighbours, triples: HasTriples, place: int | None = None
-) -> NDArray[np.float32]:
+def _table(model: EvidenceModel, triples: HasTriples, place: int | None = None) -> NDArray[np.float32]:
     """Features of queries: (n, columns); with backbone scores by the models of one fold, if it is given."""
-    parts = [model.evidence.features(triples).table, neighbours.features(triples)]
+    parts = [model.evidence.features(triples).table]
     if model.backbone is not None:
         columns = (triples.head, triples.relation, triples.tail)
         if place is None:

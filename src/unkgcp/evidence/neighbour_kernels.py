@@ -1,0 +1,194 @@
+"""Compiled loops over queries: what lies between two entities, and what entities like them say.
+
+Row by row, so that a query gets the same bits alone as among others, and without the interpreter's lock. Imported only
+where it is used: numba takes a second to load. The columns are those of `unkgcp.evidence.neighbours`.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+MOST = 64  # partners of an entity and relation that are compared, spread over all of them
+FAR = 16  # a list so many times longer than another is searched, not walked
+
+
+@numba.njit(cache=True, nogil=True)
+def _place(ids, begin, end, wanted):
+    """The first place from begin on whose id is not below the wanted one; ids[begin:end] go upwards."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if ids[middle] < wanted:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@numba.njit(cache=True, nogil=True)
+def _alike(first, other, weight, one, two, apart):
+    """The summed weights of the neighbours that two entities share, but for `apart`."""
+    if first[one + 1] - first[one] > first[two + 1] - first[two]:
+        one, two = two, one
+    i, i_end, j, j_end = first[one], first[one + 1], first[two], first[two + 1]
+    far = j_end - j > FAR * (i_end - i)
+    total = 0.0
+    while i < i_end and j < j_end:
+        x = other[i]
+        if far:
+            j = _place(other, j, j_end, x)
+        else:
+            while j < j_end and other[j] < x:
+                j += 1
+        if j < j_end and other[j] == x and x != apart:
+            total += weight[x]
+        i += 1
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _partners(first, other, key, partner, said, weight, wanted, me, beside, row):
+    """Facts of the key `wanted`, by how much their other entity is like `me`: four numbers into row.
+
+    Facts of `me` itself are left out, and so is `beside`, the entity of the key, as a neighbour that both have.
+    """
+    begin = _place(key, 0, len(key), wanted)
+    end = _place(key, begin, len(key), wanted + 1)
+    mine = _place(partner, begin, end, me)
+    own = _place(partner, mine, end, me + 1) - mine
+    count = end - begin - own
+    taken = min(count, MOST)
+    total, mean, most, value, likeness, last = 0.0, 0.0, 0.0, np.nan, 0.0, -1
+    for i in range(taken):
+        at = begin + i * count // taken
+        if at >= mine:
+            at += own
+        if partner[at] != last:
+            last = partner[at]
+            likeness = _alike(first, other, weight, me, last, beside)
+            likeness /= np.sqrt(1.0 + (first[last + 1] - first[last]))
+        total += likeness
+        mean += likeness * said[at]
+        if likeness > most:
+            most, value = likeness, said[at]
+    row[0] = mean / total if total > 0 else np.nan
+    row[1], row[2], row[3] = total, most, value
+
+
+@numba.njit(cache=True, nogil=True)
+def neighbours(
+    first,
+    other,
+    facts,
+    relation,
+    outward,
+    confidence,
+    key,
+    partner,
+    said,
+    weight,
+    n_relations,
+    head,
+    asked,
+    tail,
+    left_out,
+    out,
+):
+    """The columns of `unkgcp.evidence.neighbours.NAMES` of queries (head, asked, tail), (n,) each, into out."""
+    entities = len(first) - 1
+    # count, sum, largest, weight, weighted sum of the facts of the query's relation on either side
+    same = np.empty((2, 5))
+    for row in range(len(head)):
+        h, r, t = head[row], asked[row], tail[row]
+        line = out[row]
+        if not (0 <= h < entities and 0 <= t < entities):
+            line[:10] = 0.0
+            line[10:] = np.nan
+            continue
+        same[:] = 0.0
+        shared = forth = back = from_both = to_both = 0
+        rare = head_side = tail_side = product = surest = 0.0
+        # walk the shorter list of neighbours and look each up in the longer one
+        swapped = first[t + 1] - first[t] < first[h + 1] - first[h]
+        one, two = (t, h) if swapped else (h, t)
+        j, j_end = first[two], first[two + 1]
+        far = j_end - j > FAR * (first[one + 1] - first[one])
+        for i in range(first[one], first[one + 1]):
+            z = other[i]
+            if far:
+                j = _place(other, j, j_end, z)
+            else:
+                while j < j_end and other[j] < z:
+                    j += 1
+            if j >= j_end:
+                break
+            if other[j] != z:
+                continue
+            at_head, at_tail = (j, i) if swapped else (i, j)
+            x = y = 0.0
+            out_of_head = into_head = out_of_tail = into_tail = False
+            for e in range(facts[at_head], facts[at_head + 1]):
+                x += confidence[e]
+                if outward[e]:
+                    out_of_head = True
+                    if relation[e] == r:
+                        _add(same[0], confidence[e], weight[z])
+                else:
+                    into_head = True
+            for e in range(facts[at_tail], facts[at_tail + 1]):
+                y += confidence[e]
+                if outward[e]:
+                    out_of_tail = True
+                else:
+                    into_tail = True
+                    if relation[e] == r:
+                        _add(same[1], confidence[e], weight[z])
+            x /= facts[at_head + 1] - facts[at_head]
+            y /= facts[at_tail + 1] - facts[at_tail]
+            shared += 1
+            rare += weight[z]
+            forth += out_of_head and into_tail
+            back += into_head and out_of_tail
+            from_both += out_of_head and out_of_tail
+            to_both += into_head and into_tail
+            head_side += x
+            tail_side += y
+            product += x * y
+            surest = max(surest, min(x, y))
+        of_head, of_tail = first[h + 1] - first[h], first[t + 1] - first[t]
+        if left_out:
+            # a fact that is the only one between the two made them neighbours
+            entry = _place(other, first[h], first[h + 1], t)
+            if entry < first[h + 1] and other[entry] == t and facts[entry + 1] - facts[entry] == 1:
+                of_head -= 1
+                of_tail -= 1
+        line[0], line[1] = shared, rare
+        line[2] = shared / max(of_head + of_tail - shared, 1)
+        line[3] = shared / max(min(of_head, of_tail), 1)
+        line[4], line[5], line[6], line[7] = forth, back, from_both, to_both
+        line[8], line[9] = of_head, of_tail
+        line[10:14] = np.nan
+        if shared:
+            line[10], line[11], line[12] = head_side / shared, tail_side / shared, product / shared
+            line[13] = surest
+        for side in range(2):
+            count, total, largest, heavy, weighted = same[side]
+            place = 14 + 4 * side
+            line[place] = count
+            line[place + 1 : place + 4] = np.nan
+            if count:
+                line[place + 1], line[place + 2] = total / count, largest
+                line[place + 3] = weighted / heavy
+        into, out_of = (t * 2) * n_relations + r, (h * 2 + 1) * n_relations + r
+        _partners(first, other, key, partner, said, weight, into, h, t, line[22:26])
+        _partners(first, other, key, partner, said, weight, out_of, t, h, line[26:30])
+
+
+@numba.njit(cache=True, nogil=True)
+def _add(sums, value, weight):
+    """One more fact in count, sum, largest, weight and weighted sum."""
+    sums[0] += 1
+    sums[1] += value
+    sums[2] = max(sums[2], value)
+    sums[3] += weight
+    sums[4] += weight * value

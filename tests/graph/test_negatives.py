@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.graph.negatives import corrupt
+from unkgcp.graph.negatives import JOINED, KINDS, corrupt
 
 
 def graph(n: int = 300, entities: int = 12, seed: int = 0) -> Graph:
@@ -72,3 +72,84 @@ def test_frequent_entities_are_drawn_as_often_as_they_stand_in_facts() -> None:
     counts = np.bincount(replaced, minlength=12)
     assert (counts[mentioned == 0] == 0).all()
     assert len(replaced) > 100
+
+
+@pytest.mark.parametrize("kind", [*KINDS, JOINED])
+def test_no_kind_is_known_or_the_fact_itself(kind: str) -> None:
+    facts, known = graph(400, entities=300), graph(300, entities=300, seed=1)
+    negatives = corrupt(facts, known, seed=5, kind=kind)
+    assert len(negatives)
+    assert not np.isin(negatives.keys, known.keys).any()
+    assert (negatives.confidence == 0).all()
+    same = corrupt(facts[:1], known[:0], seed=5, kind=kind)
+    assert not np.isin(same.keys, facts[:1].keys).any()
+
+
+def test_another_relation_as_often_as_it_is_known() -> None:
+    rng = np.random.default_rng(0)
+    vocabulary = Vocabulary.of([f"e{i}" for i in range(300)], ["r0", "r1", "r2", "r3"])
+
+    def some(n: int, share: list[float]) -> Graph:
+        head, tail = rng.integers(0, 300, (2, n), dtype=np.int32)
+        relation = rng.choice(4, n, p=share).astype(np.int32)
+        return Graph(head, relation, tail, np.ones(n), vocabulary)
+
+    facts, known = some(4000, [1, 0, 0, 0]), some(1000, [0.5, 0.4, 0.1, 0])
+    negatives = corrupt(facts, known, seed=0, kind="relation")
+    assert (negatives.head == facts.head).all()
+    assert (negatives.tail == facts.tail).all()
+    share = np.bincount(negatives.relation, minlength=4) / len(facts)
+    assert share[0] == share[3] == 0
+    assert share[1] == pytest.approx(0.8, abs=0.05)
+    one = some(50, [1, 0, 0, 0])
+    assert len(corrupt(one, one, seed=0, kind="relation")) == 0
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("near", 2), (JOINED, 1)])
+def test_steps_along_known_facts(kind: str, steps: int) -> None:
+    facts, known = graph(500, entities=60), graph(90, entities=60, seed=1)
+    beside = np.zeros((60, 60), bool)
+    beside[known.head, known.tail] = beside[known.tail, known.head] = True
+    reached = beside if steps == 1 else (beside.astype(int) @ beside.astype(int)) > 0
+    made = corrupt(facts, known, seed=3, kind=kind)
+    lost = len(facts) - len(made)
+    assert lost < 50  # some entities lead nowhere else
+    for fact, other in (
+        (facts[i : i + 1], corrupt(facts[i : i + 1], known, seed=i, kind=kind)) for i in range(200)
+    ):
+        if not len(other):
+            continue
+        h, t = int(other.head[0]), int(other.tail[0])
+        assert (h == fact.head[0]) ^ (t == fact.tail[0])
+        stays = t if t == fact.tail[0] else h
+        if beside[stays].any():
+            assert h != t
+            assert reached[h, t]
+
+
+def test_only_relations_with_a_direction_are_turned() -> None:
+    """Relation 0 mostly goes both ways, relation 1 never does; loops are the same either way."""
+    rng = np.random.default_rng(0)
+    vocabulary = Vocabulary.of([f"e{i}" for i in range(200)], ["r0", "r1", "r2"])
+    head, tail = rng.permutation(200)[:100].astype(np.int32), rng.permutation(200)[:100].astype(np.int32)
+    ones, zero = np.ones(100, np.int32), np.zeros(100, np.int32)
+    known = Graph(
+        np.concatenate([head, tail, head]),
+        np.concatenate([zero, zero, ones]),
+        np.concatenate([tail, head, tail]),
+        np.ones(300),
+        vocabulary,
+    )
+    loops = Graph(head, ones, head, np.ones(100), vocabulary)
+    unknown = Graph(head, 2 * ones, tail, np.ones(100), vocabulary)
+    both = Graph(head, zero, tail, np.ones(100), vocabulary)
+    one = Graph(head, ones, tail, np.ones(100), vocabulary)
+    for part in (loops, unknown, both):
+        assert len(corrupt(part, known, seed=0, kind="reversed")) == 0
+    turned = corrupt(one[head != tail], known, seed=0, kind="reversed")
+    kept = ~np.isin(
+        one.tail[head != tail].astype(np.int64) * 200 + one.head[head != tail], one.head * 200 + one.tail
+    )
+    assert (turned.head == one.tail[head != tail][kept]).all()
+    assert (turned.tail == one.head[head != tail][kept]).all()
+    assert len(turned) > 80

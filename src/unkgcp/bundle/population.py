@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.predictors import IntervalPredictor, predictor_class
+from unkgcp.conformal.predictors.base import status_codes
 from unkgcp.conformal.predictors.open_world import (
     POPULATIONS,
     Likeness,
@@ -29,7 +30,7 @@ from unkgcp.conformal.predictors.open_world import (
 from unkgcp.conformal.predictors.per_relation import PerRelation
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.negatives import KINDS, corrupt
+from unkgcp.graph.negatives import JOINED, KINDS, corrupt
 
 if TYPE_CHECKING:
     from unkgcp.bundle.predictor import Predictor
@@ -60,7 +61,8 @@ def opened(
 ) -> Predictor:
     """The predictor for queries that may be no facts; `facts` are its calibration facts, in the model's ids.
 
-    With the evidence method, what tells facts from others is learned from the training facts.
+    With the evidence method, what tells facts from others is learned from the training facts. Kinds that there are none
+    of in this graph (`relation` where there is but one) are left out.
     """
     model = predictor.model
     if model.facts is None:
@@ -69,8 +71,14 @@ def opened(
         )
     train = model.facts.graph(model.vocabulary)
     known = facts[(facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0)]
-    negatives = {kind: corrupt(known, train, seed=_seed(model.seed, kind), kind=kind) for kind in kinds}
-    likeness = _learned(predictor.method, model.seed, kinds)
+    drawn = {kind: corrupt(known, train, seed=_seed(model.seed, kind), kind=kind) for kind in kinds}
+    negatives = {kind: found for kind, found in drawn.items() if (status_codes(model, found) == 0).any()}
+    if drawn and not negatives:
+        raise InputError(
+            f"none of the {', '.join(drawn)} non-facts for calibration has its entities and its relation in the "
+            "training facts: calibrate with more facts"
+        )
+    likeness = _learned(predictor.method, model.seed, list(negatives))
     return replace(predictor, method=open_world(predictor.method, negatives, likeness, share))
 
 
@@ -113,7 +121,8 @@ def _learned(method: IntervalPredictor, seed: int, kinds: Sequence[str]) -> Like
     from unkgcp.evidence.nonfacts import learn_likeness
 
     fold = None if model.backbone is None else fold_of_rows(len(model.evidence.train), seed)
-    return learn_likeness(model, seed=seed, fold=fold, kinds=kinds)
+    # who has to tell apart what lies near should have seen what lies nearer
+    return learn_likeness(model, seed=seed, fold=fold, kinds=[*kinds, *[JOINED] * ("near" in kinds)])
 
 
 def _seed(seed: int, kind: str) -> int:

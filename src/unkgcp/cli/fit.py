@@ -80,7 +80,8 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
     "--negatives",
     "kinds",
     metavar="KINDS",
-    help="With --population open: kinds of non-facts to hold for. [default: uniform,same-type,frequent]",
+    help="With --population open: kinds of non-facts to hold for. "
+    "[default: uniform,same-type,frequent,relation,near,reversed]",
 )
 @click.option(
     "--share-of-facts",

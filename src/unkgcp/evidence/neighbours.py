@@ -14,7 +14,7 @@ of their partners.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,10 @@ FEWEST = 256  # rows worth a thread
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Facts by entity and neighbour, and by entity and relation; each stands on both sides. No entity is its own."""
+    """Facts by entity and neighbour, and by entity and relation; each stands on both sides. No entity is its own.
+
+    The fields are in the order in which the compiled loops take them.
+    """
 
     first: Ints
     """(entities + 1,) entries of each entity."""
@@ -116,12 +119,12 @@ class Neighbours:
         from unkgcp.evidence import neighbour_kernels as kernels
 
         table = np.empty((len(head), len(NAMES)), np.float32)
-        columns: list[NDArray[Any]] = [np.ascontiguousarray(ids, np.int64) for ids in (head, relation, tail)]
-        held = (self.first, self.other, self.facts, self.relation, self.outward, self.confidence)
-        held += (self.key, self.partner, self.said, self.weight, self.n_relations)  # type: ignore[assignment]
+        asked = [np.ascontiguousarray(ids, np.int64) for ids in (head, relation, tail)]
+        held = [getattr(self, field.name) for field in fields(self)]
+        compiled: Any = kernels.neighbours
 
         def work(rows: slice) -> None:
-            kernels.neighbours(*held, *(ids[rows] for ids in columns), left_out, table[rows])  # type: ignore[no-untyped-call]
+            compiled(*held, *(ids[rows] for ids in asked), left_out, table[rows])
 
         in_threads(len(table), work, FEWEST)
         return table

@@ -87,8 +87,9 @@ def learn_likeness(
             for turn, kind in enumerate(kinds)
         ]
         for triples, label in ((own, FACT), *((each, 0) for each in others)):
-            tables.append(_table(graph, triples, place))
-            labels.append(np.full(len(triples), label, np.int64))
+            if len(triples):
+                tables.append(_table(graph, triples, place))
+                labels.append(np.full(len(triples), label, np.int64))
     table, answer = np.concatenate(tables), np.concatenate(labels)
     held = np.random.default_rng((seed, 0x0BE4)).random(len(table)) < HELD_OUT
     learned = replace(trees, seed=seed).learn(

@@ -71,6 +71,11 @@ class OpenWorld(IntervalPredictor):
         self.scores = dict(scores)
         self._known: dict[Fraction, tuple[Fraction, float]] = {}  # what was worked out at levels asked before
         self.name = base.name  # type: ignore[misc]
+        kinds = ", ".join(self.scores)
+        self.guarantee = (  # type: ignore[misc]
+            f"coverage of at least the level, for facts and for triples that are no facts ({kinds}), "
+            "without knowing which"
+        )
         self.model, self.size = base.model, base.size
 
     def __getattr__(self, name: str) -> Any:

@@ -340,3 +340,44 @@ def test_the_page_is_small_and_asks_only_its_own_service(open_page, address):
         ".map(e => e.decodedBodySize)"
     )
     assert sum(sizes) < 100_000
+
+
+@pytest.fixture(scope="module")
+def open_predictor(predictor: Predictor) -> Predictor:
+    """Queries may be no facts, and intervals may be empty."""
+    pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+    assert predictor.model.facts is not None
+    facts = predictor.model.facts.graph(predictor.model.vocabulary)
+    options = {"population": "open", "kinds": ("uniform",), "allow_empty": True}
+    return calibrate(predictor.model, facts, "evidence", **options)
+
+
+def test_no_fact_and_no_value(open_predictor: Predictor, browser, open_page, tmp_path: Path) -> None:
+    open_predictor.save(tmp_path / "run")
+    labels = [(f"Entity {i:02d}", "knows", f"Entity {j:02d}") for i in range(10, 16) for j in range(20, 26)]
+    found = open_predictor.interval(labels, [0.02, 0.9])
+    assert found.fact_lower is not None
+    assert found.no_fact is not None
+    empty, possible = np.isnan(found.lower[:, 0]), found.no_fact[:, 0]
+    assert empty.any()
+    row = int(np.flatnonzero(empty)[0])
+    head, _, tail = (label.replace(" ", "+") for label in labels[row])
+    for address in started(str(tmp_path / "run")):
+        visit = open_page(f"{address}/?head={head}&relation=knows&tail={tail}&level=0.02")
+        lead = visit.page.locator(".answer .lead")
+        lead.wait_for()
+        assert "no value is sure enough for the level 2 %" in lead.inner_text()
+        assert visit.page.locator(".answer tr.chosen td.number").first.inner_text() == "empty"
+        note = visit.page.locator(".answer .note").first.inner_text()
+        assert note.startswith("It may be no fact at all" if possible[row] else "It looks like a fact")
+        assert visit.problems == []
+        many = open_page(f"{address}/?head={head}&relation=knows&level=0.02&k=60")
+        listed = many.page.locator(".completions li")
+        listed.first.wait_for()
+        assert "empty" in many.page.locator(".completions").inner_text()
+        every = listed.count()
+        assert many.page.locator(".completions li:visible").count() == every
+        narrow = open_page(f"{address}/?head={head}&relation=knows&level=0.02&k=60&width=0.5")
+        narrow.page.locator("#shown").wait_for()
+        assert "empty" not in "".join(narrow.page.locator(".completions li:visible").all_inner_texts())
+        assert many.problems == narrow.problems == []

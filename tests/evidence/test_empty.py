@@ -271,6 +271,27 @@ def test_command_line(tmp_path: Path) -> None:
     assert all(row["lower_95"] and row["status"] == "ok" for row in rows)
 
 
+def test_the_service_says_null() -> None:
+    pytest.importorskip("fastapi", reason="the extra serve is not installed")
+    testclient = pytest.importorskip("fastapi.testclient", reason="httpx is not installed")
+    from unkgcp.service import Settings, create_app
+
+    made = predictor(allow_empty=True)
+    asked = [("e1", f"r{i}", f"e{j}") for i in range(3) for j in range(20)]
+    found = made.interval(asked, [0.7, 0.95])
+    empty = np.isnan(found.lower[:, 0])
+    assert 0 < empty.sum() < len(asked)
+    with testclient.TestClient(create_app(made, Settings())) as client:
+        said = client.post("/v1/intervals", json={"triples": asked, "confidence": [0.7, 0.95]}).json()
+        best = client.get(
+            "/v1/complete", params={"head": "e1", "relation": "r2", "confidence": 0.7, "k": 30}
+        ).json()
+    assert [lower[0] is None for lower in said["lower"]] == empty.tolist()
+    assert [upper[0] is None for upper in said["upper"]] == empty.tolist()
+    assert all(lower[1] is not None for lower in said["lower"])
+    assert any(answer["lower"] is None for answer in best["answers"])
+
+
 @pytest.mark.parametrize("method", ["cp", "unkgcp", "fpi"])
 def test_it_is_for_evidence(method: str) -> None:
     from unkgcp.bundle import fit

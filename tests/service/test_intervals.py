@@ -6,9 +6,13 @@ import asyncio
 import gzip
 import json
 
+import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from starlette.requests import Request
 
+from unkgcp.bundle import calibrate
+from unkgcp.service import create_app
 from unkgcp.service.bodies import read_body
 from unkgcp.service.problems import Problem
 from unkgcp.service.settings import Settings
@@ -196,3 +200,25 @@ def test_a_client_that_leaves_is_no_failure():
     with pytest.raises(Problem) as raised:
         asyncio.run(read_body(left, Settings()))
     assert raised.value.status == 400
+
+
+def test_the_open_world_says_what_may_be_no_fact(predictor, facts, triples):
+    opened = calibrate(
+        predictor.model,
+        facts[:99].with_confidence(np.random.default_rng(0).random(99)),
+        population="open",
+        kinds=("uniform",),
+    )
+    found = opened.interval([tuple(triple) for triple in triples], [0.5, 0.9])
+    with TestClient(create_app(opened, Settings())) as client:
+        several = client.post(PATH, json={"triples": triples, "confidence": [0.5, 0.9]}).json()
+        one = client.post(PATH, json={"triples": triples, "confidence": 0.9}).json()
+    assert found.no_fact is not None
+    assert 0 < found.no_fact.mean() < 1
+    for name in ("no_fact", "fact_lower", "fact_upper", "lower", "upper"):
+        assert several[name] == getattr(found, name).tolist()
+        assert one[name] == getattr(found, name)[:, 1].tolist()
+
+
+def test_asserted_facts_have_no_such_columns(client, triples):
+    assert "no_fact" not in client.post(PATH, json={"triples": triples}).json()

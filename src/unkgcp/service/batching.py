@@ -31,6 +31,7 @@ from unkgcp.service.threads import Threads
 INLINE = 4096  # triples times levels that are answered without a thread: a few milliseconds
 LARGEST = 1 << 16  # triples of one call of the model
 GATHERED = 2048  # triples beyond which a call is no cheaper a triple
+OPEN = ("no_fact", "fact_lower", "fact_upper")  # what a run for the open world tells besides
 TOO_LATE = Problem(503, "the model is too busy to answer in time; try again later")
 
 
@@ -144,18 +145,17 @@ class Batcher:
             rows = slice(start, start + size)
             start += size
             column: Any = 0 if one.single else slice(None)
-            texts.append(
-                to_text(
-                    {
-                        "confidence": levels[0] if one.single else levels,
-                        "score": found.score[rows].tolist(),
-                        "lower": found.lower[rows, column].tolist(),
-                        "upper": found.upper[rows, column].tolist(),
-                        "status": status[rows],
-                        "notes": notes,
-                    }
-                )
-            )
+            told: dict[str, Any] = {
+                "confidence": levels[0] if one.single else levels,
+                "score": found.score[rows].tolist(),
+                "lower": found.lower[rows, column].tolist(),
+                "upper": found.upper[rows, column].tolist(),
+                "status": status[rows],
+                "notes": notes,
+            }
+            if found.no_fact is not None:
+                told |= {name: getattr(found, name)[rows, column].tolist() for name in OPEN}
+            texts.append(to_text(told))
         return texts
 
     def _give(self, batch: Sequence[Waiting], texts: Sequence[bytes]) -> None:

@@ -27,6 +27,10 @@ class Health(Document):
 class Intervals(Document):
     """Columns with one entry for each triple, in the order of the request."""
 
+    model_config = ConfigDict(
+        json_schema_serialization_defaults_required=False
+    )  # the last three may be missing
+
     confidence: float | list[float] = Field(description="The level or levels, as asked.")
     score: list[Annotated[float, Share] | None] = Field(
         description="The predicted confidences; null for an unknown query."
@@ -37,6 +41,17 @@ class Intervals(Document):
     upper: list[float | None] | list[list[float | None]] = Field(description="Upper ends, likewise.")
     status: list[Status]
     notes: list[str] = Field(description="What to know about these levels, e.g. too few calibration facts.")
+    no_fact: list[bool] | list[list[bool]] = Field(
+        default=[],
+        description="Only of a run whose queries may be no facts: whether that remains possible. "
+        "Lower and upper are then the hull of 0 and the fact's interval.",
+    )
+    fact_lower: list[float | None] | list[list[float | None]] = Field(
+        default=[], description="Lower ends if it is a fact; only of such a run."
+    )
+    fact_upper: list[float | None] | list[list[float | None]] = Field(
+        default=[], description="Upper ends, likewise."
+    )
 
 
 class Completion(Document):

@@ -38,6 +38,7 @@ export function answer(query, asked, result, known, run) {
     { class: "answer", "aria-labelledby": "answer-title" },
     make("h2", { id: "answer-title" }, triple(query)),
     make("p", { class: "lead" }, ...sentence(status, score, query.level, lower[place], upper[place])),
+    status === "ok" && result.no_fact ? make("p", { class: "note", text: fact(result, place) }) : null,
     ...result.notes.map((note) => make("p", { class: "note", text: note })),
     make(
       "table",
@@ -70,6 +71,13 @@ function sentence(status, score, level, lower, upper) {
     return ["Predicted confidence ", strong(three(score)), "; no value is sure enough for the level ", percent(level), ", so the interval is empty. A higher level has one."];
   }
   return ["Predicted confidence ", strong(three(score)), "; the ", percent(level), " interval is ", strong(three(lower)), " to ", strong(three(upper)), "."];
+}
+
+// A run for the open world: what the interval is if it is a fact, and whether it has to be one.
+function fact(result, place) {
+  const [lower, upper] = [result.fact_lower[0][place], result.fact_upper[0][place]];
+  const interval = `its confidence if it is a fact: ${span(lower, upper)}`;
+  return result.no_fact[0][place] ? `It may be no fact at all (confidence 0); ${interval}.` : `It looks like a fact; ${interval}.`;
 }
 
 const promise = (run) =>

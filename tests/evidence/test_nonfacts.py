@@ -40,6 +40,21 @@ def test_facts_look_more_like_facts_and_arrays_bring_it_back():
         FactLikeness.restore(unlearned(train), {**likeness.arrays(), "features": np.array(999)})
 
 
+def test_a_large_graph_is_learned_from_in_part(monkeypatch):
+    seen = []
+
+    class Watched(Boosting):
+        def learn(self, table, label, held_table, held_label, total):
+            seen.append(np.concatenate([label, held_label]))
+            return super().learn(table, label, held_table, held_label, total)
+
+    monkeypatch.setattr("unkgcp.evidence.nonfacts.MOST_LEARNED", 300)
+    learn_likeness(unlearned(mirrored_graph(3000, 0)), trees=Watched(rounds=5))
+    (label,) = seen
+    assert (label == 1).sum() == 300
+    assert 200 < (label == 0).sum() <= 300
+
+
 def test_a_value_that_one_fold_alone_has_keeps_its_columns():
     graph = mirrored_graph(300, 0)
     confidence = np.where(graph.confidence > 0.5, 0.8, 0.2)

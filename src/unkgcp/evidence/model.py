@@ -186,7 +186,9 @@ class EvidenceModel:
         if not good:
             raise ValueError("the cells of the evidence do not fit together")
         if not columns == self.suggested.features == self.elsewhere.features:
-            raise ValueError("the trees of the evidence were learned from other features")
+            raise ValueError(
+                "the trees of the evidence were learned from other features: fit it again with this version"
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from unkgcp.evidence.boosting import Boosting
 from unkgcp.evidence.crossfit import CrossFit, fold_of_rows
 from unkgcp.evidence.features import HasTriples
-from unkgcp.evidence.model import CHUNK, HELD_OUT, EvidenceModel, Query
+from unkgcp.evidence.model import CHUNK, HELD_OUT, MOST_LEARNED, EvidenceModel, Query
 from unkgcp.evidence.trees import Trees
 from unkgcp.graph.negatives import KINDS, corrupt
 
@@ -54,7 +54,9 @@ class FactLikeness:
         trees = Trees.restore(arrays)
         columns = len(model.evidence.names) + (len(model.backbone.names) if model.backbone else 0)
         if trees.features != columns or trees.total != FACT + 1:
-            raise ValueError("the trees that tell facts from others were learned from other features")
+            raise ValueError(
+                "the trees that tell facts from others were learned from other features: fit it again with this version"
+            )
         return cls(model, trees)
 
 
@@ -66,7 +68,7 @@ def learn_likeness(
     kinds: Sequence[str] = KINDS,
     trees: Boosting = TREES,
 ) -> FactLikeness:
-    """Learn from the training facts of an evidence model and one corruption of each, the kinds in turn.
+    """Learn from the training facts of an evidence model, 100,000 at most, and a corruption of each, the kinds in turn.
 
     The facts are cut into folds. Those of one fold and their corruptions are asked as queries of a graph that has only
     the others, as will be the case with real queries. It would not do to leave out a fact for its own row alone: its
@@ -78,9 +80,11 @@ def learn_likeness(
     train = model.evidence.train
     if fold is None:
         fold = fold_of_rows(len(train), seed, FOLDS)
+    chosen = np.zeros(len(train), bool)
+    chosen[np.random.default_rng((seed, 0x1EA2)).permutation(len(train))[:MOST_LEARNED]] = True
     tables, labels = [], []
     for place in range(int(fold.max()) + 1):
-        rest, own = train[fold != place], train[fold == place]
+        rest, own = train[fold != place], train[(fold == place) & chosen]
         graph = replace(model, evidence=model.evidence.over(rest))
         others = [
             corrupt(own[turn :: len(kinds)], train, seed=_seed(seed, place, turn), kind=kind)

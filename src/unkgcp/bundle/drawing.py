@@ -45,12 +45,17 @@ def draw(answers: Intervals, ax: Any = None) -> Any:
             linewidth=4 + 2 * depth,
             label=f"{percent(levels[place])} %",
         )
+        # a single value is a line without length, which nobody would see
+        single_value = np.flatnonzero(lower[:, place] == upper[:, place])
+        ax.plot(
+            lower[single_value, place], single_value, "|", color=BLUE, alpha=shade, markersize=14, zorder=4
+        )
     known = answers.code == 0
     ax.plot(answers.score[known], rows[known], "o", color=RED, markersize=5, label="score", zorder=5)
     ax.set(xlim=(-0.02, 1.02), ylim=(n - 0.5, -0.5), xlabel="confidence")
     ax.set_yticks(rows, [_title(answers, row) for row in range(n)])
     if n:
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35 / (0.8 + 0.3 * n)), ncols=4, frameon=False)
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
     return ax
 
 

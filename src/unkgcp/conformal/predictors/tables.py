@@ -142,7 +142,8 @@ def drawing(score: float | None, lower: float | None, upper: float | None) -> st
     said, line = "empty", ""
     if lower is not None and upper is not None:
         said = f"from {lower:.3f} to {upper:.3f}"
-        line = f'<line x1="{100 * lower:.1f}" y1="6" x2="{max(100 * upper, 100 * lower + 1):.1f}" y2="6" stroke="#2c6fbb" stroke-width="4"/>'
+        first, last = 100 * lower, 100 * max(upper, lower + 0.01)  # a single value is to be seen too
+        line = f'<path d="M{first:.1f} 6H{last:.1f}" stroke="#2c6fbb" stroke-width="4"/>'
     return (
         f'<svg width="104" height="12" viewBox="-2 0 104 12" role="img" aria-label="{said}">'
         '<line x1="0" y1="6" x2="100" y2="6" stroke="#ccc"/>'

@@ -237,3 +237,8 @@ def test_what_cannot_be_is_said():
     with pytest.raises(InputError, match="ranks calibration facts"):
         drawn(1, method="fpi", share=0.5)
     assert "too few" in open_world(world.base, {"uniform": triples([5])}).caution(0.9)
+
+
+def test_the_promise_is_said_as_it_is():
+    assert "facts (uniform), without knowing which" in drawn(1)[0].guarantee
+    assert "(uniform) together, where 0.25 of the queries are facts" in drawn(1, share=0.25)[0].guarantee

@@ -71,12 +71,20 @@ class OpenWorld(IntervalPredictor):
         self.scores = dict(scores)
         self._known: dict[Fraction, tuple[Fraction, float]] = {}  # what was worked out at levels asked before
         self.name = base.name  # type: ignore[misc]
-        kinds = ", ".join(self.scores)
-        self.guarantee = (  # type: ignore[misc]
-            f"coverage of at least the level, for facts and for triples that are no facts ({kinds}), "
-            "without knowing which"
-        )
+        self.guarantee = self._guarantee()  # type: ignore[misc]
         self.model, self.size = base.model, base.size
+
+    def _guarantee(self) -> str:
+        kinds = ", ".join(self.scores)
+        if self.share is None:
+            return (
+                f"coverage of at least the level, for facts and for triples that are no facts ({kinds}), "
+                "without knowing which"
+            )
+        return (
+            f"coverage of at least the level over facts and triples that are no facts ({kinds}) together, "
+            f"where {float(self.share):g} of the queries are facts"
+        )
 
     def __getattr__(self, name: str) -> Any:
         """What else the method for facts has: its backbones, its evidence, its calibration."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,28 +146,46 @@ def test_leaving_a_fact_out_is_taking_it_out(seed: int) -> None:
 
 def test_long_lists_are_searched_as_short_ones_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:
     train, queries = graph(400, 5, entities=60), graph(200, 6, entities=60)
-    walked = features(train, queries)
-    found = []
-    for far in (0, 10**6):
-        kernel = _compiled_with(far)
-        monkeypatch.setattr(neighbour_kernels, "neighbours", kernel)
-        found.append(features(train, queries))
-    for table in found:
-        np.testing.assert_array_equal(table, walked)
+    compiled = features(train, queries)
+    for search in (False, True):
+        monkeypatch.setattr(
+            neighbour_kernels, "neighbours", _plain(_searched=lambda *sizes, found=search: found)
+        )
+        np.testing.assert_array_equal(features(train, queries), compiled)
+    # lists that are too long to walk are looked up, and if that is too long as well a sample of one is
+    monkeypatch.setattr(neighbour_kernels, "neighbours", _plain(BUDGET=0, SAMPLED=10**6))
+    np.testing.assert_allclose(features(train, queries), compiled, rtol=1e-6)
+    monkeypatch.setattr(neighbour_kernels, "neighbours", _plain(BUDGET=0, SAMPLED=4))
+    sampled = features(train, queries)
+    np.testing.assert_array_equal(sampled[:, :22], compiled[:, :22])
+    assert (sampled[:, 23] != compiled[:, 23]).any()
+    # a sample is scaled: likeness is right on average
+    assert sampled[:, 23].mean() == pytest.approx(compiled[:, 23].mean(), rel=0.1)
 
 
-def _compiled_with(far: int) -> Callable[..., None]:
-    """The same loops in plain Python with another bound."""
-    import types
+@pytest.mark.parametrize("budget", [0, 6, 10, 14])
+def test_a_sample_is_the_same_for_a_fact_that_is_left_out(
+    budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some comparisons are samples at every budget, and the left-out fact must not decide which."""
+    monkeypatch.setattr(neighbour_kernels, "neighbours", _plain(BUDGET=budget, SAMPLED=3))
+    train = graph(60, 3, entities=14)
+    told = features(train, train, left_out=True)
+    for row in range(len(train)):
+        rest = train[np.arange(len(train)) != row]
+        np.testing.assert_array_equal(told[row], features(rest, train[row : row + 1])[0])
 
-    plain = {
+
+def _plain(**others: Any) -> Callable[..., None]:
+    """The same loops in plain Python, with other constants or parts."""
+    space: dict[str, Any] = {
         name: part.py_func if hasattr(part, "py_func") else part
         for name, part in vars(neighbour_kernels).items()
     }
-    space = {**plain, "FAR": far}
-    for name, part in plain.items():
+    for name, part in space.items():
         if isinstance(part, types.FunctionType):
             space[name] = types.FunctionType(part.__code__, space, name, part.__defaults__)
+    space.update(others)
     return space["neighbours"]  # type: ignore[no-any-return]
 
 

@@ -10,7 +10,10 @@ import numba
 import numpy as np
 
 MOST = 64  # partners of an entity and relation that are compared, spread over all of them
-FAR = 16  # a list so many times longer than another is searched, not walked
+BUDGET = 5000  # steps that the comparison of two lists of neighbours may take
+SAMPLED = (
+    128  # neighbours of the one with fewer that are looked up if it would take more, spread over all of them
+)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -26,16 +29,28 @@ def _place(ids, begin, end, wanted):
 
 
 @numba.njit(cache=True, nogil=True)
+def _searched(fewer, more):
+    """Whether looking up each of the fewer ids among the others takes less than walking along both lists."""
+    return fewer * (np.log2(more + 1.0) + 1.0) < fewer + more
+
+
+@numba.njit(cache=True, nogil=True)
 def _alike(first, other, weight, one, two, apart):
-    """The summed weights of the neighbours that two entities share, but for `apart`."""
+    """The summed weights of the neighbours that two entities share, but for `apart`; a sample's if they have too many.
+
+    Whether it is a sample, and which, does not depend on whether `apart` is among them: a fact that is left out is the
+    same as one that is not there.
+    """
     if first[one + 1] - first[one] > first[two + 1] - first[two]:
         one, two = two, one
     i, i_end, j, j_end = first[one], first[one + 1], first[two], first[two + 1]
-    far = j_end - j > FAR * (i_end - i)
+    if i_end - i + j_end - j > BUDGET:
+        return _sampled(first, other, weight, one, two, apart)
+    search = _searched(i_end - i, j_end - j)
     total = 0.0
     while i < i_end and j < j_end:
         x = other[i]
-        if far:
+        if search:
             j = _place(other, j, j_end, x)
         else:
             while j < j_end and other[j] < x:
@@ -44,6 +59,40 @@ def _alike(first, other, weight, one, two, apart):
             total += weight[x]
         i += 1
     return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _sampled(first, other, weight, one, two, apart):
+    """The same for long lists: all of the shorter one if it is short enough to be looked up, or some of it."""
+    sizes = np.empty(2, np.int64)
+    places = np.empty(2, np.int64)
+    for side in range(2):
+        entity = one if side == 0 else two
+        begin, end = first[entity], first[entity + 1]
+        places[side] = _place(other, begin, end, apart)
+        there = places[side] < end and other[places[side]] == apart
+        sizes[side] = end - begin - there
+        if not there:
+            places[side] = end  # nothing to skip
+    short, long, side = (two, one, 1) if (sizes[1], two) < (sizes[0], one) else (one, two, 0)
+    count = sizes[side]
+    if count == 0:
+        return 0.0
+    steps = count * (np.log2(sizes[1 - side] + 1.0) + 1.0)
+    taken = count if min(steps, sizes[0] + sizes[1]) <= BUDGET else min(count, SAMPLED)
+    total = 0.0
+    j, j_end = first[long], first[long + 1]
+    for k in range(taken):
+        at = first[short] + k * count // taken
+        if at >= places[side]:
+            at += 1
+        x = other[at]
+        j = _place(other, j, j_end, x)
+        if j >= j_end:
+            break
+        if other[j] == x:
+            total += weight[x]
+    return total * (count / taken)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -112,10 +161,10 @@ def neighbours(
         swapped = first[t + 1] - first[t] < first[h + 1] - first[h]
         one, two = (t, h) if swapped else (h, t)
         j, j_end = first[two], first[two + 1]
-        far = j_end - j > FAR * (first[one + 1] - first[one])
+        search = _searched(first[one + 1] - first[one], j_end - j)
         for i in range(first[one], first[one + 1]):
             z = other[i]
-            if far:
+            if search:
                 j = _place(other, j, j_end, z)
             else:
                 while j < j_end and other[j] < z:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.processes import until_writing
 
 from unkgcp.bundle import Predictor, calibrate
 from unkgcp.bundle.batch import answer_batch
@@ -233,11 +234,7 @@ def test_an_interrupted_run_leaves_nothing_half_written(
     # the pipe stays open: the program has answered something and waits for more when it is interrupted
     running.stdin.write(b"entity 1\tr1\tentity 2\n" * 300_000)
     running.stdin.flush()
-    deadline = time.monotonic() + 60
-    while not any(path.name.startswith(".partial-") for path in target.parent.iterdir()):
-        assert time.monotonic() < deadline
-        assert running.poll() is None
-        time.sleep(0.02)
+    until_writing(running, target.parent)
     running.send_signal(how)
     running.wait(60)
     running.stdin.close()

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import until_writing
 
 from unkgcp.progress import Reporter, say
 
@@ -118,11 +118,7 @@ def waiting(fitted: Path, target: Path, **how: Any) -> subprocess.Popen[bytes]:
     assert running.stdin is not None
     running.stdin.write(b"a\tlikes\tb\n" * 100_000)
     running.stdin.flush()
-    deadline = time.monotonic() + 60
-    while not any(path.name.startswith(".partial-") for path in target.parent.iterdir()):
-        assert time.monotonic() < deadline
-        assert running.poll() is None
-        time.sleep(0.02)
+    until_writing(running, target.parent)
     return running
 
 

@@ -29,6 +29,16 @@ def _place(ids, begin, end, wanted):
 
 
 @numba.njit(cache=True, nogil=True)
+def _onward(ids, begin, end, wanted, search):
+    """The same place, by a search or by walking there."""
+    if search:
+        return _place(ids, begin, end, wanted)
+    while begin < end and ids[begin] < wanted:
+        begin += 1
+    return begin
+
+
+@numba.njit(cache=True, nogil=True)
 def _searched(fewer, more):
     """Whether looking up each of the fewer ids among the others takes less than walking along both lists."""
     return fewer * (np.log2(more + 1.0) + 1.0) < fewer + more
@@ -50,11 +60,7 @@ def _alike(first, other, weight, one, two, apart):
     total = 0.0
     while i < i_end and j < j_end:
         x = other[i]
-        if search:
-            j = _place(other, j, j_end, x)
-        else:
-            while j < j_end and other[j] < x:
-                j += 1
+        j = _onward(other, j, j_end, x, search)
         if j < j_end and other[j] == x and x != apart:
             total += weight[x]
         i += 1
@@ -164,11 +170,7 @@ def neighbours(
         search = _searched(first[one + 1] - first[one], j_end - j)
         for i in range(first[one], first[one + 1]):
             z = other[i]
-            if search:
-                j = _place(other, j, j_end, z)
-            else:
-                while j < j_end and other[j] < z:
-                    j += 1
+            j = _onward(other, j, j_end, z, search)
             if j >= j_end:
                 break
             if other[j] != z:

@@ -310,8 +310,12 @@ def figure(summary: list[dict[str, Any]]) -> None:
     ours = {
         row["data"]: row["all"]["sharpness"] for row in summary if row["level"] == 0.9 and not row["crossfit"]
     }
-    drawn, axes = pyplot.subplots(1, len(ours), figsize=(9, 2.4), layout="constrained", sharey=True)
-    for axis, (name, width) in zip(axes, ours.items(), strict=True):
+    if not ours:
+        return
+    drawn, axes = pyplot.subplots(
+        1, len(ours), figsize=(9, 2.4), layout="constrained", sharey=True, squeeze=False
+    )
+    for axis, (name, width) in zip(axes[0], ours.items(), strict=True):
         bars = {**PAPER[name], "evidence --quick": width}
         labels, values = list(bars), list(bars.values())
         colours = ["#9aa5b1"] * len(PAPER[name]) + ["#0b7285"]

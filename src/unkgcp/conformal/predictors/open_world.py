@@ -53,10 +53,6 @@ class OpenWorld(IntervalPredictor):
     with the calibration facts, non-facts with the corrupted ones of one of the kinds.
     """
 
-    guarantee = (
-        "coverage of at least the level, for facts and for triples that are no facts, without knowing which"
-    )
-
     own_answers: ClassVar[bool] = True
 
     def __init__(

@@ -287,6 +287,8 @@ def report() -> int:
         text.append(f"| {name} | {row['evidence_seconds']:.0f} s | {row['peer_ten_epochs_seconds']:.0f} s |")
         if row["evidence_seconds"] >= row["peer_ten_epochs_seconds"]:
             missed.append(f"{name}: time")
+    if not summary:
+        missed.append("figures, none of which was measured")
     text += ["", "Missed: " + ("; ".join(missed) or "nothing") + ".", ""]
     if tied:
         text += [f"Above the band at 90 % unless intervals may be empty: {'; '.join(tied)}.", ""]

@@ -104,7 +104,9 @@ class EvidenceIntervals(PerRelation):
         # below 1 are the scores of first cells alone
         if not self.allow_empty or not (self.ranking.thresholds([level], None) < 1).any():
             return said
-        less = f"facts whose value is too doubtful for confidence {float(level)} have an empty interval, no ends"
+        less = (
+            f"facts whose value is too doubtful for confidence {float(level)} have an empty interval, no ends"
+        )
         return less if said is None else f"{said}; {less}"
 
     def _codes(self, relation: NDArray[np.integer[Any]]) -> Codes | None:

@@ -14,10 +14,10 @@ import pytest
 
 from unkgcp import __version__
 from unkgcp.bundle import Predictor, calibrate
-from unkgcp.bundle.arrays import read_npz, write_npz
 from unkgcp.bundle.folder import FILES, check_target
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
+from unkgcp.npz import read_npz, write_npz
 from unkgcp.training import Model
 
 

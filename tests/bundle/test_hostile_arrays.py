@@ -3,64 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import struct
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.archives import BAD_ARRAYS
 from tests.bundle.hostile import ask, refused
 
-from unkgcp.bundle.arrays import read_npz, write_npz
 from unkgcp.bundle.folder import FACTS
 from unkgcp.errors import InputError
-
-
-def archive(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
-    sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w", compression) as file:
-        for name, content in members.items():
-            file.writestr(name, content)
-    return sink.getvalue()
-
-
-def array(header_text: str, data: bytes = b"") -> bytes:
-    text = header_text.encode()
-    text += b" " * (-(len(text) + 11) % 64) + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
-
-
-def shared_bytes() -> bytes:
-    """Many members of an archive that all point at the same bytes."""
-    content = archive(
-        {"a.npy": array("{'descr': '<f8', 'fortran_order': False, 'shape': (1000,)}", b"\0" * 8000)}
-    )
-    start = content.rindex(b"PK\x01\x02")
-    end = content.rindex(b"PK\x05\x06")
-    entry = content[start:end]
-    entries = b"".join(entry.replace(b"a.npy", bytes([97 + i]) + b".npy") for i in range(20))
-    tail = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 20, 20, len(entries), start, 0)
-    return content[:start] + entries + tail
-
-
-PLAIN = "{'descr': '<f8', 'fortran_order': False, 'shape': (2,)}"
-BAD_ARRAYS: dict[str, Callable[[], bytes]] = {
-    "compressed": lambda: archive({"a.npy": array(PLAIN, b"\0" * 16)}, zipfile.ZIP_DEFLATED),
-    "objects": lambda: archive(
-        {"a.npy": array("{'descr': '|O', 'fortran_order': False, 'shape': (2,)}", b"\0" * 16)}
-    ),
-    "absurd shape": lambda: archive(
-        {"a.npy": array("{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776,)}", b"\0" * 16)}
-    ),
-    "a header that is code": lambda: archive({"a.npy": array("__import__('os').system('true')", b"")}),
-    "shared bytes": shared_bytes,
-    "a path outside": lambda: archive({"../a.npy": array(PLAIN, b"\0" * 16)}),
-    "another file": lambda: archive({"a.txt": b"hello"}),
-    "nothing": lambda: archive({}),
-    "no archive": lambda: b"PK\x03\x04" + b"\0" * 100,
-}
+from unkgcp.npz import read_npz, write_npz
 
 
 @pytest.mark.parametrize("what", BAD_ARRAYS)

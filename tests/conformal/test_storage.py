@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.archives import BAD_ARRAYS
 
 from unkgcp import InputError
 from unkgcp.conformal import EntropyResidual, SplitConformal
@@ -134,3 +137,45 @@ def test_a_pickle_is_never_opened(tmp_path: Path) -> None:
         SplitConformal.load(tmp_path / "p.npz")
     _calibrators()["groups"][0].save(tmp_path / "ok.npz")
     assert all(name.endswith(".npy") for name in zipfile.ZipFile(tmp_path / "ok.npz").namelist())
+
+
+@pytest.mark.parametrize("what", BAD_ARRAYS)
+def test_hostile_archives_are_refused_before_memory_is_asked_for(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.npz"
+    path.write_bytes(BAD_ARRAYS[what]())
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=r"c\.npz is damaged") as caught:
+            SplitConformal.load(path)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "\n" not in str(caught.value)
+    assert most < 2_000_000  # the arrays that "a bomb" and "absurd shape" ask for are larger
+
+
+def test_hostile_settings_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.npz"
+    _calibrators()["plain"][0].save(path)
+    arrays = _arrays(path)
+    for about in ("[" * 100_000, "7", '{"format": []}', _about(arrays, min_group="many")):
+        np.savez(path, **{**arrays, "about": np.array(about)})
+        with pytest.raises(InputError, match=r"c\.npz is damaged") as caught:
+            SplitConformal.load(path)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_does_not_make_the_reader_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "c.npz")
+    with pytest.raises(InputError, match="damaged or not a saved calibration"):
+        SplitConformal.load(tmp_path / "c.npz")
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """Earlier versions wrote with `numpy.savez`."""
+    cal = _calibrators()["weights"][0]
+    cal.save(tmp_path / "c.npz")
+    np.savez(tmp_path / "old.npz", **_arrays(tmp_path / "c.npz"))
+    SplitConformal.load(tmp_path / "old.npz").save(tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "c.npz").read_bytes()

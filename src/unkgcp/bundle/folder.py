@@ -30,7 +30,6 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from unkgcp.bundle.arrays import read_npz, write_npz
 from unkgcp.bundle.labels import read_labels, write_labels
 from unkgcp.bundle.opening import digest, read_bytes, reading, size_of
 from unkgcp.bundle.plain import load_yaml
@@ -39,6 +38,7 @@ from unkgcp.errors import InputError
 from unkgcp.files import check_place, explained
 from unkgcp.graph import Vocabulary
 from unkgcp.graph.known import Columns, KnownFacts, restored
+from unkgcp.npz import read_npz, write_npz
 
 FORMAT, VERSION = "unkgcp-run", 2
 CONFIG, MODEL, VOCABULARY = "config.yaml", "model.safetensors", "vocabulary.parquet"

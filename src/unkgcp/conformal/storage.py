@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +21,7 @@ from unkgcp.conformal.scores import Recipe, Score, make_score, score_parameters
 from unkgcp.conformal.split import SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path
+from unkgcp.npz import read_npz, write_npz
 
 FORMAT = "unkgcp split conformal 1"
 _LEARNED = "learned/"
@@ -61,36 +61,28 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> SplitConformal:
     columns = dict(arrays)
     try:
         return _restore(json.loads(str(columns.pop("about"))), columns)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise ValueError(f"{error} is missing or out of place") from error
 
 
 def save(cal: SplitConformal, path: str | os.PathLike[str]) -> None:
     """Write a calibrated `SplitConformal` whole, or not at all."""
-    with atomic_path(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, allow_pickle=False, **to_arrays(cal))
+    with atomic_path(path) as temporary:
+        write_npz(temporary, to_arrays(cal))
 
 
 def load(path: str | os.PathLike[str]) -> SplitConformal:
     """Read a file that `save` wrote; anything else is an `InputError` that says what is wrong with it."""
     try:
-        columns = _columns(path)
+        columns = read_npz(path)
     except FileNotFoundError:
         raise InputError(f"there is no calibration file {path}") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} is damaged or not a saved calibration; calibrate again") from error
     try:
         return from_arrays(columns)
     except ValueError as error:
         raise InputError(f"{path} is damaged: {error}; calibrate again") from error
-
-
-def _columns(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    file = np.load(path, allow_pickle=False)
-    if not isinstance(file, np.lib.npyio.NpzFile):
-        raise ValueError("a single array, not an archive of several")
-    with file:
-        return {name: file[name] for name in file.files}
 
 
 def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitConformal:

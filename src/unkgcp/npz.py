@@ -1,9 +1,9 @@
 """Named numeric arrays in one `.npz` file, read without trusting it.
 
-What it is: the subset of NumPy's format that a run needs: uncompressed members, plain numbers and text.
-What it is not: a general reader; Python objects, compressed members (a small file could ask for any amount
-of memory) and headers that promise more than the file holds are refused. The same arrays always give the
-same bytes.
+What it is: the one reader and writer of the arrays of a run and of a saved calibration, for the subset of NumPy's
+format that these need: uncompressed members, plain numbers and text, in C order. What it is not: a general reader;
+Python objects, compressed members (a small file could ask for any amount of memory) and headers that promise more
+than the file holds are refused. The same arrays always give the same bytes.
 
 >>> write_npz("c.npz", {"scores": np.arange(3.0)})     # doctest: +SKIP
 >>> read_npz("c.npz")["scores"]                        # doctest: +SKIP
@@ -15,6 +15,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import stat
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -31,14 +32,25 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) 
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             buffer = io.BytesIO()
-            npy.write_array(buffer, np.asarray(array), version=(1, 0), allow_pickle=False)
+            npy.write_array(buffer, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), buffer.getvalue())
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """The arrays by name; ValueError or BadZipFile if this is anything but what `write_npz` writes."""
-    arrays = {}
-    size = os.stat(path).st_size
+    """The arrays by name; ValueError if this is anything but what `write_npz` writes, OSError if it cannot be read."""
+    try:
+        return _read(path)
+    except (zipfile.BadZipFile, RuntimeError, MemoryError, OverflowError, SyntaxError) as error:
+        # what zipfile says of encrypted and foreign members, and Python of headers made to be hard to parse
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("it is not a plain file")  # a pipe would make the reader wait for ever
+    size = found.st_size
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         # members that share their bytes could ask for far more memory than the file has

@@ -30,7 +30,7 @@ EXAMPLES = examples(
     "--predictors",
     default="fpi,qr,cp,unkgcp",
     show_default=True,
-    help="Interval methods; qr trains two more models a level.",
+    help="Interval methods to measure; qr trains two more models a level.",
 )
 @click.option(
     "--protocol",

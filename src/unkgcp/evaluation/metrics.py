@@ -164,6 +164,19 @@ def width_error_correlation(
     return float(width @ error) / norm if norm > 0 else math.nan
 
 
+def spearman_interval(rho: float, n: int) -> tuple[float, float]:
+    """95 % interval of a rank correlation of n pairs: Fisher's z with Bonett and Wright's standard error.
+
+    Approximate, for pairs drawn independently; NaN for fewer than 4 pairs.
+    """
+    if n < 4 or math.isnan(rho):
+        return math.nan, math.nan
+    if abs(rho) >= 1:
+        return rho, rho
+    z, half = math.atanh(rho), 1.959964 * math.sqrt((1 + rho**2 / 2) / (n - 3))
+    return math.tanh(z - half), math.tanh(z + half)
+
+
 def _columns(*arrays: ArrayLike) -> tuple[Floats, ...]:
     columns = tuple(np.asarray(array, dtype=np.float64) for array in arrays)
     if any(column.ndim != 1 or column.shape != columns[0].shape for column in columns):

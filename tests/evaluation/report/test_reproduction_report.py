@@ -7,8 +7,9 @@ import re
 import pytest
 from tests.evaluation.report.making import summary, write_summary
 
+from unkgcp.evaluation.figures.style import look
 from unkgcp.evaluation.report import write_report
-from unkgcp.evaluation.report.comparison import beyond_tables, coverage_tables
+from unkgcp.evaluation.report.comparison import beyond_tables, coverage_tables, error_table
 from unkgcp.evaluation.report.words import data_name, difference, duration, mean_sd
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -56,6 +57,23 @@ def test_the_sharpest_valid_method_is_bold() -> None:
     html = "".join(coverage_tables(summary(models=("ukge",)), "positive", "table1", "paper"))
     bold = re.findall(r'<span class="best">([^<]+)</span>', html)
     assert bold == ["0.378"], "UnKGCP; QR is narrower but does not cover"
+
+
+def test_both_variants_of_ukge_stand_beside_the_one_that_the_paper_prints() -> None:
+    both = summary(models=("ukge", "ukge-rect"))
+    for html in (
+        "".join(coverage_tables(both, "positive", "table1", "paper")),
+        "".join(error_table(both, "paper")),
+    ):
+        plain, rectified = (re.findall(r'<span class="small">([^<]+)</span>', half) for half in _halves(html))
+        assert plain == rectified
+        assert any(value != "\u2013" for value in rectified)
+
+
+def _halves(html: str) -> tuple[str, str]:
+    """The rows of UKGE and those of its rectified variant."""
+    before, after = html.split(look("ukge-rect").name, 1)
+    return before, after
 
 
 def test_one_seed_has_no_spread() -> None:

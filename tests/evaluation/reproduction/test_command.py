@@ -76,6 +76,39 @@ def test_a_finished_run_has_everything(done):
     assert (done / "tables" / "table1.md").exists()
 
 
+@pytest.mark.parametrize("wanted", ["cp", "fpi", "qr", "fpi,unkgcp"])
+def test_only_the_predictors_that_were_asked_for_are_measured(folder, copy, capfd, wanted):
+    """Nothing else is in the cells, and tables, figures and report are made without it; no model is trained again."""
+    scores = {name: found for name, found in cells(copy).items() if name.endswith(".npz")}
+    words = [word for word in arguments(folder, copy, *AGAIN) if word != "--no-figures"]
+    status, _, err = run(capfd, *words, "--predictors", wanted)
+    assert status == 0, err
+    for path in sorted((copy / "cells").rglob("seed-*.json")):
+        cell = json.loads(path.read_text())
+        asked = wanted.split(",")
+        assert list(cell["predictors"]) == asked
+        assert list(cell["conditionality"]["positive"]["predictors"]) == asked
+        conformal = [name for name in asked if name in ("cp", "unkgcp")]
+        assert list(cell["calibration_size"]["positive"]["predictors"]) == conformal
+    assert (copy / "report.html").exists()
+    assert scores.items() <= cells(copy).items()
+
+
+def test_seeds_measured_with_other_predictors_do_not_mix(folder, copy, capfd):
+    run(capfd, *arguments(folder, copy, *AGAIN, "--predictors", "cp"))
+    status, _, err = run(
+        capfd, *arguments(folder, copy, "--seeds", "1", "--levels", "0.8,0.9", "--predictors", "fpi")
+    )
+    assert status == 2
+    assert "have no predictor in common" in err
+
+
+def test_a_report_without_the_level_of_the_papers_tables(folder, copy, capfd):
+    words = [word for word in arguments(folder, copy, "--seeds", "2") if word != "--no-figures"]
+    status, _, err = run(capfd, *words, "--levels", "0.8", "--predictors", "cp")
+    assert status == 0, err
+
+
 def test_seeds_differ(done):
     folder = done / "cells" / "paper" / "tiny" / "ukge"
     first, second = (np.load(folder / f"seed-{seed}.npz")["test"] for seed in (0, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unkgcp.evaluation.reproduction.published import as_shown, beside, published
+from unkgcp.evaluation.reproduction.published import as_shown, printed_row, published
 
 
 @pytest.mark.parametrize("table", ["table1", "table3"])
@@ -60,12 +60,12 @@ def test_the_paper_counts_seven_of_nine():
 def test_the_printed_ukge_stands_beside_both_variants():
     table = published()["table1"]
     rows = [
-        beside(table, {"data": "nl27k", "model": model})
+        printed_row(table, {"data": "nl27k", "model": model})
         for model in ("ukge", "ukge-rect", "passleaf", "none")
     ]
     assert rows[0] == rows[1] == table["nl27k"]["ukge"]
     assert rows[2] == table["nl27k"]["passleaf"]
-    assert rows[3] == beside(table, {"data": "demo", "model": "ukge"}) == {}
+    assert rows[3] == printed_row(table, {"data": "demo", "model": "ukge"}) == {}
 
 
 def test_a_table_is_judged_by_the_variant_it_shows():

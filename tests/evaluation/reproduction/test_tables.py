@@ -14,7 +14,7 @@ from tests.evaluation.reproduction.conftest import by_hand
 from unkgcp.errors import InputError
 from unkgcp.evaluation.reproduction import checks
 from unkgcp.evaluation.reproduction.cell import measure
-from unkgcp.evaluation.reproduction.plan import LEVELS, Block
+from unkgcp.evaluation.reproduction.plan import LEVELS, PREDICTORS, Block
 from unkgcp.evaluation.reproduction.render import Cell, Table
 from unkgcp.evaluation.reproduction.storage import write_cell
 from unkgcp.evaluation.reproduction.summary import aggregate, write_summary
@@ -28,7 +28,7 @@ def cells(dataset):
     for protocol in ("paper", "strict"):
         for seed in range(3):
             block = Block(protocol, "cn15k", "ukge", (0, 1, 2))
-            cell = measure(block, seed, dataset, LEVELS, by_hand(dataset, seed), None)
+            cell = measure(block, seed, dataset, LEVELS, by_hand(dataset, seed), None, PREDICTORS)
             cell.pop("measuring_seconds")
             training = {"best_epoch": 10 * seed, "quantile_best_epoch": None, "config": {}, "quantile_config": None,
                         "machine": "a machine"}  # fmt: skip

@@ -100,7 +100,7 @@ def _errors(cells: list[Cell], part: str) -> Callable[[], Any] | None:
             {method: numbers(bins["width"]) for method, bins in _chosen(found["predictors"])},
         )
         for cell in cells
-        if (found := (cell.get("conditionality") or {}).get(part))
+        if (found := (cell.get("conditionality") or {}).get(part)) and _chosen(found["predictors"])
     ]
     return (lambda: draw_conditionality(panels)) if panels else None
 
@@ -109,7 +109,7 @@ def _sizes(cells: list[Cell], part: str) -> Callable[[], Any] | None:
     panels, levels = [], []
     for cell in cells:
         about = cell.get("calibration_size") or {}
-        if not (found := about.get(part)):
+        if not (found := about.get(part)) or not _chosen(found["predictors"]):
             continue
         levels.append(about["level"])
         curves = {

@@ -13,6 +13,7 @@ from unkgcp.evaluation.figures.style import look
 from unkgcp.evaluation.report.html import Html, join, table, tag
 from unkgcp.evaluation.report.page import beside, paragraph
 from unkgcp.evaluation.report.words import data_name, difference, duration, mean_sd, number, percent
+from unkgcp.evaluation.reproduction.published import printed_row
 
 LEVEL = 0.9
 METHODS = ("fpi", "qr", "cp", "unkgcp", "evidence")
@@ -27,12 +28,12 @@ def coverage_tables(summary: dict[str, Any], part: str, published: str, protocol
     paper = (summary.get("paper") or {}).get(published) or {}
     cells = [cell for cell in summary["cells"] if cell["protocol"] == protocol]
     tables = [
-        _coverage_table(data, [cell for cell in cells if cell["data"] == data], part, paper.get(data, {}))
+        _coverage_table(data, [cell for cell in cells if cell["data"] == data], part, paper)
         for data in dict.fromkeys(cell["data"] for cell in cells)
     ]
     note = (
         f"Level {percent(LEVEL)}. ✓: coverage reaches the level; bold: the sharpest of those, for each model. "
-        "diff.: our width minus the paper\u2019s."
+        "diff.: our width minus the paper\u2019s. The paper prints one UKGE, which stands beside both of its variants."
     )
     return [paragraph(note, class_="note"), beside(*tables, broad=True)]
 
@@ -44,7 +45,7 @@ def _coverage_table(data: str, cells: list[Cell], part: str, paper: dict[str, An
         valid = {method: width for method, (share, width) in found.items() if _valid(share["mean"])}
         best = min(valid, key=lambda method: valid[method]["mean"], default=None)
         for method, (share, width) in found.items():
-            theirs = paper.get(cell["model"], {}).get(method)
+            theirs = printed_row(paper, cell).get(method)
             rows.append(
                 [
                     look(cell["model"]).name,
@@ -80,7 +81,7 @@ def error_table(summary: dict[str, Any], protocol: str) -> list[Html]:
     for cell in summary["cells"]:
         if cell["protocol"] != protocol:
             continue
-        theirs = paper.get(cell["data"], {}).get(cell["model"], {})
+        theirs = printed_row(paper, cell)
         row: list[object] = [data_name(cell["data"]), look(cell["model"]).name]
         for what in ("mse", "mae"):
             ours = cell["errors"]["positive"][what]
@@ -135,9 +136,9 @@ def beyond_tables(summary: dict[str, Any]) -> list[Html]:
             table(header, _once(protocols, 2), words=(0, 1, 2), groups=groups),
         ]
     plain = [
-        [data_name(cell["data"]), look(cell["model"]).name, *_flat(_at_level(cell, "positive", ENTROPIES))]
+        [data_name(cell["data"]), look(cell["model"]).name, *_flat(pairs.values())]
         for cell in cells
-        if "unkgcp-plain" in cell["predictors"]
+        if len(pairs := _at_level(cell, "positive", ENTROPIES)) == len(ENTROPIES)
     ]
     if plain:
         header = ["data", "model", "coverage", "width", "coverage", "width"]
@@ -157,26 +158,26 @@ def _protocol_rows(cells: list[Cell]) -> Iterable[Sequence[object]]:
     strict = {(cell["data"], cell["model"]): cell for cell in cells if cell["protocol"] == "strict"}
     for cell in (cell for cell in cells if cell["protocol"] == "paper"):
         other = strict.get((cell["data"], cell["model"]))
-        for method in CONFORMAL if other is not None else ():
-            pairs = {
-                place: _at_level(one, "positive", (method,))[method]
-                for place, one in enumerate((cell, other))
-                if one
-            }
-            yield [data_name(cell["data"]), look(cell["model"]).name, look(method).name, *_flat(pairs)]
+        if other is None:
+            continue
+        ours, theirs = (_at_level(one, "positive", CONFORMAL) for one in (cell, other))
+        for method in CONFORMAL:
+            if method in ours and method in theirs:
+                figures = _flat([ours[method], theirs[method]])
+                yield [data_name(cell["data"]), look(cell["model"]).name, look(method).name, *figures]
 
 
 def _part_rows(cells: Iterable[Cell], parts: tuple[str, str]) -> Iterable[Sequence[object]]:
     for cell in cells:
         for method in CONFORMAL:
-            if all(part in cell["predictors"].get(method, {}) for part in parts):
-                pairs = {part: _at_level(cell, part, (method,))[method] for part in parts}
+            found = [_at_level(cell, part, (method,)) for part in parts]
+            if all(found):
                 yield [
                     str(cell["protocol"]),
                     data_name(cell["data"]),
                     look(cell["model"]).name,
                     look(method).name,
-                    *_flat(pairs),
+                    *_flat(one[method] for one in found),
                 ]
 
 
@@ -244,7 +245,9 @@ def _count(ours: Any, theirs: Any) -> Html:
 def _at_level(
     cell: Cell, part: str, methods: Sequence[str]
 ) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """By method: coverage and width at 90 %, each {"mean", "sd"}."""
+    """By method that was measured: coverage and width at 90 %, each {"mean", "sd"}; {} without that level."""
+    if LEVEL not in cell["levels"]:
+        return {}
     place = cell["levels"].index(LEVEL)
 
     def pick(columns: dict[str, Any]) -> dict[str, Any]:
@@ -257,8 +260,8 @@ def _at_level(
     }
 
 
-def _flat(pairs: dict[Any, tuple[dict[str, Any], dict[str, Any]]]) -> list[str]:
-    return [mean_sd(value) for pair in pairs.values() for value in pair]
+def _flat(pairs: Iterable[tuple[dict[str, Any], dict[str, Any]]]) -> list[str]:
+    return [mean_sd(value) for pair in pairs for value in pair]
 
 
 def _valid(mean: float | None) -> bool:

@@ -10,7 +10,6 @@ the whole range, which always covers and would flatter the figure.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -252,14 +251,10 @@ def _worst_slab(answered: Answered, dataset: Dataset, seed: int) -> float:
 
 
 def _correlation(answered: Answered) -> tuple[float, float, float]:
-    """Spearman's rank correlation of width and error, and its approximate 95 % interval (Fisher's z)."""
+    """Spearman's rank correlation of width and error, and its approximate 95 % interval."""
     middle = answered.facts.confidence
     rho = metrics.width_error_correlation(answered.score, middle, answered.lower, answered.upper)
-    n = len(answered.score)
-    if math.isnan(rho) or n < 5 or abs(rho) >= 1:
-        return rho, math.nan, math.nan
-    half = 1.96 * math.sqrt(1.06 / (n - 3))
-    return rho, math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)
+    return rho, *metrics.spearman_interval(rho, len(answered.score))
 
 
 def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, Predictor]:

@@ -139,6 +139,8 @@ def error_section(d: Diagnosis) -> Section:
 
 def _worth(low: float) -> str:
     """What a rank correlation that is at least so large says."""
+    if math.isnan(low):
+        return "too few facts to say whether wide intervals mark hard queries."
     if low > 0.3:
         return "wide intervals mark hard queries."
     return "wide intervals mark hard queries, but weakly." if low > 0 else "width does not tell what is hard."

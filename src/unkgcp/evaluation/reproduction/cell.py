@@ -21,7 +21,7 @@ from unkgcp.conformal.scores.base import Recipe
 from unkgcp.evaluation import metrics
 from unkgcp.evaluation.reproduction import calibration_size
 from unkgcp.evaluation.reproduction.conditionality import error_bins, width_by_error
-from unkgcp.evaluation.reproduction.plan import PREDICTORS, Block, label
+from unkgcp.evaluation.reproduction.plan import Block, label
 from unkgcp.evaluation.reproduction.rows import Rows
 from unkgcp.evaluation.reproduction.scoring import parts_of
 from unkgcp.graph import Graph, concatenate
@@ -46,7 +46,7 @@ def measure(
     levels: Sequence[float],
     scores: Mapping[str, NDArray[Any]],
     quantiles: Mapping[str, NDArray[Any]] | None,
-    predictors: Sequence[str] = PREDICTORS,
+    predictors: Sequence[str],
 ) -> dict[str, Any]:
     """The figures of one cell as plain values."""
     started = time.monotonic()

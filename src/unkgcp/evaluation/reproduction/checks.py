@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from unkgcp.evaluation.reproduction.published import SHOWN, as_shown, beside
+from unkgcp.evaluation.reproduction.published import SHOWN, as_shown, printed_row
 
 Summary = dict[str, Any]
 Block = dict[str, Any]
@@ -244,7 +244,7 @@ def scaling(found: dict[str, Any] | None) -> Check:
 def _beside(blocks: list[Block], paper: dict[str, Any], table: str) -> Iterator[tuple[Block, dict[str, Any]]]:
     """Blocks that a printed table shows, with its figures."""
     for block in as_shown(blocks, table):
-        printed = beside(paper[table], block)
+        printed = printed_row(paper[table], block)
         if printed:
             yield block, printed
 

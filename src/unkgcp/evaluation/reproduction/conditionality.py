@@ -34,7 +34,7 @@ def width_by_error(
     total = np.bincount(member[inside], weights=width[inside], minlength=BINS)
     mean = [float(t / c) if c else None for t, c in zip(total, covered, strict=True)]
     rho = metrics.width_error_correlation(error[inside], 0 * error[inside], 0 * width[inside], width[inside])
-    low, high = spearman_interval(rho, int(inside.sum()))
+    low, high = metrics.spearman_interval(rho, int(inside.sum()))
     return {
         "width": mean,
         "covered": covered.tolist(),
@@ -42,16 +42,6 @@ def width_by_error(
         "spearman_low": none_if_nan(low),
         "spearman_high": none_if_nan(high),
     }
-
-
-def spearman_interval(rho: float, n: int) -> tuple[float, float]:
-    """95 % interval of a rank correlation of n pairs: Fisher's z with Bonett and Wright's standard error."""
-    if n < 4 or math.isnan(rho):
-        return math.nan, math.nan
-    if abs(rho) >= 1:
-        return rho, rho
-    z, half = math.atanh(rho), 1.959964 * math.sqrt((1 + rho**2 / 2) / (n - 3))
-    return math.tanh(z - half), math.tanh(z + half)
 
 
 def none_if_nan(value: float) -> float | None:

@@ -43,8 +43,7 @@ class Block:
 
     @property
     def has_quantiles(self) -> bool:
-        """PASSLEAF's pseudo-labels are no quantiles, so that it has no quantile regression."""
-        return not self.model.startswith("passleaf")
+        return has_quantiles(self.model)
 
     def folder(self, directory: Path) -> Path:
         return directory / "cells" / self.protocol / label(self.data) / self.model
@@ -77,6 +76,13 @@ class Plan:
         for name in self.predictors:
             if name not in PREDICTORS:
                 raise InputError(f"there is no predictor {name!r}; choose from {', '.join(PREDICTORS)}")
+        if not self.predictors:
+            raise InputError(f"--predictors names none; choose from {', '.join(PREDICTORS)}")
+        without = [model for model in self.models if not has_quantiles(model)]
+        if set(self.predictors) == {"qr"} and without:
+            raise InputError(
+                f"{without[0]} has no quantile regression, so that nothing would be measured; leave it out of --models"
+            )
         twice = {name for name in map(label, self.data) if [*map(label, self.data)].count(name) > 1}
         if twice:
             raise InputError(f"two data sets are called {min(twice)}; rename one")
@@ -107,6 +113,11 @@ class Plan:
             "levels": list(self.levels),
             "predictors": list(self.predictors),
         }
+
+
+def has_quantiles(model: str) -> bool:
+    """PASSLEAF's pseudo-labels are no quantiles, so that it has no quantile regression."""
+    return not model.startswith("passleaf")
 
 
 def label(data: str) -> str:

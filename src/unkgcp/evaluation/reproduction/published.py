@@ -29,7 +29,7 @@ def published() -> dict[str, Any]:
     return found
 
 
-def beside(table: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
+def printed_row(table: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
     """The row of a printed table for a block, {} if it has none; both variants of UKGE have the one of UKGE."""
     model = "ukge" if block["model"] in VARIANTS else block["model"]
     found: dict[str, Any] = table.get(block["data"], {}).get(model, {})

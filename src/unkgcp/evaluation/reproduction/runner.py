@@ -217,6 +217,7 @@ class Work:
             self.levels,
             scores[0],
             None if quantiles is None else quantiles[0],
+            self.plan.predictors,
         )
         measuring = cell.pop("measuring_seconds")
         about, other = scores[1], None if quantiles is None else quantiles[1]

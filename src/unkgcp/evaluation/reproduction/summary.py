@@ -61,8 +61,13 @@ def aggregate(cells: Sequence[Cell]) -> dict[str, Any]:
             f"cells of {first['protocol']}/{first['data']}/{first['model']} have different levels; "
             "run reproduce again with one --levels"
         )
-    # quantile regression counts where every seed has it
+    # a predictor counts where every seed has it
     names = [name for name in first["predictors"] if all(name in cell["predictors"] for cell in cells)]
+    if not names:
+        raise InputError(
+            f"cells of {first['protocol']}/{first['data']}/{first['model']} have no predictor in common; "
+            "run reproduce again with one --predictors"
+        )
     parts = list(first["predictors"][names[0]])
     return {
         "protocol": first["protocol"],

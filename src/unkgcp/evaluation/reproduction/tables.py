@@ -20,7 +20,7 @@ from unkgcp.evaluation.reproduction.further import (
     protocols,
     runtime,
 )
-from unkgcp.evaluation.reproduction.published import beside
+from unkgcp.evaluation.reproduction.published import printed_row
 from unkgcp.evaluation.reproduction.render import Cell, Table, as_printed, difference, number, with_spread
 
 Summary = dict[str, Any]
@@ -103,7 +103,7 @@ def intervals(
     )
     for block in blocks:
         table.rule()
-        theirs = beside(printed, block)
+        theirs = printed_row(printed, block)
         rows = {
             method: [at_level(block, method, part, kind) for kind in ("coverage", "sharpness")]
             for method in METHODS
@@ -170,7 +170,7 @@ def errors(title: str, blocks: Sequence[Block], printed: dict[str, Any], about: 
         ],
     )
     for block in blocks:
-        said = beside(printed, block)
+        said = printed_row(printed, block)
         found = block["errors"]
         ours = found["positive"]
         others = [

@@ -5,6 +5,7 @@ Every test states the chance with which it fails although all is well.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +64,41 @@ def test_ranks_among_the_calibration_facts_alone_would_not_do(
 
     monkeypatch.setattr(Bag, "p_values", p_values)
     assert alarms(model, 200) > most(200)
+
+
+WEEKS, A_WEEK = 12, 25
+
+
+def weekly_alarms(model: Model, repetitions: int, one_test: bool) -> int:
+    """Repetitions with an alarm in any of twelve weekly calls, each a new monitor, as `unkgcp monitor` makes them.
+
+    one_test: whether a call goes on from the state of the last one, through the text that is kept.
+    """
+    count = 0
+    for seed in range(repetitions):
+        rng = np.random.default_rng([9, seed])
+        predictor = calibrate(model, draw_facts(model, 80, rng), "cp")
+        kept: str | None = None
+        for _ in range(WEEKS):
+            facts = draw_facts(model, A_WEEK, rng)
+            monitor = Monitor(predictor, false_alarm=RATE, seed=seed, by_relation=False)
+            if kept is not None:
+                monitor.resume(json.loads(kept))
+            if monitor.update(facts, facts.confidence).broken:
+                count += 1
+                break  # an alarm stays
+            kept = json.dumps(monitor.state()) if one_test else None
+    return count
+
+
+def test_false_alarms_of_weekly_calls_that_are_one_test(model: Model) -> None:
+    """Over 1,000 repetitions; this test fails although all is well with probability one in a million."""
+    assert weekly_alarms(model, 1000, one_test=True) <= most(1000)
+
+
+def test_weekly_calls_that_each_begin_anew_would_not_do(model: Model) -> None:
+    """Every call is a test of its own then, and the chances of false alarms add up: the test above must notice."""
+    assert weekly_alarms(model, 200, one_test=False) > most(200)
 
 
 @pytest.fixture(scope="module")

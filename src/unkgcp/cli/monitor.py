@@ -1,4 +1,4 @@
-"""`unkgcp monitor`: does the promise of a run still hold on new labelled facts?"""
+"""`unkgcp monitor`: do new labelled facts speak against the promise of a run?"""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "unkgcp monitor run labelled.tsv",
     "unkgcp monitor run labelled.tsv --false-alarm 0.001 --plot evidence.svg",
+    "unkgcp monitor run week-07.tsv --state watch.json",
     "unkgcp monitor run labelled.tsv --json | jq .verdict",
 )
-BROKEN = 3
+ALARM = 3
 
 
 @click.command(name="monitor", epilog=EXAMPLES)
@@ -31,7 +32,7 @@ BROKEN = 3
     default=0.01,
     show_default=True,
     metavar="RATE",
-    help="The probability that facts like those of calibration ever raise an alarm.",
+    help="The probability that facts like those of calibration ever raise an alarm in one test.",
 )
 @seed_option("Of the random numbers that break ties.")
 @click.option("--shuffle", is_flag=True, help="Take the facts in random order, not in that of the file.")
@@ -40,6 +41,11 @@ BROKEN = 3
 )
 @click.option(
     "--calibration", "given", metavar="FILE", help="The run's calibration facts, if it kept no scores."
+)
+@click.option(
+    "--state",
+    metavar="FILE",
+    help="Go on with the test kept in FILE, and keep it there; a new file begins one.",
 )
 @click.option("--plot", metavar="FILE", help="Draw the evidence over the facts: .svg, .png or .pdf.")
 @json_option
@@ -53,6 +59,7 @@ def command(
     shuffle: bool,
     by_relation: bool,
     given: str | None,
+    state: str | None,
     plot: str | None,
     as_json: bool,
     reading: dict[str, Any],
@@ -61,8 +68,11 @@ def command(
 
     LABELLED holds facts with their confidences, in the order in which they came. Coverage is given with its exact
     p-value, for one look; the evidence of the martingale may be looked at after every fact, and decides: exit status
-    0 means that the promise holds, 3 that it is broken. Facts about unknown entities or relations are counted and
-    left out.
+    0 means that there is no evidence against the promise, 3 that the alarm went off. Facts about unknown entities or
+    relations are counted and left out.
+
+    Each call is a test of its own, with the whole false-alarm rate. With --state FILE all calls are one test: give
+    each of them only the facts that came since the last.
     """
     import json
 
@@ -70,6 +80,7 @@ def command(
 
     from unkgcp.bundle import Predictor
     from unkgcp.evaluation.monitor import Monitor
+    from unkgcp.evaluation.monitor import state as states
     from unkgcp.evaluation.monitor.drawing import check_target, draw
     from unkgcp.evaluation.monitor.report import describe, order_caution
     from unkgcp.evaluation.monitor.text import monitor_text
@@ -80,6 +91,8 @@ def command(
     if plot is not None:
         check_target(plot)
         check_file(plot)
+    if state is not None:
+        check_file(state)
     predictor = Predictor.load(run)
     data_dir = reading.pop("data_dir", None)
     calibration = _calibration(predictor, run, given, data_dir, reading)
@@ -91,24 +104,34 @@ def command(
         calibration=calibration,
         by_relation=by_relation,
     )
+    calls = [] if state is None else states.resume(monitor, state)
     facts = read(labelled, **reading)
-    if shuffle:
-        facts = facts[np.random.default_rng([seed, 1]).permutation(len(facts))]
-    elif (caution := order_caution(facts)) is not None:
-        say(f"unkgcp: {labelled}: {caution}")
-    monitor.update(facts, facts.truth)
-    found = {"run": run, "labelled": labelled, **describe(monitor)}
+    again = states.counted(calls, facts, labelled)
+    before = monitor.facts
+    if again is not None:
+        say(f"unkgcp: {labelled}: these facts were counted in call {again} already; nothing is added")
+    else:
+        if shuffle:
+            facts = facts[np.random.default_rng([seed, 1]).permutation(len(facts))]
+        elif (caution := order_caution(facts)) is not None:
+            say(f"unkgcp: {labelled}: {caution}")
+        monitor.update(facts, facts.truth)
+        if state is not None and monitor.facts > before:
+            calls.append(states.Call.of(facts))
+            states.save(monitor, state, calls)
+    kept = None if state is None else {"file": state, "calls": len(calls), "facts_before": before}
+    found = {"run": run, "labelled": labelled, "state": kept, **describe(monitor)}
     if plot is not None:
         draw(monitor, plot)
     click.echo(
         json.dumps(found, indent=2, ensure_ascii=False) if as_json else monitor_text(found, monitor.all.path)
     )
-    if not monitor.facts:
+    if monitor.facts == before and again is None:
         raise InputError(
             f"{labelled} has no fact about entities and relations that the run knows; give others"
         )
     if monitor.broken:
-        raise click.exceptions.Exit(BROKEN)
+        raise click.exceptions.Exit(ALARM)
 
 
 def _calibration(

@@ -78,10 +78,10 @@ def test_finds_a_change_and_names_the_relation(
     assert "r1" in look.alarms
     assert "r0" not in look.alarms
     found = describe(monitor)
-    assert found["verdict"] == "broken"
+    assert found["verdict"] == "alarm"
     text = monitor_text(json.loads(json.dumps(found)), monitor.all.path)
     assert "ALARM" in text
-    assert text.splitlines()[-1].startswith("broken: ")
+    assert text.splitlines()[-2].startswith("alarm: ")
 
 
 def test_unknown_facts_are_counted_and_left_out(predictor: Predictor, calibration: Graph) -> None:

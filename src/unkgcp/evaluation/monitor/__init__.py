@@ -1,4 +1,4 @@
-"""Watching the promise: are new labelled facts still like those that a run was calibrated on?
+"""Watching the promise: is there evidence that new labelled facts are unlike those that a run was calibrated on?
 
 >>> from unkgcp.evaluation.monitor import Monitor
 >>> monitor = Monitor(unkgcp.Predictor.load("run"))                          # doctest: +SKIP

@@ -54,13 +54,16 @@ class Bag:
             equal += not_above - below
             larger += len(run) - not_above
         before = self.size + np.arange(len(scores))
-        self._take(np.sort(scores))
+        self.take(scores)
         p_values: NDArray[np.float64] = (larger + uniform * (equal + 1)) / (before + 1)
         return p_values
 
-    def _take(self, run: Floats) -> None:
-        self.size += len(run)
-        self._runs.append(run)
+    def take(self, scores: Floats) -> None:
+        """Put scores into the bag without asking where they rank."""
+        if not len(scores):
+            return
+        self.size += len(scores)
+        self._runs.append(np.sort(scores))
         while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
             last, other = self._runs.pop(), self._runs.pop()
             # "stable" finds the two runs in order and merges them

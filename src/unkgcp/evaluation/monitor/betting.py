@@ -4,7 +4,9 @@ What it is: a conformal test martingale (Vovk, Gammerman and Shafer, "Algorithmi
 Each p-value multiplies the capital by f(p) for a density f that was chosen before p was seen; for independent
 uniform p-values the expected factor is 1, so the capital is a martingale that starts at 1, and by Ville's
 inequality the probability that it *ever* reaches 1 / rate is at most `rate`. So it may be looked at after every
-fact. What it is not: a p-value for one look at the end.
+fact. That is a promise for one capital: who starts again at 1 for every batch of facts plays the game anew each time,
+and the chances of false alarms add up; `state` and `resume` carry one capital from batch to batch. What it is not: a
+p-value for one look at the end.
 
 The capital is an equal mixture of gamblers (a mean of martingales is one):
 
@@ -24,6 +26,7 @@ True
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -74,9 +77,7 @@ class Martingale:
         jumper = self._jumper + np.cumsum(np.log(factors))
         self._jumper = float(jumper[-1])
         logs = np.stack([jumper, *(learner.update(p) for learner in self._learners)])
-        top = logs.max(axis=0)
-        path: Floats = top + np.log(np.exp(logs - top).mean(axis=0))
-        return path
+        return _log_mean(logs)
 
     def _note(self, path: Floats) -> None:
         if not len(path):
@@ -86,6 +87,45 @@ class Martingale:
             self.log_largest, self.largest_at = float(path[at]), self.size + at + 1
         self.log_capital = float(path[-1])
         self.size += len(path)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the next bet depends on, as plain values."""
+        return {
+            "size": self.size,
+            "log_capital": self.log_capital,
+            "log_largest": self.log_largest,
+            "largest_at": self.largest_at,
+            "portfolio": self._portfolio.tolist(),
+            "jumper": self._jumper,
+            "learners": [
+                {"counts": learner.counts.astype(int).tolist(), "log_capital": learner.log_capital}
+                for learner in self._learners
+            ],
+        }
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on where another martingale of this level stood; ValueError if no martingale stands there."""
+        size, learners = state["size"], state["learners"]
+        portfolio = np.array(state["portfolio"], np.float64)
+        counts = [np.array(learner["counts"], np.float64) for learner in learners]
+        capitals = np.array([state["jumper"], *(learner["log_capital"] for learner in learners)], np.float64)
+        if portfolio.shape != self._portfolio.shape or not (portfolio >= 0).all():
+            raise ValueError("the portfolio is not one of these densities")
+        if abs(portfolio.sum() - 1) > 1e-9:
+            raise ValueError("the shares of the portfolio do not sum to 1")
+        if [c.shape for c in counts] != [learner.counts.shape for learner in self._learners] or any(
+            (c < 0).any() or c.sum() != size for c in counts
+        ):
+            raise ValueError("the histograms do not count the facts")
+        if abs(_log_mean(capitals[:, None])[0] - state["log_capital"]) > 1e-6 * (1 + abs(capitals).max()):
+            raise ValueError("the capital is not that of the gamblers")
+        if not max(0.0, state["log_capital"]) <= state["log_largest"] or not 0 <= state["largest_at"] <= size:
+            raise ValueError("the largest capital is smaller than another")
+        self.size, self.largest_at = int(size), int(state["largest_at"])
+        self.log_capital, self.log_largest = float(state["log_capital"]), float(state["log_largest"])
+        self._portfolio, self._jumper = portfolio, float(capitals[0])
+        for learner, count, capital in zip(self._learners, counts, capitals[1:].tolist(), strict=True):
+            learner.counts, learner.log_capital = count, capital
 
     @property
     def p_value(self) -> float:
@@ -103,6 +143,13 @@ class Martingale:
             share = min(times * self.miss, (1 + self.miss) / 2)
             columns.append(np.where(missed, share / self.miss, (1 - share) / (1 - self.miss)))
         return np.stack(columns, axis=1)
+
+
+def _log_mean(logs: Floats) -> Floats:
+    """The logarithm of the mean of capitals (gamblers, m) that are given as logarithms: (m,)."""
+    top = logs.max(axis=0)
+    mean: Floats = top + np.log(np.exp(logs - top).mean(axis=0))
+    return mean
 
 
 class Histogram:

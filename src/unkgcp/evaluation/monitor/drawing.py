@@ -65,7 +65,7 @@ def _evidence(axes: Any, monitor: Monitor) -> None:
     axes.set(xlabel="labelled facts", ylabel="evidence against (log10 capital)")
     coverage = monitor.hits / monitor.facts if monitor.facts else math.nan
     axes.set_title(
-        f"{'broken' if monitor.broken else 'holds'}: coverage {coverage:.3f} at {monitor.confidence:g}",
+        f"{'alarm' if monitor.broken else 'no evidence against'}: coverage {coverage:.3f} at {monitor.confidence:g}",
         loc="left",
     )
     axes.figure.legend(frameon=False, fontsize="small", loc="outside right upper")

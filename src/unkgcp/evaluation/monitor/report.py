@@ -1,10 +1,11 @@
 """What a monitor found, as one plain object: `unkgcp monitor --json` prints it.
 
-What it is: numbers and names. What it is not: a decision; `verdict` is the monitor's own. Capital is given as its
+What it is: numbers and names. What it is not: a decision; `verdict` is the monitor's own: `alarm`, or `no evidence`
+against the promise, which does not say that the promise holds. Capital is given as its
 logarithm to base 10: alarms go off at capitals that floats may not hold.
 
 >>> describe(monitor)["verdict"]     # doctest: +SKIP
-'holds'
+'no evidence'
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def describe(monitor: Monitor) -> dict[str, Any]:
     return {
         "model": predictor.model.config.model,
         "method": predictor.method.name,
-        "verdict": "broken" if monitor.broken else "holds" if facts else "nothing compared",
+        "verdict": "alarm" if monitor.broken else "no evidence" if facts else "nothing compared",
         "alarms": monitor.alarms(),
         "false_alarm": monitor.false_alarm,
         "calibration_facts": len(monitor.yardstick.scores),

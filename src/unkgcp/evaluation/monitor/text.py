@@ -21,7 +21,7 @@ def monitor_text(found: dict[str, Any], path: NDArray[np.float64]) -> str:
     unknown = sum(found["unknown"].values())
     lines = [
         f"{found['model']} + {found['method']}, {found['calibration_facts']:,} calibration facts; "
-        f"{found['facts']:,} labelled facts"
+        f"{found['facts']:,} labelled facts{_calls(found.get('state'))}"
         + (f", {unknown:,} more left out: {_unknown(found['unknown'])}" if unknown else "")
     ]
     if not found["facts"]:
@@ -37,21 +37,45 @@ def monitor_text(found: dict[str, Any], path: NDArray[np.float64]) -> str:
     ]
     if found["relations"]["rows"]:
         lines += ["", _relations(found["relations"])]
-    return "\n".join([*lines, "", verdict(found)])
+    return "\n".join([*lines, "", verdict(found), scope(found)])
+
+
+def scope(found: dict[str, Any]) -> str:
+    """How far the false-alarm rate reaches."""
+    rate = f"{found['false_alarm']:g}"
+    if found.get("state") is None:
+        return (
+            f"This call is a test of its own: over several calls false alarms of rate {rate} each add up; "
+            "--state FILE makes them one test."
+        )
+    return f"All calls with {found['state']['file']} are one test, with one false-alarm rate of {rate}."
+
+
+def _calls(state: dict[str, Any] | None) -> str:
+    if state is None:
+        return ""
+    calls = state["calls"]
+    return f" in {calls:,} call{'' if calls == 1 else 's'} ({state['facts_before']:,} before this one)"
 
 
 def verdict(found: dict[str, Any]) -> str:
     """One sentence."""
     rate = f"{found['false_alarm']:g}"
-    if found["verdict"] == "holds":
-        return f"holds: no sign that these facts are unlike the calibration facts (false-alarm rate {rate})"
+    if found["verdict"] == "no evidence":
+        return (
+            "no evidence against the promise: no sign that these facts are unlike the calibration facts "
+            f"(false-alarm rate {rate})"
+        )
     first = found["martingale"]["alarm_at"]
     relations = [name for name in found["alarms"] if name != "all"]
     parts = [f"the alarm went off at fact {first:,}"] if first is not None else []
     if relations:
         more = f" and {len(relations) - 3} more" if len(relations) > 3 else ""
         parts.append(f"relations with an alarm of their own: {', '.join(relations[:3])}{more}")
-    return f"broken: these facts are not like the calibration facts; {'; '.join(parts)} (false-alarm rate {rate})"
+    return (
+        "alarm: strong evidence that these facts are not like the calibration facts, for which alone the promise "
+        f"was made; {'; '.join(parts)} (false-alarm rate {rate})"
+    )
 
 
 def sparkline(path: NDArray[np.float64], alarm: float, columns: int = 60) -> str:

@@ -1,10 +1,12 @@
-"""Does the promise still hold? Labelled facts, as they come in, against the calibration facts of a run.
+"""Is there evidence against the promise? Labelled facts, as they come in, against the calibration facts of a run.
 
 What it is: a stream of facts is tested for exchangeability with the calibration facts, which is all that the
 guarantee assumes. Facts are scored as at calibration, ranked among calibration and earlier facts (`bag`), and the
-ranks are bet on (`betting`). It may be looked at after every fact: the probability that facts exchangeable with the
-calibration facts *ever* raise an alarm is at most `false_alarm`. What it is not: a test of whether the model is good,
-or of facts about unknown entities, which are counted and left out.
+ranks are bet on (`betting`). One monitor is one test and may be looked at after every fact: the probability that facts
+exchangeable with the calibration facts *ever* raise an alarm in it is at most `false_alarm`. A new monitor is a new
+test, with a false-alarm rate of its own; `state` and `resume` make one test of several sittings. What it is not: a
+proof that the promise holds (without an alarm there is no evidence against it, which is less), a test of whether the
+model is good, or of facts about unknown entities, which are counted and left out.
 
 Half of the false-alarm rate is for all facts together, half for the relations. A relation with at least 19
 calibration facts has a bag and a martingale of its own, and its alarm goes off at R times the capital, R being the
@@ -18,7 +20,9 @@ False
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,6 +53,27 @@ class Stream:
     paths: list[Floats] = field(default_factory=list)
     alarm_at: int | None = None
     """The fact, counted from 1, at which the alarm first went off."""
+
+    def state(self) -> dict[str, Any]:
+        """Where the stream stands but for the scores in its bag; the path, which is only drawn, to four digits."""
+        return {
+            "martingale": self.martingale.state(),
+            "alarm_at": self.alarm_at,
+            "path": np.round(self.path, 4).tolist(),
+        }
+
+    def resume(self, state: Mapping[str, Any], scores: Floats) -> None:
+        """Go on where another stream over the same calibration facts stood; scores: those that it has seen."""
+        self.martingale.resume(state["martingale"])
+        path, alarm_at = np.array(state["path"], np.float64), state["alarm_at"]
+        if not self.martingale.size == len(scores) == len(path) or not np.isfinite(path).all():
+            raise ValueError("the capital does not belong to these facts")
+        if (alarm_at is None) == (self.martingale.log_largest >= self.log_alarm):
+            raise ValueError("the alarm does not belong to the capital")
+        if alarm_at is not None and not (type(alarm_at) is int and 1 <= alarm_at <= len(path)):
+            raise ValueError("the alarm is at no fact")
+        self.bag.take(scores)
+        self.alarm_at, self.paths = alarm_at, [path]
 
     def update(self, scores: Floats, uniform: Floats) -> None:
         path = self.martingale.update(self.bag.p_values(scores, uniform))
@@ -83,7 +108,7 @@ class Monitor:
     """Watches the promise of a predictor at one level.
 
     confidence: the level whose coverage is reported and whose misses are bet on. false_alarm: the probability that
-    exchangeable facts ever raise an alarm. seed: of the random numbers that break ties. calibration: the calibration
+    exchangeable facts ever raise an alarm in this monitor, or in one that goes on from its state. seed: of the random numbers that break ties. calibration: the calibration
     facts, needed for methods that keep no scores of theirs (fpi, qr). by_relation: False tests all facts together
     only, with the whole rate.
     """
@@ -103,10 +128,12 @@ class Monitor:
         if not 0 < confidence < 1:
             raise InputError(f"the confidence is {confidence:g} but must lie between 0 and 1 to be watched")
         self.predictor, self.confidence, self.false_alarm = predictor, confidence, false_alarm
+        self.seed, self.by_relation, self.calibration = seed, by_relation, calibration
         self.yardstick = yardstick(predictor, confidence, calibration)
         self.unknown = dict.fromkeys(STATUSES[1:], 0)
         count = len(predictor.model.vocabulary.relations)
         self.facts_of, self.hits_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self._seen: list[tuple[Floats, NDArray[np.int32], NDArray[np.bool_]]] = []
         self._ties, self._relation_ties = np.random.default_rng(seed).spawn(2)
         kept = self.yardstick.relations if by_relation else None
         large = [] if kept is None else np.flatnonzero(np.bincount(kept, minlength=1) >= MIN_GROUP).tolist()
@@ -140,13 +167,67 @@ class Monitor:
         scores, covered = self.yardstick.measure(triples, truth)
         self.all.update(scores, self._ties.random(len(scores)))
         uniform = self._relation_ties.random(len(scores))
-        np.add.at(self.facts_of, triples.relation, 1)
-        np.add.at(self.hits_of, triples.relation[covered], 1)
+        self._note(scores, triples.relation, covered)
         order = np.argsort(triples.relation, kind="stable")
         codes, starts = np.unique(triples.relation[order], return_index=True)
         for code, rows in zip(codes.tolist(), np.split(order, starts[1:]), strict=True):
             if code in self.relations:
                 self.relations[code].update(scores[rows], uniform[rows])
+
+    def _note(self, scores: Floats, relation: NDArray[np.int32], covered: NDArray[np.bool_]) -> None:
+        np.add.at(self.facts_of, relation, 1)
+        np.add.at(self.hits_of, relation[covered], 1)
+        self._seen.append((scores, relation, covered))
+
+    def state(self) -> dict[str, Any]:
+        """Plain values from which a monitor of the same predictor and settings goes on, as one test.
+
+        The scores of all facts so far are a part of it: later facts are ranked among them.
+        """
+        scores, relations, covered = self._facts_so_far()
+        return {
+            "unknown": dict(self.unknown),
+            "scores": scores.tolist(),
+            "relations": relations.tolist(),
+            "covered": covered.astype(int).tolist(),
+            "all": self.all.state(),
+            "by_relation": {str(code): stream.state() for code, stream in self.relations.items()},
+        }
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on where the monitor stood that gave this state; ValueError (or KeyError, TypeError) if none stood there.
+
+        To be called before any fact. After an error the monitor is of no use.
+        """
+        scores = np.array(state["scores"], np.float64)
+        relations, covered = np.array(state["relations"], np.int32), np.array(state["covered"], np.bool_)
+        if not scores.shape == relations.shape == covered.shape == (len(scores),):
+            raise ValueError("scores, relations and coverage are not of the same facts")
+        if not np.isfinite(scores).all() or not ((relations >= 0) & (relations < len(self.facts_of))).all():
+            raise ValueError("a score is no number or a relation is unknown")
+        if set(state["by_relation"]) != {str(code) for code in self.relations}:
+            raise ValueError("other relations were watched")
+        if set(state["unknown"]) != set(self.unknown) or not all(
+            type(count) is int and count >= 0 for count in state["unknown"].values()
+        ):
+            raise ValueError("the unknown facts are not counted")
+        self.unknown = dict(state["unknown"])
+        self.all.resume(state["all"], scores)
+        for code, stream in self.relations.items():
+            stream.resume(state["by_relation"][str(code)], scores[relations == code])
+        self._note(scores, relations, covered)
+        # ties are broken by numbers that no earlier fact had; a number is one step of the generator
+        for generator in (self._ties, self._relation_ties):
+            bits = generator.bit_generator
+            assert isinstance(bits, np.random.PCG64)
+            bits.advance(len(scores))
+
+    def _facts_so_far(self) -> tuple[Floats, NDArray[np.int32], NDArray[np.bool_]]:
+        """Score, relation and whether covered, of every fact compared so far: (facts,) each."""
+        if not self._seen:
+            return np.empty(0), np.empty(0, np.int32), np.empty(0, np.bool_)
+        scores, relations, covered = zip(*self._seen, strict=True)
+        return np.concatenate(scores), np.concatenate(relations), np.concatenate(covered)
 
     @property
     def facts(self) -> int:

@@ -3,12 +3,15 @@
     make bench-evidence                                  figures of five seeds, then times beside OpenUKGE
     python benchmarks/evidence.py figures [--seeds 5] [--data ppi5k,...] [--jobs 1] [--crossfit]
     python benchmarks/evidence.py times [--data ppi5k,...]
+    python benchmarks/evidence.py doubt RUN [RUN ...]
 
 `figures`: official splits; learned from the training facts, calibrated on val, judged on test. The seed decides which
 facts stop the boosting and which features each tree sees. `--crossfit` adds the scores of cross-fitted UKGE (a GPU
 trains them; their time is not counted). Lines go to results/evidence.jsonl as they come and are not computed again.
 `times`: one fit and calibration on two cores beside an epoch of OpenUKGE's UKGE (after a warm one) on the same data in
-the same run; that epoch counts ten times. Writes results/evidence.json and evidence.md and docs/evidence.svg.
+the same run; that epoch counts ten times. Both write results/evidence.json and evidence.md and docs/evidence.svg.
+`doubt`: prints coverage and width at 90 % among tenths of the test facts by the model's own doubt, for runs of
+`unkgcp fit --method evidence`.
 """
 
 from __future__ import annotations
@@ -212,6 +215,31 @@ def times(names: list[str]) -> None:
         print(name, rows[name], flush=True)
 
 
+def doubt(runs: list[str]) -> None:
+    """Tenths by the mass that the model gives to other values than the first one."""
+    import numpy as np
+
+    from unkgcp import Predictor
+    from unkgcp.bundle import source
+    from unkgcp.conformal.predictors.base import status_codes
+
+    for run in runs:
+        predictor = Predictor.load(run)
+        test = source.reload(predictor.provenance["data"], run).splits.test
+        test = test[status_codes(predictor.model, test) == 0]
+        found = predictor.method.evidence.distribution(test)  # type: ignore[attr-defined]
+        first = found.bounds(np.zeros((len(test), 1)))[:, 0, 0]
+        missing = found.scores(first, empty=True)
+        answer = predictor.interval(test, 0.9)
+        inside = (answer.lower <= test.confidence) & (test.confidence <= answer.upper)
+        print(f"{run}: {len(test):,} test facts, coverage {inside.mean():.4f}")
+        for rows in np.array_split(np.argsort(missing, kind="stable"), 10):
+            print(
+                f"  doubt {missing[rows].min():.4f} to {missing[rows].max():.4f}: "
+                f"coverage {inside[rows].mean():.4f}, width {answer.width[rows].mean():.4f}"
+            )
+
+
 def report() -> int:
     """Means over seeds, beside the targets; status 1 if one is missed."""
     import numpy as np
@@ -339,8 +367,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", nargs="?", default="all", choices=["all", "figures", "times", "report", "one"]
+        "what", nargs="?", default="all", choices=["all", "figures", "times", "report", "one", "doubt"]
     )
+    parser.add_argument("runs", nargs="*", help="with doubt: runs of unkgcp fit --method evidence")
     parser.add_argument("--data", default=",".join(NAMES))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
@@ -352,6 +381,9 @@ def main() -> int:
     )
     options = parser.parse_args()
     names = options.data.split(",")
+    if options.what == "doubt":
+        doubt(options.runs)
+        return 0
     if options.what == "one":
         print(json.dumps(one(names[0], options.seed, options.scores)))
         return 0

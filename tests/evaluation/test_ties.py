@@ -164,15 +164,15 @@ def test_ties_are_told_from_facts_of_another_kind() -> None:
     assert usual["levels"][0]["positive"]["coverage"] > high
     assert low <= tied["coverage_smoothed"] <= high
     text = evaluation_text(usual)
-    assert "0.7: coverage of facts lies above the band because of ties: " in text
+    assert "0.7: coverage of facts lies above the band, which ties explain: " in text
     assert f"ties broken at random it is {tied['coverage_smoothed']:.4f}" in text
     shifted = judged(drawn(5000, 2, [0.3, 0.5, 0.15, 0.05]), [0.7])
     (moved,) = shifted["ties"]
     assert shifted["levels"][0]["positive"]["coverage"] > moved["band"][1]
     assert moved["coverage_smoothed"] < moved["band"][0]
     text = evaluation_text(shifted)
-    assert "because of ties" not in text
-    assert "these facts are not like the calibration facts" in text
+    assert "ties explain" not in text
+    assert "seldom happens (0.1 %) if these facts are like the calibration facts" in text
 
 
 def test_a_promise_per_relation_has_no_single_band() -> None:

@@ -22,7 +22,7 @@ COMMANDS = {
     "evaluate": ("evaluate", "Coverage, sharpness and error of a run on test facts."),
     "report": ("report", "One HTML page about a run or a reproduction: tables, figures, facts."),
     "serve": ("serve", "Answer queries over HTTP, and in a browser."),
-    "monitor": ("monitor", "Does the promise of a run still hold on new labelled facts?"),
+    "monitor": ("monitor", "Do new labelled facts speak against the promise of a run?"),
     "conformalize": ("conformalize", "Intervals around the predictions of any model, from a CSV."),
     "reproduce": ("reproduce", "The paper's experiments: cells, tables, figures, report."),
     "rules": ("rules", "Ground soft-logic rules over a training graph."),

@@ -59,7 +59,7 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
 @click.option(
     "--per",
     type=click.Choice(["relation"]),
-    help="Promise coverage for every relation instead of on average over all facts.",
+    help="Promise coverage for every relation, or group of small ones, instead of on average over all facts.",
 )
 @click.option(
     "--quick", is_flag=True, help="With --method evidence: no cross-fitted backbones; minutes on a laptop."
@@ -74,13 +74,14 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
     type=click.Choice(["asserted", "open"]),
     default="asserted",
     show_default=True,
-    help="asserted: queries are facts; open: they may be none, and the promise holds for both.",
+    help="asserted: queries are facts; open: they may be none, and the promise is for facts and for non-facts of the "
+    "kinds in --negatives.",
 )
 @click.option(
     "--negatives",
     "kinds",
     metavar="KINDS",
-    help="With --population open: kinds of non-facts to hold for. "
+    help="With --population open: kinds of non-facts that the promise is for. "
     "[default: uniform,same-type,frequent,relation,near,reversed]",
 )
 @click.option(

@@ -14,7 +14,7 @@ EXAMPLES = examples(
     "unkgcp predict run queries.tsv -o answers.tsv",
     "unkgcp predict run queries.parquet -o answers.parquet --confidence 0.8,0.9",
     "cut -f1-3 facts.tsv | unkgcp predict run - | head",
-    "unkgcp predict run queries.tsv --filter 'lower >= 0.7' -o surely.tsv",
+    "unkgcp predict run queries.tsv --filter 'lower >= 0.7' -o good.tsv",
     "printf 'TP53\\tbinding\\t?\\n' | unkgcp predict run - --top-k 10 --rank-by lower --exclude-known",
     "unkgcp predict run queries/ -o answers/ --engine ray --workers 8",
 )

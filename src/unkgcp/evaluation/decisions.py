@@ -1,4 +1,4 @@
-"""Confidence filtering: keep what is surely good, drop what surely is not, abstain in between.
+"""Confidence filtering: keep triples whose whole interval is good, drop those whose whole one is not, else abstain.
 
 What it is: the accuracy of decisions at a threshold. A triple is good when its true confidence is at least the
 threshold (a negative, with confidence 0, is not). It is kept when the lower end of its interval reaches the

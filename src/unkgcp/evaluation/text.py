@@ -113,11 +113,11 @@ def _tie_sentence(coverage: float, tie: dict[str, Any]) -> str:
     if not low - slack <= smoothed <= high + slack:
         return (
             f"{said} outside the band from {low:.4f} to {high:.4f} with ties broken at random ({smoothed:.4f}): "
-            "these facts are not like the calibration facts"
+            f"that seldom happens ({100 - 100 * MASS:.2g} %) if these facts are like the calibration facts"
         )
     if coverage > high + slack:
         return (
-            f"{said} above the band because of ties: {low:.4f} to {high:.4f} holds {100 * MASS:g} % of coverages "
+            f"{said} above the band, which ties explain: {low:.4f} to {high:.4f} holds {100 * MASS:g} % of coverages "
             f"without ties, and with ties broken at random it is {smoothed:.4f}"
         )
     return ""

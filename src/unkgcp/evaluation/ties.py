@@ -4,8 +4,8 @@ What it is: the coverage that the same scores would have if ties were broken at 
 scores tie, a tie is covered as a whole, and coverage then lies above what was asked although nothing is wrong. The
 smoothed predictor covers a fact with a probability instead, which is worked out without drawing a number; for facts
 like those of calibration its mean is the level exactly, and it varies no more than coverage without ties does. So if
-it lies in the band too, ties are the reason; if not, the facts are others. What it is not: an interval method.
-Intervals keep their ties whole, and cover at least as often.
+it lies in the band too, ties explain the coverage; if not, that is strong evidence that the facts are others. What it
+is not: an interval method. Intervals keep their ties whole, and cover at least as often.
 
 >>> smoothed_coverage(Standing(np.array([0, 0]), np.array([9, 9]), np.array([9, 9])), 0.9)     # all scores are equal
 0.9

@@ -152,8 +152,8 @@ def test_a_broken_promise_is_said(diagnosis: Diagnosis) -> None:
     from unkgcp.evaluation.report.run import verdict
 
     for coverage, said in (
-        (0.2, "an assumption is broken"),
-        (0.9, "the promise holds"),
+        (0.2, "strong evidence that an assumption is broken"),
+        (0.9, "within what chance allows: no evidence against the promise"),
         (1.0, "more than promised"),
     ):
         levels = [replace(level, coverage=coverage) for level in diagnosis.levels]

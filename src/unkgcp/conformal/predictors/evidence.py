@@ -39,8 +39,9 @@ class EvidenceIntervals(PerRelation):
     Guarantee: a fact's confidence lies in its interval with probability at least `confidence`, over calibration facts
     and query together, however good or bad the distribution is. Where single values are so certain that they alone
     cover more than was asked, coverage is higher; with `allow_empty` the values that the model doubts most are then
-    left out, their intervals are empty (NaN), and coverage is what was asked. Assumption: calibration facts and query
-    are exchangeable, and the distribution was learned without the calibration facts.
+    left out, their intervals are empty (NaN), and coverage is close to what was asked. The width of an interval says
+    little about how likely it is to cover: one threshold answers sure and doubtful queries alike. Assumption:
+    calibration facts and query are exchangeable, and the distribution was learned without the calibration facts.
     """
 
     name: ClassVar[str] = "evidence"

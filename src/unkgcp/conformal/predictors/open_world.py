@@ -1,4 +1,4 @@
-"""The open world: a query may be no fact at all, and the promise holds for it either way.
+"""The open world: a query may be no fact at all; one promise for facts, and one for each kind of non-facts calibrated.
 
 What it is: an interval method for facts joined with a second calibration on triples that are no facts (corrupted
 facts, whose confidence is 0). A query keeps "no fact" as a possibility unless it looks more like a fact than almost

@@ -108,9 +108,9 @@ class Monitor:
     """Watches the promise of a predictor at one level.
 
     confidence: the level whose coverage is reported and whose misses are bet on. false_alarm: the probability that
-    exchangeable facts ever raise an alarm in this monitor, or in one that goes on from its state. seed: of the random numbers that break ties. calibration: the calibration
-    facts, needed for methods that keep no scores of theirs (fpi, qr). by_relation: False tests all facts together
-    only, with the whole rate.
+    exchangeable facts ever raise an alarm in this monitor, or in one that goes on from its state. seed: of the random
+    numbers that break ties. calibration: the calibration facts, needed for methods that keep no scores of theirs (fpi,
+    qr). by_relation: False tests all facts together only, with the whole rate.
     """
 
     def __init__(

@@ -96,7 +96,7 @@ def _lead(summary: dict[str, Any], protocol: str) -> list[Html]:
     models = ", ".join(dict.fromkeys(look(cell["model"]).name for cell in cells))
     data = ", ".join(dict.fromkeys(data_name(cell["data"]) for cell in cells))
     said = (
-        f"{models} on {data}: intervals of CP and UnKGCP keep their promise of {percent(0.9)} to within one percent "
+        f"{models} on {data}: intervals of CP and UnKGCP cover {percent(0.9)} of the test facts to within one point "
         f"in {kept} of {of} configurations and methods. Below, every table and figure of the paper stands beside ours."
     )
     return [paragraph(said, class_="lead"), tiles(entries)]

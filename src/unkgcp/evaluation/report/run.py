@@ -1,4 +1,4 @@
-"""The report of a run: did the promise hold, how sharp are the intervals, where are they good and where not.
+"""The report of a run: do the test facts speak against the promise, how sharp are the intervals, and where.
 
 What it is: the words, tables and figures of the page, from a `Diagnosis`. What it is not: a judgement of
 the data; it says what was measured, what is promised and what is assumed.
@@ -65,7 +65,7 @@ def _lead(d: Diagnosis) -> list[Html]:
 
 
 def verdict(d: Diagnosis) -> Html:
-    """Whether the promise was kept, in two sentences."""
+    """What the test facts say about the promise, in two sentences; they can speak against it, but not prove it."""
     main = next(level for level in d.levels if level.confidence == d.confidence)
     whole = "all of their true confidence" if d.valued else "their true confidence"
     said = (
@@ -73,14 +73,19 @@ def verdict(d: Diagnosis) -> Html:
         f"the interval that was to hold it with probability {percent(d.confidence)}. "
     )
     if main.band is None and d.promised:
-        return join([said, "The promise is kept by several thresholds or models together."])
+        return join(
+            [said, "Several thresholds or models share the promise; the figure is what was measured."]
+        )
     if main.band is None:
         return join([said, "This method promises nothing, so the figure is only what was measured."])
     if main.coverage < main.band[0]:
-        return join([said, tag("strong", "That is less than chance explains: an assumption is broken.")])
+        less = "That is less than chance allows: strong evidence that an assumption is broken."
+        return join([said, tag("strong", less)])
     if main.coverage > main.band[1]:
-        return join([said, "That is more than promised, as tied confidences can make it; the promise holds."])
-    return join([said, "That is within what chance allows: the promise holds."])
+        return join(
+            [said, "That is more than promised, as ties can make it: no evidence against the promise."]
+        )
+    return join([said, "That is within what chance allows: no evidence against the promise."])
 
 
 def _promise(d: Diagnosis) -> Section:
@@ -104,8 +109,8 @@ def _promise(d: Diagnosis) -> Section:
             paragraph(
                 tag("strong", "What it means. "),
                 "Over calibration facts and query together, the true confidence lies in the interval with at least "
-                "the probability asked for, whatever the model is worth: a bad model gives wide intervals, not wrong "
-                "ones. It is an average over queries, not a promise for each kind of query; "
+                "the probability asked for, whatever the model is worth: a bad model costs width, not coverage. "
+                "It is an average over queries, not a promise for each kind of query; "
                 "the slices below show how evenly it is kept.",
             ),
             paragraph(

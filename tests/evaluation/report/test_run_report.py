@@ -159,7 +159,7 @@ def test_a_broken_promise_is_said(diagnosis: Diagnosis) -> None:
         levels = [replace(level, coverage=coverage) for level in diagnosis.levels]
         assert said in verdict(replace(diagnosis, levels=levels))
     levels = [replace(level, band=None) for level in diagnosis.levels]
-    assert "several thresholds" in verdict(replace(diagnosis, levels=levels))
+    assert "Several thresholds" in verdict(replace(diagnosis, levels=levels))
 
 
 def test_a_method_without_a_promise_gets_no_band(tmp_path: Path) -> None:

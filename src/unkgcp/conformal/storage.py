@@ -82,6 +82,8 @@ def load(path: str | os.PathLike[str]) -> SplitConformal:
         raise InputError(f"{path} is damaged or not a saved calibration; calibrate again") from error
     try:
         return from_arrays(columns)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     except ValueError as error:
         raise InputError(f"{path} is damaged: {error}; calibrate again") from error
 
@@ -97,7 +99,10 @@ def _columns(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
 def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitConformal:
     groups = columns.get("groups")
     if about["format"] == BEFORE and groups is not None:
-        raise ValueError("version 0.1 wrote it with groups, of which small ones kept no promise")
+        raise InputError(
+            "this calibration with groups is one of version 0.1, which kept no promise for small groups; "
+            "calibrate or fit again"
+        )
     if about["format"] not in (FORMAT, BEFORE):
         raise ValueError(f"its format is {about['format']!r}, expected {FORMAT!r}")
     given = make_score(about["score"], **about["parameters"])

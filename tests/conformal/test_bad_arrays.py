@@ -103,8 +103,6 @@ def test_bad_settings() -> None:
         SplitConformal(bounds=(1, 0))
     with pytest.raises(ValueError, match="training_conditional must be above 0 and below 1"):
         SplitConformal(training_conditional=0)
-    with pytest.raises(ValueError, match="min_group must be at least 1"):
-        SplitConformal(min_group=0)
     with pytest.raises(RuntimeError, match="call calibrate"):
         SplitConformal().interval([0.5])
     with pytest.raises(ValueError, match="the scaled score needs a scale for every query"):

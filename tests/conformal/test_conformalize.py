@@ -113,22 +113,26 @@ def test_every_format_with_scale_and_group(suffix: str, target: str, capfd: Any,
     status, _, err = _run(capfd, "--calibration", source, "--input", source, "-o", out, "--confidence", "0.8")
     assert (status, err) == (0, "")
     table = _read(out)
-    assert table.schema.names == [*columns, "lower", "upper", "threshold"]
+    assert table.schema.names == [*columns, "lower", "upper", "group_size"]
     cal = SplitConformal().calibrate(PREDICTION, TRUTH, scale=SCALE, group=GROUP)
     ends = cal.interval(PREDICTION, scale=SCALE, group=GROUP, confidence=0.8)
     assert np.array_equal(np.stack([table["lower"], table["upper"]], axis=1), ends)
     assert table["group"].to_pylist() == GROUP.tolist()
     assert set(table["note"].to_pylist()) == {" x "}
-    assert set(table["threshold"].to_pylist()) == {"group"}
+    assert table["group_size"].to_pylist() == [int((each == GROUP).sum()) for each in GROUP]
 
 
 def test_small_and_unknown_groups_are_said_in_the_output(capfd: Any, tmp_path: Path) -> None:
     cal = _write(tmp_path / "cal.csv", prediction=PREDICTION, truth=TRUTH, group=["a"] * 297 + ["rare"] * 3)
     pred = _write(tmp_path / "pred.csv", prediction=[0.1, 0.2, 0.3], group=["a", "rare", "new"])
-    status, out, err = _run(capfd, "--calibration", cal, "--input", pred)
+    status, out, err = _run(capfd, "--calibration", cal, "--input", pred, "--confidence", "0.5,0.9")
     assert status == 0
-    assert [line.split(",")[-1] for line in out.splitlines()] == ["threshold", "group", "pooled", "pooled"]
-    assert "2 rows are in groups without enough rows" in err
+    rows = [line.split(",") for line in out.splitlines()]
+    assert [row[-1] for row in rows] == ["group_size", "297", "3", "0"]
+    assert [row[2:6] == ["0", "1", "0", "1"] for row in rows[1:]] == [False, False, True]
+    assert rows[2][4:6] == ["0", "1"], "three rows carry 50 %, not 90 %"
+    assert f"1 rows of {pred} are in groups with too few rows in {cal} for confidence 0.5: " in err
+    assert f"2 rows of {pred} are in groups with too few rows in {cal} for confidence 0.9: " in err
 
 
 def test_what_is_carried_through_is_not_touched(capfd: Any, tmp_path: Path) -> None:
@@ -316,7 +320,7 @@ def test_a_level_out_of_reach_is_said(capfd: Any, tmp_path: Path) -> None:
     )
     cal = _write(tmp_path / "cal.csv", prediction=PREDICTION, truth=TRUTH, group=["a"] * 25 + ["b"] * 275)
     _, _, err = _run(capfd, "--calibration", cal, "--input", cal, "--confidence", "0.97")
-    assert "1 groups have too few rows for confidence 0.97" in err
+    assert f"25 rows of {cal} are in groups with too few rows in {cal} for confidence 0.97" in err
 
 
 def test_standard_input(files: tuple[Path, Path]) -> None:

@@ -1,4 +1,4 @@
-"""Groups: each with its own promise, small and unknown ones with the pooled threshold, and told so."""
+"""Groups: each is answered by its own points; where these are too few, the whole range, and it is said."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unkgcp.conformal import FallbackWarning, SplitConformal, p_exceeds
+from unkgcp.conformal import SmallGroupWarning, SplitConformal, p_exceeds
 
 
 def _data(seed: int = 0) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -50,44 +50,59 @@ def test_a_group_is_answered_as_if_it_were_alone(scaled: bool, weighted: bool) -
         assert np.array_equal(p_values, alone.p_value(**asked, truth=truth[rows]))
 
 
-def test_small_and_unknown_groups_get_the_pooled_threshold_and_say_so() -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_small_and_unknown_groups_get_the_whole_range_and_say_so(weighted: bool) -> None:
     """crepes answered a group it had not seen with [0, 0]."""
     prediction, truth, group = _data()
-    cal = SplitConformal().calibrate(prediction, truth, group=group)
-    pooled = SplitConformal().calibrate(prediction, truth)
+    weight = {"weight": np.ones(415)} if weighted else {}
+    cal = SplitConformal().calibrate(prediction, truth, group=group, **weight)
     asked = np.array(["rare", "never seen", "easy", "rare"])
-    query = np.array([0.4, 0.5, 0.6, 0.7])
-    for level in (0.5, 0.8, 0.9, 0.99):
-        with pytest.warns(
-            FallbackWarning, match="3 of 4 queries are in groups without enough calibration points"
-        ):
-            ends = cal.interval(query, group=asked, confidence=level)
-        assert np.array_equal(ends[[0, 1, 3]], pooled.interval(query[[0, 1, 3]], confidence=level))
-    assert cal.fallback(asked).tolist() == [True, True, False, True]
-    with pytest.warns(FallbackWarning):
-        p_values = cal.p_value(query, query, group=asked)
-    assert np.array_equal(p_values[:2], pooled.p_value(query[:2], query[:2]))
-    with pytest.warns(FallbackWarning, match="4 of 4"):
-        assert np.array_equal(cal.interval(query), pooled.interval(query))
+    query = {"prediction": np.array([0.4, 0.5, 0.6, 0.7]), "group": asked, **_scale_for(weight, slice(4))}
+    # five points carry a level up to 5/6, none carry no level above 0
+    for level, few in ((0.5, 1), (0.8, 1), (0.9, 3), (0.99, 3)):
+        what = "too little weight at calibration" if weighted else "too few calibration points"
+        said = f"{few} of 4 queries are in groups with {what} for confidence {level}: their set is the whole range"
+        with pytest.warns(SmallGroupWarning, match=said):
+            ends = cal.interval(**query, confidence=[0, level, 1])[:, :, 1]
+        whole = (ends == [0, 1]).all(axis=1)
+        assert whole.tolist() == [few == 3, True, False, few == 3]
+    for level in (0, 1):  # where a small group is answered like any other
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ends = cal.interval(**query, confidence=level)
+        assert (ends == ([0, 1] if level else [np.inf, -np.inf])).all()
+    assert cal.group_size(asked).tolist() == [5, 0, 200, 5]
+    with pytest.warns(SmallGroupWarning, match="1 of 4 queries are in groups without calibration points"):
+        p_values = cal.p_value(truth=np.zeros(4), **query)
+    assert p_values[1] == 1
+    assert (p_values[[0, 2, 3]] < 1).all()
 
 
-def test_no_warning_where_every_group_has_its_own_threshold() -> None:
+def test_a_query_without_its_group_is_refused() -> None:
     prediction, truth, group = _data()
-    cal = SplitConformal(min_group=5).calibrate(prediction, truth, group=group)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        ends = cal.interval(prediction, group=group)
-    # five points cannot carry 90 %: the group's own answer is the whole range
-    assert (ends[group == "rare"] == [0, 1]).all()
+    cal = SplitConformal().calibrate(prediction, truth, group=group)
+    for ask in (
+        lambda: cal.interval([0.5]),
+        lambda: cal.covers([0.5], [0.5]),
+        lambda: cal.p_value([0.5], [0.5]),
+        lambda: cal.standing([0.5], [0.5]),
+    ):
+        with pytest.raises(ValueError, match="group is missing"):
+            ask()
+    with pytest.raises(ValueError, match="depends on the query's group"):
+        cal.threshold(0.9)
 
 
-def test_the_smallest_group_with_its_own_threshold_is_settled_at_calibration() -> None:
+def test_without_its_groups_it_is_one_calibration() -> None:
     prediction, truth, group = _data()
-    for smallest, expected in ((5, False), (6, True), (60, True)):
-        cal = SplitConformal(min_group=smallest).calibrate(prediction, truth, group=group)
-        assert cal.fallback(["rare"])[0] == expected
-        assert not cal.fallback(["middle"])[0]
-    assert SplitConformal(min_group=61).calibrate(prediction, truth, group=group).fallback(["middle"])[0]
+    cal, one = (SplitConformal().calibrate(prediction, truth, group=each) for each in (group, None))
+    assert np.array_equal(cal.pooled().interval(prediction), one.interval(prediction))
+    assert np.array_equal(cal.calibration_scores, one.calibration_scores)
+    assert cal.size == cal.pooled().size == 415
+    assert one.pooled() is one
+    weighted = SplitConformal().calibrate(prediction, truth, group=group, weight=np.ones(415))
+    with pytest.raises(ValueError, match="calibrate without groups"):
+        weighted.pooled()
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -100,14 +115,14 @@ def test_inside_exactly_when_the_p_value_exceeds_in_every_group(weighted: bool) 
     cal = SplitConformal().calibrate(prediction, truth, group=group, **weight)
     asked = {"prediction": prediction, "group": group, **weight}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)
+        warnings.simplefilter("ignore", SmallGroupWarning)
         p_values = cal.p_value(truth=truth, **asked)
         for level in (0.1, 0.5, 0.8, 0.9, 0.95):
             ends = cal.interval(**asked, confidence=level)
             inside = (ends[:, 0] <= truth) & (truth <= ends[:, 1])
             assert np.array_equal(inside, cal.covers(truth=truth, **asked, confidence=level))
             if not weighted:
-                for name, size in (("easy", 200), ("hard", 150), ("middle", 60), ("rare", 415)):
+                for name, size in (("easy", 200), ("hard", 150), ("middle", 60), ("rare", 5)):
                     rows = group == name
                     assert np.array_equal(inside[rows], p_exceeds(p_values[rows], size, level))
 
@@ -117,20 +132,15 @@ def test_integer_groups_and_objects_and_all_groups_too_small() -> None:
     codes = np.unique(group, return_inverse=True)[1]
     by_name = SplitConformal().calibrate(prediction, truth, group=group.astype(object))
     by_code = SplitConformal().calibrate(prediction, truth, group=codes)
-    for level in (0.8, 0.95):
-        with pytest.warns(FallbackWarning):
-            ends = by_name.interval(prediction, group=group.tolist(), confidence=level)
-        with pytest.warns(FallbackWarning):
-            assert np.array_equal(ends, by_code.interval(prediction, group=codes, confidence=level))
+    ends = by_name.interval(prediction, group=group.tolist(), confidence=0.8)
+    assert np.array_equal(ends, by_code.interval(prediction, group=codes, confidence=0.8))
     with pytest.raises(ValueError, match="group has dtype int64, but the calibration groups were <U"):
         by_name.interval(prediction, group=codes)
     lonely = SplitConformal().calibrate(prediction, truth, group=np.arange(415))
-    assert lonely.fallback(codes).all()
-    with pytest.warns(FallbackWarning, match="415 of 415"):
-        ends = lonely.interval(prediction, group=codes)
-    assert np.array_equal(ends, SplitConformal().calibrate(prediction, truth).interval(prediction))
+    with pytest.warns(SmallGroupWarning, match="415 of 415"):
+        assert (lonely.interval(prediction, group=codes) == [0, 1]).all()
     with pytest.raises(ValueError, match="there was no group at calibration"):
-        SplitConformal().calibrate(prediction, truth).fallback(codes)
+        SplitConformal().calibrate(prediction, truth).group_size(codes)
 
 
 def test_training_conditional_ranks_use_the_size_of_the_group() -> None:

@@ -15,7 +15,7 @@ from unkgcp.conformal.predictors import open_world as module
 from unkgcp.conformal.predictors.base import Triples
 from unkgcp.conformal.predictors.open_world import (
     ScoreLikeness,
-    _weighted,
+    _joint_threshold,
     open_world,
     restore_open_world,
 )
@@ -144,17 +144,46 @@ scores = st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.5000001, 0.9, 1.0]), m
     share=st.fractions(Fraction(1, 20), Fraction(19, 20), max_denominator=20),
     level=st.sampled_from([Fraction(0), Fraction(1, 2), Fraction(4, 5), Fraction(9, 10), Fraction(1)]),
 )
-def test_weighted_thresholds_are_the_definition(facts, others, share, level):
+def test_the_threshold_of_a_mixture_is_the_definition(facts, others, share, level):
     facts, others = np.sort(facts), np.sort(others)
-    found = _weighted(facts, others, share, level)
-    weight = {True: share / len(facts), False: (1 - share) / len(others)}
-    points = [(s, weight[True]) for s in facts] + [(s, weight[False]) for s in others]
-    for own, threshold in zip((weight[True], weight[False]), found, strict=True):
-        for s in [-1.0, 0.0, 0.05, 0.1, 0.3, 0.5, 0.5000001, 0.7, 0.9, 1.0, 2.0]:
-            p = (own + sum(w for at, w in points if at >= s)) / (own + sum(w for _, w in points))
-            inside = p > 1 - level
-            # between two scores the answer is that of the larger one
-            assert inside == (s <= threshold)
+    threshold = _joint_threshold(facts, others, share, level)
+    for s in [-1.0, 0.0, 0.05, 0.1, 0.3, 0.5, 0.5000001, 0.7, 0.9, 1.0, 2.0]:
+        own, none = (Fraction(1 + int((each >= s).sum()), len(each) + 1) for each in (facts, others))
+        inside = share * own + (1 - share) * none > 1 - level
+        # between two scores the answer is that of the larger one
+        assert inside == (s <= threshold)
+
+
+def without_the_unseen(facts, others, share, level):
+    """A broken rule: shares of the calibration scores alone, neither the query nor the class it is not of counted."""
+    scores = np.sort(np.concatenate([facts, others]))
+    above = [(each[None, :] >= scores[:, None]).mean(axis=1) for each in (facts, others)]
+    kept = scores[float(share) * above[0] + (1 - float(share)) * above[1] > 1 - float(level) + 1e-12]
+    return kept.max(initial=-np.inf)
+
+
+# how likely a score below t is, for facts and for non-facts: alike, facts lower, facts higher
+MIXTURES = {"alike": (1, 1), "low": (0.5, 1), "high": (1, 0.5)}
+
+
+@pytest.mark.parametrize(("n_facts", "n_others"), [(40, 10), (10, 40)])
+@pytest.mark.parametrize("mixture", MIXTURES)
+def test_a_mixture_is_covered_however_few_calibrate(n_facts, n_others, mixture):
+    """Coverage given a calibration is known exactly here; its mean may lie five standard errors below the level, which
+    it does by chance about three times in ten million. The broken rule lies further below."""
+    level, share, replications = Fraction(9, 10), Fraction(4, 5), 1500
+    rng, scales = np.random.default_rng(5), MIXTURES[mixture]
+    found = {_joint_threshold: [], without_the_unseen: []}
+    for _ in range(replications):
+        facts, others = (
+            np.sort(scale * rng.random(n)) for scale, n in zip(scales, (n_facts, n_others), strict=True)
+        )
+        for rule, coverages in found.items():
+            below = [np.clip(rule(facts, others, share, level) / scale, 0, 1) for scale in scales]
+            coverages.append(float(share) * below[0] + float(1 - share) * below[1])
+    for rule, coverages in found.items():
+        far = np.mean(coverages) < level - 5 * np.std(coverages) / np.sqrt(replications)
+        assert far == (rule is without_the_unseen)
 
 
 def test_a_known_share_covers_the_mixture():
@@ -173,7 +202,7 @@ def test_a_level_is_worked_out_once(monkeypatch):
     world, more, _, _ = drawn(1, share=0.25)
     asked = triples(more)
     first = world.interval(asked, [0.8, 0.9])
-    monkeypatch.setattr(module, "_weighted", None)
+    monkeypatch.setattr(module, "_joint_threshold", None)
     again = world.interval(asked, [0.9, 0.8])
     np.testing.assert_array_equal(again.lower, first.lower[:, ::-1])
     np.testing.assert_array_equal(again.no_fact, first.no_fact[:, ::-1])
@@ -234,9 +263,13 @@ def test_what_cannot_be_is_said():
         open_world(world.base, {"uniform": triples([0])})
     with pytest.raises(InputError, match="between 0 and 1"):
         open_world(world.base, {"uniform": triples([5])}, share=1.0)
-    with pytest.raises(InputError, match="ranks calibration facts"):
+    with pytest.raises(InputError, match="ranks calibration facts by single confidences, which fpi does not"):
         drawn(1, method="fpi", share=0.5)
     assert "too few" in open_world(world.base, {"uniform": triples([5])}).caution(0.9)
+    few = open_world(world.base, {"uniform": triples([5])}, share=0.5)
+    assert str(few.caution(0.9)).startswith("confidence 0.9 is out of reach")
+    assert (few.interval(triples([5, 6]), 0.9).width == 1).all()
+    assert drawn(1, share=0.5)[0].caution(0.5) is None
 
 
 def test_the_promise_is_said_as_it_is():

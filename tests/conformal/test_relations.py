@@ -63,7 +63,7 @@ def test_unknown_relations_are_in_no_group() -> None:
     groups = RelationGroups(np.array([0, 1, 1, -1], np.int32), np.array([True, False, False, False]))
     asked = np.array([0, 2, 3, 9, -1])
     assert groups.of(asked).tolist() == [0, 1, -1, -1, -1]
-    assert groups.basis(asked, groups.of(asked) < 0).tolist() == [0, 1, 2, 2, 2]
+    assert groups.basis(asked, np.where(groups.of(asked) < 0, 0, 40)).tolist() == [0, 1, 2, 2, 2]
     assert each_relation(3).code.tolist() == [0, 1, 2]
 
 
@@ -108,13 +108,24 @@ def test_answers_say_whose_promise_it_is() -> None:
     result = per.interval(draw(500, 2), 0.9)
     assert result.promise is not None
     counts = np.bincount(calibration.relation, minlength=len(SIZES))
-    expected = np.where(counts[draw(500, 2).relation] >= 19, "relation", "all facts")
-    np.testing.assert_array_equal(result.promise, expected)
+    size = counts[draw(500, 2).relation]
+    assert 0 < size.min() < 9
+    np.testing.assert_array_equal(result.promise, "relation")
+    np.testing.assert_array_equal(size < 9, (result.lower == 0) & (result.upper == 1))
     table = result.to_arrow()
     assert table.schema.names == ["score", "lower", "upper", "status", "promise"]
     caution = per.caution(0.9)
     assert caution is not None
-    assert "too few calibration facts for any but the promise over all facts" in caution
+    few = int((counts[:6] < 9).sum())
+    assert caution == (
+        f"{few} of 6 relations have too few calibration facts for confidence 0.9: their intervals are the whole range"
+    )
+    alone = draw(700, 1)
+    kept = create("cp", per="relation").calibrate(Middle(None), alone[alone.relation != 2])
+    answer = kept.interval(draw(500, 2), [0.1, 0.9])
+    np.testing.assert_array_equal(answer.promise, np.where(draw(500, 2).relation == 2, "none", "relation"))
+    assert (answer.lower[answer.promise == "none"] == 0).all()
+    assert (answer.upper[answer.promise == "none"] == 1).all()
     shared = create("cp", per="relation").calibrate(Middle(draw(6000, 0)), draw(3000, 1))
     assert "4 of 6 relations share their promise" in str(shared.caution(0.9))
 

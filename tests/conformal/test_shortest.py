@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from unkgcp.conformal import FallbackWarning, Shortest, SmallCalibrationWarning, SplitConformal, p_exceeds
+from unkgcp.conformal import Shortest, SmallCalibrationWarning, SmallGroupWarning, SplitConformal, p_exceeds
 from unkgcp.conformal.scores import recipe_names
 from unkgcp.conformal.scores.shapes import cut_labels, grow, learn_table
 from unkgcp.errors import InputError
@@ -55,7 +55,7 @@ def test_inside_exactly_when_the_p_value_exceeds(
     truth[rng.random(size) < 0.4] = rng.choice(np.array(ODD, dtype))
     prediction[rng.random(size) < 0.3] = rng.choice(np.array(ODD, dtype))
     group = {"group": rng.integers(0, 3, size), "kind": rng.integers(0, 3, size)} if grouped else {}
-    cal = SplitConformal(Eager(smallest=2, cells=10, nodes=4, seed=seed, own=3), min_group=3)
+    cal = SplitConformal(Eager(smallest=2, cells=10, nodes=4, seed=seed, own=3))
     cal.calibrate(prediction, truth, **group)
     n = 200
     asked = rng.choice(np.concatenate([prediction, np.array(ODD, dtype)]), n)
@@ -65,16 +65,18 @@ def test_inside_exactly_when_the_p_value_exceeds(
     label = np.clip(label, 0, 1)
     group = {"group": rng.integers(0, 4, n), "kind": rng.integers(0, 4, n)} if grouped else {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)
+        warnings.simplefilter("ignore", SmallGroupWarning)
         ends = cal.interval(asked, confidence=LEVELS, **group)
         covered = cal.covers(asked, label, confidence=LEVELS, **group)
         p_value = cal.p_value(asked, label, **group)
     assert ends.dtype == dtype
     inside = (ends[:, 0] <= label[:, None]) & (label[:, None] <= ends[:, 1])
     np.testing.assert_array_equal(inside, covered)
-    if not grouped:
-        for place, level in enumerate(LEVELS):
-            np.testing.assert_array_equal(inside[:, place], p_exceeds(p_value, cal.size, level))
+    sizes = cal.group_size(group["group"]) if grouped else np.full(n, cal.size)
+    for place, level in enumerate(LEVELS):
+        for each in np.unique(sizes).tolist():
+            rows = sizes == each
+            np.testing.assert_array_equal(inside[rows, place], p_exceeds(p_value[rows], each, level))
     assert (np.diff(ends[:, 0], axis=1) <= 0).all()
     assert (np.diff(ends[:, 1], axis=1) >= 0).all()
     assert (ends[:, 0, 1:] <= ends[:, 1, 1:]).all()  # never empty above level 0

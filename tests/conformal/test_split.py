@@ -250,7 +250,7 @@ def test_the_order_of_calibration_points_does_not_matter(seed: int) -> None:
         one = SplitConformal().calibrate(prediction, truth, scale=scale, **options)
         shuffled = {name: column[order] for name, column in options.items()}
         two = SplitConformal().calibrate(prediction[order], truth[order], scale=scale[order], **shuffled)
-        asked = {"group": group[:50]} if "group" in options else {}
+        asked = {name: column[:50] for name, column in options.items()}
         for level in LEVELS:
             ends = [cal.interval(query, scale=scale[:50], confidence=level, **asked) for cal in (one, two)]
             assert np.array_equal(*ends)

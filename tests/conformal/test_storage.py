@@ -31,7 +31,7 @@ def _calibrators() -> dict[str, tuple[SplitConformal, dict[str, Any]]]:
         "delta": (SplitConformal(training_conditional=0.1).calibrate(prediction, truth), {}),
         "groups": (SplitConformal().calibrate(prediction, truth, group=group), {"group": group}),
         "codes": (
-            SplitConformal(min_group=3).calibrate(prediction, truth, group=(group == "a").astype(int)),
+            SplitConformal().calibrate(prediction, truth, group=(group == "a").astype(int)),
             {"group": (group == "a").astype(int)},
         ),
         "weights": (
@@ -56,7 +56,7 @@ def test_a_loaded_calibration_answers_the_same(name: str, tmp_path: Path) -> Non
     assert np.array_equal(
         cal.p_value(prediction, truth, **options), loaded.p_value(prediction, truth, **options)
     )
-    assert (loaded.size, loaded.bounds, loaded.min_group) == (cal.size, cal.bounds, cal.min_group)
+    assert (loaded.size, loaded.bounds) == (cal.size, cal.bounds)
     loaded.save(tmp_path / "again.npz")
     assert (tmp_path / "c.npz").read_bytes() == (tmp_path / "again.npz").read_bytes()
 
@@ -87,6 +87,8 @@ SPOILED = {
     "groups": lambda a: {**a, "groups": a["groups"][::-1].copy()},
     "one group less": lambda a: {**a, "groups": a["groups"][1:]},
     "weights": lambda a: {**a, "tails": a["tails"][::-1].copy()},
+    "a tail of nothing": lambda a: {**a, "tails": np.append(a["tails"][:-1], 0.5)},
+    "a last group with scores": lambda a: {**a, "offsets": np.array([*a["offsets"][:-2], 199, 200])},
     "no weights": lambda a: {name: column for name, column in a.items() if name != "tails"},
     "format": lambda a: {**a, "about": _about(a, format="unkgcp split conformal 99")},
     "score": lambda a: {**a, "about": _about(a, score="os.system")},
@@ -103,6 +105,21 @@ def test_a_spoiled_file_is_refused(name: str, tmp_path: Path) -> None:
     np.savez(path, **SPOILED[name](_arrays(path)))
     with pytest.raises(InputError, match=r"c\.npz is damaged.*calibrate again"):
         SplitConformal.load(path)
+
+
+def test_files_of_version_one_are_read_unless_small_groups_kept_no_promise(tmp_path: Path) -> None:
+    path = tmp_path / "c.npz"
+    old = {"format": "unkgcp split conformal 1", "min_group": 19, "heaviest": None}
+    for name in ("plain", "groups"):
+        cal, _ = _calibrators()[name]
+        cal.save(path)
+        arrays = _arrays(path)
+        np.savez(path, **{**arrays, "about": _about(arrays, **old)})
+        if name == "plain":
+            assert np.array_equal(SplitConformal.load(path).interval([0.5]), cal.interval([0.5]))
+        else:
+            with pytest.raises(InputError, match=r"c\.npz: .* version 0\.1.*; calibrate or fit again"):
+                SplitConformal.load(path)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -94,11 +94,11 @@ def test_without_ties_it_is_coverage_up_to_one_rank(size: int) -> None:
 
 def test_groups_stand_among_their_own() -> None:
     rng = np.random.default_rng(3)
-    scores, codes = rng.integers(0, 9, 200) / 9.0, rng.integers(-1, 3, 200)
+    scores, codes = rng.integers(0, 9, 200) / 9.0, rng.integers(0, 3, 200)
     asked, group = rng.integers(0, 9, 50) / 9.0, rng.integers(-1, 3, 50)
     standing = rank_groups(scores, codes, 3).standing(asked, group)
     for row in range(50):
-        own = scores if group[row] < 0 else scores[codes == group[row]]
+        own = scores[codes == group[row]]  # those of code -1, a group that nobody has seen, are none
         expected = ((own < asked[row]).sum(), (own == asked[row]).sum(), len(own))
         assert tuple(int(column[row]) for column in standing) == expected
 

@@ -71,8 +71,9 @@ def command(
 
     Tables are CSV, TSV or Parquet, plain or gzip; the first line names the columns. The rows of CAL must not
     have been used to train the model. Each row of PRED comes out with all its columns and with lower and upper
-    (lower_80, upper_80, ... for several levels). With groups a column threshold says whether the row's own
-    group or, where that is too small, all rows of CAL set the width.
+    (lower_80, upper_80, ... for several levels). With groups the promise holds in every group, and a column
+    group_size says with how many rows of CAL the row's group was calibrated; where they are too few for the level,
+    the interval is the whole range.
     """
     from unkgcp.conformal.tables import conformalize
     from unkgcp.progress import say
@@ -80,10 +81,5 @@ def command(
     outcome = conformalize(calibration, source, output, levels=confidence, score=score, bounds=bounds)
     if outcome.too_few:
         say(f"unkgcp: {calibration} has too few rows to learn the {score} score from; the residual was used")
-    if outcome.pooled:
-        say(
-            f"unkgcp: {outcome.pooled:,} rows are in groups without enough rows in {calibration} and got the threshold "
-            "of all groups together, which holds on average over them"
-        )
     for caution in outcome.cautions:
         say(f"unkgcp: {caution}")

@@ -89,7 +89,8 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
     "share",
     type=float,
     metavar="P",
-    help="With --population open: the share of facts among the queries, if it is known.",
+    help="With --population open: the share of facts among the queries, if it is known. The promise is then one "
+    "over facts and non-facts together, not for each.",
 )
 @click.option(
     "--config", "config_file", metavar="FILE", help="YAML of training settings other than the preset's."

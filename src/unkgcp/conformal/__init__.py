@@ -6,7 +6,7 @@
 (1, 2)
 """
 
-from unkgcp.conformal.groups import FallbackWarning
+from unkgcp.conformal.groups import SmallGroupWarning
 from unkgcp.conformal.learning import SmallCalibrationWarning
 from unkgcp.conformal.ranks import exact, p_exceeds, rank, training_conditional_rank
 from unkgcp.conformal.scores import (
@@ -22,12 +22,12 @@ from unkgcp.conformal.split import SplitConformal
 
 __all__ = [
     "EntropyResidual",
-    "FallbackWarning",
     "Residual",
     "ScaledResidual",
     "Score",
     "Shortest",
     "SmallCalibrationWarning",
+    "SmallGroupWarning",
     "SplitConformal",
     "exact",
     "make_score",

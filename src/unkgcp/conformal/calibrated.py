@@ -20,8 +20,7 @@ class Calibrated:
     @property
     def calibration_scores(self) -> NDArray[np.floating[Any]]:
         """The scores of all calibration points, upwards: (l,)."""
-        ranking = self._calibrated().ranking
-        return ranking.scores[ranking.offsets[-2] :]
+        return self._calibrated().ranking.pooled().scores
 
     @property
     def grouped(self) -> bool:
@@ -30,7 +29,7 @@ class Calibrated:
 
     @property
     def group_sizes(self) -> dict[Any, int]:
-        """The number of calibration points of each group that has a threshold of its own."""
+        """The number of calibration points of each group that has any."""
         calibration = self._calibrated()
         known = [] if calibration.groups is None else calibration.groups.tolist()
         return dict(zip(known, calibration.ranking.sizes.tolist(), strict=False))
@@ -48,7 +47,7 @@ class Calibrated:
     @property
     def size(self) -> int:
         """The number l of calibration points that are ranked; those that taught the score are not among them."""
-        return int(self._calibrated().ranking.sizes[-1])
+        return int(self._calibrated().ranking.offsets[-1])
 
     def _calibrated(self) -> Calibration:
         if self._calibration is None:

@@ -1,9 +1,10 @@
 """Groups (Mondrian conformal prediction): a promise for every group instead of only on average over all.
 
-Each group of at least `min_group` calibration points has its own threshold. A smaller or unknown group is
-answered with the pooled threshold, and the answer says so: a `FallbackWarning`, and `SplitConformal.fallback`
-for the rows. Which groups are large enough is settled at calibration, once for all levels; otherwise an
-interval could shrink as the level grows.
+A query is compared with the calibration points of its own group and with no others. A group with too few points
+for a level is answered with the whole range, and so is a group without any, at every level: then the promise holds
+in every group, and so on average over all. A threshold borrowed from the other groups would break both promises: the
+large groups use their own, so nobody would make up for what the small ones miss. `SmallGroupWarning` says how many
+queries that concerns.
 """
 
 from __future__ import annotations
@@ -13,12 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-MIN_GROUP = 19
-"""The smallest group whose 95 % interval is not the whole range: ceil(0.95 (19 + 1)) = 19."""
 
-
-class FallbackWarning(UserWarning):
-    """Some queries are in groups without enough calibration points and got the pooled threshold."""
+class SmallGroupWarning(UserWarning):
+    """Some queries are in groups with too few calibration points for the level and got the whole range."""
 
 
 def labels(values: ArrayLike, size: int | None = None, name: str = "group") -> NDArray[Any]:

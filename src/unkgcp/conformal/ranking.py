@@ -1,7 +1,8 @@
 """Calibration scores in order: thresholds by rank and p-values by bisection, for one or many groups at once.
 
-A ranking holds one sorted segment a group, the pooled scores last. It knows ranks and orders, but nothing of
-predictions, labels or intervals.
+A ranking holds one sorted segment a group and a last, empty one for queries whose group had no calibration point;
+without groups the only segment has all scores. It knows ranks and orders, but nothing of predictions, labels or
+intervals.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranking:
-    """Sorted scores of S segments; a query's code says which one answers it, -1 is the last (pooled) one."""
+    """Sorted scores of S segments; a query's code says which one answers it, -1 or no code is the last one."""
 
     order: Order
     """The scores (total,), upwards within each segment; a single segment is put in order as far as needed."""
@@ -53,6 +54,12 @@ class Ranking:
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.order.dtype
+
+    def pooled(self) -> Ranking:
+        """The same scores in one segment; without weights, which cannot be told from their sums."""
+        if len(self.sizes) == 1:
+            return self
+        return Ranking(Order(np.sort(self.scores), True), self.offsets[[0, -1]])
 
     def ranks(self, level: Fraction, delta: float | None) -> list[int]:
         """k of every segment, on average over calibration sets or for all but a share delta of them."""
@@ -154,18 +161,13 @@ def rank_scores(scores: Floats, weight: NDArray[np.float64] | None = None) -> Ra
 def rank_groups(
     scores: Floats, codes: Codes, groups: int, weight: NDArray[np.float64] | None = None
 ) -> Ranking:
-    """A segment for each of the codes 0 .. groups - 1, then all scores; code -1 is in the latter alone."""
+    """A segment for each of the codes 0 .. groups - 1, and the empty one."""
     order = np.lexsort((scores, codes) if weight is None else (weight, scores, codes))
-    own = order[np.searchsorted(codes[order], 0) :]
-    offsets = np.concatenate([np.searchsorted(codes[own], np.arange(groups + 1)), [len(own) + len(scores)]])
-    grouped, weights = scores[own], None if weight is None else weight[own]
-    pooled = rank_scores(scores.copy(), weight)
+    offsets = np.append(np.searchsorted(codes[order], np.arange(groups + 1)), len(scores)).astype(np.int64)
     tails = None
-    if weights is not None and pooled.tails is not None:
-        parts = np.split(weights, offsets[1:groups]) if groups else []
-        tails = np.concatenate([*(tail_sums(part) for part in parts), pooled.tails])
-    both = np.concatenate([grouped, pooled.scores])
-    return Ranking(Order(both, True), offsets.astype(np.int64), tails)
+    if weight is not None:
+        tails = np.concatenate([tail_sums(part) for part in np.split(weight[order], offsets[1:-1])])
+    return Ranking(Order(scores[order], True), offsets, tails)
 
 
 def tail_sums(weight: NDArray[np.float64]) -> NDArray[np.float64]:

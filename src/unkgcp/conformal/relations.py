@@ -24,8 +24,8 @@ SHARED = 60
 """Calibration facts that a group of small relations should have together."""
 _PRIOR = 20  # training facts' worth of the average relation, mixed into what is known of each
 
-BASES = ("relation", "similar relations", "all facts")
-"""Whose calibration facts set a query's threshold."""
+BASES = ("relation", "similar relations", "none")
+"""Whose calibration facts set a query's threshold; where there are none it gets the whole range."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +43,10 @@ class RelationGroups:
         found: NDArray[np.int32] = np.append(self.code, np.int32(-1))[np.clip(relation, -1, len(self.code))]
         return found
 
-    def basis(self, relation: NDArray[np.integer[Any]], fallback: NDArray[np.bool_]) -> NDArray[np.int8]:
-        """Position in `BASES` of each query, given which got the threshold of all facts: (n,)."""
+    def basis(self, relation: NDArray[np.integer[Any]], size: NDArray[np.int64]) -> NDArray[np.int8]:
+        """Position in `BASES` of each query, given how many calibration facts its group has: (n,)."""
         alone = np.append(self.own, False)[np.clip(relation, -1, len(self.own))]
-        return np.where(fallback, 2, np.where(alone, 0, 1)).astype(np.int8)
+        return np.where(size == 0, 2, np.where(alone, 0, 1)).astype(np.int8)
 
 
 def group_relations(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from unkgcp.conformal.answers import Answers, Calibration
 from unkgcp.conformal.calibrated import Calibrated
 from unkgcp.conformal.chunks import run_chunks
 from unkgcp.conformal.engine import Engine
-from unkgcp.conformal.groups import MIN_GROUP, group_codes, labels
+from unkgcp.conformal.groups import group_codes, labels
 from unkgcp.conformal.learning import learn_score
 from unkgcp.conformal.queries import Queries, read_queries
 from unkgcp.conformal.ranking import Standing, rank_groups, rank_scores
@@ -41,17 +42,20 @@ class SplitConformal(Calibrated):
     Guarantee: if calibration points and query are exchangeable (in particular i.i.d.) and the model, the
     scale and the groups were fixed without the calibration labels, the label of a query is inside its
     interval with probability at least `confidence`, over calibration set and query together; at most
-    1 / (l + 1) more when scores have no ties. With groups the promise holds within each group that has a
-    threshold of its own.
+    1 / (l + 1) more when scores have no ties. With groups the promise holds in every group: a query is compared
+    with the calibration points of its own group alone, and gets the whole range if there are too few of them for
+    the level. With weights it holds for queries of another distribution, if the weight of each point and of each
+    query is proportional to the ratio of the two densities there.
 
     score: a name ("residual", "scaled", "entropy", "shortest"), a `Score`, or None for the residual, divided by
         the scale where one is given. "shortest" (`Shortest`) is learned from a part of the calibration points
         and calibrated on the others; with few points it is the residual, and a `SmallCalibrationWarning` says so.
     bounds: the range of labels, to which intervals are cut, or None. Without bounds a level too high for the
         number of calibration points gives infinite ends; with bounds it gives the bounds.
-    training_conditional: delta in (0, 1); then, for all but a share delta of calibration sets, the coverage
-        given the calibration set is at least `confidence`.
-    min_group: groups with fewer calibration points are answered with the pooled threshold.
+    training_conditional: delta in (0, 1); then, for all but a share delta of calibration sets of independent
+        points, the coverage given the calibration set is at least `confidence`. With groups that holds for one
+        group at a time: each group fails for a share delta of calibration sets, but not the same ones. For G
+        groups at once choose delta / G.
     """
 
     def __init__(
@@ -59,7 +63,6 @@ class SplitConformal(Calibrated):
         score: str | Score | Recipe | None = None,
         bounds: tuple[float, float] | None = (0.0, 1.0),
         training_conditional: float | None = None,
-        min_group: int = MIN_GROUP,
     ) -> None:
         self.score = make_score(score) if isinstance(score, str) else score
         low, high = (-np.inf, np.inf) if bounds is None else bounds
@@ -68,10 +71,7 @@ class SplitConformal(Calibrated):
             raise ValueError(f"bounds must be a smaller and a larger number, not {bounds}")
         if training_conditional is not None and not 0 < training_conditional < 1:
             raise ValueError(f"training_conditional must be above 0 and below 1, not {training_conditional}")
-        if min_group < 1:
-            raise ValueError(f"min_group must be at least 1, not {min_group}")
         self.training_conditional = training_conditional
-        self.min_group = min_group
         self._calibration: Calibration | None = None
 
     def calibrate(
@@ -85,7 +85,8 @@ class SplitConformal(Calibrated):
     ) -> SplitConformal:
         """Learn the order of the nonconformity scores of l labelled predictions; all arguments are (l,).
 
-        `group` asks for a promise in every group. `kind` is for a score that is learned: labels (the relation, say)
+        `group` asks for a promise in every group, `weight` for one about queries of another distribution; queries
+        then come with a group or a weight, too. `kind` is for a score that is learned: labels (the relation, say)
         that may tell more about the truth than the prediction does; the promise stays one over all.
 
         Calling it again replaces the calibration. Returns self.
@@ -113,7 +114,6 @@ class SplitConformal(Calibrated):
             engine.fill_scores(label, start, stop, scores[start:stop])
 
         run_chunks(len(queries), work, engine.chunk)
-        heaviest = None
         if queries.weight is not None:
             arrays.check_non_negative("weight", queries.weight, 0)
             heaviest = float(queries.weight.max())
@@ -125,10 +125,9 @@ class SplitConformal(Calibrated):
         if queries.group is None:
             ranking = rank_scores(scores, queries.weight)
         else:
-            found, sizes = np.unique(queries.group, return_counts=True)
-            known = found[sizes >= self.min_group]
+            known = np.unique(queries.group)
             ranking = rank_groups(scores, group_codes(known, queries.group), len(known), queries.weight)
-        self._calibration = Calibration(score, ranking, known, heaviest, self.training_conditional)
+        self._calibration = Calibration(score, ranking, known, self.training_conditional)
         return self
 
     def interval(
@@ -247,30 +246,44 @@ class SplitConformal(Calibrated):
     ) -> Standing:
         """How many calibration scores of its group lie below each label's score, equal it, and are there: (n,) each."""
         calibration, queries = self._queries(prediction, scale, group, None, kind)
-        if calibration.heaviest is not None:
+        if calibration.weighted:
             raise ValueError("with weights the place of a score is no count; ask for the p-value")
         codes = Answers(calibration, queries, []).codes(0, len(queries))
         return calibration.ranking.standing(self.scores(prediction, truth, scale, kind), codes)
 
     def threshold(self, confidence: Levels = 0.9) -> Any:
-        """The pooled threshold: the k-th smallest score, inf where the whole range is the answer.
+        """The k-th smallest calibration score, inf where the whole range is the answer.
 
-        A float for one level, (levels,) for several; -inf at confidence 0. With weights every query has its
-        own threshold, so that it is a ValueError to ask.
+        A float for one level, (levels,) for several; -inf at confidence 0. With groups or weights there is no
+        single threshold, so that it is a ValueError to ask.
         """
         levels, single = exact_levels(confidence)
         calibration = self._calibrated()
-        if calibration.heaviest is not None:
+        if calibration.groups is not None:
+            raise ValueError("with groups the threshold depends on the query's group; ask for the interval")
+        if calibration.weighted:
             raise ValueError("with weights the threshold depends on the query's weight; ask for the interval")
         thresholds = calibration.ranking.thresholds(levels, self.training_conditional)[-1]
         return float(thresholds[0]) if single else thresholds
 
-    def fallback(self, group: ArrayLike) -> NDArray[np.bool_]:
-        """Which queries are answered with the pooled threshold, their group too small or unknown: (n,)."""
-        known = self._calibrated().groups
-        if known is None:
+    def group_size(self, group: ArrayLike) -> NDArray[np.int64]:
+        """How many calibration points the group of each query has: (n,)."""
+        calibration = self._calibrated()
+        if calibration.groups is None:
             raise ValueError("there was no group at calibration")
-        return group_codes(known, labels(group)) < 0
+        # the code -1 of a group without points is the place of the last segment, which is empty
+        return calibration.ranking.sizes[group_codes(calibration.groups, labels(group))]
+
+    def pooled(self) -> SplitConformal:
+        """The same calibration points without their groups: one threshold, and a promise only on average over all."""
+        calibration = self._calibrated()
+        if calibration.groups is None:
+            return self
+        if calibration.weighted:
+            raise ValueError("with weights the groups cannot be put together again; calibrate without groups")
+        found = SplitConformal(self.score, self.bounds, self.training_conditional)
+        found._calibration = replace(calibration, ranking=calibration.ranking.pooled(), groups=None)
+        return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibration to one .npz file, without pickle."""
@@ -299,6 +312,6 @@ class SplitConformal(Calibrated):
         queries = read_queries(calibration.score, self.bounds, prediction, scale, group, weight, kind)
         if group is not None and calibration.groups is None:
             raise ValueError("group is given, but there was no group at calibration")
-        if weight is not None and calibration.heaviest is None:
+        if weight is not None and not calibration.weighted:
             raise ValueError("weight is given, but there was no weight at calibration")
         return calibration, queries.at_least(calibration.ranking.dtype)

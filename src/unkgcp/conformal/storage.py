@@ -23,7 +23,9 @@ from unkgcp.errors import InputError
 from unkgcp.files import atomic_path
 from unkgcp.npz import read_npz, write_npz
 
-FORMAT = "unkgcp split conformal 1"
+FORMAT = "unkgcp split conformal 2"
+BEFORE = "unkgcp split conformal 1"
+"""The same but for groups: small ones had no scores of their own."""
 _LEARNED = "learned/"
 
 
@@ -40,8 +42,7 @@ def to_arrays(cal: SplitConformal) -> dict[str, NDArray[Any]]:
         "learned": score is not calibration.score and hasattr(calibration.score, "arrays"),
         "bounds": cal.bounds,
         "training_conditional": cal.training_conditional,
-        "min_group": cal.min_group,
-        "heaviest": calibration.heaviest,
+        "weighted": calibration.weighted,
     }
     columns: dict[str, NDArray[Any]] = {
         "about": np.array(json.dumps(about)),
@@ -81,12 +82,20 @@ def load(path: str | os.PathLike[str]) -> SplitConformal:
         raise InputError(f"{path} is damaged or not a saved calibration; calibrate again") from error
     try:
         return from_arrays(columns)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     except ValueError as error:
         raise InputError(f"{path} is damaged: {error}; calibrate again") from error
 
 
 def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitConformal:
-    if about["format"] != FORMAT:
+    groups = columns.get("groups")
+    if about["format"] == BEFORE and groups is not None:
+        raise InputError(
+            "this calibration with groups is one of version 0.1, which kept no promise for small groups; "
+            "calibrate or fit again"
+        )
+    if about["format"] not in (FORMAT, BEFORE):
         raise ValueError(f"its format is {about['format']!r}, expected {FORMAT!r}")
     given = make_score(about["score"], **about["parameters"])
     score = _learned(given, columns, about["learned"]) if isinstance(given, Recipe) else given
@@ -95,21 +104,18 @@ def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitCo
         given if about["given_score"] else None,
         (low, high),
         about["training_conditional"],
-        about["min_group"],
     )
     ranking = _checked(columns["scores"], columns["offsets"], columns.get("tails"))
-    groups = columns.get("groups")
     if (0 if groups is None else len(groups)) != len(ranking.sizes) - 1:
         raise ValueError("groups and thresholds do not match")
     if groups is not None and (
         groups.ndim != 1 or groups.dtype.kind not in "iuU" or (groups[1:] <= groups[:-1]).any()
     ):
         raise ValueError("the group labels are not sorted")
-    heaviest = about["heaviest"]
-    if (heaviest is None) != (ranking.tails is None):
+    weighted = about["weighted"] if about["format"] == FORMAT else about["heaviest"] is not None
+    if weighted != (ranking.tails is not None):
         raise ValueError("weights are missing")
-    weight = None if heaviest is None else float(heaviest)
-    cal._calibration = Calibration(score, ranking, groups, weight, cal.training_conditional)
+    cal._calibration = Calibration(score, ranking, groups, cal.training_conditional)
     return cal
 
 
@@ -128,10 +134,12 @@ def _checked(scores: NDArray[Any], offsets: NDArray[Any], tails: NDArray[Any] | 
         raise ValueError(f"scores are {scores.dtype} of shape {scores.shape}")
     if offsets.ndim != 1 or offsets.dtype != np.int64 or len(offsets) < 2 or offsets[0] != 0:
         raise ValueError("the segments of the scores are broken")
-    if offsets[-1] != len(scores) or (np.diff(offsets) < 1).any():
+    sizes = np.diff(offsets)
+    empty = sizes[-1:] if len(sizes) > 1 else sizes[:0]  # with groups the last segment has no scores
+    if offsets[-1] != len(scores) or (sizes[: len(sizes) - len(empty)] < 1).any() or empty.any():
         raise ValueError("the segments do not add up to the scores")
     falls = ~(scores[1:] >= scores[:-1])
-    falls[offsets[1:-1] - 1] = False
+    falls[offsets[1:-2] - 1] = False
     if falls.any() or np.isnan(scores).any():
         raise ValueError("the scores are not sorted")
     if tails is not None:
@@ -143,6 +151,6 @@ def _checked(scores: NDArray[Any], offsets: NDArray[Any], tails: NDArray[Any] | 
             raise ValueError("the weights do not match the scores")
         rises = tails[1:] > tails[:-1]
         rises[offsets[1:-1] + np.arange(len(offsets) - 2)] = False
-        if rises.any() or (tails < 0).any():
+        if rises.any() or tails[offsets[1:] + np.arange(len(offsets) - 1)].any():
             raise ValueError("the weights are not sums of weights")
     return Ranking(Order(scores, True), offsets, tails)

@@ -60,7 +60,7 @@ def by_relation(predictor: Predictor, dataset: Dataset, confidence: float) -> di
         coverage_by_group(truth, own.lower, own.upper, ids.relation),
     ]
     relations = slices[0].key.astype(np.int32)
-    sizes, basis = _sizes(after, relations), after.relation_basis(relations)
+    sizes, basis = after.relation_sizes(relations), after.relation_basis(relations)
     bands = [
         [coverage_band(before.size, int(n), confidence, MASS) for n in slices[0].n],
         [
@@ -118,13 +118,6 @@ def _two_ways(predictor: Predictor, dataset: Dataset) -> tuple[PerRelation, PerR
     again = create(method.name, **options).calibrate(predictor.model, facts)
     assert isinstance(again, PerRelation)
     return method, again
-
-
-def _sizes(method: PerRelation, relation: NDArray[Any]) -> NDArray[np.int64]:
-    """How many calibration facts set the threshold of each relation: (n,)."""
-    assert method.groups is not None
-    known = method.group_sizes
-    return np.array([known.get(int(group), method.size) for group in method.groups.of(relation)], np.int64)
 
 
 def _figures(slices: Slices, bands: list[tuple[float, float]], place: int) -> dict[str, Any]:

@@ -104,7 +104,10 @@ class Intervals:
 
     @property
     def promise(self) -> NDArray[np.str_] | None:
-        """Whose calibration facts the promise stands on: `relation`, `similar relations` or `all facts`: (n,)."""
+        """Whose calibration facts the promise stands on: `relation`, `similar relations` or `none`: (n,).
+
+        `none`: there are none for this query, and its interval is the whole range at every level.
+        """
         return None if self.basis is None else np.array(BASES)[self.basis]
 
     @property

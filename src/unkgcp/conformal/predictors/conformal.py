@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.groups import FallbackWarning
+from unkgcp.conformal.groups import SmallGroupWarning
 from unkgcp.conformal.learning import SmallCalibrationWarning
 from unkgcp.conformal.predictors.base import Floats, HasTriples, Triples
 from unkgcp.conformal.predictors.per_relation import PerRelation
@@ -28,8 +28,8 @@ from unkgcp.graph import Graph
 class ConformalPredictor(PerRelation):
     """A nonconformity score of prediction and label, calibrated by rank; a subclass names the score.
 
-    With `per="relation"` each relation with enough calibration facts has a threshold of its own, small relations share
-    one with relations like them (`unkgcp.conformal.relations`), and the promise holds in each of these groups.
+    With `per="relation"` large relations have a threshold of their own, small ones share one with relations like them
+    (`unkgcp.conformal.relations`), and the promise holds in each of these groups.
     """
 
     guarantee: ClassVar[str] = (
@@ -104,13 +104,15 @@ class ConformalPredictor(PerRelation):
         self, score: Floats, triples: HasTriples, levels: list[Fraction], pooled: bool = False
     ) -> Floats:
         """Ends at the threshold of each triple's group, or at that of all facts: (n, 2, levels)."""
-        group = None if self.groups is None or pooled else self.groups.of(triples.relation)
         kind = self._kind(triples.relation)
-        if self.groups is None:
-            ends = self.calibration.interval(score, confidence=levels, kind=kind)
+        if self.groups is None or pooled:
+            ends = self.calibration.pooled().interval(score, confidence=levels, kind=kind)
         else:
+            group = self.groups.of(triples.relation)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FallbackWarning)  # `Intervals.basis` says it of each query
+                warnings.simplefilter(
+                    "ignore", SmallGroupWarning
+                )  # `caution` says how many relations it concerns
                 ends = self.calibration.interval(score, group=group, confidence=levels, kind=kind)
         found: Floats = ends.astype(np.float64, copy=False)
         # the set at level 0 is empty; an answer is never narrower than its score
@@ -122,8 +124,8 @@ class ConformalPredictor(PerRelation):
         score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
         return self._intervals(score, triples, [exact(confidence)], pooled=True)[:, :, 0]
 
-    def _fallback(self, group: NDArray[np.int32]) -> NDArray[np.bool_]:
-        return self.calibration.fallback(group)
+    def _group_size(self, group: NDArray[np.int32]) -> NDArray[np.int64]:
+        return self.calibration.group_size(group)
 
     def _kind(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]] | None:
         """What a learned score may know of a triple beside its score: (n,)."""

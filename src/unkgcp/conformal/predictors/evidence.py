@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.groups import MIN_GROUP, group_codes
+from unkgcp.conformal.groups import group_codes
 from unkgcp.conformal.predictors.base import Floats, HasTriples, Triples
 from unkgcp.conformal.predictors.per_relation import PerRelation
 from unkgcp.conformal.predictors.registry import register
@@ -52,9 +52,9 @@ class EvidenceIntervals(PerRelation):
     own_answers: ClassVar[bool] = True
 
     ranking: Ranking
-    """The scores of each group with a threshold of its own, if there are groups, and those of all facts last."""
-    own: NDArray[np.int32]
-    """The groups with a threshold of their own, upwards."""
+    """The scores of all calibration facts, or those of each group."""
+    found: NDArray[np.int32]
+    """The groups that have calibration facts, upwards."""
     relations: NDArray[np.int32]
     """The relation of each calibration score, upwards: (l,)."""
 
@@ -89,12 +89,11 @@ class EvidenceIntervals(PerRelation):
     def _rank(self, scores: Floats) -> None:
         """Put the scores, upwards and in the order of `relations`, in segments."""
         if self.groups is None:
-            self.own, self.ranking = np.zeros(0, np.int32), rank_scores(scores)
+            self.found, self.ranking = np.zeros(0, np.int32), rank_scores(scores)
             return
         group = self.groups.of(self.relations)
-        found, sizes = np.unique(group, return_counts=True)
-        self.own = found[(sizes >= MIN_GROUP) & (found >= 0)]
-        self.ranking = rank_groups(scores, group_codes(self.own, group), len(self.own))
+        self.found = np.unique(group)
+        self.ranking = rank_groups(scores, group_codes(self.found, group), len(self.found))
 
     def options(self) -> dict[str, Any]:
         return {**super().options(), **({"allow_empty": True} if self.allow_empty else {})}
@@ -111,18 +110,20 @@ class EvidenceIntervals(PerRelation):
         return less if said is None else f"{said}; {less}"
 
     def _codes(self, relation: NDArray[np.integer[Any]]) -> Codes | None:
-        """The segment that answers each relation, -1 for that of all facts: (n,); None if there is no other."""
-        return None if self.groups is None else group_codes(self.own, self.groups.of(relation))
+        """The segment that answers each relation, -1 for the empty one: (n,); None without groups."""
+        return None if self.groups is None else group_codes(self.found, self.groups.of(relation))
 
     @property
     def group_sizes(self) -> dict[int, int]:
-        return dict(zip(self.own.tolist(), self.ranking.sizes.tolist(), strict=False))
+        return dict(zip(self.found.tolist(), self.ranking.sizes.tolist(), strict=False))
 
-    def _fallback(self, group: NDArray[np.int32]) -> NDArray[np.bool_]:
-        return group_codes(self.own, group) < 0
+    def _group_size(self, group: NDArray[np.int32]) -> NDArray[np.int64]:
+        return self.ranking.sizes[
+            group_codes(self.found, group)
+        ]  # code -1 is the last segment, which is empty
 
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
-        return np.asarray(self.ranking.scores[self.ranking.offsets[-2] :], np.float64), self.relations
+        return np.asarray(self.ranking.pooled().scores, np.float64), self.relations
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         """Score of a label of each known triple: (n,)."""
@@ -163,8 +164,8 @@ class EvidenceIntervals(PerRelation):
         return self._ends_at(triples, self._thresholds(levels, self._codes(triples.relation), len(score)))
 
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
-        thresholds = self._thresholds([exact(confidence)], None, len(triples.head))
-        return self._ends_at(triples, thresholds)[:, :, 0]
+        threshold = np.asarray(self.ranking.pooled().thresholds([exact(confidence)], None), np.float64)
+        return self._ends_at(triples, np.repeat(threshold, len(triples.head), axis=0))[:, :, 0]
 
     def _ends_at(self, triples: HasTriples, thresholds: Floats) -> Floats:
         starts = range(0, len(thresholds), CHUNK)

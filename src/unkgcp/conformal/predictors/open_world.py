@@ -49,8 +49,9 @@ class OpenWorld(IntervalPredictor):
     Guarantee: the confidence of a fact lies in its hull with probability at least the level, and for a triple that is
     no fact (confidence 0) the flag is set, so that its hull holds 0, with probability at least the level: for each
     kind of non-facts it was calibrated with, whatever share the classes have. With a known `share` of facts among the
-    queries the promise is one over both classes together, and the sets are smaller. Assumption: facts are exchangeable
-    with the calibration facts, non-facts with the corrupted ones of one of the kinds.
+    queries the promise is one over both classes together, not for each of them, and the sets are mostly smaller.
+    Assumption: facts are exchangeable with the calibration facts, non-facts with the corrupted ones of one of the
+    kinds, and each query is a fact with probability `share`, if that is given.
     """
 
     own_answers: ClassVar[bool] = True
@@ -127,20 +128,21 @@ class OpenWorld(IntervalPredictor):
         for level in levels:
             pair = self._known.get(level)
             if pair is None:
-                pair = self._weighted_pair(self.share, level)
+                pair = self._joint_pair(self.share, level)
                 if len(self._known) >= MOST_LEVELS:
                     self._known.clear()
                 self._known[level] = pair
             pairs.append(pair)
         return [asked for asked, _ in pairs], np.array([limit for _, limit in pairs])
 
-    def _weighted_pair(self, share: Fraction, level: Fraction) -> tuple[Fraction, float]:
-        """The two at one level with a known share of facts: a pass over all calibration scores."""
+    def _joint_pair(self, share: Fraction, level: Fraction) -> tuple[Fraction, float]:
+        """The two at one level with a known share of facts."""
         facts = self._fact_scores()
-        kinds = [_weighted(facts, others, share, level) for others in self.scores.values()]
-        # of several kinds the largest thresholds: then the promise holds whichever kind the queries are of
-        k = int(np.searchsorted(facts, max(each[0] for each in kinds))) + 1
-        return Fraction(min(k, len(facts) + 1), len(facts) + 1), max(each[1] for each in kinds)
+        # of several kinds the largest threshold: then the promise holds whichever kind the queries are of
+        limit = max(_joint_threshold(facts, others, share, level) for others in self.scores.values())
+        # the method for facts knows ranks: the one whose score is the first that reaches the threshold
+        k = int(np.searchsorted(facts, limit)) + 1
+        return Fraction(min(k, len(facts) + 1), len(facts) + 1), limit
 
     def _fact_scores(self) -> Floats:
         found = self.base.calibration_scores()
@@ -149,6 +151,14 @@ class OpenWorld(IntervalPredictor):
 
     def caution(self, confidence: Confidence) -> str | None:
         level = exact(confidence)
+        if self.share is not None:
+            (asked,), _ = self._split([level])
+            if asked < 1 or level == 1:
+                return self.base.caution(asked)
+            return (
+                f"confidence {float(level)} is out of reach with these calibration facts and non-facts and this share "
+                "of facts: every interval is the whole range"
+            )
         few = [found for found in self.scores.values() if level < 1 and rank(level, len(found)) > len(found)]
         if few:
             return (
@@ -260,12 +270,14 @@ def check_share(share: float | Fraction, method: type[IntervalPredictor], per: s
             "a share of facts is known for all queries together, not for each relation: "
             "leave out --share-of-facts or --per relation"
         )
-    if method.calibration_scores is IntervalPredictor.calibration_scores:
+    # facts and non-facts are compared by one score that is 0 at best: that of an interval-valued fact may be below
+    if method.calibration_scores is IntervalPredictor.calibration_scores or method.needs_length:
         raise InputError(
-            f"a share of facts needs a method that ranks calibration facts, which {method.name} does not"
+            "a share of facts needs a method that ranks calibration facts by single confidences, which "
+            f"{method.name} does not"
         )
     try:
-        # weights are whole numbers below: a share to the millionth is more than anybody knows
+        # p-values are fractions: a share to the millionth is more than anybody knows
         found = exact(share).limit_denominator(1_000_000)
     except ValueError:
         found = Fraction(0)
@@ -281,37 +293,26 @@ def _smallest(scores: Floats, k: int) -> float:
     return np.inf if k > len(scores) else float(scores[k - 1])
 
 
-def _weighted(facts: Floats, others: Floats, share: Fraction, level: Fraction) -> tuple[float, float]:
-    """Largest score of a fact and of a non-fact whose weighted p-value exceeds 1 - level.
+def _joint_threshold(facts: Floats, others: Floats, share: Fraction, level: Fraction) -> float:
+    """Largest score whose p-value exceeds 1 - level, inf if all do: scores of facts and of non-facts, upwards.
 
-    Each calibration point weighs as much as its class has among the queries, the query itself like its class. All
-    weights are whole numbers, so that nothing is rounded: p = (w + sum of w_i over s_i >= s) / (w + sum of w_i).
+    p(s) = share (1 + #{facts >= s}) / (l + 1) + (1 - share) (1 + #{others >= s}) / (m + 1), the mean of the p-values
+    in the two classes. The 1 in the class that a query is not of stands for one more member that nobody has seen.
     """
-    weights = share.numerator * len(others), (share.denominator - share.numerator) * len(facts)
-    scores = np.concatenate([facts, others])
-    weight = np.repeat(np.array(weights, object), [len(facts), len(others)])
-    order = np.argsort(scores, kind="stable")
-    scores = scores[order]
-    tails = np.cumsum(weight[order][::-1])[::-1]  # Python integers: exact
-    first = np.searchsorted(scores, scores)  # ties weigh together
-    total = tails[0]
-    found = []
-    for own in weights:
-        kept = _last(tails, first, own, total, level)
-        if own > (1 - level) * (total + own):
-            found.append(np.inf)  # even a score above all others would not be strange enough
-        else:
-            found.append(-np.inf if kept < 0 else float(scores[kept]))
-    return found[0], found[1]
 
+    def kept(score: float) -> bool:
+        above = [1 + len(each) - int(np.searchsorted(each, score)) for each in (facts, others)]
+        found = share * Fraction(above[0], len(facts) + 1) + (1 - share) * Fraction(above[1], len(others) + 1)
+        return found > 1 - level
 
-def _last(tails: NDArray[Any], first: NDArray[np.intp], own: int, total: int, level: Fraction) -> int:
-    """The last place whose p-value exceeds 1 - level, -1 if none does; p-values fall from place to place."""
-    low, high = -1, len(tails) - 1
+    if kept(np.inf):
+        return np.inf
+    scores = np.sort(np.concatenate([facts, others]))
+    low, high = (
+        0,
+        len(scores),
+    )  # p falls from score to score: the first `low` are kept, those from `high` on are not
     while low < high:
-        middle = (low + high + 1) // 2
-        if tails[first[middle]] + own > (1 - level) * (total + own):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if kept(scores[middle]) else (low, middle)
+    return float(scores[low - 1]) if low else -np.inf

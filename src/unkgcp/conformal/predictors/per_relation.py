@@ -25,8 +25,9 @@ PER = "relation"
 class PerRelation(IntervalPredictor):
     """An interval method with one threshold for all facts or, with `per="relation"`, one for every group of relations.
 
-    A relation with enough calibration facts is a group by itself, small ones share one with relations like them, and
-    the promise holds in each group. Groups come from training facts alone.
+    A relation that can expect enough calibration facts is a group by itself, small ones share one with relations like
+    them, and the promise holds in each group: one that in the end has too few calibration facts for a level gets the
+    whole range. Groups come from training facts alone.
     """
 
     groups: RelationGroups | None = None
@@ -39,23 +40,28 @@ class PerRelation(IntervalPredictor):
     @property
     @abstractmethod
     def group_sizes(self) -> dict[int, int]:
-        """The number of calibration facts of each group that has a threshold of its own."""
+        """The number of calibration facts of each group that has any."""
+
+    @abstractmethod
+    def _group_size(self, group: NDArray[np.int32]) -> NDArray[np.int64]:
+        """How many calibration facts each group has: (n,)."""
 
     @abstractmethod
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
         """Ends of known triples at the threshold of all calibration facts, whatever their relation: (n, 2)."""
 
-    @abstractmethod
-    def _fallback(self, group: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Which groups are answered with the threshold of all facts: (n,)."""
-
     def options(self) -> dict[str, Any]:
         return {} if self.per is None else {"per": self.per}
+
+    def relation_sizes(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """How many calibration facts the group of each relation has: (n,)."""
+        assert self.groups is not None
+        return self._group_size(self.groups.of(relation))
 
     def relation_basis(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.int8]:
         """Position in `relations.BASES` of each relation: (n,)."""
         assert self.groups is not None
-        return self.groups.basis(relation, self._fallback(self.groups.of(relation)))
+        return self.groups.basis(relation, self.relation_sizes(relation))
 
     def _basis(self, triples: HasTriples) -> NDArray[np.int8] | None:
         return None if self.groups is None else self.relation_basis(triples.relation)
@@ -72,21 +78,18 @@ class PerRelation(IntervalPredictor):
         return None if self.groups is None else self._group_caution(level)
 
     def _group_caution(self, level: Fraction) -> str | None:
-        """Which relations have no promise of their own, or one too small for the level."""
-        assert self.groups is not None
+        """How many relations share their promise, and how many have too few calibration facts for the level."""
         known = np.flatnonzero(self.model.seen_relations)
-        basis = self.relation_basis(known)
-        wide = {group for group, size in self.group_sizes.items() if rank(level, size) > size}
-        many = int(np.isin(self.groups.of(known)[basis < 2], list(wide)).sum())
-        shared, pooled = int((basis == 1).sum()), int((basis == 2).sum())
+        shared = int((self.relation_basis(known) == 1).sum())
+        wide = sum(rank(level, size) > size for size in self.relation_sizes(known).tolist())
         parts = [
             f"{shared:,} of {len(known):,} relations share their promise with relations like them"
             if shared
             else "",
-            f"{pooled:,} have too few calibration facts for any but the promise over all facts"
-            if pooled
+            f"{wide:,} of {len(known):,} relations have too few calibration facts for confidence {float(level)}: "
+            "their intervals are the whole range"
+            if wide
             else "",
-            f"{many:,} have too few for confidence {float(level)}: the whole range" if many else "",
         ]
         return "; ".join(part for part in parts if part) or None
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from unkgcp.conformal.groups import FallbackWarning
+from unkgcp.conformal.groups import SmallGroupWarning
 from unkgcp.conformal.learning import SmallCalibrationWarning
 from unkgcp.conformal.ranks import percent, rank
 from unkgcp.conformal.scores import recipe_names
@@ -29,11 +30,10 @@ LABELS = ("group", "kind")
 
 
 class Outcome(NamedTuple):
-    """What a user should know of the answers: how many rows got the pooled threshold, and whether the calibration
-    table had too few rows for the score that was asked for, so that the residual was used; and a sentence for every
-    level that is out of reach."""
+    """What a user should know of the answers: whether the calibration table had too few rows for the score that was
+    asked for, so that the residual was used; and a sentence for every level that is out of reach, for all rows or for
+    those of small groups."""
 
-    pooled: int
     too_few: bool
     cautions: tuple[str, ...] = ()
 
@@ -90,27 +90,29 @@ def _conformalize(
         why = "has its own scale" if score == "entropy" else "takes no scale"
         raise InputError(f"{known.path}: the {score} score {why}; rename the column 'scale'")
     ends = _end_names(levels)
-    added = [*ends, *(["threshold"] if "group" in used else [])]
+    added = [*ends, *(["group_size"] if "group" in used else [])]
     for name in added:
         if name in asked.names:
             raise InputError(f"{asked.path} already has a column {name!r}; rename it")
     cal = _calibrate(known, used, score, bounds)
-    pooled = 0
+    sizes: Counter[int] = Counter()
     with (
         _destination(output, stdout) as (path, named_like),
         Writer(path, named_like, asked.delimiter) as writer,
     ):
         for batch, first in _numbered(asked.batches()):
             columns = _answer(cal, asked, batch, first, used, levels)
-            pooled += int(np.count_nonzero(columns.get("threshold", np.array([])) == "pooled"))
+            sizes.update(columns.get("group_size", np.full(len(batch), cal.size)).tolist())
             carried = {name: _carried(asked, batch, name, first, writer.parquet) for name in asked.names}
             writer.write(pa.record_batch({**carried, **columns}))
-    cautions = tuple(_cautions(cal, known, levels))
-    return Outcome(pooled, score in recipe_names() and not cal.learned, cautions)
+    cautions = tuple(_cautions(cal, known, asked, levels, sizes))
+    return Outcome(score in recipe_names() and not cal.learned, cautions)
 
 
-def _cautions(cal: SplitConformal, known: Table, levels: Sequence[float]) -> Iterator[str]:
-    """A sentence for each level that needs more rows than there are."""
+def _cautions(
+    cal: SplitConformal, known: Table, asked: Table, levels: Sequence[float], sizes: Counter[int]
+) -> Iterator[str]:
+    """A sentence for each level that needs more rows than there are; `sizes` counts the rows asked by group size."""
     for level in levels:
         if level == 1:
             continue
@@ -119,10 +121,10 @@ def _cautions(cal: SplitConformal, known: Table, levels: Sequence[float]) -> Ite
                 f"{known.path}: {cal.size:,} rows to calibrate on are too few for confidence {level}: every interval "
                 "is the whole range"
             )
-        elif few := sum(rank(level, size) > size for size in cal.group_sizes.values()):
+        elif few := sum(rows for size, rows in sizes.items() if rank(level, size) > size):
             yield (
-                f"{known.path}: {few:,} groups have too few rows for confidence {level}: their intervals are the whole "
-                "range"
+                f"{few:,} rows of {asked.path} are in groups with too few rows in {known.path} for confidence {level}: "
+                "their intervals are the whole range"
             )
 
 
@@ -155,12 +157,12 @@ def _answer(
     for name in used:
         arrays[name] = table.strings(batch, name) if name in LABELS else table.numbers(batch, name, first)
     with _located(table, first), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)  # counted and said once, at the end
+        warnings.simplefilter("ignore", SmallGroupWarning)  # counted and said once, at the end
         ends = cal.interval(confidence=levels, **arrays)
     flat = np.ascontiguousarray(ends.transpose(2, 1, 0).reshape(2 * len(levels), len(batch)))
     columns: dict[str, Any] = dict(zip(_end_names(levels), flat, strict=True))
     if "group" in used:
-        columns["threshold"] = np.where(cal.fallback(arrays["group"]), "pooled", "group")
+        columns["group_size"] = cal.group_size(arrays["group"])
     return columns
 
 

@@ -29,7 +29,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.bundle import Predictor, to_triples
 from unkgcp.bundle.queries import Queries
-from unkgcp.conformal.groups import MIN_GROUP
 from unkgcp.conformal.predictors import STATUSES, Triples
 from unkgcp.conformal.predictors.base import status_codes
 from unkgcp.errors import InputError
@@ -40,6 +39,9 @@ from unkgcp.evaluation.monitor.yardstick import yardstick
 from unkgcp.graph import Graph
 
 Floats = NDArray[np.float64]
+
+LARGE = 19
+"""Calibration facts from which on a relation is watched by itself: as many as a level of 95 % needs."""
 
 
 @dataclass
@@ -136,7 +138,7 @@ class Monitor:
         self._seen: list[tuple[Floats, NDArray[np.int32], NDArray[np.bool_]]] = []
         self._ties, self._relation_ties = np.random.default_rng(seed).spawn(2)
         kept = self.yardstick.relations if by_relation else None
-        large = [] if kept is None else np.flatnonzero(np.bincount(kept, minlength=1) >= MIN_GROUP).tolist()
+        large = [] if kept is None else np.flatnonzero(np.bincount(kept, minlength=1) >= LARGE).tolist()
         self.rate = false_alarm / 2 if large else false_alarm
         self.all = Stream(Bag(self.yardstick.scores), Martingale(confidence), -math.log(self.rate))
         self.relations = {

@@ -92,4 +92,4 @@ def keeps_scores(method: IntervalPredictor) -> bool:
     about = split._calibrated() if isinstance(split, SplitConformal) else None
     if about is None:
         return True
-    return all(part is None for part in (about.groups, about.heaviest, about.training_conditional))
+    return about.groups is None and about.training_conditional is None and not about.weighted

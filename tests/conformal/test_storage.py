@@ -175,7 +175,7 @@ def test_hostile_settings_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.npz"
     _calibrators()["plain"][0].save(path)
     arrays = _arrays(path)
-    for about in ("[" * 100_000, "7", '{"format": []}', _about(arrays, min_group="many")):
+    for about in ("[" * 100_000, "7", '{"format": []}', _about(arrays, training_conditional="many")):
         np.savez(path, **{**arrays, "about": np.array(about)})
         with pytest.raises(InputError, match=r"c\.npz is damaged") as caught:
             SplitConformal.load(path)

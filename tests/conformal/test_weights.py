@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unkgcp.conformal import SplitConformal, rank
+from unkgcp.conformal import MissingWeightWarning, SplitConformal, rank
 from unkgcp.conformal.ranking import tail_sums
 from unkgcp.conformal.weights import weighted_ranks
 
@@ -87,16 +87,20 @@ def test_a_heavier_query_has_a_larger_set() -> None:
     assert np.array_equal(ends[-1], [0, 1])
 
 
-def test_a_query_without_a_weight_is_refused() -> None:
-    """No weight can stand in for it: a query may be heavier than every calibration point."""
-    cal = SplitConformal().calibrate([0.1, 0.2], [0.2, 0.4], weight=[1, 2])
+def test_a_query_without_a_weight_counts_as_the_heaviest_calibration_point_and_it_is_said() -> None:
+    rng = np.random.default_rng(0)
+    cal = SplitConformal().calibrate(
+        rng.random(50), rng.random(50), weight=rng.random(50) + np.arange(50) % 7
+    )
+    heaviest = cal._calibrated().heaviest
     for ask in (
-        lambda: cal.interval([0.5]),
-        lambda: cal.covers([0.5], [0.5]),
-        lambda: cal.p_value([0.5], [0.5]),
+        lambda **weight: cal.interval([0.5], **weight),
+        lambda **weight: cal.covers([0.5], [0.7], **weight),
+        lambda **weight: cal.p_value([0.5], [0.7], **weight),
     ):
-        with pytest.raises(ValueError, match="weight is missing"):
-            ask()
+        with pytest.warns(MissingWeightWarning, match="holds for queries that are no heavier"):
+            found = ask()
+        np.testing.assert_array_equal(found, ask(weight=[heaviest]))
 
 
 @pytest.mark.parametrize("own", [True, False])

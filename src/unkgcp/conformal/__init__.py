@@ -6,6 +6,7 @@
 (1, 2)
 """
 
+from unkgcp.conformal.answers import MissingWeightWarning
 from unkgcp.conformal.groups import SmallGroupWarning
 from unkgcp.conformal.learning import SmallCalibrationWarning
 from unkgcp.conformal.ranks import exact, p_exceeds, rank, training_conditional_rank
@@ -22,6 +23,7 @@ from unkgcp.conformal.split import SplitConformal
 
 __all__ = [
     "EntropyResidual",
+    "MissingWeightWarning",
     "Residual",
     "ScaledResidual",
     "Score",

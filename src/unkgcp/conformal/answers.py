@@ -29,10 +29,16 @@ class Calibration:
     groups: NDArray[Any] | None
     """Sorted labels of all groups there were; None without groups."""
     training_conditional: float | None
+    heaviest: float | None = None
+    """The largest weight of a calibration point; None without weights."""
 
     @property
     def weighted(self) -> bool:
-        return self.ranking.tails is not None
+        return self.heaviest is not None
+
+
+class MissingWeightWarning(UserWarning):
+    """Queries without a weight are asked of a calibration with weights."""
 
 
 class Answers:
@@ -44,8 +50,11 @@ class Answers:
                 "group is missing: there were groups at calibration, so every query needs its own"
             )
         if calibration.weighted and queries.weight is None:
-            raise ValueError(
-                "weight is missing: there were weights at calibration, so every query needs its own"
+            warnings.warn(
+                "the queries have no weight; each counts as the heaviest calibration point, and the promise holds "
+                "for queries that are no heavier",
+                MissingWeightWarning,
+                stacklevel=4,
             )
         self.calibration, self.queries, self.levels = calibration, queries, levels
         self.wide: list[int] = []  # one count a chunk: appending is safe from several threads
@@ -103,8 +112,10 @@ class Answers:
         return group_codes(self.calibration.groups, self.queries.group[start:stop])
 
     def _weight(self, start: int, stop: int) -> NDArray[np.float64] | None:
-        if self.queries.weight is None:
+        if self.calibration.heaviest is None:
             return None
+        if self.queries.weight is None:
+            return np.full(stop - start, self.calibration.heaviest)
         weight = self.queries.weight[start:stop]
         arrays.check_non_negative("weight", weight, start)
         return weight

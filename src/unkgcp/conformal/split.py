@@ -114,6 +114,7 @@ class SplitConformal(Calibrated):
             engine.fill_scores(label, start, stop, scores[start:stop])
 
         run_chunks(len(queries), work, engine.chunk)
+        heaviest = None
         if queries.weight is not None:
             arrays.check_non_negative("weight", queries.weight, 0)
             heaviest = float(queries.weight.max())
@@ -127,7 +128,7 @@ class SplitConformal(Calibrated):
         else:
             known = np.unique(queries.group)
             ranking = rank_groups(scores, group_codes(known, queries.group), len(known), queries.weight)
-        self._calibration = Calibration(score, ranking, known, self.training_conditional)
+        self._calibration = Calibration(score, ranking, known, self.training_conditional, heaviest)
         return self
 
     def interval(

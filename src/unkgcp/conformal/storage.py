@@ -42,7 +42,7 @@ def to_arrays(cal: SplitConformal) -> dict[str, NDArray[Any]]:
         "learned": score is not calibration.score and hasattr(calibration.score, "arrays"),
         "bounds": cal.bounds,
         "training_conditional": cal.training_conditional,
-        "weighted": calibration.weighted,
+        "heaviest": calibration.heaviest,
     }
     columns: dict[str, NDArray[Any]] = {
         "about": np.array(json.dumps(about)),
@@ -112,10 +112,10 @@ def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitCo
         groups.ndim != 1 or groups.dtype.kind not in "iuU" or (groups[1:] <= groups[:-1]).any()
     ):
         raise ValueError("the group labels are not sorted")
-    weighted = about["weighted"] if about["format"] == FORMAT else about["heaviest"] is not None
-    if weighted != (ranking.tails is not None):
+    heaviest = None if about["heaviest"] is None else float(about["heaviest"])
+    if (heaviest is None) != (ranking.tails is None):
         raise ValueError("weights are missing")
-    cal._calibration = Calibration(score, ranking, groups, cal.training_conditional)
+    cal._calibration = Calibration(score, ranking, groups, cal.training_conditional, heaviest)
     return cal
 
 

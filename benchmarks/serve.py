@@ -4,9 +4,9 @@ A run of NL27k's size (27,000 entities, 400 relations, UKGE with d = 128, 15,000
 numbers is served in a process of its own, by the application of `unkgcp serve` with the echo as one more path, and
 loaded from another process: by wrk, or by load.py where wrk is not installed (the figures then do not compare with
 those of wrk, and say so). Echo and answers take turns, so that other work on the machine meets both; then answers alone
-for a minute. Every request asks for other triples. Checks that the answers come at no less than half the rate of the echo, without a single error over the
-minute, and with a 99th percentile under five times the median. Writes results/serve.json and results/serve.md, and
-exits with status 1 when a target is missed.
+for a minute. Every request asks for other triples. Checks that the answers come at no less than half the rate of the
+echo, without a single error over the minute, and with a 99th percentile under five times the median. Writes
+results/serve.json and results/serve.md, and exits with status 1 when a target is missed.
 
     make bench-serve
 """
@@ -93,7 +93,7 @@ def make_run(folder: Path) -> Path:
 
 
 def serve_with_echo(run: str) -> None:
-    """What `unkgcp serve` does, with `POST /v1/echo` beside: it parses a body, writes it again and does nothing else."""
+    """What `unkgcp serve` does, with `POST /v1/echo` beside, which parses a body, writes it again and does no more."""
     from starlette.requests import Request
     from starlette.responses import Response
 

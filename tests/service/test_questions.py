@@ -165,7 +165,10 @@ def test_labels_refuse_in_one_sentence(client, query):
 
 @pytest.mark.parametrize(
     ("protocol", "said"),
-    [("strict", "coverage of at least the level"), ("paper", "not strict, because the calibration facts also chose")],
+    [
+        ("strict", "coverage of at least the level"),
+        ("paper", "not strict, because the calibration facts also chose"),
+    ],
 )
 def test_about_promises_no_more_than_the_protocol_allows(predictor, protocol, said):
     fitted = replace(predictor, provenance={"protocol": protocol})

@@ -32,7 +32,7 @@ from unkgcp.conformal.predictors import PREDICTORS
 from unkgcp.conformal.ranks import percent
 from unkgcp.graph import Graph, write
 from unkgcp.graph.datasets import Dataset, load_dataset
-from unkgcp.service import create_app
+from unkgcp.service import create_app, documents
 from unkgcp.training import TrainConfig
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
@@ -285,6 +285,7 @@ def test_http_tells_what_predict_tells(
         triples = [list(row) for row in zip(*(expected.pop(place) for place in NAMES), strict=True)]
         body = {"triples": triples, "confidence": confidence}
         said = services[name].post("/v1/intervals", json=body).json()
+        documents.Intervals.model_validate(said)  # no field that the OpenAPI document does not know
         assert said.pop("confidence") == confidence
         said.pop("notes")
         assert set(said) == set(expected) == names_of(name)
@@ -321,6 +322,7 @@ def test_completions_over_http_are_those_of_predict(
             assert (len(wanted), answer.status_code) == (1, 404)
             continue
         said = answer.json()
+        documents.Completions.model_validate(said)
         assert said["confidence"] == confidence
         assert len(said["answers"]) == len(wanted) == 4
         for rank, (found, row) in enumerate(zip(said["answers"], wanted, strict=True), 1):

@@ -1,12 +1,12 @@
 """The service under load, on two cores: batches of 100 triples beside an endpoint that only parses and echoes them.
 
 A run of NL27k's size (27,000 entities, 400 relations, UKGE with d = 128, 15,000 calibration facts) with invented
-numbers is served by `unkgcp serve` in a process of its own and loaded from another: by wrk, or by load.py where wrk
-is not installed (the figures then do not compare with those of wrk, and say so). Echo and answers take
-turns, so that other work on the machine meets both; then answers alone for a minute. Every request asks for other
-triples. Checks that the answers come at no less than half the rate of the echo, without a single error over the
-minute, and with a 99th percentile under five times the median. Writes results/serve.json and results/serve.md, and
-exits with status 1 when a target is missed.
+numbers is served in a process of its own, by the application of `unkgcp serve` with the echo as one more path, and
+loaded from another process: by wrk, or by load.py where wrk is not installed (the figures then do not compare with
+those of wrk, and say so). Echo and answers take turns, so that other work on the machine meets both; then answers alone
+for a minute. Every request asks for other triples. Checks that the answers come at no less than half the rate of the
+echo, without a single error over the minute, and with a 99th percentile under five times the median. Writes
+results/serve.json and results/serve.md, and exits with status 1 when a target is missed.
 
     make bench-serve
 """
@@ -90,6 +90,30 @@ def make_run(folder: Path) -> Path:
     model = replace(model, facts=KnownFacts.of(facts(FACTS)))
     calibrate(model, facts(CALIBRATION)).save(folder / "run")
     return folder / "run"
+
+
+def serve_with_echo(run: str) -> None:
+    """What `unkgcp serve` does, with `POST /v1/echo` beside, which parses a body, writes it again and does no more."""
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from unkgcp.bundle import Predictor
+    from unkgcp.service import Settings, create_app
+    from unkgcp.service.bodies import parse, read_body
+    from unkgcp.service.server import Address, answer_requests, listen, warm_up
+    from unkgcp.service.text import to_text
+
+    settings = Settings()
+    with listen(Address("127.0.0.1", 0)) as listener:
+        predictor = Predictor.load(run)
+        app = create_app(predictor, settings)
+
+        async def echo(request: Request) -> Response:
+            return Response(to_text(parse(await read_body(request, settings))), media_type="application/json")
+
+        app.add_route("/v1/echo", echo, methods=["POST"])
+        warm_up(predictor)
+        answer_requests(app, listener, settings, lambda url: print(f"serving at {url}", flush=True))
 
 
 def make_bodies(path: Path) -> None:
@@ -215,7 +239,7 @@ def main() -> int:
         run = make_run(folder)
         make_bodies(folder / "bodies.txt")
         (folder / "load.lua").write_text(SCRIPT % (folder / "bodies.txt"))
-        command = [sys.executable, "-m", "unkgcp", "serve", str(run), "--port", "0", "--echo"]
+        command = [sys.executable, __file__, str(run)]
         service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             base = service.stdout.readline().split()[-1]  # type: ignore[union-attr]
@@ -231,4 +255,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        serve_with_echo(sys.argv[1])
+        sys.exit(0)
     sys.exit(main())

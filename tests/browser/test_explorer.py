@@ -375,6 +375,7 @@ def test_no_fact_and_no_value(open_predictor: Predictor, browser, open_page, tmp
         listed = many.page.locator(".completions li")
         listed.first.wait_for()
         assert "empty" in many.page.locator(".completions").inner_text()
+        assert "if it is a fact: " in listed.first.locator(".besides").inner_text()
         every = listed.count()
         assert many.page.locator(".completions li:visible").count() == every
         narrow = open_page(f"{address}/?head={head}&relation=knows&level=0.02&k=60&width=0.5")

@@ -17,7 +17,7 @@ import pytest
 from tests.processes import until_writing
 
 from unkgcp.bundle import Predictor, calibrate
-from unkgcp.bundle.batch import answer_batch
+from unkgcp.bundle.answers import answer_batch
 from unkgcp.bundle.conditions import parse
 from unkgcp.bundle.output import ROW_GROUP, gathered
 from unkgcp.bundle.pipeline import AHEAD, in_order

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
+
+from unkgcp.bundle import calibrate
+from unkgcp.service import Settings, create_app
 
 
 def get(client, path, **query):
@@ -155,6 +161,24 @@ def test_labels_refuse_in_one_sentence(client, query):
     answer = get(client, "/v1/entities", **query)
     assert answer.status_code == 422
     assert set(answer.json()) == {"error"}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        ("strict", "coverage of at least the level"),
+        ("paper", "not strict, because the calibration facts also chose"),
+    ],
+)
+def test_about_promises_no_more_than_the_protocol_allows(predictor, protocol, said):
+    fitted = replace(predictor, provenance={"protocol": protocol})
+    with TestClient(create_app(fitted, Settings())) as client:
+        assert client.get("/v1/about").json()["guarantee"].startswith(said)
+
+
+def test_a_method_without_a_promise_says_so_under_any_protocol(predictor):
+    none = calibrate(predictor.model, predictor.facts.graph(predictor.model.vocabulary), "fpi")
+    assert replace(none, provenance={"protocol": "paper"}).guarantee == none.method.guarantee
 
 
 def test_about_says_what_is_served(client, predictor):

@@ -1,6 +1,6 @@
 """A calibrated predictor: fitting, asking in Arrow batches, and the run folder on disk."""
 
-from unkgcp.bundle.batch import answer_batch
+from unkgcp.bundle.answers import answer_batch
 from unkgcp.bundle.fitting import fit, recalibrate
 from unkgcp.bundle.folding import fit_folds
 from unkgcp.bundle.predictor import Predictor, calibrate

@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from unkgcp.bundle.answers import LABELS, answer, as_batch
 from unkgcp.bundle.queries import to_triples
 from unkgcp.conformal.predictors import Intervals, Levels, Triples
 from unkgcp.conformal.predictors.base import status_codes
-from unkgcp.conformal.predictors.tables import columns, numbers
+from unkgcp.conformal.predictors.tables import numbers
 from unkgcp.conformal.ranks import exact_levels
 from unkgcp.errors import InputError
 from unkgcp.graph.queries import OPEN, spelt
@@ -89,15 +90,14 @@ def complete_batch(
 ) -> pa.RecordBatch:
     """Candidates of every query of a batch with columns head, relation, tail; `?`, empty or null is the open place.
 
-    Columns query (the row of the query, counted from `first`), rank (from 1), head, relation, tail, score, lower,
-    upper (`lower_80`, ... for several levels) and status. See `complete`.
+    Columns query (the row of the query, counted from `first`), rank (from 1), head, relation, tail, and those of
+    `unkgcp.bundle.answers.as_batch`. See `complete`.
     """
     found = _found(predictor, batch, k, confidence, rank_by, exclude_known, first)
     answers = _answers(predictor, batch, found, confidence)
     assert answers.labels is not None
-    named = {"query": numbers(found.query + first), "rank": numbers(found.rank)}
-    named |= dict(zip(answers.labels.schema.names, answers.labels.columns, strict=True)) | columns(answers)
-    return pa.record_batch(list(named.values()), names=list(named))
+    before = {"query": numbers(found.query + first), "rank": numbers(found.rank)}
+    return as_batch(answers, before | {name: answers.labels.column(name) for name in LABELS})
 
 
 def _found(
@@ -118,7 +118,7 @@ def _found(
             "this run does not hold its training facts, so they cannot be left out; fit it again"
         )
     open_head, open_tail = _open_places(batch, first)
-    asked = to_triples(batch.select(["head", "relation", "tail"]), predictor.model.vocabulary)
+    asked = to_triples(batch.select(list(LABELS)), predictor.model.vocabulary)
     anchor = np.where(open_head, asked.tail, asked.head)
     # a query is known when its other two places are
     known = status_codes(predictor.model, Triples(anchor, asked.relation, anchor)) == 0
@@ -145,7 +145,7 @@ def _found(
 def _open_places(batch: pa.RecordBatch, first: int) -> tuple[Mask, Mask]:
     """Where the head and where the tail is asked for; exactly one of them, and never the relation."""
     places = []
-    for name in ("head", "relation", "tail"):
+    for name in LABELS:
         labels = spelt(batch.column(name)).to_pylist()
         places.append(np.array([label is None or label in ("", OPEN) for label in labels], dtype=np.bool_))
     head, relation, tail = places
@@ -231,5 +231,5 @@ def _answers(predictor: Predictor, batch: pa.RecordBatch, found: Found, confiden
         own = pc.if_else(pa.array(found.blank), pa.scalar(None, pa.string()), own)
         labels[name] = pc.if_else(pa.array(is_open), own, spelt(batch.column(name)).take(rows))
     labels["relation"] = spelt(batch.column("relation")).take(rows)
-    named = pa.record_batch([labels[name] for name in Triples._fields], names=list(Triples._fields))
-    return replace(predictor.method.interval(found.triples, confidence), labels=named)
+    named = pa.record_batch([labels[name] for name in LABELS], names=list(LABELS))
+    return replace(answer(predictor, found.triples, confidence), labels=named)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from unkgcp._version import __version__
+from unkgcp.bundle.answers import answer
 from unkgcp.bundle.folder import AT_ONCE, MODEL, RunParts, read_run, verify, write_run
 from unkgcp.bundle.population import check_population, opened, parts_of, reopened
 from unkgcp.bundle.queries import Queries, as_queries, labels_of, to_triples
@@ -61,8 +62,7 @@ class Predictor:
         ids. An unknown entity or relation gives the whole range [0, 1], no score, and says so in `status`.
         """
         queries = as_queries(queries)
-        answers = self.method.interval(to_triples(queries, self.model.vocabulary), confidence)
-        return replace(answers, labels=labels_of(queries))
+        return replace(answer(self, queries, confidence), labels=labels_of(queries))
 
     def complete(
         self,
@@ -139,6 +139,19 @@ class Predictor:
     def unverified(self) -> bool:
         """Whether it was loaded from a run with weights too large to be hashed at once; see `verify`."""
         return self.folder is not None and (self.folder / MODEL).stat().st_size > AT_ONCE
+
+    @property
+    def guarantee(self) -> str:
+        """What this run promises: what its method does, less what the way it was fitted takes away."""
+        said, protocol = self.method.guarantee, self.provenance.get("protocol")
+        if self.method.options().get("per"):
+            said += ", within each relation or group of small ones"
+        if protocol == "paper" and not said.startswith("none"):
+            said = (
+                "not strict, because the calibration facts also chose the model (the paper's protocol); "
+                f"with a model chosen without them: {said}"
+            )
+        return said
 
     @property
     def facts(self) -> KnownFacts | None:

@@ -1,7 +1,7 @@
 """A file of queries answered batch by batch, in order, with memory that does not grow with the file.
 
-What it is: the local engine: `answer_batch` or `complete_batch` between a reader and a writer, overlapped in threads.
-What it is not: parallel over machines.
+What it is: `answering`, what is done with a batch on any engine, and the local engine, which does it between a reader
+and a writer, overlapped in threads. What it is not: parallel over machines.
 
 >>> answer_file(predictor, "queries.tsv", "answers.parquet", confidence=0.9)     # doctest: +SKIP
 1000000
@@ -10,7 +10,7 @@ What it is not: parallel over machines.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unkgcp.bundle.batch import answer_batch
+from unkgcp.bundle.answers import answer_batch
 from unkgcp.bundle.completion import complete_batch
 from unkgcp.bundle.conditions import Condition
 from unkgcp.bundle.output import open_output
@@ -30,6 +30,28 @@ from unkgcp.graph.queries import query_batches
 from unkgcp.progress import Progress, Silent
 
 Answer = Callable[[pa.RecordBatch, int], pa.RecordBatch]
+
+
+def answering(
+    predictor: Predictor,
+    confidence: Levels,
+    completion: Mapping[str, Any] | None = None,
+    keep: Condition | None = None,
+) -> Answer:
+    """What is done with each batch of queries and the number of rows before it, on any engine.
+
+    `completion` has the options `k`, `rank_by` and `exclude_known` for queries with an open head or tail, None for
+    others; `keep` leaves out the answers for which it does not hold.
+    """
+
+    def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        if completion is None:
+            found = answer_batch(predictor, batch, confidence)
+        else:
+            found = complete_batch(predictor, batch, confidence=confidence, first=first, **completion)
+        return found if keep is None else keep.keep(found)
+
+    return answer
 
 
 def answer_file(
@@ -52,9 +74,9 @@ def answer_file(
         ready = pool.submit(_ready, predictor)  # while the first queries are read
 
         def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-            return answer_batch(ready.result(), batch, confidence)
+            return answering(ready.result(), confidence, keep=keep)(batch, first)
 
-        return _stream(predictor, answer, queries, target, keep, progress, **reading)
+        return _stream(predictor, answer, queries, target, progress, **reading)
 
 
 def complete_file(
@@ -71,16 +93,16 @@ def complete_file(
     **reading: Any,
 ) -> int:
     """The same for queries with an open head or tail: the best k entities for each; see `complete_batch`."""
+    options = {"k": k, "rank_by": rank_by, "exclude_known": exclude_known}
+    complete = answering(predictor, confidence, options, keep)
 
     def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         try:
-            return complete_batch(
-                predictor, batch, k, confidence, rank_by=rank_by, exclude_known=exclude_known, first=first
-            )
+            return complete(batch, first)
         except InputError as error:
             raise InputError(f"{'standard input' if queries == '-' else queries}: {error}") from None
 
-    return _stream(predictor, answer, queries, target, keep, progress, open_places=True, **reading)
+    return _stream(predictor, answer, queries, target, progress, open_places=True, **reading)
 
 
 def _stream(
@@ -88,7 +110,6 @@ def _stream(
     answer: Answer,
     queries: str,
     target: str | None,
-    keep: Condition | None,
     progress: Progress | None,
     **reading: Any,
 ) -> int:
@@ -98,8 +119,7 @@ def _stream(
 
     def work(numbered: tuple[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
         first, batch = numbered
-        found = answer(batch, first)
-        return len(batch), found if keep is None else keep.keep(found)
+        return len(batch), answer(batch, first)
 
     with open_output(target) as write, verifying(predictor) as verified:
         answers = in_order(_numbered(query_batches(queries, **reading)), work)

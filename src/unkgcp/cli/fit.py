@@ -331,8 +331,7 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> None:
         click.echo(evaluation_text(predictor.metrics) + "\n")
     predictor.save(output)
     method = predictor.method
-    within = ", within each relation or group of small ones" if method.options().get("per") else ""
-    click.echo(f"guarantee of {method.name}: {method.guarantee}{within} ({method.size:,} calibration facts)")
+    click.echo(f"guarantee of {method.name}: {predictor.guarantee} ({method.size:,} calibration facts)")
     if (caution := method.caution(0.9)) is not None:
         click.echo(caution)
     click.echo(f"early stopping {predictor.provenance.get('early_stopping', 'unknown')}")

@@ -81,7 +81,8 @@ def command(
     """Score and interval for every triple of INPUT (TSV, CSV or Parquet; - is standard input).
 
     The answers have the columns head, relation, tail, score, lower, upper and status, in the order of INPUT;
-    for several levels lower_80, upper_80 and so on. Without -o they go to standard output as TSV. A query whose
+    for several levels lower_80, upper_80 and so on. A run with a promise per relation adds promise, one for the open
+    world no_fact, fact_lower and fact_upper. Without -o they go to standard output as TSV. A query whose
     entity or relation has no training fact gets the whole range from 0 to 1, no score, and a status that says so.
     With --top-k the columns query (the row of INPUT, from 0) and rank come first. A file appears when all of it is
     written.

@@ -40,7 +40,6 @@ EXAMPLES = examples(
     metavar="BYTES",
     help="Length of a request's body.",
 )
-@click.option("--echo", is_flag=True, hidden=True, help="Add POST /v1/echo, for speed comparisons.")
 def command(
     run: str,
     host: str,
@@ -49,7 +48,6 @@ def command(
     without_token: bool,
     max_triples: int,
     max_body: int,
-    echo: bool,
 ) -> None:
     """Answer queries about RUN over HTTP, and in a browser at the address printed.
 
@@ -64,7 +62,7 @@ def command(
 
     address = Address(host, port)
     token, hosts = access(address, token_file, without_token)
-    settings = Settings(token=token, hosts=hosts, max_triples=max_triples, max_body=max_body, echo=echo)
+    settings = Settings(token=token, hosts=hosts, max_triples=max_triples, max_body=max_body)
     try:
         serve(run, address, settings, lambda url: click.echo(f"serving {run} at {url}"))
     except KeyboardInterrupt:

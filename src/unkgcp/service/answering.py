@@ -6,11 +6,13 @@ is not: it knows nothing of HTTP but the sentences of `Problem`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
 from unkgcp._version import __version__
 from unkgcp.bundle import Predictor
+from unkgcp.bundle.answers import LABELS, as_lists
 from unkgcp.service.problems import Problem, quoted
 from unkgcp.service.settings import Settings
 from unkgcp.service.surroundings import Surroundings
@@ -38,7 +40,7 @@ class Knowledge:
             "data": None if data is None else PurePath(str(data)).name,
             "model": predictor.model.config.model,
             "method": method.name,
-            "guarantee": method.guarantee,
+            "guarantee": predictor.guarantee,
             "calibration_facts": method.size,
             "entities": len(self._labels["entities"]),
             "relations": len(self._labels["relations"]),
@@ -71,43 +73,35 @@ class Knowledge:
         k: int,
         rank_by: str,
         exclude_known: bool,
-        confidence: float,
+        levels: Sequence[float],
     ) -> dict[str, Any]:
-        """The best tails of (head, relation, ?) or heads of (?, relation, tail), with their intervals."""
+        """The best tails of (head, relation, ?) or heads of (?, relation, tail), each with its whole answer.
+
+        One level gives plain numbers, several give a list for each completion, which are then ranked by the first.
+        """
         h, r, t = self._ids(head, relation, tail)
         if exclude_known and self._surroundings is None:
             raise Problem(404, "this run holds no training facts to exclude; fit it again to have them")
+        level = levels[0] if len(levels) == 1 else list(levels)
         found = self.predictor.complete(
             head,
             relation,
             tail,
             k=k,
-            confidence=confidence,
+            confidence=level,
             rank_by=rank_by,
             exclude_known=exclude_known,
         )
+        assert found.labels is not None
+        labels = {name: found.labels.column(name).to_pylist() for name in LABELS}
         known = {} if self._surroundings is None else self._surroundings.known(h, r, t)
-        if found.labels is None:
-            raise ValueError("completions came without their labels")
-        heads, tails = (found.labels.column(name).to_pylist() for name in ("head", "tail"))
-        ids = self.predictor.model.vocabulary.entity_ids(tails if tail is None else heads).tolist()
-        rows = zip(heads, tails, found.score, found.lower, found.upper, ids, strict=True)
-        note = self.predictor.method.caution(confidence)
+        places = self.predictor.model.vocabulary.entity_ids(labels["tail" if tail is None else "head"])
+        columns = {**labels, **as_lists(found), "known": [known.get(place) for place in places.tolist()]}
+        notes = [self.predictor.method.caution(level) for level in dict.fromkeys(levels)]
         return {
-            "confidence": confidence,
-            "answers": [
-                {
-                    "head": one,
-                    "relation": relation,
-                    "tail": two,
-                    "score": float(score),
-                    "lower": float(lower),
-                    "upper": float(upper),
-                    "known": known.get(place),
-                }
-                for one, two, score, lower, upper, place in rows
-            ],
-            "notes": [] if note is None else [note],
+            "confidence": level,
+            "answers": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
+            "notes": [note for note in notes if note is not None],
         }
 
     def evidence(self, head: str, relation: str, tail: str, limit: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -22,7 +23,7 @@ from unkgcp.errors import InputError
 from unkgcp.service import documents
 from unkgcp.service.answering import Knowledge
 from unkgcp.service.batching import Batcher
-from unkgcp.service.bodies import parse, parse_intervals, read_body
+from unkgcp.service.bodies import DEFAULT_LEVEL, parse_intervals, read_body
 from unkgcp.service.border import Border
 from unkgcp.service.explorer import FILES, Page
 from unkgcp.service.jobs import Jobs
@@ -33,9 +34,10 @@ from unkgcp.service.text import to_text
 
 JSON = "application/json"
 LONGEST_LABEL = 4096
+DEFAULT_LEVELS = [DEFAULT_LEVEL]
 OPEN = (*FILES, "/health", "/openapi.json")
 
-Level = Annotated[float, Query(ge=0, le=1, allow_inf_nan=False, description="The level of the intervals.")]
+Level = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Prefix = Annotated[str, Query(max_length=LONGEST_LABEL, description="What the labels begin with; any case.")]
 Limit = Annotated[int, Query(ge=1, le=100, description="How many labels at most.")]
 Anywhere = Annotated[
@@ -94,12 +96,6 @@ def _add_intervals(app: FastAPI, batcher: Batcher, settings: Settings, example: 
         asked = parse_intervals(await read_body(request, settings), settings)
         return Response(await batcher.answer(asked), media_type=JSON)
 
-    if settings.echo:
-
-        @app.post("/v1/echo", include_in_schema=False)
-        async def echo(request: Request) -> Response:
-            return _json(parse(await read_body(request, settings)))
-
 
 def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Settings) -> None:
     head, relation, tail = knowledge.example()
@@ -122,7 +118,14 @@ def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Set
         exclude_known: Annotated[
             Literal["false", "true"], Query(description="Whether training facts are left out.")
         ] = "false",
-        confidence: Level = 0.9,
+        confidence: Annotated[
+            list[Level],
+            Query(
+                min_length=1,
+                max_length=settings.max_levels,
+                description="The level of the intervals; several where it is given several times.",
+            ),
+        ] = DEFAULT_LEVELS,
     ) -> Response:
         if (head is None) == (tail is None):
             raise Problem(422, "give either head or tail; the other is what is looked for")
@@ -135,7 +138,7 @@ def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Set
                     k=k,
                     rank_by=rank_by,
                     exclude_known=exclude_known == "true",
-                    confidence=confidence,
+                    levels=confidence,
                 )
             )
         )
@@ -224,7 +227,7 @@ def _handle_problems(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        name, why = str(first["loc"][-1]), str(first["msg"])
+        name, why = str(first["loc"][1]), str(first["msg"])
         if first["type"] == "missing":
             return Problem(422, f"the parameter {name} is missing").response()
         return Problem(422, f"the parameter {name} is wrong: {why[:1].lower()}{why[1:]}").response()

@@ -3,7 +3,7 @@
 What it is: a queue without a delay. Whatever is waiting when the model is free becomes one batch; as long as more
 arrive at the same moment they join it, but nobody waits for a batch to fill. A small batch runs where it is, because
 handing it to a thread would take longer than answering it; a large one runs in a thread, so that other requests are
-served meanwhile. What it is not: it computes nothing itself, the numbers are those of `predictor.interval`.
+served meanwhile. What it is not: it computes nothing itself, the answers are those of `unkgcp.bundle.answers`.
 
 >>> text = await Batcher(predictor, settings, metrics).answer(asked)     # doctest: +SKIP
 """
@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from unkgcp.bundle import Predictor
+from unkgcp.bundle.answers import answer, as_lists
 from unkgcp.conformal.predictors import Triples
-from unkgcp.conformal.predictors.base import STATUSES
 from unkgcp.service.bodies import Asked
 from unkgcp.service.lookup import Lookup
 from unkgcp.service.metrics import Metrics
@@ -31,7 +31,6 @@ from unkgcp.service.threads import Threads
 INLINE = 4096  # triples times levels that are answered without a thread: a few milliseconds
 LARGEST = 1 << 16  # triples of one call of the model
 GATHERED = 2048  # triples beyond which a call is no cheaper a triple
-OPEN = ("no_fact", "fact_lower", "fact_upper")  # what a run for the open world tells besides
 TOO_LATE = Problem(503, "the model is too busy to answer in time; try again later")
 
 
@@ -136,26 +135,15 @@ class Batcher:
         entity = self._entities.ids(list(chain.from_iterable(columns)))
         relation = self._relations.ids(list(chain.from_iterable([one.relation for one in asked])))
         triples = Triples(entity[:total], relation, entity[total:])
-        found = self._predictor.method.interval(triples, list(levels))
+        found = answer(self._predictor, triples, list(levels))
         self._metrics.batch(total, len(batch))
         notes = [note for level in dict.fromkeys(levels) if (note := self._caution(level)) is not None]
-        status = [STATUSES[code] for code in found.code.tolist()]
         texts, start = [], 0
         for one, size in zip(asked, sizes, strict=True):
-            rows = slice(start, start + size)
+            told = as_lists(found, slice(start, start + size), one.single)
             start += size
-            column: Any = 0 if one.single else slice(None)
-            told: dict[str, Any] = {
-                "confidence": levels[0] if one.single else levels,
-                "score": found.score[rows].tolist(),
-                "lower": found.lower[rows, column].tolist(),
-                "upper": found.upper[rows, column].tolist(),
-                "status": status[rows],
-                "notes": notes,
-            }
-            if found.no_fact is not None:
-                told |= {name: getattr(found, name)[rows, column].tolist() for name in OPEN}
-            texts.append(to_text(told))
+            said = {"confidence": levels[0] if one.single else levels, **told, "notes": notes}
+            texts.append(to_text(said))
         return texts
 
     def _give(self, batch: Sequence[Waiting], texts: Sequence[bytes]) -> None:

@@ -9,7 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from unkgcp.service.settings import Settings
 
 Status = Literal["ok", "unknown-entity", "unknown-relation"]
+Promise = Literal["relation", "similar relations", "all facts"]
 Share = Field(ge=0, le=1)
+End = Annotated[float, Share] | None
+
+PROMISE = "Only of a run that promises per relation: whose calibration facts the promise stands on."
+NO_FACT = (
+    "Only of a run whose queries may be no facts: whether that remains possible. "
+    "Lower and upper are then the hull of 0 and the fact's interval."
+)
+FACT_LOWER = "Lower ends if it is a fact; only of such a run."
 
 
 class Document(BaseModel):
@@ -29,43 +38,47 @@ class Intervals(Document):
 
     model_config = ConfigDict(
         json_schema_serialization_defaults_required=False
-    )  # the last three may be missing
+    )  # the last four may be missing
 
     confidence: float | list[float] = Field(description="The level or levels, as asked.")
     score: list[Annotated[float, Share] | None] = Field(
         description="The predicted confidences; null for an unknown query."
     )
-    lower: list[float | None] | list[list[float | None]] = Field(
+    lower: list[End] | list[list[End]] = Field(
         description="Lower ends; a list for each triple where several levels were asked for. Null if empty."
     )
-    upper: list[float | None] | list[list[float | None]] = Field(description="Upper ends, likewise.")
+    upper: list[End] | list[list[End]] = Field(description="Upper ends, likewise.")
     status: list[Status]
     notes: list[str] = Field(description="What to know about these levels, e.g. too few calibration facts.")
-    no_fact: list[bool] | list[list[bool]] = Field(
-        default=[],
-        description="Only of a run whose queries may be no facts: whether that remains possible. "
-        "Lower and upper are then the hull of 0 and the fact's interval.",
-    )
-    fact_lower: list[float | None] | list[list[float | None]] = Field(
-        default=[], description="Lower ends if it is a fact; only of such a run."
-    )
-    fact_upper: list[float | None] | list[list[float | None]] = Field(
-        default=[], description="Upper ends, likewise."
-    )
+    promise: list[Promise] = Field(default=[], description=PROMISE)
+    no_fact: list[bool] | list[list[bool]] = Field(default=[], description=NO_FACT)
+    fact_lower: list[End] | list[list[End]] = Field(default=[], description=FACT_LOWER)
+    fact_upper: list[End] | list[list[End]] = Field(default=[], description="Upper ends, likewise.")
 
 
 class Completion(Document):
+    """What `Intervals` has for a triple. Several levels give a list of ends for each of them."""
+
+    model_config = ConfigDict(
+        json_schema_serialization_defaults_required=False
+    )  # the last four may be missing
+
     head: str
     relation: str
     tail: str
     score: float = Share
-    lower: float | None = Field(ge=0, le=1, description="Null if the interval is empty.")
-    upper: float | None = Share
+    lower: End | list[End] = Field(description="Null if the interval is empty.")
+    upper: End | list[End]
+    status: Status
     known: float | None = Field(ge=0, le=1, description="Its confidence, where it is a training fact.")
+    promise: Promise | None = Field(default=None, description=PROMISE)
+    no_fact: bool | list[bool] | None = Field(default=None, description=NO_FACT)
+    fact_lower: End | list[End] = Field(default=None, description=FACT_LOWER)
+    fact_upper: End | list[End] = Field(default=None, description="The upper end, likewise.")
 
 
 class Completions(Document):
-    confidence: float = Share
+    confidence: float | list[float] = Field(description="The level or levels, as asked.")
     answers: list[Completion] = Field(description="The best first.")
     notes: list[str]
 

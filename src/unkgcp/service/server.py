@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import uvicorn
+from fastapi import FastAPI
 
 from unkgcp.bundle import Predictor
 from unkgcp.errors import InputError
@@ -50,28 +51,35 @@ def serve(
         predictor = Predictor.load(run)
         app = create_app(predictor, settings)
         warm_up(predictor)
-        # what is loaded by now stays: there is no need to look through it again and again for garbage, which
-        # would hold up all requests of that moment
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GARBAGE)
-        config = uvicorn.Config(
-            app,
-            http=connection_class(settings.body_seconds + 1),
-            ws="none",
-            lifespan="on",
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=CONNECTIONS,
-            timeout_graceful_shutdown=GRACE,
-        )
-        host, port = listener.getsockname()[:2]
-        announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
-        server = uvicorn.Server(config)
-        _stop_on_hangup(server)
-        server.run(sockets=[listener])
+        answer_requests(app, listener, settings, announce)
+
+
+def answer_requests(
+    app: FastAPI, listener: socket.socket, settings: Settings, announce: Callable[[str], None]
+) -> None:
+    """Have an application answer what comes in at a socket until it is told to stop."""
+    # what is loaded by now stays: there is no need to look through it again and again for garbage, which would hold
+    # up all requests of that moment
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE)
+    config = uvicorn.Config(
+        app,
+        http=connection_class(settings.body_seconds + 1),
+        ws="none",
+        lifespan="on",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=GRACE,
+    )
+    host, port = listener.getsockname()[:2]
+    announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
+    server = uvicorn.Server(config)
+    _stop_on_hangup(server)
+    server.run(sockets=[listener])
 
 
 def _stop_on_hangup(server: uvicorn.Server) -> None:

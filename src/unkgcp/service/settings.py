@@ -18,7 +18,6 @@ class Settings:
     max_waiting: triples of all requests that wait for the model; more are refused until some are answered.
     max_jobs: completions and evidence that wait or run; more are refused.
     body_seconds: a request must have arrived by then. answer_seconds: and be answered by then.
-    echo: adds `POST /v1/echo`, which parses and writes a body and does nothing else, to compare speed with.
     """
 
     token: bytes | None = None
@@ -31,4 +30,3 @@ class Settings:
     max_jobs: int = 64
     body_seconds: float = 10.0
     answer_seconds: float = 30.0
-    echo: bool = False

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +23,7 @@ from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
     from unkgcp.bundle.predictor import Predictor
-
-Answer = Callable[[pa.RecordBatch, int], pa.RecordBatch]
+    from unkgcp.bundle.stream import Answer
 
 LIMIT = 5  # attempts at one part: something that kills its worker every time would go on for ever
 
@@ -124,26 +122,14 @@ class Answerer:
 
     def _answering(self) -> Answer:
         """The function of the local engine: a batch and the number of rows before it in, answers out."""
-        from unkgcp.bundle.batch import answer_batch
-        from unkgcp.bundle.completion import complete_batch
         from unkgcp.bundle.conditions import parse
+        from unkgcp.bundle.stream import answering
 
         if self._predictor is None:
             self._predictor = self._load()
-        predictor = self._predictor
         levels = [self.confidence] if isinstance(self.confidence, float) else self.confidence
-        kept = None if self.condition is None else parse(self.condition, levels)
-
-        def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-            if self.completion is None:
-                found = answer_batch(predictor, batch, self.confidence)
-            else:
-                found = complete_batch(
-                    predictor, batch, confidence=self.confidence, first=first, **self.completion
-                )
-            return found if kept is None else kept.keep(found)
-
-        return answer
+        keep = None if self.condition is None else parse(self.condition, levels)
+        return answering(self._predictor, self.confidence, self.completion, keep)
 
     def _load(self) -> Predictor:
         from unkgcp.bundle.predictor import Predictor

@@ -1,14 +1,16 @@
-"""Answers as tables: Arrow columns, pandas, polars, and a picture of each interval for a notebook.
+"""What answers tell, column by column, and the same for Arrow, pandas, polars, and as a picture for a notebook.
 
-What it is: conversions; `Intervals` has them as methods. What it is not: a place where numbers change. pandas and
-polars are imported when they are asked for, and Arrow columns are made without either.
+What it is: `columns`, the one list of what answers tell, and conversions of it; `Intervals` has some as methods. What
+it is not: a place where numbers change. pandas and polars are imported when they are asked for, and Arrow columns are
+made without either.
 """
 
 from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,42 +26,69 @@ SHOWN = 20
 """Rows of the table in a notebook."""
 
 
-def columns(answers: Intervals) -> dict[str, pa.Array]:
-    """score (null if unknown), lower and upper (`lower_80`, ... for several levels), status; perhaps more."""
+class Coded(NamedTuple):
+    """A column of names, given by their positions (n,) in `names`."""
+
+    code: NDArray[np.int8]
+    names: Sequence[str]
+
+    def spelt(self) -> list[str]:
+        """The names one by one."""
+        return [self.names[place] for place in self.code.tolist()]
+
+
+Column = NDArray[Any] | Coded
+BY_LEVEL = ("lower", "upper", "no_fact", "fact_lower", "fact_upper")
+"""Columns with an entry for each level."""
+
+
+def columns(answers: Intervals) -> dict[str, Column]:
+    """All that answers tell, by name and in order: (n,), or (n, levels) for those in `BY_LEVEL` at several levels.
+
+    This is the one list of columns; whoever writes answers down, as Arrow, a data frame or JSON, takes them from here,
+    so that none can be forgotten in one place. NaN stands for a number that is not there: the score of an unknown
+    query, the ends of an empty interval. `promise` is there for a method that promises per relation, the last three
+    for the open world.
+    """
     from unkgcp.conformal.predictors.base import STATUSES
     from unkgcp.conformal.relations import BASES
 
-    found = {"score": numbers(answers.score, answers.code == 0)}
-    found |= _by_level(answers, {"lower": answers.lower, "upper": answers.upper})
-    found["status"] = coded(answers.code, STATUSES)
+    found: dict[str, Column] = {"score": answers.score, "lower": answers.lower, "upper": answers.upper}
+    found["status"] = Coded(answers.code, STATUSES)
     if answers.basis is not None:
-        found["promise"] = coded(answers.basis, BASES)
-    open_world = {name: getattr(answers, name) for name in ("no_fact", "fact_lower", "fact_upper")}
-    if answers.no_fact is not None:
-        found |= _by_level(answers, open_world)
+        found["promise"] = Coded(answers.basis, BASES)
+    if answers.no_fact is not None and answers.fact_lower is not None and answers.fact_upper is not None:
+        found |= {"no_fact": answers.no_fact}
+        found |= {"fact_lower": answers.fact_lower, "fact_upper": answers.fact_upper}
     return found
 
 
-def _by_level(answers: Intervals, parts: dict[str, NDArray[Any]]) -> dict[str, pa.Array]:
-    """Columns of one level, or of several level by level with the level in their names."""
-    if isinstance(answers.confidence, float):
-        return {name: ends(array) for name, array in parts.items()}
-    if len(set(answers.confidence)) < len(answers.confidence):
-        raise ValueError(
-            f"a level was asked for twice: {answers.confidence}; a table has one column for each"
-        )
-    return {
-        f"{name}_{percent(level)}": ends(array[:, place])
-        for place, level in enumerate(answers.confidence)
-        for name, array in parts.items()
-    }
+def arrow_columns(answers: Intervals) -> dict[str, pa.Array]:
+    """The columns for Arrow: at several levels `lower_80`, `upper_80`, `lower_90`, ...; null where NaN stands."""
+    several = [] if isinstance(answers.confidence, float) else answers.confidence
+    if len(set(several)) < len(several):
+        raise ValueError(f"a level was asked for twice: {several}; a table has one column for each")
+    found: dict[str, pa.Array] = {}
+    # neighbours that have an entry for each level are written level by level
+    for by_level, part in groupby(columns(answers).items(), lambda item: item[0] in BY_LEVEL):
+        if by_level and several:
+            arrays = {name: np.asarray(array) for name, array in part}
+            for place, level in enumerate(several):
+                found |= {
+                    f"{name}_{percent(level)}": _arrow(array[:, place]) for name, array in arrays.items()
+                }
+        else:
+            found |= {name: _arrow(column) for name, column in part}
+    return found
 
 
-def ends(array: NDArray[Any]) -> pa.Array:
-    """Ends of intervals (n,) as an Arrow column, null where the interval is empty; or flags."""
+def _arrow(column: Column) -> pa.Array:
+    """A column (n,) for Arrow, null where NaN stands."""
+    if isinstance(column, Coded):
+        return pa.DictionaryArray.from_arrays(numbers(column.code), texts(column.names))
     # a sum is NaN if something in it is, and takes no memory
-    some = array.dtype != np.bool_ and bool(np.isnan(array.sum()))
-    return numbers(array, ~np.isnan(array) if some else None)
+    some = column.dtype != np.bool_ and bool(np.isnan(column.sum()))
+    return numbers(column, ~np.isnan(column) if some else None)
 
 
 def numbers(array: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -71,11 +100,6 @@ def numbers(array: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.A
         return pa.Array.from_buffers(pa.bool_(), len(array), [None, flags])
     bits = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.from_numpy_dtype(array.dtype), len(array), [bits, pa.py_buffer(array)])
-
-
-def coded(code: NDArray[np.int8], names: Sequence[str]) -> pa.DictionaryArray:
-    """Names given by their positions (n,), as a dictionary."""
-    return pa.DictionaryArray.from_arrays(numbers(code), texts(names))
 
 
 def texts(names: Sequence[str]) -> pa.StringArray:
@@ -90,7 +114,7 @@ def table(answers: Intervals) -> pa.Table:
     labels = (
         {} if answers.labels is None else dict(zip(answers.labels.schema.names, answers.labels, strict=True))
     )
-    return pa.table({**labels, **columns(answers)})
+    return pa.table({**labels, **arrow_columns(answers)})
 
 
 def frame(answers: Intervals, library: str) -> Any:

@@ -23,6 +23,8 @@ export function triple({ head, relation, tail }) {
 export function answer(query, asked, result, known, run) {
   const [score, lower, upper, status] = [result.score, result.lower, result.upper, result.status].map((column) => column[0]);
   const place = asked.indexOf(query.level);
+  const at = (column) => result[column]?.[0][place];
+  const chosen = { no_fact: at("no_fact"), fact_lower: at("fact_lower"), fact_upper: at("fact_upper"), promise: result.promise?.[0] };
   const rows = asked.map((level, i) =>
     make(
       "tr",
@@ -38,7 +40,7 @@ export function answer(query, asked, result, known, run) {
     { class: "answer", "aria-labelledby": "answer-title" },
     make("h2", { id: "answer-title" }, triple(query)),
     make("p", { class: "lead" }, ...sentence(status, score, query.level, lower[place], upper[place])),
-    status === "ok" && result.no_fact ? make("p", { class: "note", text: fact(result, place) }) : null,
+    ...(status === "ok" ? besides(chosen) : []).map((text) => make("p", { class: "note", text })),
     ...result.notes.map((note) => make("p", { class: "note", text: note })),
     make(
       "table",
@@ -73,11 +75,22 @@ function sentence(status, score, level, lower, upper) {
   return ["Predicted confidence ", strong(three(score)), "; the ", percent(level), " interval is ", strong(three(lower)), " to ", strong(three(upper)), "."];
 }
 
-// A run for the open world: what the interval is if it is a fact, and whether it has to be one.
-function fact(result, place) {
-  const [lower, upper] = [result.fact_lower[0][place], result.fact_upper[0][place]];
-  const interval = `its confidence if it is a fact: ${span(lower, upper)}`;
-  return result.no_fact[0][place] ? `It may be no fact at all (confidence 0); ${interval}.` : `It looks like a fact; ${interval}.`;
+const BASIS = {
+  relation: "The promise stands on calibration facts of this relation.",
+  "similar relations": "The promise stands on calibration facts of this relation and of relations like it.",
+  "all facts": "The promise stands on calibration facts of all relations.",
+};
+
+// What some runs tell besides of a completion, or of a triple at one level. In the open world: whether it has to be a
+// fact, and what its interval is if it is one. With a promise per relation: whose facts it stands on.
+export function besides({ no_fact, fact_lower, fact_upper, promise }) {
+  const found = [];
+  if (no_fact !== undefined) {
+    const interval = `its confidence if it is a fact: ${span(fact_lower, fact_upper)}`;
+    found.push(no_fact ? `It may be no fact at all (confidence 0); ${interval}.` : `It looks like a fact; ${interval}.`);
+  }
+  if (promise !== undefined) found.push(BASIS[promise]);
+  return found;
 }
 
 const promise = (run) =>

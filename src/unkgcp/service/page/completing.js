@@ -1,6 +1,6 @@
 // Completions of (head, relation, ?) or (?, relation, tail): a sorted list of intervals, to be filtered.
 
-import { triple } from "./answer.js";
+import { besides, triple } from "./answer.js";
 import { axis, count, drawn, make, percent, say, span, three } from "./dom.js";
 import { LEVELS, link } from "./state.js";
 
@@ -56,6 +56,7 @@ export function completing(state, result, changed) {
 
 function row(state, one, i, open) {
   const { head, relation, tail, score, lower, upper, known } = one;
+  const more = besides(one);
   const element = make(
     "li",
     {},
@@ -65,6 +66,7 @@ function row(state, one, i, open) {
     make("span", { class: "number" }, make("span", { class: "unseen", text: " interval " }), span(lower, upper)),
     make("span", { class: "number score-text" }, make("span", { class: "unseen", text: " score " }), three(score)),
     known === null ? null : make("span", { class: "badge", text: `fact ${three(known)}` }),
+    more.length ? make("span", { class: "besides", text: more.join(" ") }) : null,
   );
   return { element, one };
 }

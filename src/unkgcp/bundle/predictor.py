@@ -109,6 +109,11 @@ class Predictor:
     def load(cls, folder: str | os.PathLike[str]) -> Predictor:
         """Read a run folder, safe whoever wrote it; a damaged or foreign one is an `InputError`."""
         parts = read_run(folder)
+        if parts.config.get("method") == "cv+" and "seed" in (parts.config.get("options") or ()):
+            raise InputError(
+                f"{folder} is a cv+ run of an older version, which may have ranked facts with models that had seen "
+                "them; fit the run again"
+            )
         try:
             return replace(_assemble(parts), folder=Path(folder))
         except (ImportError, SyntaxError):

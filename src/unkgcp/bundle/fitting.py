@@ -99,7 +99,7 @@ def fit(
                 seed=seed,
                 config=config,
                 validation=validation,
-                softlogic=dataset.softlogic,
+                softlogic=dataset.softlogic_for(protocol),
                 device=device,
                 progress=progress,
                 checkpoint=None if checkpoint is None else checkpoint / "model.safetensors",

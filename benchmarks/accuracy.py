@@ -54,7 +54,7 @@ def cell(name: str, model: str, protocol: str, seeds: int, device: str, epochs: 
         [Member(seed) for seed in range(seeds)],
         config,
         validation=splits.calibration if protocol == "paper" else None,
-        softlogic=data.softlogic if config.softlogic_weight else None,
+        softlogic=data.softlogic_for(protocol) if config.softlogic_weight else None,
         device=device,
     )
     seconds = time.monotonic() - start

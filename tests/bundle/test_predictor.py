@@ -15,6 +15,7 @@ import pytest
 import unkgcp
 from unkgcp.backbones import REGISTRY
 from unkgcp.bundle import Predictor, answer_batch, calibrate, recalibrate
+from unkgcp.conformal.cross import draw_folds
 from unkgcp.conformal.predictors import PREDICTORS, Triples
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Vocabulary
@@ -45,7 +46,7 @@ def predictor(
     if method.needs_length:
         options = {"length": make_model(3)}
     if method.needs_members:
-        options = {"members": [make_model(k) for k in range(5)]}
+        options = {"members": [make_model(k) for k in range(5)], "fold": draw_folds(200, 5, 0)}
     if method.needs_evidence:
         options = {"evidence": request.getfixturevalue("evidence")}
     return calibrate(make_model(), make_facts(200), request.param, **options)

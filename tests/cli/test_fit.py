@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from unkgcp.bundle import Predictor
+from unkgcp.graph import write
 
 Run = Callable[..., Any]
 
@@ -131,6 +132,22 @@ class TestFrom:
         assert outcome.status == 0
         assert "confidence" not in outcome.out  # one file has no test facts, so nothing is evaluated
         assert 90 <= Predictor.load(tmp_path / "run").method.size <= 100
+
+    def test_a_few_facts_of_training_are_told(
+        self, fitted: Path, small: Path, tmp_path: Path, run_command: Run
+    ) -> None:
+        facts = Predictor.load(fitted).facts
+        assert facts is not None
+        graph = facts.graph(Predictor.load(fitted).model.vocabulary)[:100]
+        changed = graph.with_confidence(
+            np.where(np.arange(100) < 9, graph.confidence, 1 - graph.confidence / 3)
+        )
+        write(changed, tmp_path / "new.tsv")
+        outcome = run_command("fit", tmp_path / "new.tsv", "--from", fitted, "-o", tmp_path / "run")
+        assert outcome.status == 0
+        (sentence,) = (line for line in outcome.err.splitlines() if "trained on" in line)
+        assert sentence.startswith("unkgcp: the model was trained on 9 of these 100 facts")
+        assert sentence.endswith("leave these facts out")
 
     def test_facts_of_training_are_refused(
         self, fitted: Path, small: Path, tmp_path: Path, run_command: Run

@@ -37,7 +37,7 @@ def test_from_the_command_line(few: Path, small: Path, tmp_path: Path, run_comma
     assert outcome.status == 0
     predictor = Predictor.load(tmp_path / "run")
     assert predictor.method.name == "cv+"
-    assert predictor.method.options() == {"base": "cp", "seed": 0}
+    assert predictor.method.options() == {"base": "cp"}
     least = guaranteed(0.9, predictor.method.size, 4)
     assert f"coverage is guaranteed to be at least {least:.3f}" in outcome.out
     assert "1 - 2 (1 - level) in the worst case" in outcome.out
@@ -48,6 +48,16 @@ def test_from_the_command_line(few: Path, small: Path, tmp_path: Path, run_comma
     again = run_command("fit", "--from", tmp_path / "run", "--method", "cv+", "-o", tmp_path / "again")
     assert again.status == 2
     assert "needs models of its own" in again.err
+
+
+def test_a_run_of_an_older_version_is_refused(few: Path, tmp_path: Path) -> None:
+    """Its folds were drawn again over the facts that the model of all facts knows."""
+    config = TrainConfig(dimension=8, epochs=1, validate_every=1, batch_size=64, negatives=1)
+    predictor = fit_folds(load_dataset(few, test=0.1, calibration=0.1), config, folds=2, device="cpu")
+    predictor.method.options = lambda: {"base": "unkgcp", "seed": 0}  # type: ignore[method-assign]
+    predictor.save(tmp_path / "old")
+    with pytest.raises(InputError, match=r"is a cv\+ run of an older version, .* fit the run again"):
+        Predictor.load(tmp_path / "old")
 
 
 def test_a_model_of_all_facts_is_calibrated_on_none_of_them(
@@ -64,7 +74,6 @@ def test_a_model_of_all_facts_is_calibrated_on_none_of_them(
 
 
 def test_no_member_has_seen_its_fold(few: Path) -> None:
-    """With a model that only remembers, a fact seen in training would be scored far better than one unseen."""
     dataset = load_dataset(few, test=0.1, calibration=0.1)
     config = TrainConfig(dimension=8, epochs=2, validate_every=1, batch_size=64, negatives=1)
     predictor = fit_folds(dataset, config, folds=5, seed=3, device="cpu")

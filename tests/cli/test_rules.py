@@ -33,7 +33,8 @@ def facts(path: Path) -> dict[tuple[str, ...], float]:
 
 
 EXPECTED = {
-    # not a-c, which is in val, and nothing from d-e, which is in test
+    # a-c is in val with another confidence, of which nothing is known here; nothing from d-e, which is in test
+    ("a", "likes", "c"): 0.7,
     ("b", "likes", "d"): 0.7,
     ("b", "likes", "a"): 0.4,
     ("c", "likes", "b"): 0.3,
@@ -43,16 +44,18 @@ EXPECTED = {
 
 def test_a_folder(run_command, folder):
     status, out, _ = run_command("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv")
-    assert (status, out) == (0, f"4 facts written to {folder / 'softlogic.tsv'}\n")
+    assert (status, out) == (0, f"5 facts written to {folder / 'softlogic.tsv'}\n")
     assert facts(folder / "softlogic.tsv") == pytest.approx(EXPECTED)
 
 
 def test_minimum_and_rounds(run_command, folder):
     output = folder / "softlogic.tsv"
     run_command("rules", folder, folder / "my.rules", "-o", output, "--minimum", 0.65)
-    assert facts(output) == pytest.approx({("b", "likes", "d"): 0.7})
+    assert facts(output) == pytest.approx({("a", "likes", "c"): 0.7, ("b", "likes", "d"): 0.7})
     run_command("rules", folder, folder / "my.rules", "-o", output, "--minimum", 0.55, "--rounds", 2)
-    assert facts(output) == pytest.approx({("b", "likes", "d"): 0.7, ("a", "likes", "d"): 0.6})
+    assert facts(output) == pytest.approx(
+        {("a", "likes", "c"): 0.7, ("b", "likes", "d"): 0.7, ("a", "likes", "d"): 0.6}
+    )
 
 
 def test_what_is_written_takes_part_in_the_data_set(run_command, folder):
@@ -61,7 +64,7 @@ def test_what_is_written_takes_part_in_the_data_set(run_command, folder):
     run_command("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv")
     softlogic = load_dataset(folder).softlogic
     assert softlogic is not None
-    assert len(softlogic) == 4
+    assert len(softlogic) == 5
 
 
 def test_relations_by_name_where_the_data_has_ids(run_command, tmp_path):
@@ -72,7 +75,7 @@ def test_relations_by_name_where_the_data_has_ids(run_command, tmp_path):
     (tmp_path / "my.rules").write_text("likes(A,B) & 7(B,C) -> likes(A,C)\n")
     status, _, _ = run_command("rules", tmp_path, tmp_path / "my.rules", "-o", tmp_path / "out.tsv")
     assert status == 0
-    assert facts(tmp_path / "out.tsv") == pytest.approx({("b", "7", "d"): 0.7})
+    assert facts(tmp_path / "out.tsv") == pytest.approx({("a", "7", "c"): 0.7, ("b", "7", "d"): 0.7})
 
 
 @pytest.mark.xdist_group("java")

@@ -130,7 +130,7 @@ def coverages(folds: int, leak: bool, base: str, replications: int = 80) -> NDAr
         facts, queries = draw(FACTS, rng, effects), draw(QUERIES, rng, effects)
         fold = draw_folds(FACTS, folds, seed)
         members = [Ridge(facts if leak else facts[fold != k]) for k in range(folds)]
-        predictor = create("cv+", members=members, base=base, seed=seed).calibrate(Ridge(facts), facts)
+        predictor = create("cv+", members=members, base=base, fold=fold).calibrate(Ridge(facts), facts)
         result = predictor.interval(queries, 0.9)
         found.append(((result.lower <= queries.confidence) & (queries.confidence <= result.upper)).mean())
     return np.array(found)
@@ -155,7 +155,8 @@ def test_cautions_and_refusals() -> None:
     rng = np.random.default_rng(0)
     facts = draw(303, rng, np.zeros(2 * ENTITIES + RELATIONS))
     members = [Ridge(facts)] * 10
-    predictor = create("cv+", members=members).calibrate(Ridge(facts), facts)
+    fold = draw_folds(303, 10, seed=0)
+    predictor = create("cv+", members=members, fold=fold).calibrate(Ridge(facts), facts)
     assert predictor.size == 300
     assert predictor.caution(0.9) == (
         "cv+ with 10 folds of 300 facts: at confidence 0.9 coverage is guaranteed to be at least 0.742, "
@@ -167,8 +168,12 @@ def test_cautions_and_refusals() -> None:
         create("cv+", members=members, base="fpi")
     with pytest.raises(InputError, match="cv\\+ needs at least 2 models"):
         create("cv+", members=members[:1])
-    with pytest.raises(InputError, match="9 facts cannot be cut into 10 folds"):
-        create("cv+", members=members).calibrate(Ridge(facts), facts[:9])
+    with pytest.raises(InputError, match="cv\\+ is told nothing for 303 facts"):
+        create("cv+", members=members).calibrate(Ridge(facts), facts)
+    with pytest.raises(InputError, match="cv\\+ is told 303 folds for 9 facts; give all facts"):
+        create("cv+", members=members, fold=fold).calibrate(Ridge(facts), facts[:9])
+    with pytest.raises(InputError, match="cv\\+ has 10 models, but 5 folds"):
+        create("cv+", members=members, fold=fold % 5).calibrate(Ridge(facts), facts)
     for fold, problem in (
         ([0.5] * 5, "fold is float64"),
         ([0] * 5, "at least two folds"),

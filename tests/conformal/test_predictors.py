@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from unkgcp.conformal.cross import draw_folds
 from unkgcp.conformal.predictors import PREDICTORS, IntervalPredictor, Triples, create, register
 from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
@@ -61,7 +62,16 @@ def evidence_model() -> Any:
     return learn(known_facts(600, seed=9), suggested=Boosting(rounds=5), elsewhere=Boosting(rounds=5))
 
 
-def build(name: str) -> IntervalPredictor:
+class Member(Stub):
+    """One of the models of CV+, which have to score all facts, those of entities they have not seen too."""
+
+    def __init__(self, shift: float) -> None:
+        super().__init__(shift)
+        self.seen_entities, self.seen_relations = np.ones(ENTITIES, np.bool_), np.ones(RELATIONS, np.bool_)
+
+
+def build(name: str, size: int = 400) -> IntervalPredictor:
+    """An uncalibrated method for `size` facts, which only those that train on them need to know."""
     options = {"quantiles": {tau: Stub(3 * tau) for tau in TAUS}} if PREDICTORS[name].needs_quantiles else {}
     if name == "shortest":
         options = {"smallest": 100}
@@ -71,7 +81,7 @@ def build(name: str) -> IntervalPredictor:
         pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
         options = {"evidence": evidence_model()}
     if PREDICTORS[name].needs_members:
-        options = {"members": [Stub(0.02 * k) for k in range(5)]}
+        options = {"members": [Member(0.02 * k) for k in range(5)], "fold": draw_folds(size, 5, 0)}  # type: ignore[dict-item]
     return create(name, **options)
 
 
@@ -208,6 +218,8 @@ class TestContract:
         assert result.upper[1:].tolist() == [1.0] * 6
 
     def test_unknown_facts_do_not_calibrate(self, name: str) -> None:
+        if PREDICTORS[name].needs_members:
+            pytest.skip("it calibrates on the facts that it was trained on, and ranks them all")
         calibration, queries = facts(500, seed=7), known_facts(50)
         known = (calibration.head < 45) & (calibration.tail < 45) & (calibration.relation < 4)
         assert 0 < known.sum() < 500
@@ -220,6 +232,8 @@ class TestContract:
         )
 
     def test_nothing_known_to_calibrate_on(self, name: str) -> None:
+        if PREDICTORS[name].needs_members:
+            pytest.skip("it calibrates on the facts that it was trained on")
         calibration = facts(20)
         with pytest.raises(InputError, match="no calibration fact has its entities"):
             build(name).calibrate(Stub(), calibration[calibration.relation == 4])

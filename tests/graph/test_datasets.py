@@ -12,6 +12,7 @@ import pytest
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Scale, write
 from unkgcp.graph.datasets import Dataset, load, load_dataset
+from unkgcp.graph.demo import infer
 from unkgcp.graph.describing import describe
 from unkgcp.graph.fetching import OFFICIAL, blob_id
 from unkgcp.graph.locations import cache_folder, search_folders
@@ -70,8 +71,10 @@ class TestFolders:
         assert triples(dataset.splits.test) == lines(TEST)
         assert len(dataset.splits.validation) == 0
         assert triples(dataset.negatives) == [("c", "likes", "d", 0.0), ("a", "likes", "b", 0.0)]
-        assert triples(dataset.softlogic) == [("c", "likes", "c", 0.7)], "no calibration or test triple"
-        assert dataset.softlogic_removed == 2
+        assert triples(dataset.softlogic) == lines(SOFT)
+        assert dataset.softlogic_for("strict") is dataset.softlogic
+        assert dataset.softlogic_held.tolist() == [True, True, False]
+        assert triples(dataset.softlogic_for("paper")) == [("c", "likes", "c", 0.7)]
         assert one_vocabulary(dataset)
         assert len(dataset.graph) == 8
         assert dataset.hashes["val.tsv"] == hashlib.sha256(VAL.encode()).hexdigest()
@@ -282,9 +285,10 @@ class TestDemo:
         assert dataset.softlogic is not None
         assert len(dataset.negatives) == len(splits.test)
         assert not np.isin(dataset.negatives.keys, dataset.graph.keys).any()
-        held = np.concatenate([splits.calibration.keys, splits.test.keys])
-        assert not np.isin(dataset.softlogic.keys, held).any()
-        assert dataset.softlogic_removed > 0
+        conclusions = infer(splits.train)
+        np.testing.assert_array_equal(dataset.softlogic.keys, conclusions.keys)
+        np.testing.assert_array_equal(dataset.softlogic.confidence, conclusions.confidence)
+        assert dataset.softlogic_held.sum() > 0
         assert dataset.hashes == load_dataset("demo", seed=5).hashes, "the seed splits, the graph is the same"
         assert len(load("demo", validation=0.1)) == len(dataset.graph)
 
@@ -307,7 +311,7 @@ class TestBenchmarks:
                     "test_rows_in_train": 0,
                     "negatives": 14_034,
                     "negatives_that_are_facts": 201,
-                    "softlogic_rows_removed": 77 + 85,
+                    "softlogic_rows_held": 77 + 85,
                 },
             ),
             (
@@ -340,7 +344,7 @@ class TestBenchmarks:
                     "calibration_rows_in_train": 2_590,
                     "test_rows_in_train": 2_971,
                     "negatives_that_are_facts": 1_772,
-                    "softlogic_rows_removed": 5_018 + 5_887,
+                    "softlogic_rows_held": 5_018 + 5_887,
                 },
             ),
         ],

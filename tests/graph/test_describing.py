@@ -89,7 +89,7 @@ def test_the_dictionary_is_plain_json_and_its_keys_are_documented():
     assert {"train", "calibration", "test", "entities", "relations", "relations_unseen_in_training"} <= set(
         keys
     )
-    assert {"test_rows_in_train", "negatives_that_are_facts", "softlogic_rows_removed", "files"} <= set(keys)
+    assert {"test_rows_in_train", "negatives_that_are_facts", "softlogic_rows_held", "files"} <= set(keys)
     assert set(keys["confidence"]) == {
         "minimum",
         "maximum",

@@ -12,21 +12,19 @@ the provenance says so. What it is not: a trainer (`unkgcp.training`) or an inte
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from unkgcp.bundle.population import check_population
 from unkgcp.bundle.predictor import Predictor, calibrate
-from unkgcp.bundle.queries import to_triples
+from unkgcp.bundle.untrained import check_apart
 from unkgcp.bundle.valued import length_for, method_for
 from unkgcp.conformal.predictors import predictor_class
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, TrainedFactsWarning
 from unkgcp.graph import Graph
 from unkgcp.graph.negatives import KINDS, corrupt
 from unkgcp.progress import Progress, Silent
@@ -88,6 +86,10 @@ def fit(
         config = replace(config, epochs=min(config.epochs, QUICK_EPOCHS))
     settings = method_options(method, dataset.name, protocol, per, allow_empty)
     validation, stopping = _validation(dataset, config, protocol)
+    with warnings.catch_warnings():
+        # refused before hours of training and not after; whatever else is to be said comes at calibration
+        warnings.simplefilter("ignore", TrainedFactsWarning)
+        check_apart(splits.train, None if protocol == "paper" else validation, splits.calibration)
     start = time.monotonic()
     with report(f"training {config.model}", config.epochs) as progress:
         try:
@@ -97,7 +99,7 @@ def fit(
                 seed=seed,
                 config=config,
                 validation=validation,
-                softlogic=dataset.softlogic,
+                softlogic=dataset.softlogic_for(protocol),
                 device=device,
                 progress=progress,
                 checkpoint=None if checkpoint is None else checkpoint / "model.safetensors",
@@ -152,6 +154,7 @@ def fit(
         population=population,
         kinds=kinds,
         share=share,
+        protocol=protocol,
         **extra,
         **valued,
         **settings,
@@ -191,11 +194,8 @@ def recalibrate(
 ) -> Predictor:
     """Another method, or other calibration facts, for a trained model. Nothing is trained.
 
-    Facts on which the model was trained must not be among them: their errors are smaller than those of
-    queries.
+    Facts on which the model was trained must not be among them (`unkgcp.bundle.untrained`).
     """
-    if not predictor_class(method).needs_members:
-        check_untrained(predictor, facts)
     if predictor_class(method).needs_quantiles and not predictor.quantiles:
         raise InputError(
             f"the run has no quantile models, which {method} needs; fit it with --method {method}"
@@ -206,37 +206,16 @@ def recalibrate(
         options.setdefault("evidence", evidence)
     start = time.monotonic()
     again = calibrate(
-        predictor.model, facts, method, negatives=negatives, quantiles=predictor.quantiles, **options
+        predictor.model,
+        facts,
+        method,
+        negatives=negatives,
+        quantiles=predictor.quantiles,
+        protocol=predictor.provenance.get("protocol", "strict"),
+        **options,
     )
     times = {**predictor.provenance.get("times", {}), "calibration": round(time.monotonic() - start, 3)}
     return replace(again, provenance={**predictor.provenance, "times": times})
-
-
-def check_untrained(predictor: Predictor, facts: Graph) -> None:
-    """InputError if most of the facts are training facts of the model, as those of a cv+ run are.
-
-    Some may always be: graphs repeat facts.
-    """
-    known = predictor.model.facts
-    if known is None or not len(facts):
-        return
-    vocabulary = predictor.model.vocabulary
-    ids = to_triples(facts, vocabulary)
-    own = Graph(*ids, facts.confidence, vocabulary)[(ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0)]
-    trained = int(np.isin(_marks(own), _marks(known.graph(vocabulary))).sum())
-    if 2 * trained > len(facts):
-        raise InputError(
-            f"the model was trained on {trained:,} of these {len(facts):,} facts, whose errors say nothing about "
-            "others; calibrate on facts it has not seen"
-        )
-
-
-def _marks(facts: Graph) -> NDArray[np.uint64]:
-    """A number for each triple with its confidence, the same for the same ones: (n,)."""
-    number = facts.confidence.astype(np.float32).view(np.uint32).astype(np.uint64)
-    return facts.keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ number * np.uint64(
-        0xD6E8FEB86659FD93
-    )
 
 
 def method_options(

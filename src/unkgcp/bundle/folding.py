@@ -60,8 +60,9 @@ def fit_folds(
     ]
     point, *members = (_train(part, config, seed, device, report, title) for title, part in parts)
     trained = time.monotonic()
-    options = {"members": members, "base": method, "seed": seed}
-    predictor = Predictor(point, create("cv+", **options).calibrate(point, facts))
+    # the very folds that the members were trained without: drawn again, they would be others
+    ranked = create("cv+", members=members, base=method, fold=fold).calibrate(point, facts)
+    predictor = Predictor(point, ranked)
     times = {"training": trained - start, "calibration": time.monotonic() - trained}
     provenance = {
         "protocol": "strict",

@@ -25,11 +25,12 @@ from unkgcp.bundle.answers import answer
 from unkgcp.bundle.folder import AT_ONCE, MODEL, RunParts, read_run, verify, write_run
 from unkgcp.bundle.population import check_population, opened, parts_of, reopened
 from unkgcp.bundle.queries import Queries, as_queries, labels_of, to_triples
+from unkgcp.bundle.untrained import check_untrained
 from unkgcp.bundle.weights import read_weights
 from unkgcp.conformal.predictors import IntervalPredictor, Intervals, Levels, create, predictor_class
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known import KnownFacts, restored
 from unkgcp.graph.negatives import KINDS
 
 if TYPE_CHECKING:
@@ -109,6 +110,11 @@ class Predictor:
     def load(cls, folder: str | os.PathLike[str]) -> Predictor:
         """Read a run folder, safe whoever wrote it; a damaged or foreign one is an `InputError`."""
         parts = read_run(folder)
+        if parts.config.get("method") == "cv+" and "seed" in (parts.config.get("options") or ()):
+            raise InputError(
+                f"{folder} is a cv+ run of an older version, which may have ranked facts with models that had seen "
+                "them; fit the run again"
+            )
         try:
             return replace(_assemble(parts), folder=Path(folder))
         except (ImportError, SyntaxError):
@@ -172,6 +178,8 @@ class Predictor:
             tensors |= _prefixed("length", length.tensors())
         calibration = _prefixed("facts", self.method.arrays())
         calibration |= _prefixed("nonfacts", parts_of(self.method))
+        if self.model.stopping is not None:
+            calibration |= _prefixed("stopping", self.model.stopping.arrays())
         if self.negative is not None:
             calibration |= _prefixed("negatives", self.negative.arrays())
         config = {
@@ -208,10 +216,14 @@ def calibrate(
     population: str = "asserted",
     kinds: Sequence[str] = KINDS,
     share: float | None = None,
+    protocol: str = "strict",
     **options: Any,
 ) -> Predictor:
     """Calibrate an interval method on facts that the model was not trained on.
 
+    Training facts among them, where the model knows its own, are told in a `TrainedFactsWarning`, and refused if they
+    are many; so are facts that early stopping looked at, unless `protocol` is "paper": there it looked at the
+    calibration facts, as the paper's experiments did, and the guarantee is not strict.
     `method` is `unkgcp`, `cp`, `fpi`, `qr`, `shortest` or `evidence`; `qr` needs `quantiles` (see
     `unkgcp.training.train_quantiles`). `evidence` learns from the model's training facts first, unless it is given
     `evidence=`, what `unkgcp.evidence.learn` made of them.
@@ -231,6 +243,8 @@ def calibrate(
     if predictor_class(method).needs_members and "members" not in options:
         raise InputError(f"method {method!r} needs models of its own; fit them with --calibrate {method}")
     facts = _own(facts, model)
+    if not predictor_class(method).needs_members:
+        check_untrained(model, facts, protocol)
     predictor = Predictor(
         model,
         create(method, **options).calibrate(model, facts),
@@ -282,7 +296,7 @@ def _assemble(parts: RunParts) -> Predictor:
         options["members"] = [model(f"member/{place}") for place in sorted(places)]
     if predictor_class(parts.config["method"]).needs_length:
         options["length"] = model("length")
-    point = replace(model("model"), facts=parts.facts)
+    point = replace(model("model"), facts=parts.facts, stopping=_stopping(parts))
     crossfit = _under("crossfit", parts.tensors)
     if crossfit:
         from unkgcp.evidence.crossfit import CrossFit
@@ -297,6 +311,15 @@ def _assemble(parts: RunParts) -> Predictor:
     if nonfacts := _under("nonfacts", parts.calibration):
         asked = reopened(asked, nonfacts)
     return Predictor(point, asked, negative, quantiles, parts.provenance, parts.metrics)
+
+
+def _stopping(parts: RunParts) -> KnownFacts | None:
+    """The facts that early stopping looked at, where these were no training facts."""
+    arrays = _under("stopping", parts.calibration)
+    if not arrays:
+        return None
+    columns = restored(arrays, len(parts.vocabulary.entities), len(parts.vocabulary.relations))
+    return KnownFacts(lambda: columns)
 
 
 def _prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

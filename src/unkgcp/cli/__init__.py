@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -10,7 +13,7 @@ import click
 
 from unkgcp._version import __version__
 from unkgcp.cli.stopping import quiet_pipe, tidy_end
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, TrainedFactsWarning
 from unkgcp.progress import say
 
 # command -> (module under unkgcp.cli, what `unkgcp --help` says of it), in the order shown
@@ -72,8 +75,25 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point: turns every error into one sentence and an exit status (2 bad input, 1 failure)."""
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
-    with tidy_end():
+    with tidy_end(), _warnings_as_sentences():
         sys.exit(_status([argument for argument in arguments if argument != "--debug"], debug))
+
+
+@contextmanager
+def _warnings_as_sentences() -> Iterator[None]:
+    """What the package warns of is a sentence like any other, without the line of code it comes from."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", TrainedFactsWarning)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, TrainedFactsWarning):
+                say(f"unkgcp: {message}")
+            else:
+                usual(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def _status(arguments: list[str], debug: bool) -> int:

@@ -55,7 +55,7 @@ def _counts(d: Description) -> Iterator[str]:
     yield _line("relations", d.relations, _unseen(d.relations_unseen_in_training))
     if d.negatives:
         yield _line("negatives", d.negatives, "to test with, confidence 0")
-    if d.softlogic or d.softlogic_rows_removed:
+    if d.softlogic:
         yield _line("soft logic", d.softlogic, "inferred facts to train with")
     c = d.confidence
     yield (
@@ -93,7 +93,10 @@ def _cautions(d: Description) -> Iterator[str]:
         (d.test_rows_in_calibration, "test rows repeat a triple of the calibration part"),
         (d.test_rows_in_unseen_relations, "test rows have a relation without a training fact"),
         (d.negatives_that_are_facts, "negatives are facts of some part"),
-        (d.softlogic_rows_removed, "soft-logic rows named a calibration or test triple and are left out"),
+        (
+            d.softlogic_rows_held,
+            "soft-logic rows name a calibration or test triple; --protocol paper leaves them out",
+        ),
     )
     present = [f"  {count:>11,}  {sentence}" for count, sentence in sentences if count]
     if present:

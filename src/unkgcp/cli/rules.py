@@ -65,9 +65,10 @@ def command(
 ) -> None:
     """Ground the rules in the file RULES over the training facts of DATA.
 
-    Writes facts that are not among those of DATA, each with a lower bound on its confidence: the Lukasiewicz
-    truth of the rule's body and the rule's weight, for its best grounding. Put as softlogic.tsv into a data
-    folder they take part in training. Facts of calibration and test are neither used nor written.
+    Writes facts that are not among the training facts of DATA, each with a lower bound on its confidence: the
+    Lukasiewicz truth of the rule's body and the rule's weight, for its best grounding. Put as softlogic.tsv into a
+    data folder they take part in training. Facts of calibration and test are not used; a conclusion may happen to
+    name the triple of one, as it may name that of a later query.
     """
     from unkgcp.files import check_file
     from unkgcp.graph import load_dataset, write
@@ -85,7 +86,6 @@ def command(
         found = infer(
             statements,
             splits.train,
-            exclude=[splits.validation, splits.calibration, splits.test],
             minimum=minimum,
             rounds=rounds,
             names=dataset.names.relations if dataset.names else None,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.bundle import Predictor, to_triples
-from unkgcp.bundle.fitting import check_untrained
+from unkgcp.bundle.untrained import check_untrained
 from unkgcp.conformal.predictors import Triples, create
 from unkgcp.conformal.predictors.base import status_codes
 from unkgcp.conformal.predictors.open_world import OpenWorld
@@ -111,7 +111,7 @@ def _two_ways(predictor: Predictor, dataset: Dataset) -> tuple[PerRelation, PerR
         calibration.confidence,
         predictor.model.vocabulary,
     )
-    check_untrained(predictor, facts)
+    check_untrained(predictor.model, facts, predictor.provenance.get("protocol", "strict"))
     options = {**method.options(), "per": "relation"}
     if method.needs_evidence:
         options["evidence"] = method.evidence  # type: ignore[attr-defined]

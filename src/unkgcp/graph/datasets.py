@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph import demo, layout
@@ -41,17 +42,15 @@ ZERO_OR_NOT = Scale("minmax", floor=0.0, cap=1e-300)
 class Dataset:
     """The parts of a data set and what belongs to it, all over one vocabulary.
 
-    `negatives` are triples that are taken for no facts, confidence 0, to test with. `softlogic` are
-    inferred facts to train with; rows that name a calibration or test triple are already out,
-    `softlogic_removed` says how many. `hashes` has the SHA-256 of every file. `names` are the names of
-    labels that are mere ids, where known.
+    `negatives` are triples that are taken for no facts, confidence 0, to test with. `softlogic` are facts to train
+    with that were inferred from the training facts, and from these alone. `hashes` has the SHA-256 of every file.
+    `names` are the names of labels that are mere ids, where known.
     """
 
     name: str
     splits: Splits
     negatives: Graph | None = None
     softlogic: Graph | None = None
-    softlogic_removed: int = 0
     hashes: Mapping[str, str] = field(default_factory=dict)
     names: Names | None = None
 
@@ -59,6 +58,25 @@ class Dataset:
     def graph(self) -> Graph:
         """All facts: train, validation, calibration and test, one after the other."""
         return self.splits.graph
+
+    def softlogic_for(self, protocol: str) -> Graph | None:
+        """The soft-logic facts that a protocol trains with: all, but for those held back under `paper`.
+
+        A conclusion may be a calibration fact as well as a new query, and both must be met alike by the model: taking
+        out those of calibration facts would leave in those of queries, which nobody knows yet. The figures
+        of the paper's experiments (`paper`) are made without conclusions that name a calibration or test triple.
+        """
+        if self.softlogic is None or protocol != "paper":
+            return self.softlogic
+        return self.softlogic[~self.softlogic_held]
+
+    @property
+    def softlogic_held(self) -> NDArray[np.bool_]:
+        """Which soft-logic facts name a calibration or test triple, whatever their confidence: (n,)."""
+        if self.softlogic is None:
+            return np.zeros(0, np.bool_)
+        held = np.sort(np.concatenate([self.splits.calibration.keys, self.splits.test.keys]))
+        return contained(self.softlogic.keys, held)
 
 
 def load(data: str | os.PathLike[str], **options: Any) -> Graph:
@@ -155,10 +173,9 @@ def _folder(name: str, folder: Path, remedy: str, reading: Mapping[str, Any]) ->
         graphs["negatives"] = _negatives(paths["negatives"], names, graphs["train"], reading)
     graphs = dict(zip(graphs, over_one_vocabulary(list(graphs.values())), strict=True))
     splits = Splits(graphs["train"], graphs["calibration"], graphs["test"], graphs["train"][:0])
-    softlogic, removed = _safe(graphs.get("softlogic"), splits)
     files = [*paths.values(), *(folder / table for table in TABLES if names is not None)]
     hashes = {path.name: _sha256(path) for path in files}
-    return Dataset(name, splits, graphs.get("negatives"), softlogic, removed, hashes, names)
+    return Dataset(name, splits, graphs.get("negatives"), graphs.get("softlogic"), hashes, names)
 
 
 def _negatives(path: Path, names: Names | None, train: Graph, reading: Mapping[str, Any]) -> Graph:
@@ -181,26 +198,15 @@ def _shares_entities(graph: Graph, other: Graph) -> bool:
     return bool(np.any(other.vocabulary.entity_ids(graph.vocabulary.entities) >= 0))
 
 
-def _safe(softlogic: Graph | None, splits: Splits) -> tuple[Graph | None, int]:
-    """Soft-logic facts without those whose triple is calibrated or tested on, and how many those were."""
-    if softlogic is None:
-        return None, 0
-    held = np.sort(np.concatenate([splits.calibration.keys, splits.test.keys]))
-    removed = contained(softlogic.keys, held)
-    return softlogic[~removed], int(removed.sum())
-
-
 def _demo(cut: Mapping[str, Any]) -> Dataset:
     graph, _ = demo.generate()
     splits = split(graph, **cut)
-    softlogic, removed = _safe(demo.infer(splits.train), splits)
     return Dataset(
         "demo",
         splits,
         # everything that is a fact is known here, so the negatives are filtered with all of it
         corrupt(splits.test, graph, seed=cut["seed"]),
-        softlogic,
-        removed,
+        demo.infer(splits.train),
         {"demo": _content(graph)},
     )
 

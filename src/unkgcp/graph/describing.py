@@ -50,8 +50,7 @@ class Description:
 
     "In" compares triples, whatever their confidence: `test_rows_in_train` counts test rows whose triple is
     also in train or validation. "Unseen in training" means without a fact in train or validation.
-    `softlogic` counts the rows left after `softlogic_rows_removed` rows that name a calibration or test
-    triple were taken out.
+    `softlogic_rows_held` are those of the `softlogic` rows that name a calibration or test triple.
     """
 
     data: str
@@ -75,7 +74,7 @@ class Description:
     negatives: int
     negatives_that_are_facts: int
     softlogic: int
-    softlogic_rows_removed: int
+    softlogic_rows_held: int
     confidence: Confidences
     files: dict[str, str]
 
@@ -115,7 +114,7 @@ def describe(dataset: Dataset) -> Description:
         negatives=0 if negatives is None else len(negatives),
         negatives_that_are_facts=0 if negatives is None else _count_in(negatives.keys, ordered),
         softlogic=0 if softlogic is None else len(softlogic),
-        softlogic_rows_removed=dataset.softlogic_removed,
+        softlogic_rows_held=int(dataset.softlogic_held.sum()),
         confidence=_confidences(graph.confidence),
         files=dict(dataset.hashes),
     )

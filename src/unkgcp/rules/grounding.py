@@ -7,8 +7,9 @@ that.
 
 - A triple stated several times counts once, with the mean of its confidences: the value that training on the
   repeated facts aims at.
-- The bounds follow from the training graph alone. Facts in `exclude` (calibration, test) are dropped from the
-  result; nothing else depends on them.
+- The bounds follow from the training graph alone. Facts in `exclude` are dropped from the result; nothing else
+  depends on them. Calibration facts do not belong there if intervals are to hold for new queries, whose conclusions
+  stay in: a model must meet both alike.
 - It is not inference over contradictions: a stated fact keeps its confidence, whatever the rules say of it.
   `unkgcp.rules.psl` weighs such conflicts.
 

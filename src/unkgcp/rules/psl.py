@@ -13,7 +13,7 @@ It is not fast: the engine is a Java program that takes every fact in and hands 
 Use it for rules that contradict the data; otherwise grounding gives the same numbers sooner.
 
 >>> from unkgcp.rules.psl import infer                                                 # doctest: +SKIP
->>> softlogic = infer(rules, splits.train, exclude=[splits.calibration, splits.test])  # doctest: +SKIP
+>>> softlogic = infer(rules, splits.train)  # doctest: +SKIP
 """
 
 from __future__ import annotations

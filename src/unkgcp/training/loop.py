@@ -92,6 +92,7 @@ class Setting:
     progress: Progress
     callback: Callback | None
     given: Graph  # the facts, with those held out
+    stopping: Graph | None = None  # validation facts that are not among them
 
 
 class Loop:
@@ -204,6 +205,7 @@ class Loop:
                     history,
                     interrupted,
                     KnownFacts.of(self.setting.given),
+                    None if self.setting.stopping is None else KnownFacts.of(self.setting.stopping),
                 )
             )
         return models

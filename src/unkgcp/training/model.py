@@ -32,7 +32,8 @@ class Model:
 
     tables: parameters by name, (rows, width) float32 each. `seen_entities` and `seen_relations` say which rows
     have at least one training fact: the others still hold their initial numbers, and whoever predicts must not
-    present those as knowledge. `facts` are those that training was given, where they are at hand.
+    present those as knowledge. `facts` are those that training was given, where they are at hand; `stopping` are those
+    that early stopping looked at, if they are not among these.
     """
 
     tables: dict[str, NDArray[np.float32]]
@@ -44,6 +45,7 @@ class Model:
     history: list[dict[str, Any]] = field(default_factory=list)
     interrupted: bool = False
     facts: KnownFacts | None = field(default=None, repr=False)
+    stopping: KnownFacts | None = field(default=None, repr=False)
 
     @property
     def backbone(self) -> Backbone:

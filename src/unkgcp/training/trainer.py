@@ -46,10 +46,11 @@ def train_many(
         raise InputError(f"{len(facts)} training facts are too few to train on; give at least two")
     members = list(members)
     where = _device(device)
-    given = facts
+    given, stopping = facts, validation
     if validation is None:
         facts, validation = hold_out_known(facts, config.validation_fraction)
-    setting = Setting(facts, validation, softlogic, config, where, progress or Silent(), callback, given)
+    said = progress or Silent()
+    setting = Setting(facts, validation, softlogic, config, where, said, callback, given, stopping)
     if _use_kernel(config, where, kernel):
         path = None if checkpoint_path is None else Path(checkpoint_path)
         models: list[Model] = []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.cross import CrossConformal, draw_folds, guaranteed
+from unkgcp.conformal.cross import CrossConformal, guaranteed
 from unkgcp.conformal.predictors.base import Floats, IntervalPredictor, Scorer, Triples
 from unkgcp.conformal.predictors.registry import register
 from unkgcp.conformal.ranks import Confidence, exact, rank
@@ -23,13 +23,19 @@ SCORES = {"cp": "residual", "unkgcp": "entropy"}
 class CrossConformalIntervals(IntervalPredictor):
     """CV+: K models, each trained without one fold of the facts; every fact trains and calibrates.
 
-    `members` are these models, `base` the nonconformity (`cp` or `unkgcp`). Facts to calibrate on are those that the
-    members were trained on, in the same order: fact i belongs to fold `draw_folds(n, K, seed)[i]`, which member k did
-    not see. The score of a query is that of the model it is asked with, trained on all facts.
+    `members` are these models, `base` the nonconformity (`cp` or `unkgcp`). Facts to calibrate on are all that the
+    members were trained on; `fold` (n,) says of each, in the same order, which member was trained without it, and -1
+    of those that every member has seen, which are not ranked. Whoever trains the members draws the folds, once
+    (`unkgcp.bundle.folding`); they are needed to calibrate and not afterwards.
+
+    A fact may have an entity that no other fold has. Its member then scores it with the numbers that this entity has
+    without training, and it is ranked all the same: the theorem holds for any way to score, as long as facts and
+    queries are scored alike. The score shown for a query is that of the model trained on all facts, and a query that
+    this one does not know gets the whole range.
 
     Guarantee: a fact's confidence lies in its interval with probability at least 1 - 2 (1 - confidence), less a small
-    term (`unkgcp.conformal.cross.guaranteed`); usually it is close to `confidence`. Assumption: facts and query are
-    exchangeable, and training treats its facts alike.
+    term (`unkgcp.conformal.cross.guaranteed`); usually it is close to `confidence`. It is an average over all queries,
+    unknown ones among them. Assumption: facts and query are exchangeable, and training treats its facts alike.
     """
 
     name: ClassVar[str] = "cv+"
@@ -42,28 +48,39 @@ class CrossConformalIntervals(IntervalPredictor):
 
     cross: CrossConformal
 
-    def __init__(self, members: Sequence[Scorer], base: str = "unkgcp", seed: int = 0) -> None:
+    def __init__(
+        self, members: Sequence[Scorer], base: str = "unkgcp", fold: NDArray[np.integer] | None = None
+    ) -> None:
         if base not in SCORES:
             raise InputError(f"cv+ goes with {' or '.join(SCORES)}, not with {base!r}")
         if len(members) < 2:
             raise InputError(f"cv+ needs at least 2 models, each without one fold, not {len(members)}")
-        self.members, self.base, self.seed = list(members), base, int(seed)
+        self.members, self.base, self.fold = list(members), base, fold
 
     def options(self) -> dict[str, Any]:
-        return {"base": self.base, "seed": self.seed}
+        return {"base": self.base}
 
-    def _calibrate(self, score: Floats, facts: Graph) -> None:
-        if len(facts) < len(self.members):
+    def calibrate(self, model: Scorer, facts: Graph) -> Self:
+        """Rank every fact with the member that was trained without it; see the class for which facts these are."""
+        fold = self.fold
+        if fold is None or fold.shape != (len(facts),):
+            told = "nothing" if fold is None else f"{len(fold):,} folds"
             raise InputError(
-                f"{len(facts):,} facts cannot be cut into {len(self.members)} folds; give more facts"
+                f"cv+ is told {told} for {len(facts):,} facts; give all facts that its models were trained on, and "
+                "fold, which says of each what model was trained without it"
             )
-        fold = draw_folds(len(facts), len(self.members), self.seed)
         own = np.zeros(len(facts))
         for k, member in enumerate(self.members):
             rows = np.flatnonzero(fold == k)
             own[rows] = member.score(facts.head[rows], facts.relation[rows], facts.tail[rows])
         self.cross = CrossConformal(SCORES[self.base]).calibrate(own, facts.confidence, fold)
-        self.size = self.cross.size
+        if self.cross.folds != len(self.members):
+            raise InputError(f"cv+ has {len(self.members)} models, but {self.cross.folds} folds of facts")
+        self.model, self.size = model, self.cross.size
+        return self
+
+    def _calibrate(self, score: Floats, facts: Graph) -> None:
+        raise NotImplementedError("cv+ ranks facts with its members, not with the score of one model")
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         guess = np.stack([member.score(*triples) for member in self.members], axis=1).astype(np.float64)

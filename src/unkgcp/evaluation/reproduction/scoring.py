@@ -71,7 +71,7 @@ def run(job: Job, device: str, report: Report) -> None:
             job.members(),
             job.config,
             validation=_validation(job),
-            softlogic=job.dataset.softlogic if job.config.softlogic_weight else None,
+            softlogic=job.dataset.softlogic_for(job.block.protocol) if job.config.softlogic_weight else None,
             device=device,
             progress=progress,
         )

@@ -67,6 +67,8 @@ def fingerprint(dataset: Dataset, block: Block, seed: int, **settings: Any) -> s
         "seed": seed,
         **settings,
     }
+    if block.protocol == "strict" and dataset.softlogic is not None:
+        about["softlogic"] = "all of it"  # stored files made without some of it are made again
     return digest(json.dumps(about, sort_keys=True).encode())[:16]
 
 

@@ -49,10 +49,10 @@ def one(name: str, seed: int, scores: Path | None = None) -> dict[str, Any]:
     """Learn, calibrate, judge."""
     import numpy as np
 
-    from unkgcp.conformal.predictors import create
-    from unkgcp.evaluation.ties import smoothed_coverage
+    from unkgcp.evaluation.assessment import smoothed_coverage
     from unkgcp.evidence import learn
     from unkgcp.graph import load_dataset
+    from unkgcp.methods import create
 
     splits = load_dataset(name).splits
     start = time.perf_counter()
@@ -146,8 +146,7 @@ def crossfit(name: str, seeds: int, folder: Path) -> Path:
     """Cross-fitted scores of all seeds, trained together; kept in `folder`."""
     import numpy as np
 
-    from unkgcp.evidence.crossfit import cross_fit, fold_of_rows
-    from unkgcp.evidence.fitting import shortened
+    from unkgcp.evidence.crossfit import cross_fit, fold_of_rows, shortened
     from unkgcp.graph import load_dataset
     from unkgcp.training import config_for
 
@@ -192,7 +191,7 @@ def figures(names: list[str], seeds: int, jobs: int, scores: Path | None) -> Non
 def times(names: list[str]) -> None:
     """Beside the peer, on the same two cores, one after the other."""
     import peers
-    from unkgcp.graph.locations import find
+    from unkgcp.graph.datasets import find
 
     path = common.RESULTS / "evidence-times.json"
     rows = json.loads(path.read_text()) if path.exists() else {}
@@ -219,13 +218,13 @@ def doubt(runs: list[str]) -> None:
     """Tenths by the mass that the model gives to other values than the first one."""
     import numpy as np
 
-    from unkgcp import Predictor
-    from unkgcp.bundle import source
-    from unkgcp.conformal.predictors.base import status_codes
+    from unkgcp.methods.method import status_codes
+    from unkgcp.run import provenance
+    from unkgcp.run.predictor import Predictor
 
     for run in runs:
         predictor = Predictor.load(run)
-        test = source.reload(predictor.provenance["data"], run).splits.test
+        test = provenance.reload(predictor.provenance["data"], run).splits.test
         test = test[status_codes(predictor.model, test) == 0]
         found = predictor.method.evidence.distribution(test)  # type: ignore[attr-defined]
         first = found.bounds(np.zeros((len(test), 1)))[:, 0, 0]
@@ -244,7 +243,7 @@ def report() -> int:
     """Means over seeds, beside the targets; status 1 if one is missed."""
     import numpy as np
 
-    from unkgcp.evaluation.bands import coverage_band
+    from unkgcp.evaluation.metrics import coverage_band
 
     rows = _read(common.RESULTS / "evidence.jsonl")
     path = common.RESULTS / "evidence-times.json"

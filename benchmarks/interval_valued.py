@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import common
-from unkgcp.conformal.predictors import Joint, MeanLength
 from unkgcp.evaluation import metrics
 from unkgcp.graph.demo import generate
+from unkgcp.methods import Joint, MeanLength
 from unkgcp.training import config_for, train, train_length
 
 SEEDS = (0, 1, 2)

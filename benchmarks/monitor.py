@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import common
-from unkgcp.bundle import Predictor, recalibrate, source
-from unkgcp.evaluation.evaluate import negatives_of
+from unkgcp.evaluation.assessment import negatives_of
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.graph.facts import concatenate
+from unkgcp.run import Predictor, provenance, recalibrate
 
 METHODS = ("cp", "unkgcp")
 STREAMS, LONGEST, RATE = 100, 2000, 0.01
@@ -25,7 +25,7 @@ STREAMS, LONGEST, RATE = 100, 2000, 0.01
 
 def measure(run: str) -> list[dict[str, Any]]:
     trained = Predictor.load(run)
-    dataset = source.reload(trained.provenance["data"], run)
+    dataset = provenance.reload(trained.provenance["data"], run)
     test, negatives = dataset.splits.test, negatives_of(dataset, 0)[0]
     rows = []
     for method in METHODS:

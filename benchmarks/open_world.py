@@ -30,10 +30,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import numpy as np
 
 import common
-from unkgcp.bundle import fit
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, load_dataset
 from unkgcp.graph.negatives import JOINED, KINDS, corrupt
+from unkgcp.run import fit
 from unkgcp.training import config_for
 
 WIDEST = {"cn15k": 0.56, "nl27k": 0.10, "ppi5k": 0.03}

@@ -85,7 +85,7 @@ def make_run(folder: Path, entities: int | None) -> str:
     """A calibrated run; says what it is."""
     import unkgcp
     from unkgcp.graph import Graph, Vocabulary
-    from unkgcp.training import Model, TrainConfig, distmult
+    from unkgcp.training import Model, TrainConfig, plain_scores
 
     if entities is None and "UNKGCP_DATA" in os.environ:
         splits = unkgcp.load_dataset("nl27k").splits
@@ -95,7 +95,7 @@ def make_run(folder: Path, entities: int | None) -> str:
         return "NL27k, three epochs"
     entities, relations = entities or 27_221, 404
     rng = np.random.default_rng(0)
-    shapes = distmult.table_shapes(entities, relations, DIMENSION)
+    shapes = plain_scores.table_shapes(entities, relations, DIMENSION)
     tables = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
     tables["w"][:], tables["b"][:] = 3, 0
     vocabulary = Vocabulary.of(
@@ -112,7 +112,7 @@ def make_run(folder: Path, entities: int | None) -> str:
 
 def make_queries(run: Path, rows: int) -> None:
     """Triples of labels of a run, uniformly drawn; a small file of the same kind too."""
-    from unkgcp import Predictor
+    from unkgcp.run.predictor import Predictor
 
     vocabulary = Predictor.load(run).model.vocabulary
     rng = np.random.default_rng(rows)
@@ -169,7 +169,7 @@ def ours(run: str, queries: str, answers: str) -> dict[str, Any]:
 
 def bare(queries: str, answers: str) -> dict[str, Any]:
     """Read the queries and write them with the answers of `answers`, which are in memory before the clock starts."""
-    from unkgcp.bundle.output import parquet_options
+    from unkgcp.tabular.writer import parquet_options
 
     ready = pq.read_table(answers, columns=["score", "lower", "upper", "status"])
     ready = ready.set_column(3, "status", ready["status"].combine_chunks())
@@ -200,7 +200,7 @@ def bare(queries: str, answers: str) -> dict[str, Any]:
 
 
 def load(run: str) -> dict[str, Any]:
-    from unkgcp import Predictor
+    from unkgcp.run.predictor import Predictor
 
     start = time.perf_counter()
     Predictor.load(run)

@@ -43,8 +43,8 @@ def make_run(folder: Path, entities: int) -> Path:
     """A run with random parameters, calibrated on random facts."""
     import numpy as np
 
-    from unkgcp.bundle import calibrate
     from unkgcp.graph import Graph, Vocabulary
+    from unkgcp.run import calibrate
     from unkgcp.training import Model, TrainConfig
 
     run = folder / f"run-{entities}"

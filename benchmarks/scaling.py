@@ -46,8 +46,8 @@ def predictor(entities: int) -> Any:
     """UnKGCP over a UKGE model with random tables, calibrated on random facts."""
     import pyarrow as pa
 
-    from unkgcp.bundle.predictor import calibrate
     from unkgcp.graph import Graph, Vocabulary
+    from unkgcp.run.predictor import calibrate
     from unkgcp.training import Model, config_for
 
     rng = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def columns(rng: np.random.Generator, entities: int, n: int) -> tuple[Any, Any, 
 
 def seconds(method: Any, entities: int, n: int, repeats: int) -> float:
     """The fastest of some calls with n queries."""
-    from unkgcp.conformal.predictors import Triples
+    from unkgcp.graph.facts import Triples
 
     queries = Triples(*columns(np.random.default_rng(1), entities, n))
     best = math.inf

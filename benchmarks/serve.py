@@ -36,10 +36,10 @@ import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
 from unkgcp.backbones import get  # noqa: E402
-from unkgcp.bundle import calibrate  # noqa: E402
 from unkgcp.graph import Graph, Vocabulary  # noqa: E402
 from unkgcp.graph.known import KnownFacts  # noqa: E402
-from unkgcp.service.typeahead import LabelSearch  # noqa: E402
+from unkgcp.run import calibrate  # noqa: E402
+from unkgcp.service.run_questions import LabelSearch  # noqa: E402
 from unkgcp.training import Model, TrainConfig  # noqa: E402
 
 ENTITIES, RELATIONS, DIMENSION, CALIBRATION, FACTS = 27_000, 400, 128, 15_000, 150_000
@@ -97,11 +97,10 @@ def serve_with_echo(run: str) -> None:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from unkgcp.bundle import Predictor
+    from unkgcp.run import Predictor
     from unkgcp.service import Settings, create_app
-    from unkgcp.service.bodies import parse, read_body
+    from unkgcp.service.bodies import parse, read_body, to_text
     from unkgcp.service.server import Address, answer_requests, listen, warm_up
-    from unkgcp.service.text import to_text
 
     settings = Settings()
     with listen(Address("127.0.0.1", 0)) as listener:

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 import common
 from unkgcp.conformal import EntropyResidual, SplitConformal
-from unkgcp.evaluation.bands import coverage_band
-from unkgcp.evaluation.metrics import coverage_by_prediction
+from unkgcp.evaluation.metrics import coverage_band, coverage_by_prediction
 from unkgcp.evaluation.text import table
 from unkgcp.graph.datasets import Dataset, load_dataset
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import common
-from unkgcp.bundle import fit, fit_folds
 from unkgcp.conformal.cross import guaranteed
 from unkgcp.evaluation.text import table
 from unkgcp.graph import Graph, Splits, Vocabulary
 from unkgcp.graph.datasets import Dataset
+from unkgcp.run import fit, fit_folds
 from unkgcp.training import TrainConfig
 
 ENTITIES, RELATIONS, FACTS, QUERIES = 20, 4, 300, 1000

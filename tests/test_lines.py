@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unkgcp.lines import holds_any, lines, quoted
+from unkgcp.tabular.writer import holds_any, lines, quoted
 
 FIELDS = st.text(alphabet='ab",\t\r\nü\\]^-', max_size=5)
 

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any
 from unkgcp._version import __version__
 
 if TYPE_CHECKING:
-    from unkgcp.bundle import Predictor, calibrate
     from unkgcp.errors import InputError
     from unkgcp.graph import Dataset, Graph, Splits, load, load_dataset, read, write
+    from unkgcp.run import Predictor, calibrate
     from unkgcp.training import train
 
 _WHERE = {
     "Dataset": "unkgcp.graph",
     "Graph": "unkgcp.graph",
     "InputError": "unkgcp.errors",
-    "Predictor": "unkgcp.bundle",
+    "Predictor": "unkgcp.run",
     "Splits": "unkgcp.graph",
-    "calibrate": "unkgcp.bundle",
+    "calibrate": "unkgcp.run",
     "load": "unkgcp.graph",
     "load_dataset": "unkgcp.graph",
     "read": "unkgcp.graph",

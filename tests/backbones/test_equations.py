@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unkgcp.backbones import get, score_triples
-from unkgcp.backbones.boxes import BETA, EULER_GAMMA
+from unkgcp.backbones.beurre import BETA, EULER_GAMMA
 
 IDS = (torch.tensor([0]), torch.tensor([0]), torch.tensor([1]))
 

@@ -16,9 +16,9 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 from unkgcp.backbones import get
-from unkgcp.bundle import Predictor, calibrate
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known import KnownFacts
+from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model, TrainConfig
 
 pytestmark = pytest.mark.xdist_group("browser")

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from unkgcp.backbones import get
-from unkgcp.bundle import calibrate
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known import KnownFacts
+from unkgcp.run import calibrate
 from unkgcp.training import Model, TrainConfig
 
 ENTITIES, RELATIONS, DIMENSION = 40, 4, 8

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unkgcp.bundle import Predictor
 from unkgcp.errors import InputError
+from unkgcp.run import Predictor
 
 
 def ask(run: Path) -> None:

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from unkgcp.bundle import Predictor, calibrate
-from unkgcp.bundle.completion import SPARE, complete_batch
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
+from unkgcp.run import Predictor, calibrate
+from unkgcp.run.completion import SPARE, complete_batch
 from unkgcp.training import Model
 
 NAMES = ("head", "relation", "tail")
@@ -79,7 +79,7 @@ def test_ties_go_by_the_vocabulary(
     rank_by: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("unkgcp.bundle.completion.SPARE", 2)
+    monkeypatch.setattr("unkgcp.run.completion.SPARE", 2)
     model = make_model(model="ukge-rect")
     tables = model.tables | {"b": np.full_like(model.tables["b"], 1e6)}  # all scores are cut to 1
     model = replace(model, tables=tables)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from unkgcp.bundle.conditions import parse
 from unkgcp.errors import InputError
+from unkgcp.predict.filter import parse
 
 ROWS = [
     {"score": 0.7, "lower": 0.5, "upper": 0.75, "status": "ok"},

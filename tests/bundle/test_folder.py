@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unkgcp import __version__
-from unkgcp.bundle import Predictor, calibrate
-from unkgcp.bundle.folder import FILES, check_target
+from unkgcp._version import __version__
 from unkgcp.errors import InputError
+from unkgcp.files import read_npz, write_npz
 from unkgcp.graph import Graph
-from unkgcp.npz import read_npz, write_npz
+from unkgcp.run import Predictor, calibrate
+from unkgcp.run.folder import FILES, check_target
 from unkgcp.training import Model
 
 
@@ -196,7 +196,7 @@ class TestTarget:
         def full(*_: object, **__: object) -> None:
             raise OSError("No space left on device")
 
-        monkeypatch.setattr("unkgcp.bundle.folder.write_npz", full)
+        monkeypatch.setattr("unkgcp.run.folder.write_npz", full)
         with pytest.raises(OSError, match="No space"):
             calibrate(make_model(), make_facts(50)).save(tmp_path / "run")
         assert list(tmp_path.iterdir()) == []

@@ -24,9 +24,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.bundle.hostile import ask, refused
 
-from unkgcp.bundle import Predictor
-from unkgcp.bundle.folder import FACTS, FILES
 from unkgcp.errors import InputError
+from unkgcp.run import Predictor
+from unkgcp.run.folder import FACTS, FILES
 
 NAMES = [*(name for name in FILES if name != "provenance.json"), FACTS]
 
@@ -116,7 +116,7 @@ def test_weights_that_are_no_numbers(
 def test_large_weights_are_checked_by_verify(
     original: dict[str, bytes], write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unkgcp.bundle.folder.AT_ONCE", 100)
+    monkeypatch.setattr("unkgcp.run.folder.AT_ONCE", 100)
     content = bytearray(original["model.safetensors"])
     content[-2] ^= 1
     predictor = Predictor.load(write("model.safetensors", bytes(content), agree=False))

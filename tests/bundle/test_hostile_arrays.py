@@ -11,9 +11,9 @@ import pytest
 from tests.archives import BAD_ARRAYS
 from tests.bundle.hostile import ask, refused
 
-from unkgcp.bundle.folder import FACTS
 from unkgcp.errors import InputError
-from unkgcp.npz import read_npz, write_npz
+from unkgcp.files import read_npz, write_npz
+from unkgcp.run.folder import FACTS
 
 
 @pytest.mark.parametrize("what", BAD_ARRAYS)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from unkgcp.bundle import Predictor, calibrate
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
+from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model
 
 QUERIES = [("entity 1", "r1", "entity 2"), ("<b>who</b>", "r1", "entity 2"), ("entity 3", "r0", "entity $4$")]

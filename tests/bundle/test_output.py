@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unkgcp.bundle.output import open_output
 from unkgcp.errors import InputError
+from unkgcp.tabular.writer import open_output
 
 HEADS = ["a", 'says "hi"', "x,y", "Zoë", "line\nend", "tab\there", ""]
 

@@ -14,11 +14,12 @@ import pytest
 
 import unkgcp
 from unkgcp.backbones import REGISTRY
-from unkgcp.bundle import Predictor, answer_batch, calibrate, recalibrate
 from unkgcp.conformal.cross import draw_folds
-from unkgcp.conformal.predictors import PREDICTORS, Triples
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.facts import Triples
+from unkgcp.methods import PREDICTORS
+from unkgcp.run import Predictor, answer_batch, calibrate, recalibrate
 from unkgcp.training import Model
 
 LEVELS = [0.8, 0.9, 0.95]
@@ -28,7 +29,7 @@ LEVELS = [0.8, 0.9, 0.95]
 def evidence(make_facts: Callable[..., Graph]) -> Any:
     pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
     from unkgcp.evidence import learn
-    from unkgcp.evidence.boosting import Boosting
+    from unkgcp.evidence.trees import Boosting
 
     few = Boosting(rounds=5)
     return learn(make_facts(600, seed=9), suggested=few, elsewhere=few)

@@ -16,16 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 from tests.processes import until_writing
 
-from unkgcp.bundle import Predictor, calibrate
-from unkgcp.bundle.answers import answer_batch
-from unkgcp.bundle.conditions import parse
-from unkgcp.bundle.output import ROW_GROUP, gathered
-from unkgcp.bundle.pipeline import AHEAD, in_order
-from unkgcp.bundle.stream import answer_file, complete_file
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph import queries as reading
 from unkgcp.graph.queries import count_queries, query_batches
+from unkgcp.parallel import AHEAD, in_order
+from unkgcp.predict.filter import parse
+from unkgcp.predict.stream import answer_file, complete_file
+from unkgcp.run import Predictor, calibrate
+from unkgcp.run.answers import answer_batch
+from unkgcp.tabular.writer import ROW_GROUP, gathered
 from unkgcp.training import Model
 
 NAMES = ["head", "relation", "tail"]

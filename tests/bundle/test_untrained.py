@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from unkgcp.bundle import Predictor, calibrate, fit, recalibrate
-from unkgcp.bundle.untrained import FALSE_ALARM, check_apart, count_trained, explained
 from unkgcp.errors import InputError, TrainedFactsWarning
 from unkgcp.graph import Graph, Splits, load_dataset
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import concatenate
 from unkgcp.graph.known import KnownFacts
+from unkgcp.run import Predictor, calibrate, fit, recalibrate
+from unkgcp.run.untrained import FALSE_ALARM, check_apart, count_trained, explained
 from unkgcp.training import Model, TrainConfig, train
 
 Facts = Callable[..., Graph]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from unkgcp.bundle import Predictor
 from unkgcp.evaluation import demonstration
+from unkgcp.run import Predictor
 from unkgcp.training import TrainConfig, config_for
 
 NAMES = ("fpi", "qr", "cp", "unkgcp", "shortest")

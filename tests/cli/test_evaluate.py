@@ -77,8 +77,8 @@ def test_bad_input(tmp_path: Path, fitted: Path, run_command: Run) -> None:
 @pytest.mark.slow
 def test_coverage_on_the_demo_graph(tmp_path: Path, run_command: Run) -> None:
     """Within the exact 99.9 % band at all four levels for unkgcp and cp, from the command line alone."""
-    from unkgcp.bundle import Predictor
-    from unkgcp.evaluation.bands import coverage_band
+    from unkgcp.evaluation.metrics import coverage_band
+    from unkgcp.run import Predictor
 
     run, config = tmp_path / "run", tmp_path / "quick.yaml"
     config.write_text("dimension: 32\nepochs: 15\nnegatives: 4\n")

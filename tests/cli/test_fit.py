@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import yaml
 
-from unkgcp.bundle import Predictor
 from unkgcp.graph import write
+from unkgcp.run import Predictor
 
 Run = Callable[..., Any]
 

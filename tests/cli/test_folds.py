@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unkgcp.bundle import Predictor, fit_folds
 from unkgcp.conformal.cross import guaranteed
 from unkgcp.errors import InputError
 from unkgcp.graph import read, write
 from unkgcp.graph.datasets import load_dataset
+from unkgcp.run import Predictor, fit_folds
 from unkgcp.training import TrainConfig
 
 Run = Callable[..., Any]

@@ -12,11 +12,11 @@ import pyarrow.csv as csv
 import pytest
 from tests.cli.conftest import QUICK
 
-from unkgcp.bundle import Predictor
 from unkgcp.cli import main
 from unkgcp.graph import read, write
 from unkgcp.graph.datasets import load_dataset
 from unkgcp.graph.demo import generate
+from unkgcp.run import Predictor
 
 Run = Callable[..., Any]
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unkgcp.bundle import Predictor
 from unkgcp.graph import read
+from unkgcp.run import Predictor
 
 Run = Callable[..., Any]
 

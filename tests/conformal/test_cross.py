@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal import rank
 from unkgcp.conformal.cross import CrossConformal, draw_folds, guaranteed
-from unkgcp.conformal.predictors import create
 from unkgcp.conformal.scores import make_score
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Vocabulary
+from unkgcp.methods import create
 
 LEVELS = [0.0, 0.3, 0.5, 0.8, 0.9, 0.95, 1.0]
 

@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from unkgcp.conformal import EntropyResidual, Residual, ScaledResidual, SplitConformal, engine, loading
-from unkgcp.conformal.engine import Engine
-from unkgcp.conformal.queries import read_queries
+from unkgcp.conformal import EntropyResidual, Residual, ScaledResidual, SplitConformal, calls, kernel_loading
+from unkgcp.conformal.calls import Engine, read_queries
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
-from unkgcp.conformal import kernels
+from unkgcp.conformal import residual_kernels
 
 LIMITS = [(0.0, 1.0), (-np.inf, np.inf), (-1.0, 0.5), (0.25, np.inf)]
 
@@ -28,7 +27,7 @@ def _both(
     """Ends by the kernels and by NumPy."""
     given = scale if score.takes_scale else None
     queries = read_queries(score, limits, prediction, given, None, None)
-    fast = Engine(queries, loading.WORTH_LOADING)
+    fast = Engine(queries, kernel_loading.WORTH_LOADING)
     assert fast.kernels is not None
     with np.errstate(all="ignore"):
         rows = fast.rows(0, len(prediction))
@@ -59,7 +58,7 @@ def test_the_same_scores_as_numpy(score: Any) -> None:
     truth = np.random.default_rng(2).random(20_000)
     given = scale if score.takes_scale else None
     queries = read_queries(score, (0.0, 1.0), prediction, given, None, None)
-    fast = Engine(queries, loading.WORTH_LOADING)
+    fast = Engine(queries, kernel_loading.WORTH_LOADING)
     assert np.array_equal(fast.scores(truth, 5, 20_000), queries.scores(truth, 5, 20_000))
 
 
@@ -71,8 +70,8 @@ def test_ordinary_queries_never_go_back_to_numpy() -> None:
     threshold = np.sort(np.abs(prediction - truth) / scale)
     for share in (0.5, 0.8, 0.9, 0.95):
         q = threshold[int(share * 200_000)]
-        assert kernels.ends_at_one(prediction, scale, q, 0.0, 1.0, lower, upper)
-        assert kernels.ends_at_one(prediction, scale, q, -np.inf, np.inf, lower, upper)
+        assert residual_kernels.ends_at_one(prediction, scale, q, 0.0, 1.0, lower, upper)
+        assert residual_kernels.ends_at_one(prediction, scale, q, -np.inf, np.inf, lower, upper)
 
 
 FLOATS = st.sampled_from([0.0, 1.0, 0.1, 1 / 3, -0.0, -1.0, 5e-324, 2.3e-308, 1e-300, 1e300, 1.7e308])
@@ -128,7 +127,7 @@ def test_a_large_call_uses_the_kernels_and_gives_the_same(monkeypatch: pytest.Mo
     cal = SplitConformal().calibrate(prediction, truth, scale=scale, group=group)
     asked = {"scale": scale, "group": group, "confidence": [0, 0.8, 0.9, 1]}
     ends = cal.interval(prediction, **asked)
-    monkeypatch.setattr(engine, "kernels_for", lambda rows: None)
+    monkeypatch.setattr(calls, "kernels_for", lambda rows: None)
     assert np.array_equal(ends, cal.interval(prediction, **asked))
 
 
@@ -155,12 +154,12 @@ def test_small_calls_do_not_load_numba_and_large_ones_work_without_it() -> None:
 
 
 def test_the_entropy_has_the_same_bits_with_and_without(monkeypatch):
-    from unkgcp.conformal.scores import entropy
+    from unkgcp.conformal import scores
 
     random = np.random.default_rng(0)
     edges = [0.0, 1.0, 1e-6, 1 - 1e-6, 0.5, 5e-324, np.nextafter(1, 0), np.nan, -1.0, 2.0]
     prediction = np.concatenate([edges, random.random(20_000), 10.0 ** random.uniform(-9, 0, 5_000)])
-    with_them = entropy.EntropyResidual().prepare(prediction)
-    monkeypatch.setattr(entropy, "loaded_kernels", lambda: None)
-    without = entropy.EntropyResidual().prepare(prediction)
+    with_them = scores.EntropyResidual().prepare(prediction)
+    monkeypatch.setattr(scores, "loaded_kernels", lambda: None)
+    without = scores.EntropyResidual().prepare(prediction)
     assert np.array_equal(with_them, without, equal_nan=True)

@@ -10,18 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import betabinom
 
-from unkgcp.conformal.predictors import create
-from unkgcp.conformal.predictors import open_world as module
-from unkgcp.conformal.predictors.base import Triples
-from unkgcp.conformal.predictors.open_world import (
-    ScoreLikeness,
-    _joint_threshold,
-    open_world,
-    restore_open_world,
-)
 from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.facts import Triples
+from unkgcp.methods import create
+from unkgcp.methods import open_world as module
+from unkgcp.methods.open_world import ScoreLikeness, _joint_threshold, open_world, restore_open_world
 
 ENTITIES = 4000
 VOCABULARY = Vocabulary.of([f"e{n}" for n in range(ENTITIES)], ["r"])

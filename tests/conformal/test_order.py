@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unkgcp.conformal import SplitConformal, order
-from unkgcp.conformal.order import Order, select
+from unkgcp.conformal import SplitConformal, ranking
+from unkgcp.conformal.ranking import Order, select
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
-from unkgcp.conformal import kernels
+from unkgcp.conformal import residual_kernels
 
 
 @pytest.fixture(autouse=True)
 def _small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "WORTH_SELECTING", 1)
+    monkeypatch.setattr(ranking, "WORTH_SELECTING", 1)
 
 
 NUMBERS = st.floats(0, 1) | st.sampled_from([0.0, 0.5, 1.0, np.inf])
@@ -29,7 +29,7 @@ NUMBERS = st.floats(0, 1) | st.sampled_from([0.0, 0.5, 1.0, np.inf])
 @settings(max_examples=200, deadline=None)
 def test_the_kth_smallest_in_any_order_of_questions(values: list[float], data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "WORTH_SELECTING", 1)
+        patch.setattr(ranking, "WORTH_SELECTING", 1)
         lazy = Order(np.array(values))
         expected = np.sort(values)
         for _ in range(data.draw(st.integers(1, 4))):
@@ -57,8 +57,8 @@ def test_a_selected_value_is_the_sorted_one(name: str) -> None:
     before = values.copy()
     expected = np.sort(values)
     for ranks in ([1], [2, 1000], [100_000], [160_000, 170_000, 180_001, 190_000], [199_999, 200_000]):
-        assert select(values, ranks, kernels) == [expected[rank - 1] for rank in ranks]
-    assert select(values, [1, 150_000], kernels) is None
+        assert select(values, ranks, residual_kernels) == [expected[rank - 1] for rank in ranks]
+    assert select(values, [1, 150_000], residual_kernels) is None
     assert np.array_equal(values, before)
 
 
@@ -67,7 +67,7 @@ def test_a_sample_that_misleads_is_noticed() -> None:
     values = np.random.default_rng(1).random(1 << 18)
     values[::4] = 0
     expected = np.sort(values)
-    assert select(values, [1 << 17], kernels) is None
+    assert select(values, [1 << 17], residual_kernels) is None
     assert Order(values.copy()).smallest([1 << 17])[0] == expected[(1 << 17) - 1]
 
 
@@ -86,7 +86,7 @@ def test_a_calibrator_answers_the_same_before_and_after_sorting(monkeypatch: pyt
     rng = np.random.default_rng(2)
     prediction, truth = rng.random(3000), np.round(rng.random(3000), 2)
     lazy = SplitConformal().calibrate(prediction, truth)
-    monkeypatch.setattr(order, "WORTH_SELECTING", 1_000_000)
+    monkeypatch.setattr(ranking, "WORTH_SELECTING", 1_000_000)
     eager = SplitConformal().calibrate(prediction, truth)
     levels = [0.8, 0.9, 0.85, 0.95, 0, 1]
     before = lazy.interval(prediction, confidence=levels)

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from unkgcp.conformal.cross import draw_folds
-from unkgcp.conformal.predictors import PREDICTORS, IntervalPredictor, Triples, create, register
 from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.facts import Triples
+from unkgcp.methods import PREDICTORS, IntervalPredictor, create, register
 
 ENTITIES, RELATIONS = 50, 5
 LEVELS = [0.0, 0.5, 0.8, 0.83, 0.9, 0.95, 0.97, 1.0]
@@ -57,7 +58,7 @@ def known_facts(n: int, seed: int = 0) -> Graph:
 @cache
 def evidence_model() -> Any:
     from unkgcp.evidence import learn
-    from unkgcp.evidence.boosting import Boosting
+    from unkgcp.evidence.trees import Boosting
 
     return learn(known_facts(600, seed=9), suggested=Boosting(rounds=5), elsewhere=Boosting(rounds=5))
 
@@ -387,5 +388,5 @@ def test_a_name_is_registered_once() -> None:
 
 
 def test_no_torch() -> None:
-    code = "import sys, unkgcp.conformal.predictors as p; p.create('cp'); assert 'torch' not in sys.modules"
+    code = "import sys, unkgcp.methods as p; p.create('cp'); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

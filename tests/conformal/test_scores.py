@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from unkgcp.conformal import EntropyResidual, SplitConformal, make_score, register
+from unkgcp.conformal import EntropyResidual, SplitConformal, make_score, register, scores
 from unkgcp.conformal.inverse import outermost
-from unkgcp.conformal.scores import base, score_names, score_parameters
+from unkgcp.conformal.scores import score_names, score_parameters
 
 
 @pytest.mark.parametrize("name", score_names())
@@ -24,11 +24,11 @@ def test_every_score_is_a_number_that_grows_away_from_the_prediction(name: str, 
     far = np.linspace(0, 1, 21, dtype=dtype)
     up = np.array([score.score(prediction, prediction + step, scale) for step in far])
     down = np.array([score.score(prediction, prediction - step, scale) for step in far])
-    for scores in (up, down):
-        assert scores.dtype == dtype
-        assert np.isfinite(scores).all()
-        assert (scores[0] == 0).all()
-        assert (np.diff(scores, axis=0) >= 0).all()
+    for way in (up, down):
+        assert way.dtype == dtype
+        assert np.isfinite(way).all()
+        assert (way[0] == 0).all()
+        assert (np.diff(way, axis=0) >= 0).all()
 
 
 @pytest.mark.parametrize("name", score_names())
@@ -70,7 +70,7 @@ class Quantiles:
 def registered() -> Iterator[None]:
     register(Quantiles)
     yield
-    del base._SCORES["quantiles"]
+    del scores._SCORES["quantiles"]
 
 
 def test_a_score_of_ones_own(registered: None, tmp_path: Any) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from tests.archives import BAD_ARRAYS
 
-from unkgcp import InputError
 from unkgcp.conformal import EntropyResidual, SplitConformal
+from unkgcp.errors import InputError
 
 
 def _calibrators() -> dict[str, tuple[SplitConformal, dict[str, Any]]]:

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import betabinom
 
 from unkgcp.conformal import rank
-from unkgcp.evaluation.bands import coverage_band
+from unkgcp.evaluation.metrics import coverage_band
 
 
 @pytest.mark.parametrize(("calibration", "test"), [(9, 1), (50, 20), (1000, 3000)])

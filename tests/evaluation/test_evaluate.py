@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from unkgcp.bundle import Predictor, calibrate
 from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
 from unkgcp.graph import Dataset, Graph, Splits, Vocabulary
+from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model, TrainConfig
 
 ENTITIES = 6

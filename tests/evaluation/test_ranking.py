@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unkgcp.evaluation import ranking as module
-from unkgcp.evaluation.decisions import decide
-from unkgcp.evaluation.ranking import HITS, ndcg, ranking
+from unkgcp.evaluation import completion_quality as module
+from unkgcp.evaluation.assessment import decide
+from unkgcp.evaluation.completion_quality import HITS, ndcg, ranking
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.training import Model, TrainConfig, distmult
+from unkgcp.training import Model, TrainConfig, plain_scores
 
 ENTITIES, RELATIONS = 23, 3
 VOCABULARY = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], [f"r{i}" for i in range(RELATIONS)])
@@ -22,7 +22,7 @@ def make_model(seed: int, ties: bool) -> Model:
     rng = np.random.default_rng(seed)
     tables = {
         name: rng.normal(0, 1, shape).astype(np.float32)
-        for name, shape in distmult.table_shapes(ENTITIES, RELATIONS, 4).items()
+        for name, shape in plain_scores.table_shapes(ENTITIES, RELATIONS, 4).items()
     }
     if ties:  # few values: many candidates score the same
         tables = {name: np.sign(table).astype(np.float32) for name, table in tables.items()}

@@ -10,15 +10,15 @@ import pytest
 from numpy.typing import NDArray
 from tests.evaluation.test_evaluate import VOCABULARY, Constant, dataset, graph, predictor
 
-from unkgcp.bundle import Predictor, calibrate
 from unkgcp.conformal import SplitConformal, rank
 from unkgcp.conformal.ranking import rank_groups, rank_scores
 from unkgcp.conformal.ranks import smoothed_exceeds
 from unkgcp.evaluation import evaluate
-from unkgcp.evaluation.bands import coverage_band
+from unkgcp.evaluation.assessment import smoothed_coverage
+from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.text import evaluation_text
-from unkgcp.evaluation.ties import smoothed_coverage
 from unkgcp.graph import Dataset, Graph, Splits, Vocabulary
+from unkgcp.run import Predictor, calibrate
 from unkgcp.training import TrainConfig
 
 LEVELS = [Fraction(place, 20) for place in range(21)]

@@ -9,10 +9,10 @@ import pytest
 
 import unkgcp
 from tests.evidence.graphs import mirrored_graph
-from unkgcp.bundle import fit
 from unkgcp.errors import InputError
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset
+from unkgcp.run import fit
 from unkgcp.training import TrainConfig
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")

@@ -8,13 +8,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from unkgcp.conformal.predictors import Triples
-from unkgcp.conformal.predictors.base import status_codes
-from unkgcp.evidence import Evidence, threads
-from unkgcp.evidence.kernels import BLOCK
+from unkgcp import parallel
+from unkgcp.evidence import Evidence
 from unkgcp.evidence.neighbours import Neighbours
+from unkgcp.evidence.tree_kernels import BLOCK
 from unkgcp.evidence.trees import Trees
 from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.facts import Triples
+from unkgcp.methods.method import status_codes
 
 FACTS, ENTITIES = 30_000, 3_000
 
@@ -130,12 +131,12 @@ def test_leaves_are_summed_in_the_order_of_the_trees(rows: int, monkeypatch: pyt
     alone = [trees.probabilities(table[k : k + 1])[0] for k in range(rows)]
     np.testing.assert_array_equal(found, alone)
     monkeypatch.setattr("unkgcp.evidence.trees.WALKS", 0)
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: set(range(rows)), raising=False)
+    monkeypatch.setattr(parallel.os, "sched_getaffinity", lambda _: set(range(rows)), raising=False)
     np.testing.assert_array_equal(trees.probabilities(table), found)
 
 
 def test_sums_of_leaves_bit_for_bit() -> None:
-    from unkgcp.evidence import kernels
+    from unkgcp.evidence import tree_kernels
 
     rng = np.random.default_rng(9)
     trees = made_trees(rng, 200, 5, 3)
@@ -143,5 +144,5 @@ def test_sums_of_leaves_bit_for_bit() -> None:
     table[rng.random(table.shape) < 0.2] = np.nan
     out = np.tile(trees.prior, (len(table), 1))
     columns = (trees.first_node, trees.first_leaf, trees.tree_class, trees.feature, trees.threshold)
-    kernels.sum_trees(table, *columns, trees.missing_left, trees.left, trees.right, trees.leaf, out)  # type: ignore[no-untyped-call]
+    tree_kernels.sum_trees(table, *columns, trees.missing_left, trees.left, trees.right, trees.leaf, out)  # type: ignore[no-untyped-call]
     np.testing.assert_array_equal(out, np.array([walked(trees, row) for row in table]))

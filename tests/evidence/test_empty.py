@@ -15,21 +15,21 @@ import pytest
 
 import unkgcp
 from tests.evidence.graphs import vocabulary
-from unkgcp.bundle import Predictor
-from unkgcp.bundle.conditions import parse
 from unkgcp.cli import main
-from unkgcp.conformal.predictors import create
-from unkgcp.conformal.predictors.evidence import EvidenceIntervals
 from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
-from unkgcp.evaluation.bands import coverage_band
-from unkgcp.evaluation.relations import by_relation
+from unkgcp.evaluation.by_relation import by_relation
+from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.report.diagnosis import diagnose
-from unkgcp.evaluation.report.facts import fact_section
+from unkgcp.evaluation.report.sections import fact_section
 from unkgcp.evaluation.text import evaluation_text
 from unkgcp.evidence import learn
-from unkgcp.evidence.boosting import Boosting
+from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Dataset, Graph, Splits, write
+from unkgcp.methods import create
+from unkgcp.methods.evidence_method import EvidenceIntervals
+from unkgcp.predict.filter import parse
+from unkgcp.run import Predictor
 from unkgcp.training import Model, TrainConfig
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
@@ -294,7 +294,7 @@ def test_the_service_says_null() -> None:
 
 @pytest.mark.parametrize("method", ["cp", "unkgcp", "fpi"])
 def test_it_is_for_evidence(method: str) -> None:
-    from unkgcp.bundle import fit
+    from unkgcp.run import fit
 
     with pytest.raises(InputError, match=f"--allow-empty goes with --method evidence, not with {method}"):
         fit(data(), CONFIG, method=method, allow_empty=True, device="cpu")

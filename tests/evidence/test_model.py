@@ -7,13 +7,12 @@ import pytest
 from scipy import stats
 
 from tests.evidence.graphs import mirrored_graph
-from unkgcp.conformal.predictors import create
 from unkgcp.conformal.ranks import p_exceeds
 from unkgcp.errors import InputError
-from unkgcp.evidence import EvidenceModel, boosting, learn
-from unkgcp.evidence.boosting import Boosting
-from unkgcp.evidence.trees import Trees
+from unkgcp.evidence import EvidenceModel, learn, trees
+from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph import Graph
+from unkgcp.methods import create
 
 lightgbm = pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
 FEW = Boosting(rounds=20, leaves=7)
@@ -158,16 +157,16 @@ def test_trees_give_what_their_learner_gives(classes, monkeypatch):
     label = (table[:, 0] * classes).astype(np.int64)
     table[rng.random(table.shape) < 0.2] = np.nan
     texts = []
-    convert = boosting.from_lightgbm
+    convert = trees.from_lightgbm
     monkeypatch.setattr(
-        boosting, "from_lightgbm", lambda text, *rest: texts.append(text) or convert(text, *rest)
+        trees, "from_lightgbm", lambda text, *rest: texts.append(text) or convert(text, *rest)
     )
-    trees = boosting.Boosting(rounds=12, feature_fraction=1.0).learn(
+    learned = trees.Boosting(rounds=12, feature_fraction=1.0).learn(
         table[:2500], label[:2500], table[2500:], label[2500:], classes
     )
-    raw = lightgbm.Booster(model_str=texts[0]).predict(table[2500:], raw_score=True) + trees.prior
+    raw = lightgbm.Booster(model_str=texts[0]).predict(table[2500:], raw_score=True) + learned.prior
     expected = np.exp(raw) / np.exp(raw).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(trees.probabilities(table[2500:]), expected, rtol=1e-12)
+    np.testing.assert_allclose(learned.probabilities(table[2500:]), expected, rtol=1e-12)
 
 
 def test_a_value_that_only_held_out_facts_have_keeps_its_columns() -> None:

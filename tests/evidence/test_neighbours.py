@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unkgcp.evidence import neighbour_kernels, threads
+from unkgcp import parallel
+from unkgcp.evidence import neighbour_kernels
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.graph import Graph, Vocabulary
 
@@ -191,7 +192,7 @@ def _plain(**others: Any) -> Callable[..., None]:
 
 def test_the_same_alone_and_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     train, queries = graph(300, 7, entities=50), graph(600, 8, entities=50)
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
+    monkeypatch.setattr(parallel.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
     table = features(train, queries)
     alone = [features(train, queries[row : row + 1])[0] for row in range(len(queries))]
     np.testing.assert_array_equal(table, alone)

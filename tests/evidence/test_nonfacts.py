@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tests.evidence.graphs import mirrored_graph
-from unkgcp.bundle import Predictor, fit
-from unkgcp.conformal.predictors.open_world import OpenWorld
 from unkgcp.errors import InputError
 from unkgcp.evidence import Evidence, EvidenceModel
-from unkgcp.evidence.boosting import Boosting
 from unkgcp.evidence.nonfacts import FactLikeness, learn_likeness
+from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import load_dataset, write
 from unkgcp.graph.negatives import KINDS, corrupt
+from unkgcp.methods.open_world import OpenWorld
+from unkgcp.run import Predictor, fit
 from unkgcp.training import TrainConfig
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")

@@ -11,16 +11,16 @@ import pytest
 from numpy.typing import NDArray
 
 import unkgcp
-from unkgcp.bundle import fit
-from unkgcp.conformal.predictors import create
-from unkgcp.conformal.predictors.evidence import EvidenceIntervals
 from unkgcp.conformal.ranking import Standing
-from unkgcp.evaluation.bands import coverage_band
-from unkgcp.evaluation.relations import by_relation
-from unkgcp.evaluation.ties import smoothed_coverage
+from unkgcp.evaluation.assessment import smoothed_coverage
+from unkgcp.evaluation.by_relation import by_relation
+from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evidence import EvidenceModel, learn
-from unkgcp.evidence.boosting import Boosting
+from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Dataset, Graph, Splits, Vocabulary
+from unkgcp.methods import create
+from unkgcp.methods.evidence_method import EvidenceIntervals
+from unkgcp.run import fit
 from unkgcp.training import TrainConfig
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")

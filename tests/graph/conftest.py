@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from unkgcp.graph.formats import blocks
+from unkgcp.tabular import delimited
 
 
 @pytest.fixture
 def tiny_blocks(monkeypatch):
     """Blocks of a few lines, so that small files have many of them."""
-    monkeypatch.setattr(blocks, "BLOCK", 64)
+    monkeypatch.setattr(delimited, "BLOCK", 64)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
 from unkgcp.graph import open_batches, read
-from unkgcp.graph.formats import blocks
+from unkgcp.tabular import delimited
 
 GOOD = b"a\tlikes\tb\t0.5\nb\tlikes\tc\t0.25\n"
 NOISE = np.random.default_rng(0).integers(256, size=5000, dtype=np.uint8).tobytes()
@@ -141,7 +141,7 @@ PIPED = [
 
 @pytest.mark.parametrize("case", PIPED)
 def test_the_same_from_a_pipe_in_tiny_blocks(case, monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK", 100)
+    monkeypatch.setattr(delimited, "BLOCK", 100)
     _, content, expected = CASES[case]
     with pytest.raises(InputError) as error:
         read(io.BytesIO(content), format="tsv")
@@ -182,8 +182,8 @@ def test_what_the_system_will_not_open(monkeypatch, tmp_path):
 
 
 def test_a_line_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks, "LONGEST", 1 << 16)
-    monkeypatch.setattr(blocks, "BLOCK", 1 << 12)
+    monkeypatch.setattr(delimited, "LONGEST", 1 << 16)
+    monkeypatch.setattr(delimited, "BLOCK", 1 << 12)
     path = tmp_path / "facts.tsv"
     path.write_bytes(GOOD + b"x" * (1 << 18))
     with pytest.raises(InputError, match="a line of more than"):

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, Scale, write
-from unkgcp.graph.datasets import Dataset, load, load_dataset
+from unkgcp.graph import Graph, write
+from unkgcp.graph.datasets import Dataset, cache_folder, load, load_dataset, search_folders
 from unkgcp.graph.demo import infer
 from unkgcp.graph.describing import describe
 from unkgcp.graph.fetching import OFFICIAL, blob_id
-from unkgcp.graph.locations import cache_folder, search_folders
+from unkgcp.tabular.scaling import Scale
 
 TRAIN = "a\tlikes\tb\t0.5\nb\tlikes\tc\t0.25\na\tlikes\tb\t0.75\nc\tknows\tc\t1\n"
 VAL = "a\tlikes\tc\t0.5\nb\tknows\ta\t0.5\n"

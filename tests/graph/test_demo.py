@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.graph.demo import RULES, generate, infer
-from unkgcp.graph.demo.oracle import LOWEST, STEPS
-from unkgcp.graph.demo.world import RELATIONS
+from unkgcp.graph.demo import LOWEST, RULES, STEPS, generate, infer
+from unkgcp.graph.demo_world import RELATIONS
 from unkgcp.rules import ground, parse
 
 

@@ -10,10 +10,9 @@ import pytest
 from tests.graph.files import facts, written
 
 from unkgcp.errors import InputError
-from unkgcp.graph import Scale, read
-from unkgcp.graph.formats import NAMES, PARQUET, TEXT_FORMATS
-from unkgcp.graph.formats.conceptnet import weights
-from unkgcp.graph.formats.nell import probabilities
+from unkgcp.graph import read
+from unkgcp.tabular.formats import NAMES, PARQUET, TEXT_FORMATS, probabilities, weights
+from unkgcp.tabular.scaling import Scale
 
 LINKS = """\
 protein1 protein2 combined_score

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unkgcp.graph import labels as module
-from unkgcp.graph import words
-from unkgcp.graph.labels import LabelIndex, binary
-from unkgcp.graph.words import EXACT, LONG
+from unkgcp.tabular import label_index
+from unkgcp.tabular import label_index as module
+from unkgcp.tabular.label_index import EXACT, LONG, LabelIndex, binary
 
 # few letters and many lengths: labels that share their ends, their beginnings and their words
 LABELS = st.one_of(
@@ -62,7 +61,7 @@ def test_ids_follow_first_appearance(batches, queries):
     assert index.find(column(queries)).tolist() == [known.get(query, -1) for query in queries]
 
 
-def crowded(found: words.Words, bits: int) -> np.ndarray:
+def crowded(found: label_index.Words, bits: int) -> np.ndarray:
     """Three slots at the end of the table for all labels."""
     return ((1 << bits) - 1 - found[:, -1] % 3).astype(np.intp)
 
@@ -75,7 +74,7 @@ def test_shared_slots_and_hashes_cost_time_not_correctness(batches, chunk):
         patch.setattr(module, "MANY", 1 << 62)  # compiled code has slots of its own
         patch.setattr(module, "CHUNK", chunk)
         patch.setattr(module, "slots", crowded)
-        patch.setattr(words, "_hash", lambda labels: np.ones(len(labels), np.uint64))
+        patch.setattr(label_index, "_hash", lambda labels: np.ones(len(labels), np.uint64))
         index = LabelIndex()
         expected, known = reference(batches)
         assert [index.encode(column(batch)).tolist() for batch in batches] == expected
@@ -129,7 +128,7 @@ def test_a_slice_is_not_its_parent():
 
 
 def test_long_columns_are_searched_by_compiled_code(way, monkeypatch):
-    finding = pytest.importorskip("unkgcp.graph.finding", reason="compiled look-ups need numba")
+    finding = pytest.importorskip("unkgcp.tabular.label_kernels", reason="compiled look-ups need numba")
     rows = []
     find = finding.find
     monkeypatch.setattr(

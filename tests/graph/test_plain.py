@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
 from unkgcp.graph import Vocabulary, read
-from unkgcp.graph.formats import blocks, plain
+from unkgcp.tabular import delimited, plain_lines
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
 pytestmark = pytest.mark.xdist_group("plain")  # one worker compiles for all
@@ -35,21 +35,21 @@ def both(path, monkeypatch, taken=None, **options):
     """What is read with compiled code and without: each a graph or a sentence."""
     results = []
     seen = []
-    read_block = plain._read
+    read_block = plain_lines._read
 
     def noticed(*arguments):
         facts = read_block(*arguments)
         seen.append(facts is not None)
         return facts
 
-    monkeypatch.setattr(plain, "_read", noticed)
+    monkeypatch.setattr(plain_lines, "_read", noticed)
     for size in (0, 1 << 60):
-        monkeypatch.setattr(plain, "LARGE", size)
+        monkeypatch.setattr(plain_lines, "LARGE", size)
         try:
             results.append(read(path, **options))
         except InputError as error:
             results.append(str(error))
-    monkeypatch.setattr(plain, "_read", read_block)
+    monkeypatch.setattr(plain_lines, "_read", read_block)
     if taken is not None:
         assert seen, "the compiled code was not asked"
         assert all(seen) is taken
@@ -83,7 +83,7 @@ def test_the_same_facts_whatever_they_are(tmp_path_factory, rows, block, header)
     first = [("head", "relation", "tail", "confidence")] if header else []
     write(path, first + rows)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(blocks, "BLOCK", block)
+        monkeypatch.setattr(delimited, "BLOCK", block)
         assert same(*both(path, monkeypatch, header=header))
 
 
@@ -105,7 +105,7 @@ def test_labels_of_every_length(tmp_path, monkeypatch, length):
 
 
 def test_many_labels_make_the_index_grow(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK", 1 << 14)
+    monkeypatch.setattr(delimited, "BLOCK", 1 << 14)
     rows = [(f"e{n}", f"r{n % 7}", f"e{n * n % 40_009}", f"{n % 1000 / 1000}") for n in range(40_000)]
     graph, expected = both(write(tmp_path / "facts.tsv", rows), monkeypatch, taken=True)
     assert same(graph, expected)

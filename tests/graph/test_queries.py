@@ -11,7 +11,7 @@ from tests.graph.files import FACTS, LINES, written
 
 from unkgcp.errors import InputError
 from unkgcp.graph import open_batches
-from unkgcp.graph.formats import blocks
+from unkgcp.tabular import delimited
 
 TRIPLES = [{"head": head, "relation": relation, "tail": tail} for head, relation, tail, _ in FACTS]
 
@@ -60,7 +60,7 @@ class TestQueries:
 
 def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
     """Ten times the rows: what is held beyond the columns stays within a few blocks."""
-    monkeypatch.setattr(blocks, "BLOCK", 1 << 16)
+    monkeypatch.setattr(delimited, "BLOCK", 1 << 16)
     line = "a label that is rather long, as they are\tr\tanother label of the same kind\t0.5\n"
 
     def peak(rows: int) -> float:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from tests.graph.files import FACTS, LINES, facts, written
 
 from unkgcp.errors import InputError
-from unkgcp.graph import Scale, Vocabulary, read, read_parts
-from unkgcp.graph.formats import blocks
+from unkgcp.graph import Vocabulary, read, read_parts
+from unkgcp.tabular import delimited
+from unkgcp.tabular.scaling import Scale
 
 ROWS = st.tuples(
     st.text("ab", min_size=1, max_size=9),
@@ -123,7 +124,7 @@ class TestBlocks:
             tmp_path_factory.mktemp("x") / "facts.tsv", gzip.compress(content) if packed else content
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(blocks, "BLOCK", block)
+            patch.setattr(delimited, "BLOCK", block)
             found = read(path)
         assert facts(found) == [(h, r, t, c / 1000) for h, r, t, c in rows]
         seen = dict.fromkeys(label for h, _, t, _ in rows for label in (h, t))
@@ -140,7 +141,7 @@ class TestBlocks:
         content = "".join(f"{label},r,b,0.5\n" for label in quoted)
         path = written(tmp_path_factory.mktemp("x") / "facts.csv", content)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(blocks, "BLOCK", block)
+            patch.setattr(delimited, "BLOCK", block)
             assert [fact[0] for fact in facts(read(path))] == labels
 
     def test_a_last_block_of_empty_lines(self, tmp_path, tiny_blocks):
@@ -310,7 +311,7 @@ class TestVocabulary:
         )
         seen = list(dict.fromkeys(f"entity number {label}" for row in rows for label in row))
         for block in (1000, 10_000, 1 << 20):
-            monkeypatch.setattr(blocks, "BLOCK", block)
+            monkeypatch.setattr(delimited, "BLOCK", block)
             assert read(path).vocabulary.entities.to_pylist() == seen
 
 

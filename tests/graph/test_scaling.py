@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
-from unkgcp.graph.scaling import Scale
+from unkgcp.tabular.scaling import Scale
 
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
 PAPER = Scale("log", cap=3.0, floor=0.1, low=0.1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.graph.splitting import Splits, hold_out, split
+from unkgcp.graph.facts import Splits, hold_out, split
 
 
 def numbered(n: int, n_triples: int | None = None, seed: int = 0) -> Graph:

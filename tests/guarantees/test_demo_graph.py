@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from scipy.stats import betabinom
 
 from unkgcp.conformal import rank
-from unkgcp.conformal.predictors import IntervalPredictor, Triples, create
 from unkgcp.evaluation import metrics
-from unkgcp.evaluation.bands import coverage_band
+from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.graph import Graph
 from unkgcp.graph.demo import Oracle, generate
+from unkgcp.graph.facts import Triples
+from unkgcp.methods import IntervalPredictor, create
 from unkgcp.training import Model, config_for, train, train_quantiles
 
 pytestmark = pytest.mark.xdist_group("demo graph")

@@ -20,12 +20,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unkgcp.bundle import Predictor, fit_folds
 from unkgcp.conformal.cross import draw_folds, guaranteed
-from unkgcp.conformal.predictors import Triples, create
-from unkgcp.conformal.predictors.base import status_codes
 from unkgcp.graph import Graph, Splits, Vocabulary
 from unkgcp.graph.datasets import Dataset
+from unkgcp.graph.facts import Triples
+from unkgcp.methods import create
+from unkgcp.methods.method import status_codes
+from unkgcp.run import Predictor, fit_folds
 from unkgcp.training import TrainConfig
 
 FACTS, QUERIES, FOLDS, TAILS, COMMON, SEEDS = 300, 300, 10, 5, 15, 10

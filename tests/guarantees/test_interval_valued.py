@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy.stats import betabinom
 
 from unkgcp.conformal import rank
-from unkgcp.conformal.predictors import Joint, MeanLength
 from unkgcp.graph import Graph
 from unkgcp.graph.demo import Oracle, generate
+from unkgcp.methods import Joint, MeanLength
 from unkgcp.training import Model, config_for, train, train_length
 
 LEVEL, CALIBRATION, REPLICATIONS, FALSE_ALARM = 0.9, 1500, 15, 1e-6

@@ -13,11 +13,11 @@ import pytest
 from scipy.stats import binom
 from tests.evaluation.monitor.small import draw_facts, random_model
 
-from unkgcp.bundle import Predictor, calibrate
 from unkgcp.evaluation.monitor import Monitor
-from unkgcp.evaluation.monitor.bag import Bag
+from unkgcp.evaluation.monitor.martingale import Bag
 from unkgcp.graph import Graph
 from unkgcp.graph.datasets import load_dataset
+from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model, config_for, train
 
 RATE, FALSE_ALARM = 0.05, 1e-6

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.rules import Rule, ground, joins, parse, unseen
+from unkgcp.rules import Rule, ground, grounding, parse, unseen
 
 TRANSITIVE = parse("r(A,B) & r(B,C) -> r(A,C)")
 
@@ -167,7 +167,7 @@ def test_equals_brute_force(graph_of, facts_of, rules, facts, minimum):
 def test_small_pieces_give_the_same(graph_of, facts_of, rules, facts):
     whole = facts_of(ground(rules, graph_of(facts), minimum=0.0))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joins, "PIECE", 3)
+        patch.setattr(grounding, "PIECE", 3)
         assert facts_of(ground(rules, graph_of(facts), minimum=0.0)) == whole
 
 

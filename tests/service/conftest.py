@@ -15,9 +15,9 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 from fastapi.testclient import TestClient
 
 from unkgcp.backbones import get
-from unkgcp.bundle import Predictor, calibrate
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known import KnownFacts
+from unkgcp.run import Predictor, calibrate
 from unkgcp.service import Settings, create_app
 from unkgcp.training import Model, TrainConfig
 

@@ -11,11 +11,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from unkgcp.service.batching import INLINE, Batcher
-from unkgcp.service.bodies import Asked
-from unkgcp.service.lookup import Lookup
-from unkgcp.service.metrics import Metrics
-from unkgcp.service.problems import Problem
+from unkgcp.service.batching import INLINE, Batcher, Lookup
+from unkgcp.service.bodies import Asked, Problem
+from unkgcp.service.border import Metrics
 from unkgcp.service.settings import Settings
 
 

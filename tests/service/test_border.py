@@ -9,9 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from unkgcp.service import Settings, create_app
-from unkgcp.service.border import host_name
-from unkgcp.service.explorer import FILES
-from unkgcp.service.metrics import Metrics
+from unkgcp.service.app import FILES
+from unkgcp.service.border import Metrics, host_name
 
 TOKEN = "a-long-and-secret-token"
 GUARDED = ["/v1/about", "/v1/entities", "/metrics", "/v1/nothing", "/docs"]

@@ -11,10 +11,9 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.requests import Request
 
-from unkgcp.bundle import calibrate
+from unkgcp.run import calibrate
 from unkgcp.service import create_app
-from unkgcp.service.bodies import read_body
-from unkgcp.service.problems import Problem
+from unkgcp.service.bodies import Problem, read_body
 from unkgcp.service.settings import Settings
 
 PATH = "/v1/intervals"

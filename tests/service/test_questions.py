@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from unkgcp.bundle import calibrate
+from unkgcp.run import calibrate
 from unkgcp.service import Settings, create_app
 
 

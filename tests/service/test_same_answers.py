@@ -22,16 +22,14 @@ from fastapi.testclient import TestClient
 from tests.bundle.engines.conftest import same_bytes
 from tests.evidence.graphs import mirrored_graph
 
-from unkgcp.bundle import Predictor, fit, fit_folds
-from unkgcp.bundle.engines.delivery import ANSWERS, staged
-from unkgcp.bundle.engines.parts import part_name, plan
-from unkgcp.bundle.engines.ray_engine import answer_on_ray
-from unkgcp.bundle.engines.worker import PLAN
 from unkgcp.cli import main
-from unkgcp.conformal.predictors import PREDICTORS
 from unkgcp.conformal.ranks import percent
 from unkgcp.graph import Graph, write
 from unkgcp.graph.datasets import Dataset, load_dataset
+from unkgcp.methods import PREDICTORS
+from unkgcp.predict.parts import ANSWERS, part_name, plan, staged
+from unkgcp.predict.ray_engine import PLAN, answer_on_ray
+from unkgcp.run import Predictor, fit, fit_folds
 from unkgcp.service import create_app, documents
 from unkgcp.training import TrainConfig
 
@@ -182,7 +180,7 @@ def on_ray(
     """
 
     def answer_all(works: list[tuple[dict[str, Any], pa.Table]]) -> list[str | None]:
-        from unkgcp.bundle.engines.worker import Answerer
+        from unkgcp.predict.ray_engine import Answerer
 
         return [error for work, parts in works for error in Answerer(**work)(parts)["error"].to_pylist()]
 

@@ -12,8 +12,8 @@ import torch
 
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.training import Member, config_for
-from unkgcp.training.data import TrainingData
-from unkgcp.training.engine import TorchEngine
+from unkgcp.training.batches import TrainingData
+from unkgcp.training.torch_engine import TorchEngine
 
 pytest.importorskip("triton", reason="Triton is not installed")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -44,7 +44,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_fused_batch_equals_the_autograd_terms(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unkgcp.training.fused import launch
+    from unkgcp.training import fused
 
     phase = int(case.split()[1]) if case.startswith("passleaf") else 0
     options = {"negatives": 3, "dimension": 20, "batch_size": 16, **CASES[case]}
@@ -53,7 +53,7 @@ def test_fused_batch_equals_the_autograd_terms(case: str, monkeypatch: pytest.Mo
     config = replace(config, pool_from=2, pool_train_from=3, pool_growth=0.4, pool_size=64)
     softlogic = None if config.model == "beurre" else graph(9, 1)
     data = TrainingData.of(graph(40, 0), softlogic, config, DEVICE)
-    monkeypatch.setattr("unkgcp.training.engine.fused_batch", lambda engine, phase: None)
+    monkeypatch.setattr("unkgcp.training.torch_engine.fused_batch", lambda engine, phase: None)
     engine = TorchEngine(data, config, members, DEVICE)
     noise = torch.Generator().manual_seed(3)
     engine.flat += 0.3 * torch.randn(engine.flat.shape, generator=noise).to(DEVICE)
@@ -74,8 +74,8 @@ def test_fused_batch_equals_the_autograd_terms(case: str, monkeypatch: pytest.Mo
     for name, tensor in engine.pool.state().items():
         tensor.copy_(before[name])
     loss = torch.zeros(2, device=DEVICE)
-    fused = launch.boxes(engine) if config.model == "beurre" else launch.bilinear(engine, phase)
-    fused(loss)
+    launched = fused.boxes(engine) if config.model == "beurre" else fused.bilinear(engine, phase)
+    launched(loss)
     torch.testing.assert_close(loss, expected.detach(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(engine.flat.grad, gradient, rtol=1e-4, atol=1e-6)
     for name, tensor in engine.pool.state().items():

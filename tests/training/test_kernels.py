@@ -8,9 +8,9 @@ import torch
 
 from tests.training.conftest import small_graph
 from unkgcp.training import Member, TrainConfig, train_many
-from unkgcp.training.data import TrainingData
-from unkgcp.training.engine import TorchEngine
-from unkgcp.training.kernel_engine import KernelEngine
+from unkgcp.training.batches import TrainingData
+from unkgcp.training.compiled_engine import KernelEngine
+from unkgcp.training.torch_engine import TorchEngine
 
 CASES = {
     "ukge": {},
@@ -78,19 +78,19 @@ def test_one_batch_has_the_gradient_of_autograd(case: str) -> None:
 
 
 def test_filtered_negatives_are_never_training_facts() -> None:
-    from unkgcp.training import kernels, randomness
+    from unkgcp.training import distmult_kernels, randomness
 
     facts = small_graph(900, entities=20)
     keys = np.unique(facts.keys)
     table = np.full(4096, -1, np.int64)
-    kernels.fill_set(keys, table)
-    assert all(kernels.in_set(key, table) for key in keys)
+    distmult_kernels.fill_set(keys, table)
+    assert all(distmult_kernels.in_set(key, table) for key in keys)
     base = np.uint64(randomness.stream(0, randomness.NEGATIVE) & randomness.MASK)
     usable = 0
     for counter in range(400):
         fact = counter % len(facts)
         h, r, t = int(facts.head[fact]), int(facts.relation[fact]), int(facts.tail[fact])
-        drawn, may_use = kernels.corrupt(base, np.uint64(counter), h, r, t, True, (20, 3), table)
+        drawn, may_use = distmult_kernels.corrupt(base, np.uint64(counter), h, r, t, True, (20, 3), table)
         usable += may_use
         assert may_use == ((drawn * 3 + r) * 20 + t not in keys)
     assert 100 < usable <= 400

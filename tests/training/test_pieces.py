@@ -8,10 +8,10 @@ import torch
 
 from unkgcp.backbones import REGISTRY, get, score_triples
 from unkgcp.graph import Vocabulary
-from unkgcp.training import Model, TrainConfig, distmult
+from unkgcp.training import Model, TrainConfig, plain_scores
 
 ENTITIES, RELATIONS, N = 300, 7, 3000
-TORCH = sorted(set(REGISTRY) - set(distmult.FAMILY))
+TORCH = sorted(set(REGISTRY) - set(plain_scores.FAMILY))
 
 
 def model(name: str, dimension: int) -> Model:

@@ -9,10 +9,9 @@ import torch
 from tests.training.conftest import small_graph
 from unkgcp.graph import Graph
 from unkgcp.training import Member, TrainConfig
-from unkgcp.training.data import TrainingData
-from unkgcp.training.engine import TorchEngine
-from unkgcp.training.pool import capacity, share_at
-from unkgcp.training.terms import Corruptions, pinball
+from unkgcp.training.batches import TrainingData
+from unkgcp.training.losses import Corruptions, capacity, pinball, share_at
+from unkgcp.training.torch_engine import TorchEngine
 
 CPU = torch.device("cpu")
 

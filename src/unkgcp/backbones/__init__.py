@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import difflib
 
-from unkgcp.backbones.base import Backbone, Table, score_heads, score_tails, score_triples
-from unkgcp.backbones.bilinear import UKGE, Passleaf, PassleafComplEx, UKGERect
-from unkgcp.backbones.boxes import BEUrRE
-from unkgcp.backbones.rotate import PassleafRotatE
+from unkgcp.backbones.backbone import Backbone, Table, score_heads, score_tails, score_triples
+from unkgcp.backbones.beurre import BEUrRE
+from unkgcp.backbones.ukge_passleaf import UKGE, Passleaf, PassleafComplEx, PassleafRotatE, UKGERect
 from unkgcp.errors import InputError
 
 REGISTRY: dict[str, Backbone] = {

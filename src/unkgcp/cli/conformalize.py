@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from unkgcp.cli.levels import confidence_option
+from unkgcp.cli.options import confidence_option
 from unkgcp.errors import InputError
 
 EXAMPLES = """\b
@@ -75,7 +75,7 @@ def command(
     group_size says with how many rows of CAL the row's group was calibrated; where they are too few for the level,
     the interval is the whole range.
     """
-    from unkgcp.conformal.tables import conformalize
+    from unkgcp.predict.conformalize import conformalize
     from unkgcp.progress import say
 
     outcome = conformalize(calibration, source, output, levels=confidence, score=score, bounds=bounds)

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.levels import confidence_option
-from unkgcp.cli.options import Share, examples, json_option, reading_options
+from unkgcp.cli.options import Share, confidence_option, examples, json_option, reading_options
 
 EXAMPLES = examples(
     "unkgcp evaluate run",
@@ -58,18 +57,18 @@ def command(
     """
     import json
 
-    from unkgcp.bundle import Predictor, source
-    from unkgcp.evaluation import decisions, evaluate
-    from unkgcp.evaluation import ranking as ranks
-    from unkgcp.evaluation.relations import by_relation, relations_text
+    from unkgcp.evaluation import assessment, evaluate
+    from unkgcp.evaluation import completion_quality as ranks
+    from unkgcp.evaluation.by_relation import by_relation, relations_text
     from unkgcp.evaluation.text import evaluation_text
+    from unkgcp.run import Predictor, provenance
 
     predictor = Predictor.load(run)
     record = predictor.provenance.get("data", {})
     if data is not None:
-        dataset = source.load_named(data, record, predictor.model.seed, reading)
+        dataset = provenance.load_named(data, record, predictor.model.seed, reading)
     else:
-        dataset = source.reload(record, run, reading.get("data_dir"))
+        dataset = provenance.reload(record, run, reading.get("data_dir"))
     result = evaluate(predictor, dataset, confidence)
     if per is not None:
         result["per_relation"] = [by_relation(predictor, dataset, level) for level in confidence]
@@ -77,7 +76,7 @@ def command(
         splits = dataset.splits
         known = [splits.train, splits.validation, splits.calibration]
         result["ranking"] = ranks.ranking(predictor.model, splits.test, known)
-        result["decisions"] = decisions.decisions(predictor, dataset, confidence, threshold)
+        result["decisions"] = assessment.decisions(predictor, dataset, confidence, threshold)
     if as_json:
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
         return
@@ -86,4 +85,4 @@ def command(
         click.echo("\n" + relations_text(part))
     if ranking:
         click.echo("\n" + ranks.ranking_text(result["ranking"]))
-        click.echo("\n" + decisions.decisions_text(result["decisions"]))
+        click.echo("\n" + assessment.decisions_text(result["decisions"]))

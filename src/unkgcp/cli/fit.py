@@ -12,9 +12,9 @@ from unkgcp.cli.options import examples, reading_options, seed_option, splitting
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
-    from unkgcp.bundle import Predictor
     from unkgcp.graph import Graph
     from unkgcp.graph.datasets import Dataset
+    from unkgcp.run import Predictor
     from unkgcp.training import TrainConfig
 
 EXAMPLES = examples(
@@ -144,7 +144,7 @@ def command(
     DATA, or all facts of the file DATA; the model must not have been trained on them. Without -o the run is
     changed in place.
     """
-    from unkgcp.conformal.predictors import predictor_class
+    from unkgcp.methods import predictor_class
 
     predictor_class(settings["method"])
     options = {**reading, **splitting}
@@ -208,11 +208,11 @@ def _train(
     import shutil
     from pathlib import Path
 
-    from unkgcp.bundle import fit, source
-    from unkgcp.bundle.fitting import silent
-    from unkgcp.bundle.folder import CHECKPOINT, check_target
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.progress import Reporter, say
+    from unkgcp.run import fit, provenance
+    from unkgcp.run.fitting import silent
+    from unkgcp.run.folder import CHECKPOINT, check_target
 
     check_target(output)
     dataset = load_dataset(data, seed=settings["seed"], **options)
@@ -222,7 +222,7 @@ def _train(
     predictor = fit(dataset, config, report=report, checkpoint=checkpoint, resume=resume, **settings)
     if not first:
         return
-    predictor.provenance["data"] = source.describe(data, dataset, settings["seed"], options)
+    predictor.provenance["data"] = provenance.describe(data, dataset, settings["seed"], options)
     _finish(predictor, dataset, output)
     stopped = predictor.provenance["stopped"]
     if stopped is None:
@@ -246,11 +246,11 @@ def _train_folds(
     **others: Any,
 ) -> None:
     """CV+: models without a fold each; the run has the method `cv+`."""
-    from unkgcp.bundle import fit_folds, source
-    from unkgcp.bundle.folder import check_target
-    from unkgcp.bundle.folding import FOLDS
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.progress import Reporter
+    from unkgcp.run import fit_folds, provenance
+    from unkgcp.run.folder import check_target
+    from unkgcp.run.folds import FOLDS
 
     unfit = (
         ["--resume"] * resume + ["--per"] * (others.get("per") is not None) + ["--quick"] * others["quick"]
@@ -265,7 +265,7 @@ def _train_folds(
     predictor = fit_folds(
         dataset, config, folds=chosen, method=method, seed=seed, device=device, report=Reporter
     )
-    predictor.provenance["data"] = source.describe(data, dataset, seed, options)
+    predictor.provenance["data"] = provenance.describe(data, dataset, seed, options)
     _finish(predictor, dataset, output)
 
 
@@ -277,9 +277,9 @@ def _recalibrate(
     options: dict[str, Any],
     asked: dict[str, Any],
 ) -> None:
-    from unkgcp.bundle import Predictor, recalibrate
-    from unkgcp.bundle.fitting import calibration_negatives, method_options
-    from unkgcp.bundle.folder import check_target
+    from unkgcp.run import Predictor, recalibrate
+    from unkgcp.run.fitting import calibration_negatives, method_options
+    from unkgcp.run.folder import check_target
 
     predictor = Predictor.load(run)
     check_target(output)
@@ -302,9 +302,9 @@ def _calibration_facts(
     """The facts to calibrate on and, unless they are one file, the data set they belong to."""
     from pathlib import Path
 
-    from unkgcp.bundle import source
     from unkgcp.graph import read
     from unkgcp.graph.datasets import load_dataset
+    from unkgcp.run import provenance
 
     if data is not None and Path(data).is_file():
         splitting = ("calibration", "test", "keep_repeats_together", "data_dir")
@@ -312,7 +312,7 @@ def _calibration_facts(
     if data is not None:
         dataset = load_dataset(data, seed=predictor.model.seed, **options)
     else:
-        dataset = source.reload(predictor.provenance.get("data", {}), run, options.get("data_dir"))
+        dataset = provenance.reload(predictor.provenance.get("data", {}), run, options.get("data_dir"))
     return dataset.splits.calibration, dataset
 
 

@@ -10,8 +10,8 @@ from unkgcp.cli.options import examples, json_option, reading_options, seed_opti
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
-    from unkgcp.bundle import Predictor
     from unkgcp.graph import Graph
+    from unkgcp.run import Predictor
 
 EXAMPLES = examples(
     "unkgcp monitor run labelled.tsv",
@@ -78,15 +78,13 @@ def command(
 
     import numpy as np
 
-    from unkgcp.bundle import Predictor
     from unkgcp.evaluation.monitor import Monitor
     from unkgcp.evaluation.monitor import state as states
-    from unkgcp.evaluation.monitor.drawing import check_target, draw
-    from unkgcp.evaluation.monitor.report import describe, order_caution
-    from unkgcp.evaluation.monitor.text import monitor_text
+    from unkgcp.evaluation.monitor.findings import check_target, describe, draw, monitor_text, order_caution
     from unkgcp.files import check_file
     from unkgcp.graph import read
     from unkgcp.progress import say
+    from unkgcp.run import Predictor
 
     if plot is not None:
         check_target(plot)
@@ -138,9 +136,9 @@ def _calibration(
     predictor: Predictor, run: str, given: str | None, data_dir: str | None, reading: dict[str, Any]
 ) -> Graph | None:
     """The calibration facts, for a method that keeps no scores of theirs; None where they are not needed."""
-    from unkgcp.bundle import source
-    from unkgcp.evaluation.monitor.yardstick import keeps_scores
+    from unkgcp.evaluation.monitor.watch import keeps_scores
     from unkgcp.graph import read
+    from unkgcp.run import provenance
 
     if given is not None:
         return read(given, **reading)
@@ -151,4 +149,4 @@ def _calibration(
             f"{run} was calibrated anew and method {predictor.method.name} keeps no scores; "
             "name its calibration facts with --calibration"
         )
-    return source.reload(predictor.provenance.get("data", {}), run, data_dir).splits.calibration
+    return provenance.reload(predictor.provenance.get("data", {}), run, data_dir).splits.calibration

@@ -10,6 +10,7 @@ Each decorator hands the command one dictionary, ready for `unkgcp.graph.load_da
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
@@ -19,7 +20,7 @@ import click
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
-    from unkgcp.graph.scaling import Scale
+    from unkgcp.tabular.scaling import Scale
 
 Function = Callable[..., Any]
 
@@ -139,7 +140,7 @@ def _scale(
         if cap is not None or floor is not None or target is not None:
             raise InputError("--cap, --floor and --range need --confidence-scale minmax or log")
         return None
-    from unkgcp.graph.scaling import Scale
+    from unkgcp.tabular.scaling import Scale
 
     low, high = target or (0.0, 1.0)
     return Scale(cast(Any, kind), cap=cap, floor=floor, low=low, high=high)
@@ -162,3 +163,73 @@ def _with(options: tuple[Callable[[Function], Function], ...], function: Functio
     for option in reversed(options):
         function = option(function)
     return function
+
+
+# The option `--confidence`: one level or several, separated by commas.
+
+
+def confidence_option(default: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds `--confidence`; the command gets a list of floats."""
+    return click.option(
+        "--confidence", default=default, show_default=True, metavar="LEVELS", callback=_parse, help=text
+    )
+
+
+def _parse(context: click.Context, parameter: click.Parameter, value: str) -> list[float]:
+    levels = []
+    for part in value.split(","):
+        try:
+            level = float(part)
+        except ValueError:
+            level = -1.0
+        if not 0 <= level <= 1:
+            raise InputError(f"--confidence {value}: {part.strip()!r} is no number from 0 to 1; try 0.9")
+        if level in levels:
+            raise InputError(f"--confidence {value}: {part.strip()} is there twice; leave one out")
+        levels.append(level)
+    return levels
+
+
+# Options of `--engine ray`, gathered in one argument of the command.
+
+NAMES = ("workers", "address", "device", "rows_per_part")
+
+
+def ray_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add them to a command; it gets those that were given as a dictionary `ray`, and has an option `--engine`."""
+
+    @functools.wraps(command)
+    def with_ray(engine: str, **arguments: Any) -> None:
+        given = {name: arguments.pop(name) for name in NAMES}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given and engine != "ray":
+            option = min(given).replace("_", "-")
+            raise click.UsageError(f"--{option} is for --engine ray; add that, or leave --{option} out")
+        command(engine=engine, ray=given, **arguments)
+
+    for option in (
+        click.option(
+            "--rows-per-part",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Ray: rows that a worker answers at a time, a file each if OUT is a folder.  [default: 1048576]",
+        ),
+        click.option(
+            "--device",
+            type=click.Choice(["cpu", "cuda"]),
+            help="Ray: where workers score; with cuda each takes a GPU.  [default: cpu]",
+        ),
+        click.option(
+            "--address",
+            metavar="HOST:PORT",
+            help="Ray: a running cluster, or auto.  [default: $RAY_ADDRESS, or one started on this machine]",
+        ),
+        click.option(
+            "--workers",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Ray: how many workers.  [default: one a CPU, or GPU, of the cluster]",
+        ),
+    ):
+        with_ray = option(with_ray)
+    return with_ray

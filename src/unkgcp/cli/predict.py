@@ -6,9 +6,7 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.levels import confidence_option
-from unkgcp.cli.options import examples, parse_columns
-from unkgcp.cli.workers import ray_options
+from unkgcp.cli.options import confidence_option, examples, parse_columns, ray_options
 
 EXAMPLES = examples(
     "unkgcp predict run queries.tsv -o answers.tsv",
@@ -87,12 +85,12 @@ def command(
     With --top-k the columns query (the row of INPUT, from 0) and rank come first. A file appears when all of it is
     written.
     """
-    from unkgcp.bundle import Predictor
-    from unkgcp.bundle.conditions import parse
-    from unkgcp.bundle.stream import answer_file, complete_file
     from unkgcp.files import check_place
     from unkgcp.graph.queries import count_queries
+    from unkgcp.predict.filter import parse
+    from unkgcp.predict.stream import answer_file, complete_file
     from unkgcp.progress import Reporter, say
+    from unkgcp.run import Predictor
 
     if top_k is None and (exclude_known or rank_by != "score"):
         raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
@@ -112,7 +110,7 @@ def command(
         asked = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
     with Reporter("predicting", count_queries(queries)) as progress:
         if engine == "ray":
-            from unkgcp.bundle.engines.ray_engine import answer_on_ray
+            from unkgcp.predict.ray_engine import answer_on_ray
 
             ray |= {"completion": asked, "condition": condition}
             answer_on_ray(run, queries, output, levels, progress=progress, **ray, **reading)

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.levels import confidence_option
-from unkgcp.cli.options import examples, reading_options
+from unkgcp.cli.options import confidence_option, examples, reading_options
 from unkgcp.errors import InputError
 
 EXAMPLES = examples(

@@ -91,7 +91,7 @@ def command(
     )
     override = None if config_file is None else _override(config_file)
     if dry_run:
-        from unkgcp.evaluation.reproduction.estimate import schedule
+        from unkgcp.evaluation.reproduction.runner import schedule
 
         click.echo(schedule(plan, output, device, data_dir, override))
         return

@@ -6,19 +6,13 @@
 (1, 2)
 """
 
-from unkgcp.conformal.answers import MissingWeightWarning
+from __future__ import annotations
+
+from unkgcp.conformal.calls import MissingWeightWarning
 from unkgcp.conformal.groups import SmallGroupWarning
-from unkgcp.conformal.learning import SmallCalibrationWarning
 from unkgcp.conformal.ranks import exact, p_exceeds, rank, training_conditional_rank
-from unkgcp.conformal.scores import (
-    EntropyResidual,
-    Residual,
-    ScaledResidual,
-    Score,
-    Shortest,
-    make_score,
-    register,
-)
+from unkgcp.conformal.scores import EntropyResidual, Residual, ScaledResidual, Score, make_score, register
+from unkgcp.conformal.shortest import Shortest, SmallCalibrationWarning
 from unkgcp.conformal.split import SplitConformal
 
 __all__ = [

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal import arrays
+from unkgcp.conformal import calls
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
 from unkgcp.conformal.scores import Recipe, Residual, Score, make_score
 from unkgcp.conformal.split import Levels
@@ -72,10 +72,10 @@ class CrossConformal:
 
     def calibrate(self, prediction: ArrayLike, truth: ArrayLike, fold: ArrayLike) -> CrossConformal:
         """prediction[i] is that of the model which did not see point i; fold[i] its number, -1 to leave i out: (n,)."""
-        guess = arrays.column("prediction", prediction).astype(np.float64)
-        label = arrays.column("truth", truth, len(guess)).astype(np.float64)
-        arrays.check_finite("prediction", guess, 0)
-        arrays.check_within("truth", label, 0, *self.bounds)
+        guess = calls.column("prediction", prediction).astype(np.float64)
+        label = calls.column("truth", truth, len(guess)).astype(np.float64)
+        calls.check_finite("prediction", guess, 0)
+        calls.check_within("truth", label, 0, *self.bounds)
         member = np.asarray(fold)
         if member.dtype.kind not in "iu" or member.shape != guess.shape:
             raise ValueError(
@@ -108,10 +108,10 @@ class CrossConformal:
         if not self.residuals:
             raise RuntimeError("call calibrate before asking for intervals")
         levels, single = exact_levels(confidence)
-        guess = arrays.column("prediction", prediction, ndim=2).astype(np.float64)
+        guess = calls.column("prediction", prediction, ndim=2).astype(np.float64)
         if guess.shape[1] != self.folds:
             raise ValueError(f"prediction has {guess.shape[1]} columns, but there are {self.folds} models")
-        arrays.check_finite("prediction", guess, 0)
+        calls.check_finite("prediction", guess, 0)
         ranks = [rank(level, self.size) for level in levels]
         ends = np.empty((len(guess), 2, len(levels)))
         step = max(1, CELLS // self.size)

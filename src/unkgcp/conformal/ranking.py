@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.order import Order
+from unkgcp.conformal.kernel_loading import loaded_kernels
 from unkgcp.conformal.ranks import rank, training_conditional_rank
-from unkgcp.conformal.weights import weighted_ranks
+from unkgcp.parallel import ROWS, run_chunks
 
 Floats = NDArray[np.floating[Any]]
 Codes = NDArray[np.intp]
@@ -173,3 +174,152 @@ def rank_groups(
 def tail_sums(weight: NDArray[np.float64]) -> NDArray[np.float64]:
     """The sum of the weights from each position to the end, and 0 after the last: (l + 1,)."""
     return np.concatenate([np.cumsum(weight[::-1])[::-1], [0.0]])
+
+
+# Numbers that are put in order once, and only when anybody needs more than a few ranks.
+
+WORTH_SELECTING = 1_000_000
+"""Smaller arrays are sorted at once."""
+FEW = 8
+"""How many ranks are selected before sorting is cheaper."""
+_SAMPLE = 1 << 16
+
+
+class Order:
+    """Takes over an array (l,) and answers with its k-th smallest values; `in_order` if it is sorted already.
+
+    >>> Order(np.array([0.3, 0.1, 0.2])).smallest([1, 3]).tolist()
+    [0.1, 0.3]
+    """
+
+    def __init__(self, values: Floats, in_order: bool = False) -> None:
+        self._values = values
+        self._lock = Lock()
+        self._known: dict[int, Any] = {}
+        self._sorted = in_order
+        if len(values) < WORTH_SELECTING:
+            self.sorted()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._values.dtype
+
+    def smallest(self, ranks: Sequence[int]) -> Floats:
+        """The k-th smallest value for each rank k from 1 to l: (ranks,)."""
+        with self._lock:
+            if not self._sorted and self._select(set(ranks)):
+                return np.array([self._known[k] for k in ranks], self.dtype)
+            self._sort()
+            return self._values[np.array(ranks, np.intp) - 1]
+
+    def sorted(self) -> Floats:
+        """All values upwards: (l,). It never changes afterwards."""
+        with self._lock:
+            self._sort()
+        return self._values
+
+    def _sort(self) -> None:
+        if not self._sorted:
+            self._values.sort()
+            self._sorted = True
+
+    def _select(self, ranks: set[int]) -> bool:
+        """Make the values at these ranks known without sorting; False if it cannot be done or does not pay."""
+        kernels = loaded_kernels()
+        if kernels is None or self.dtype != np.float64 or len(self._known.keys() | ranks) > FEW:
+            return False
+        new = sorted(ranks - self._known.keys())
+        found = select(self._values, new, kernels) if new else []
+        if found is None:
+            return False
+        self._known.update(zip(new, found, strict=True))
+        return True
+
+
+def select(values: Floats, ranks: Sequence[int], kernels: Any) -> list[Any] | None:
+    """The values at these ranks (upwards), exactly and without moving anything; None if sorting is better.
+
+    A sorted sample gives two values that almost surely enclose the answers. One pass counts what is below the
+    lower one and equal to it, and keeps the values between the two, among which the answers are. None if there
+    are many of these, or if the sample was misleading.
+    """
+    sample = np.sort(values[:: max(1, len(values) // _SAMPLE)])
+    margin = 5 * int(np.sqrt(len(sample)))
+    first, last = (rank * len(sample) // len(values) for rank in (ranks[0], ranks[-1]))
+    if last - first > len(sample) // 4:
+        return None
+    low = sample[first - margin] if first >= margin else np.float64(-np.inf)
+    high = sample[last + margin] if last + margin < len(sample) else np.float64(np.inf)
+    found: list[tuple[int, int, Floats]] = []
+
+    def work(start: int, stop: int) -> None:
+        kept = np.empty(stop - start)
+        below, equal, size = kernels.enclosed(values[start:stop], low, high, kept)
+        found.append((below, equal, kept[:size].copy()))
+
+    run_chunks(len(values), work, 8 * ROWS)
+    below, equal = (sum(part[index] for part in found) for index in (0, 1))
+    between = np.concatenate([kept for _, _, kept in found])
+    between.sort()
+    if ranks[0] <= below or ranks[-1] > below + equal + len(between):
+        return None
+    return [low if rank <= below + equal else between[rank - below - equal - 1] for rank in ranks]
+
+
+# Weighted conformal prediction for a known shift (Tibshirani, Barber, Candes and Ramdas, 2019).
+
+# the cutoff below is three roundings away from its exact value; eight is on the safe side
+_ROUNDING = 8 * np.finfo(np.float64).eps
+
+
+def weighted_ranks(
+    tails: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    weight: NDArray[np.float64],
+    level: Fraction,
+) -> NDArray[np.int64]:
+    """k of each query: the number of j in 0 .. l with w + tail_j > (1 - level) (w + tail_0), exactly: (n,).
+
+    tail_j, at tails[start + j], is the weight of the scores from position j upwards. A label with j smaller
+    calibration scores is in the set exactly when j < k. Equal weights give k = ceil(level (l + 1)).
+    """
+    total = tails[starts] + weight
+    cutoff = float(1 - level) * total - weight
+    low, high = np.zeros_like(sizes), sizes + 1
+    for _ in range(int(sizes.max(initial=0) + 1).bit_length()):
+        middle = (low + high) // 2
+        more = (tails[starts + np.minimum(middle, sizes)] > cutoff) & (low < high)
+        low = np.where(more, middle + 1, low)
+        high = np.where(more, high, middle)
+    margin = _ROUNDING * total
+    near = np.abs(tails[starts + np.maximum(low - 1, 0)] - cutoff) <= margin
+    near |= np.abs(tails[starts + np.minimum(low, sizes)] - cutoff) <= margin
+    rows = np.flatnonzero(near)
+    if len(rows):
+        queries = np.stack([starts[rows], sizes[rows], weight[rows].view(np.int64)], axis=1)
+        unique, inverse = np.unique(queries, axis=0, return_inverse=True)
+        exact = [_exact_rank(tails, start, size, weight, level) for start, size, weight in _decode(unique)]
+        low[rows] = np.array(exact, np.int64)[inverse.reshape(-1)]
+    # nothing has any weight: nothing is known, and only the empty set at level 0 leaves anything out
+    return np.where((total == 0) & (level > 0), sizes + 1, low)
+
+
+def _decode(unique: NDArray[np.int64]) -> list[tuple[int, int, float]]:
+    weights = np.ascontiguousarray(unique[:, 2]).view(np.float64)
+    return list(zip(unique[:, 0].tolist(), unique[:, 1].tolist(), weights.tolist(), strict=True))
+
+
+def _exact_rank(tails: NDArray[np.float64], start: int, size: int, weight: float, level: Fraction) -> int:
+    cutoff = (1 - level) * (Fraction(float(tails[start])) + Fraction(weight)) - Fraction(weight)
+    low, high = 0, size + 1
+    while low < high:
+        middle = (low + high) // 2
+        if Fraction(float(tails[start + middle])) > cutoff:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -20,17 +20,61 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal import arrays
-from unkgcp.conformal.answers import Answers, Calibration
-from unkgcp.conformal.calibrated import Calibrated
-from unkgcp.conformal.chunks import run_chunks
-from unkgcp.conformal.engine import Engine
+from unkgcp.conformal import calls
+from unkgcp.conformal.calls import Answers, Calibration, Engine, Queries, read_queries
 from unkgcp.conformal.groups import group_codes, labels
-from unkgcp.conformal.learning import learn_score
-from unkgcp.conformal.queries import Queries, read_queries
 from unkgcp.conformal.ranking import Standing, rank_groups, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact_levels
 from unkgcp.conformal.scores import Recipe, Residual, ScaledResidual, Score, make_score
+from unkgcp.conformal.shortest import learn_score
+from unkgcp.parallel import run_chunks
+
+# What a calibration can say of itself: its size, its groups, its scores.
+
+
+class Calibrated:
+    """The read-only side of `SplitConformal`; a RuntimeError where nothing has been calibrated yet."""
+
+    score: Score | Recipe | None
+    _calibration: Calibration | None = None
+
+    @property
+    def calibration_scores(self) -> NDArray[np.floating[Any]]:
+        """The scores of all calibration points, upwards: (l,)."""
+        return self._calibrated().ranking.pooled().scores
+
+    @property
+    def grouped(self) -> bool:
+        """Whether there were groups at calibration."""
+        return self._calibrated().groups is not None
+
+    @property
+    def group_sizes(self) -> dict[Any, int]:
+        """The number of calibration points of each group that has any."""
+        calibration = self._calibrated()
+        known = [] if calibration.groups is None else calibration.groups.tolist()
+        return dict(zip(known, calibration.ranking.sizes.tolist(), strict=False))
+
+    @property
+    def learned(self) -> bool:
+        """Whether the score was learned from a part of the calibration points; not so where they were too few."""
+        return isinstance(self.score, Recipe) and hasattr(self._calibrated().score, "arrays")
+
+    @property
+    def takes_kind(self) -> bool:
+        """Whether queries come with a kind: the score was learned with one."""
+        return getattr(self._calibrated().score, "kinds", None) is not None
+
+    @property
+    def size(self) -> int:
+        """The number l of calibration points that are ranked; those that taught the score are not among them."""
+        return int(self._calibrated().ranking.offsets[-1])
+
+    def _calibrated(self) -> Calibration:
+        if self._calibration is None:
+            raise RuntimeError("call calibrate before asking for intervals")
+        return self._calibration
+
 
 Floats = NDArray[np.floating[Any]]
 Levels = Confidence | Iterable[Confidence]
@@ -105,7 +149,7 @@ class SplitConformal(Calibrated):
             raise ValueError("prediction is empty, calibration needs at least one point")
         if weight is not None and self.training_conditional is not None:
             raise ValueError("training_conditional has no meaning with weights; leave one of them out")
-        label = arrays.column("truth", truth, len(queries))
+        label = calls.column("truth", truth, len(queries))
         queries = queries.at_least(label.dtype)
         scores = np.empty(len(queries), queries.dtype)
         engine = Engine(queries, len(queries))
@@ -116,7 +160,7 @@ class SplitConformal(Calibrated):
         run_chunks(len(queries), work, engine.chunk)
         heaviest = None
         if queries.weight is not None:
-            arrays.check_non_negative("weight", queries.weight, 0)
+            calls.check_non_negative("weight", queries.weight, 0)
             heaviest = float(queries.weight.max())
             if heaviest == 0:
                 raise ValueError("weight is zero everywhere")
@@ -184,7 +228,7 @@ class SplitConformal(Calibrated):
         """Whether each label is inside its interval: (n,) for one level, (n, levels) for several."""
         levels, single = exact_levels(confidence)
         calibration, queries = self._queries(prediction, scale, group, weight, kind)
-        label = arrays.column("truth", truth, len(queries))
+        label = calls.column("truth", truth, len(queries))
         inside = np.empty((len(queries), len(levels)), np.bool_)
         answers = Answers(calibration, queries, levels)
         engine = Engine(queries, len(queries))
@@ -213,7 +257,7 @@ class SplitConformal(Calibrated):
         exactly use `covers`, or `unkgcp.conformal.p_exceeds`: 1 - 0.9 is not 0.1 in floats.
         """
         calibration, queries = self._queries(prediction, scale, group, weight, kind)
-        label = arrays.column("truth", truth, len(queries))
+        label = calls.column("truth", truth, len(queries))
         p_values = np.empty(len(queries), np.float64)
         answers = Answers(calibration, queries, [])
         engine = Engine(queries, len(queries))
@@ -234,7 +278,7 @@ class SplitConformal(Calibrated):
     ) -> NDArray[np.floating[Any]]:
         """Nonconformity of each label, as it was computed at calibration: (n,)."""
         _, queries = self._queries(prediction, scale, None, None, kind)
-        label = arrays.column("truth", truth, len(queries))
+        label = calls.column("truth", truth, len(queries))
         return Engine(queries, 0).scores(label, 0, len(queries))
 
     def standing(

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.answers import Calibration
-from unkgcp.conformal.order import Order
-from unkgcp.conformal.ranking import Ranking
+from unkgcp.conformal.calls import Calibration
+from unkgcp.conformal.ranking import Order, Ranking
 from unkgcp.conformal.scores import Recipe, Score, make_score, score_parameters
 from unkgcp.conformal.split import SplitConformal
 from unkgcp.errors import InputError
-from unkgcp.files import atomic_path
-from unkgcp.npz import read_npz, write_npz
+from unkgcp.files import atomic_path, read_npz, write_npz
 
 FORMAT = "unkgcp split conformal 2"
 BEFORE = "unkgcp split conformal 1"

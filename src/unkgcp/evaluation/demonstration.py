@@ -14,16 +14,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.bundle import Predictor, fit, recalibrate, source
-from unkgcp.bundle.fitting import Report, silent
-from unkgcp.conformal.predictors import PREDICTORS
 from unkgcp.evaluation import metrics
-from unkgcp.evaluation.bands import coverage_band
-from unkgcp.evaluation.evaluate import LEVELS, evaluate
+from unkgcp.evaluation.assessment import LEVELS, evaluate
+from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.text import draw_interval, table
 from unkgcp.graph import Graph
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.graph.demo import Oracle, generate
+from unkgcp.methods import PREDICTORS
+from unkgcp.run import Predictor, fit, provenance, recalibrate
+from unkgcp.run.fitting import Report, silent
 from unkgcp.training import config_for, train_quantiles
 
 METHODS = ("fpi", "qr", "cp", "unkgcp", "shortest")
@@ -51,7 +51,7 @@ class Demonstration:
         predictors = {name: recalibrate(trained, calibration, name) for name in METHODS}
         yield comparison(predictors, dataset.splits.test, oracle)
         chosen = predictors["unkgcp"]  # with the quantile models, so that a report compares all methods
-        chosen.provenance["data"] = source.describe("demo", dataset, seed=0, options={})
+        chosen.provenance["data"] = provenance.describe("demo", dataset, seed=0, options={})
         self.predictor = replace(chosen, metrics=evaluate(chosen, dataset))
         yield examples(self.predictor, dataset.splits.test)
 

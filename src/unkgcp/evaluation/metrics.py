@@ -23,6 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unkgcp.conformal.ranks import rank
+
 Floats = NDArray[np.float64]
 
 
@@ -195,3 +197,98 @@ def _ranks(values: Floats) -> Floats:
     last = np.cumsum(counts)
     ranks: Floats = (last - (counts - 1) / 2)[inverse]
     return ranks
+
+
+# How far measured coverage may lie from the promised level by chance alone, exactly.
+
+MASS = 0.999
+"""The share of coverages that a band holds."""
+
+
+def coverage_band(calibration: int, test: int, confidence: float, mass: float = MASS) -> tuple[float, float]:
+    """(low, high): coverage of `test` facts lies below low, or above high, with chance (1 - mass) / 2."""
+    k = rank(confidence, calibration)
+    if k > calibration:
+        return 1.0, 1.0
+    if k < 1:
+        return 0.0, 0.0
+    from scipy.special import betaln, gammaln
+
+    hits = np.arange(test + 1, dtype=np.float64)
+    a, b = float(k), float(calibration + 1 - k)
+    log_mass = (
+        gammaln(test + 1.0)
+        - gammaln(hits + 1)
+        - gammaln(test - hits + 1)
+        + betaln(a + hits, b + test - hits)
+        - betaln(a, b)
+    )
+    below = np.cumsum(np.exp(log_mass))
+    above = np.cumsum(np.exp(log_mass)[::-1])
+    tail = (1 - mass) / 2
+    low = int(np.searchsorted(below, tail, side="right"))
+    high = test - int(np.searchsorted(above, tail, side="right"))
+    return low / test, high / test
+
+
+# Worst-slab coverage: the lowest coverage over slabs {x : a <= v.x <= b} that hold a given share of rows.
+
+
+def worst_slab_coverage(
+    features: Floats,
+    inside: NDArray[np.bool_],
+    *,
+    rng: np.random.Generator,
+    share: float = 0.1,
+    directions: int = 100,
+) -> float:
+    """Coverage in the worst slab with at least `share` of the rows.
+
+    features: (n, d), standardised here; inside: (n,) whether each label was covered. NaN when the half on
+    which coverage is taken has no row in the slab.
+    """
+    x = np.asarray(features, dtype=np.float64)
+    if x.ndim != 2 or inside.shape != (len(x),):
+        raise ValueError(f"features must be (n, d) and inside (n,), got {x.shape} and {inside.shape}")
+    if not 0 < share <= 1:
+        raise ValueError(f"share must lie in (0, 1], got {share}")
+    if len(x) < 2:
+        return math.nan
+    spread = x.std(axis=0)
+    x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    order = rng.permutation(len(x))
+    search, judge = order[: len(x) // 2], order[len(x) // 2 :]
+    drawn = rng.standard_normal((directions, x.shape[1])) if x.shape[1] > 1 else np.ones((1, 1))
+    best: tuple[float, float, float, Floats] = (math.inf, 0.0, 0.0, drawn[0])
+    for direction in drawn:
+        found = worst_window(x[search] @ direction, inside[search], share)
+        if found[0] < best[0]:
+            best = (*found, direction)
+    position = x[judge] @ best[3]
+    chosen = inside[judge][(best[1] <= position) & (position <= best[2])]
+    return float(chosen.mean()) if len(chosen) else math.nan
+
+
+def worst_window(position: Floats, inside: NDArray[np.bool_], share: float) -> tuple[float, float, float]:
+    """(coverage, a, b) of the window [a, b] of `position` (n,) that covers least and holds at least `share`.
+
+    Exact: Dinkelbach's iteration on the ratio hits / rows, whose step is one pass over prefix sums. Equal
+    positions are never cut apart.
+    """
+    values, member = np.unique(position, return_inverse=True)
+    rows = np.concatenate([[0], np.cumsum(np.bincount(member))])
+    hits = np.concatenate([[0.0], np.cumsum(np.bincount(member, weights=inside))])
+    least = max(1, math.ceil(share * len(position)))
+    # for a window's end j, its start is at most the last i with rows[j] - rows[i] >= least
+    last_start = np.searchsorted(rows, rows - least, side="right") - 1
+    ends = np.flatnonzero(last_start >= 0)
+    ratio, start, end = hits[-1] / rows[-1], 0, len(rows) - 1
+    while True:
+        gain = hits - ratio * rows
+        top = np.maximum.accumulate(gain)
+        j = int(ends[np.argmin(gain[ends] - top[last_start[ends]])])
+        i = int(np.argmax(gain[: last_start[j] + 1]))
+        found = (hits[j] - hits[i]) / (rows[j] - rows[i])
+        if found >= ratio:
+            return float(ratio), float(values[start]), float(values[end - 1])
+        ratio, start, end = found, i, j

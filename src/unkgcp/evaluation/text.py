@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from unkgcp.evaluation.bands import MASS
+from unkgcp.evaluation.metrics import MASS
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -51,7 +51,7 @@ def draw_interval(
 
 
 def evaluation_text(result: dict[str, Any]) -> str:
-    """The object of `unkgcp.evaluation.evaluate` as a table with a heading."""
+    """The object of `unkgcp.evaluation.assessment` as a table with a heading."""
     first = result["levels"][0]
     unknown = result["unknown"]["positive"]
     lines = [

@@ -13,12 +13,14 @@ not: a distribution; that is a mass for every class.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.labels import Values
+from unkgcp.parallel import in_threads
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -106,3 +108,123 @@ def _shares(low: Floats, atom: Ints, class_of_piece: Ints, centre: Floats, other
         np.add.at(weight, open_pieces[np.maximum(at, 0)], others[used])
     total = np.bincount(class_of_piece, weights=weight)
     return np.asarray(weight / total[class_of_piece])
+
+
+# Confidences as values that can be counted: labels are atoms, and floats that mean one value are one value.
+
+DECIMALS = 9
+UNIT = 10**DECIMALS
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """V distinct values in ascending order; `low` and `high` are the floats seen for each: (V,)."""
+
+    units: NDArray[np.int64]
+    """The values in billionths: sums of integers do not depend on the order of the summands."""
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, confidence: NDArray[np.float64]) -> Values:
+        units, inverse = np.unique(to_units(confidence), return_inverse=True)
+        low, high = np.full(len(units), np.inf), np.full(len(units), -np.inf)
+        np.minimum.at(low, inverse, confidence)
+        np.maximum.at(high, inverse, confidence)
+        return cls(units, low, high)
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    @cached_property
+    def centre(self) -> NDArray[np.float64]:
+        """The values as floats: (V,)."""
+        return np.asarray(self.units / UNIT)
+
+    @cached_property
+    def powers(self) -> NDArray[np.float64]:
+        """The values in whole thousandths, and their squares: (V, 2), exact."""
+        thousandths = np.rint(self.centre * 1000)
+        return np.stack([thousandths, thousandths**2], axis=1)
+
+    def code(self, confidence: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Position of each confidence among the values, -1 where it is none of them: (n,)."""
+        units = to_units(confidence)
+        place = np.minimum(np.searchsorted(self.units, units), len(self.units) - 1)
+        return np.where(self.units[place] == units, place, -1)
+
+
+def to_units(confidence: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Confidences in billionths: (n,) int64."""
+    units: NDArray[np.int64] = np.rint(np.asarray(confidence, np.float64) * UNIT).astype(np.int64)
+    return units
+
+
+# The conditional distribution of a query's confidence, and the interval that grows through it.
+
+
+@dataclass(frozen=True, eq=False)
+class Distribution:
+    """n queries over K classes of cells and a few values of their own (slots)."""
+
+    cells: Cells
+    class_mass: Floats
+    """(n, K)"""
+    slot_low: Floats
+    slot_high: Floats
+    """(n, slots) the floats that stand for each suggested value."""
+    slot_mass: Floats
+    """(n, slots), 0 where there is no suggestion."""
+
+    def __len__(self) -> int:
+        return len(self.class_mass)
+
+    def scores(self, label: Floats, empty: bool = False) -> Floats:
+        """Nonconformity of a label in [0, 1] a query, from 0 to 1, or to 2 if intervals may be empty: (n,)."""
+        out = np.empty(len(self))
+        self._run("scores", np.ascontiguousarray(label, np.float64), out, settings=(empty,))
+        return out
+
+    def bounds(self, threshold: Floats, empty: bool = False) -> Floats:
+        """Smallest and largest label with a score of at most each threshold, NaN if there is none: (n, 2, levels).
+
+        threshold: (n, levels), not negative unless intervals may be empty. Exact: for every float y in [0, 1],
+        lower <= y <= upper holds exactly when `scores` gives y at most the threshold.
+        """
+        ends = np.empty((len(self), 2, threshold.shape[1]))
+        self._run("bounds", np.ascontiguousarray(threshold, np.float64), ends, settings=(empty,))
+        return ends
+
+    def mean(self) -> Floats:
+        """The mean, which has the smallest expected squared error: (n,)."""
+        return self._moments()[0]
+
+    def median(self) -> Floats:
+        """The median, which has the smallest expected absolute error: (n,)."""
+        return self._moments()[1]
+
+    def _moments(self) -> tuple[Floats, Floats]:
+        mean, median = np.empty(len(self)), np.empty(len(self))
+        self._run("moments", mean, median)
+        return mean, median
+
+    def _run(self, kernel: str, *more: NDArray[Any], settings: tuple[bool, ...] = ()) -> None:
+        from unkgcp.evidence import tree_kernels
+
+        cells = self.cells
+        columns = (self.class_mass, self.slot_low, self.slot_high, self.slot_mass)
+        own = [np.ascontiguousarray(column, np.float64) for column in columns]
+        compiled: Any = getattr(tree_kernels, kernel)
+
+        def work(rows: slice) -> None:
+            compiled(
+                cells.low,
+                cells.high,
+                cells.class_of_piece,
+                cells.share,
+                *(column[rows] for column in own),
+                *(column[rows] for column in more),
+                *settings,
+            )
+
+        in_threads(len(self), work)

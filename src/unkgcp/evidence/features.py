@@ -20,10 +20,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.groups import STATISTICS, Asked, Groups, Ints, commonest
-from unkgcp.evidence.labels import Values
+from unkgcp.evidence.cells import Values
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
+from unkgcp.evidence.statistics import STATISTICS, Asked, Groups, Ints, commonest
 from unkgcp.graph import Graph
 
 FREQUENT = 6  # values whose share in a group is a feature

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.threads import in_threads
 from unkgcp.graph import Graph
+from unkgcp.parallel import in_threads
 
 Ints = NDArray[np.int64]
 

@@ -3,7 +3,7 @@
 What it is: boosted trees over what the training graph says about a query, and cross-fitted backbone scores where there
 are any. Facts and corrupted facts are both seen as queries of
 a graph without them. What it is not: a promise; that comes from a calibration
-on other corruptions (`unkgcp.conformal.predictors.open_world`).
+on other corruptions (`unkgcp.methods.open_world`).
 
 >>> likeness = learn_likeness(model, seed=0)            # doctest: +SKIP
 >>> likeness(queries)                                   # doctest: +SKIP
@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.boosting import Boosting
 from unkgcp.evidence.crossfit import CrossFit, fold_of_rows
+from unkgcp.evidence.evidence_model import CHUNK, HELD_OUT, MOST_LEARNED, EvidenceModel, Query
 from unkgcp.evidence.features import HasTriples
-from unkgcp.evidence.model import CHUNK, HELD_OUT, MOST_LEARNED, EvidenceModel, Query
-from unkgcp.evidence.trees import Trees
+from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.negatives import KINDS, corrupt
 
 TREES = Boosting(rounds=200)

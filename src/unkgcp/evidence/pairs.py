@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.groups import coarse
+from unkgcp.evidence.statistics import coarse
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]

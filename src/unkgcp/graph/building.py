@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unkgcp.graph.formats.batch import Batch, Malformed, acceptable
-from unkgcp.graph.formats.plain import RELATION, Plain
-from unkgcp.graph.labels import Ids, LabelIndex, binary
-from unkgcp.graph.scaling import Scale
 from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.tabular.label_index import Ids, LabelIndex, binary
+from unkgcp.tabular.layout import Batch, Malformed, acceptable
+from unkgcp.tabular.plain_lines import RELATION, Plain
+from unkgcp.tabular.scaling import Scale
 
 # The frozen copy is renewed when the index has grown by this share: often enough to be useful, and all copies
 # together cost no more than a few of the last.

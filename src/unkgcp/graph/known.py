@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.graph.facts import Graph
-from unkgcp.graph.vocabulary import Ids, Vocabulary
+from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.tabular.label_index import Ids
 
 Integers = NDArray[np.integer[Any]]
 

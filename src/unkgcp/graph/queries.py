@@ -12,24 +12,26 @@ head or tail may be left open, as `?` or as nothing, for a completion to fill. W
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.formats import PARQUET, recognise
-from unkgcp.graph.formats.batch import Batch, Malformed, acceptable
-from unkgcp.graph.formats.columns import ROLES
-from unkgcp.graph.formats.parquet import _columns, _diagnose, _is_text
-from unkgcp.graph.formats.request import Request
-from unkgcp.graph.formats.source import Origin, Source
+from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.reading import Options, _opened, _strings
-from unkgcp.graph.words import buffers
+from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.tabular.columns import ROLES, Request
+from unkgcp.tabular.formats import PARQUET, recognise
+from unkgcp.tabular.label_index import Ids, buffers
+from unkgcp.tabular.layout import Batch, Malformed, acceptable
+from unkgcp.tabular.parquet import _columns, _diagnose, _is_text
+from unkgcp.tabular.source import Origin, Source
 
 ROWS = 1 << 17
 """Rows of a batch of a Parquet file, at most."""
@@ -232,3 +234,107 @@ def _sound(labels: pa.StringArray) -> bool:
 def spelt(column: pa.Array) -> pa.StringArray:
     """A column of labels as plain strings."""
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+
+
+# Queries in whatever form a caller has them, as the ids of one vocabulary.
+
+Queries: TypeAlias = (
+    Graph | Triples | pa.Table | pa.RecordBatch | Sequence[tuple[str, str, str]] | NDArray[np.integer]
+)
+
+
+def as_queries(queries: Any) -> Queries:
+    """Queries as one of the forms below: frames of pandas and polars become Arrow tables, other iterables lists."""
+    if isinstance(queries, Graph | Triples | pa.Table | pa.RecordBatch):
+        return queries
+    if isinstance(queries, np.ndarray):
+        if queries.dtype.kind in "UO" and queries.ndim == 2:
+            return [tuple(row) for row in queries.tolist()]
+        return queries
+    columns = list(getattr(queries, "columns", ()))
+    if columns and hasattr(queries, "__getitem__"):
+        names = [name for name in Triples._fields if name in columns]
+        return pa.table({name: _label_columns(queries[name]) for name in names})
+    return list(queries)
+
+
+def _label_columns(column: Any) -> pa.Array:
+    """A column of pandas or polars."""
+    if hasattr(column, "to_arrow"):
+        return column.to_arrow().cast(pa.string())
+    return pa.array(column, pa.string(), from_pandas=True)
+
+
+def to_triples(queries: Queries, vocabulary: Vocabulary) -> Triples:
+    """Ids of queries: label triples, an Arrow table with columns head, relation and tail, a graph, or ids.
+
+    Ids may come as `Triples` or as an integer array of shape (n, 3).
+    """
+    if isinstance(queries, Triples):
+        return queries
+    if isinstance(queries, Graph):
+        return _translate(queries, vocabulary)
+    if isinstance(queries, pa.Table | pa.RecordBatch):
+        missing = [name for name in Triples._fields if name not in queries.schema.names]
+        if missing:
+            raise ValueError(f"the table has no column {missing[0]!r}; it needs head, relation and tail")
+        head, relation, tail = (queries.column(name) for name in Triples._fields)
+        return _from_labels(head, relation, tail, vocabulary)
+    if isinstance(queries, np.ndarray):
+        if queries.ndim != 2 or queries.shape[1] != 3 or queries.dtype.kind not in "iu":
+            raise ValueError(f"ids must be an integer array (n, 3), got {queries.dtype} {queries.shape}")
+        known = np.where((queries >= 0) & (queries <= np.iinfo(np.int32).max), queries, -1)
+        return Triples(*(np.ascontiguousarray(known[:, place], dtype=np.int32) for place in range(3)))
+    return _from_sequence(queries, vocabulary)
+
+
+def labels_of(queries: Queries) -> pa.Table | pa.RecordBatch | None:
+    """Columns head, relation and tail of queries that came as labels; None for ids and graphs."""
+    if isinstance(queries, pa.Table | pa.RecordBatch):
+        return queries.select(list(Triples._fields))
+    if isinstance(queries, Graph | Triples | np.ndarray):
+        return None
+    return pa.table(
+        {
+            name: pa.array([query[place] for query in queries], pa.string())
+            for place, name in enumerate(Triples._fields)
+        }
+    )
+
+
+def _from_sequence(queries: Sequence[tuple[str, str, str]], vocabulary: Vocabulary) -> Triples:
+    for place, query in enumerate(queries):
+        if isinstance(query, str) or len(query) != 3 or not all(isinstance(label, str) for label in query):
+            raise ValueError(f"query {place} is {query!r}; expected three labels (head, relation, tail)")
+    head, relation, tail = (pa.array([query[place] for query in queries], pa.string()) for place in range(3))
+    return _from_labels(head, relation, tail, vocabulary)
+
+
+def _from_labels(head: pa.Array, relation: pa.Array, tail: pa.Array, vocabulary: Vocabulary) -> Triples:
+    return Triples(
+        _ids(head, vocabulary.entity_ids),
+        _ids(relation, vocabulary.relation_ids),
+        _ids(tail, vocabulary.entity_ids),
+    )
+
+
+def _ids(column: pa.Array | pa.ChunkedArray, find: Callable[[pa.Array], Ids]) -> Ids:
+    """Ids of a column of labels; each value of a dictionary is looked up once."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):  # more text than one array can hold
+        return np.concatenate([_ids(chunk, find) for chunk in column.chunks])
+    if not pa.types.is_dictionary(column.type) or len(column) < len(column.dictionary):
+        return find(column if column.type == pa.string() else column.cast(pa.string()))
+    if column.null_count:
+        return find(column.cast(pa.string()))
+    ids: Ids = find(column.dictionary.cast(pa.string()))[np.asarray(column.indices)]
+    return ids
+
+
+def _translate(graph: Graph, vocabulary: Vocabulary) -> Triples:
+    if graph.vocabulary == vocabulary:
+        return Triples(graph.head, graph.relation, graph.tail)
+    entity = vocabulary.entity_ids(graph.vocabulary.entities)
+    relation = vocabulary.relation_ids(graph.vocabulary.relations)
+    return Triples(entity[graph.head], relation[graph.relation], entity[graph.tail])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from unkgcp.graph.labels import Ids, LabelIndex, binary
+from unkgcp.tabular.label_index import Ids, LabelIndex, binary
 
 __all__ = ["Ids", "Vocabulary"]
 

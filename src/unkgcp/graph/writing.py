@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path
 from unkgcp.graph.facts import Graph
-from unkgcp.graph.formats import PARQUET, ending
-from unkgcp.graph.formats.columns import ROLES
-from unkgcp.graph.intervals import ENDS
-from unkgcp.lines import lines
+from unkgcp.graph.reading import ENDS
+from unkgcp.tabular.columns import ROLES
+from unkgcp.tabular.formats import PARQUET, ending
+from unkgcp.tabular.writer import lines
 
 ROWS = 1 << 18
 

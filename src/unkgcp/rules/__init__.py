@@ -1,5 +1,7 @@
 """Soft logic: rules people write, turned into unseen facts with a lower bound on their confidence."""
 
+from __future__ import annotations
+
 from unkgcp.rules.grounding import ground, unseen
 from unkgcp.rules.language import Atom, Rule, parse, read_rules
 

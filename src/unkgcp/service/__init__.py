@@ -18,7 +18,7 @@ from unkgcp.service.settings import Settings
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from unkgcp.bundle import Predictor
+    from unkgcp.run import Predictor
 
 __all__ = ["Settings", "create_app", "require_extra"]
 

@@ -1,14 +1,18 @@
 """The web application: paths, their parameters, and how errors are said.
 
 What it is: thin. Each path reads its parameters, asks `Knowledge` or the `Batcher`, and writes JSON. What it is
-not: a place for numbers; they come from `unkgcp.bundle`.
+not: a place for numbers; they come from `unkgcp.run`.
 
 Annotations are evaluated here, not postponed: FastAPI reads the parameters of a path from them, and some are made
 from the run.
 """
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
+from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, Query, Request
@@ -18,19 +22,51 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from unkgcp._version import __version__
-from unkgcp.bundle import Predictor
 from unkgcp.errors import InputError
+from unkgcp.run import Predictor
 from unkgcp.service import documents
-from unkgcp.service.answering import Knowledge
-from unkgcp.service.batching import Batcher
-from unkgcp.service.bodies import DEFAULT_LEVEL, parse_intervals, read_body
-from unkgcp.service.border import Border
-from unkgcp.service.explorer import FILES, Page
-from unkgcp.service.jobs import Jobs
-from unkgcp.service.metrics import Metrics
-from unkgcp.service.problems import Problem, quoted
+from unkgcp.service.batching import Batcher, Jobs
+from unkgcp.service.bodies import DEFAULT_LEVEL, Problem, parse_intervals, quoted, read_body, to_text
+from unkgcp.service.border import Border, Metrics
+from unkgcp.service.run_questions import Knowledge
 from unkgcp.service.settings import Settings
-from unkgcp.service.text import to_text
+
+# The explorer page and its files, held in memory; a browser asks again only for what has changed.
+
+SCRIPTS = (
+    "explorer.js",
+    "answer.js",
+    "api.js",
+    "combobox.js",
+    "completing.js",
+    "dom.js",
+    "state.js",
+)
+# path -> (file, type)
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),
+    **{f"/{name}": (name, "text/javascript; charset=utf-8") for name in SCRIPTS},
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+
+
+class Page:
+    """One file of the page as an endpoint."""
+
+    def __init__(self, path: str) -> None:
+        name, self._type = FILES[path]
+        self._content = (files("unkgcp.service") / "page" / name).read_bytes()
+        self._headers = {
+            "ETag": f'"{sha256(self._content).hexdigest()[:32]}"',
+            "Cache-Control": "no-cache",
+        }
+
+    async def respond(self, request: Request) -> Response:
+        if request.headers.get("if-none-match") == self._headers["ETag"]:
+            return Response(status_code=304, headers=self._headers)
+        return Response(self._content, headers=self._headers, media_type=self._type)
+
 
 JSON = "application/json"
 LONGEST_LABEL = 4096

@@ -3,7 +3,7 @@
 What it is: a queue without a delay. Whatever is waiting when the model is free becomes one batch; as long as more
 arrive at the same moment they join it, but nobody waits for a batch to fill. A small batch runs where it is, because
 handing it to a thread would take longer than answering it; a large one runs in a thread, so that other requests are
-served meanwhile. What it is not: it computes nothing itself, the answers are those of `unkgcp.bundle.answers`.
+served meanwhile. What it is not: it computes nothing itself, the answers are those of `unkgcp.run.answers`.
 
 >>> text = await Batcher(predictor, settings, metrics).answer(asked)     # doctest: +SKIP
 """
@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from itertools import chain
-from typing import NamedTuple
+from itertools import chain, repeat
+from typing import NamedTuple, TypeVar
 
-from unkgcp.bundle import Predictor
-from unkgcp.bundle.answers import answer, as_lists
-from unkgcp.conformal.predictors import Triples
-from unkgcp.service.bodies import Asked
-from unkgcp.service.lookup import Lookup
-from unkgcp.service.metrics import Metrics
-from unkgcp.service.problems import Problem
+import numpy as np
+
+from unkgcp.graph.facts import Triples
+from unkgcp.run import Predictor
+from unkgcp.run.answers import answer, as_lists
+from unkgcp.service.bodies import Asked, Problem, to_text
+from unkgcp.service.border import Metrics
 from unkgcp.service.settings import Settings
-from unkgcp.service.text import to_text
-from unkgcp.service.threads import Threads
+from unkgcp.tabular.label_index import Ids
 
 INLINE = 4096  # triples times levels that are answered without a thread: a few milliseconds
 LARGEST = 1 << 16  # triples of one call of the model
@@ -155,3 +155,88 @@ class Batcher:
         for one in batch:
             if not one.answer.done():
                 one.answer.set_exception(error)
+
+
+# Labels to ids for small batches: labels asked before are remembered.
+
+MOST = 1_000_000
+
+
+class Lookup:
+    """Ids of labels, -1 for an unknown one; `find` answers for those not seen before."""
+
+    def __init__(self, find: Callable[[Sequence[str]], Ids]) -> None:
+        self._find = find
+        self._known: dict[str, int] = {}
+
+    def ids(self, labels: Sequence[str]) -> Ids:
+        """(n,) int32."""
+        ids = np.fromiter(map(self._known.get, labels, repeat(-1)), np.int32, len(labels))
+        missing = np.flatnonzero(ids < 0)
+        if len(missing):
+            new = [labels[place] for place in missing.tolist()]
+            ids[missing] = found = self._find(new)
+            if len(self._known) < MOST:
+                self._known.update(
+                    (label, one) for label, one in zip(new, found.tolist(), strict=True) if one >= 0
+                )
+        return ids
+
+
+# Slower questions (completions, evidence) in a few threads, so that quick ones never wait behind them.
+
+Result = TypeVar("Result")
+
+THREADS = 2
+
+
+class Jobs:
+    """Runs functions in threads; refuses more when too many wait, and answers in time or not at all."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._count = 0
+        self._threads = Threads(THREADS, "job")
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        if self._count >= self._settings.max_jobs:
+            raise Problem(429, "too many questions are waiting; try again in a second", {"Retry-After": "1"})
+        future = self._threads.run(work)
+        self._count += 1
+        future.add_done_callback(self._done)
+        try:
+            async with asyncio.timeout(self._settings.answer_seconds):
+                # a thread cannot be stopped: it counts until it ends, even when nobody waits for it any more
+                return await asyncio.shield(future)
+        except TimeoutError:
+            raise Problem(503, "there was no answer in time; try again later") from None
+
+    def close(self) -> None:
+        self._threads.close()
+
+    def _done(self, future: asyncio.Future[Result]) -> None:
+        self._count -= 1
+        if not future.cancelled():
+            future.exception()  # seen, also when its client has gone
+
+
+# Threads that come with the first work and go when the service stops, however often it is started.
+
+
+class Threads:
+    """A few threads with a common name; used from one event loop."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count, self._name = count, name
+        self._pool: ThreadPoolExecutor | None = None
+
+    def run(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
+        """The result of `work`, called in one of the threads."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._count, thread_name_prefix=self._name)
+        return asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None

@@ -7,6 +7,7 @@ What it is: what `unkgcp serve` does. What it is not: a supervisor; one process,
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import ipaddress
 import os
@@ -15,16 +16,17 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import h11
 import numpy as np
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from unkgcp.bundle import Predictor
 from unkgcp.errors import InputError
+from unkgcp.run import Predictor
 from unkgcp.service import create_app
-from unkgcp.service.connections import connection_class
 from unkgcp.service.settings import Settings
 
 TOKEN_VARIABLE = "UNKGCP_TOKEN"
@@ -176,3 +178,41 @@ def _resolve(address: Address) -> list[tuple[int, int, int, str, tuple[str, int]
 
 def _loopback(host: str) -> bool:
     return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+
+
+# HTTP connections that cannot be kept open by sending slowly.
+
+
+class Connection(H11Protocol):
+    """A connection whose requests must arrive in time."""
+
+    arrival_seconds = 15.0
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch(True)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        state = self.conn.their_state
+        self._watch(state is h11.SEND_BODY or (state is h11.IDLE and bool(self.conn.trailing_data[0])))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._watch(False)
+        super().connection_lost(exc)
+
+    def _watch(self, arriving: bool) -> None:
+        """Start the timer when a request has begun to arrive, stop it when all of it is there."""
+        if not arriving:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self.arrival_seconds, self.transport.close)
+
+
+def connection_class(seconds: float) -> type[Any]:
+    """A `Connection` with this time."""
+    return type("Connection", (Connection,), {"arrival_seconds": seconds})

@@ -9,26 +9,26 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from unkgcp.training.batches import Member
+    from unkgcp.training.config import TrainConfig, config_for
+    from unkgcp.training.loop import TrainingError
+    from unkgcp.training.model import Model
+    from unkgcp.training.trainer import train, train_length, train_many, train_quantiles
+
 # Threads that wait for each other at the end of a parallel region sleep instead of spinning: on a machine that does
 # anything else besides, training is several times faster so. OpenMP reads this when torch or numba first load it.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-if TYPE_CHECKING:
-    from unkgcp.training.config import TrainConfig, config_for
-    from unkgcp.training.data import Member
-    from unkgcp.training.lengths import train_length
-    from unkgcp.training.loop import TrainingError
-    from unkgcp.training.model import Model
-    from unkgcp.training.trainer import train, train_many, train_quantiles
 
 _WHERE = {
-    "Member": "data",
+    "Member": "batches",
     "Model": "model",
     "TrainConfig": "config",
     "TrainingError": "loop",
     "config_for": "config",
     "train": "trainer",
-    "train_length": "lengths",
+    "train_length": "trainer",
     "train_many": "trainer",
     "train_quantiles": "trainer",
 }

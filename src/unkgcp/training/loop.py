@@ -6,6 +6,7 @@ users call is in `trainer`.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -17,20 +18,22 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from unkgcp.backbones import get
-from unkgcp.errors import InputError
-from unkgcp.graph import Graph
+from unkgcp.backbones import Backbone, get
+from unkgcp.errors import InputError, at
+from unkgcp.files import atomic_path
+from unkgcp.graph import Graph, hold_out
 from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.negatives import corrupt
 from unkgcp.progress import Progress
-from unkgcp.training import checkpoint
+from unkgcp.training.batches import Lookup, Member, TrainingData, Triples
 from unkgcp.training.config import TrainConfig
-from unkgcp.training.data import Member, TrainingData
-from unkgcp.training.engine import TorchEngine
+from unkgcp.training.losses import pinball
 from unkgcp.training.model import Model, seen
-from unkgcp.training.validation import Validator
+from unkgcp.training.torch_engine import TorchEngine
 
 # called after each validation with (epoch, error a member); returning True stops the training (for tuning)
 Callback = Callable[[int, list[float]], bool]
@@ -111,13 +114,13 @@ class Loop:
         config, device = setting.config, setting.device
         data = TrainingData.of(setting.facts, setting.softlogic, config, device)
         self.shards = min(8, os.cpu_count() or 1, max(1, config.batch_size // 16)) if kernel else 0
-        saved = checkpoint.load(path) if resume and path is not None and Path(path).is_file() else None
+        saved = load(path) if resume and path is not None and Path(path).is_file() else None
         if saved is not None:
             self._check(saved[1])
             self.shards = saved[1]["shards"]
         self.engine: Engine
         if kernel:
-            from unkgcp.training.kernel_engine import KernelEngine
+            from unkgcp.training.compiled_engine import KernelEngine
 
             self.engine = KernelEngine(data, config, members[0], self.shards)
         else:
@@ -236,7 +239,7 @@ class Loop:
             "best": best,
         }
         kept = {f"best.{name}": table for name, table in self.best.tables.items()}
-        checkpoint.save(self.path, self.engine.state() | kept, about)
+        save(self.path, self.engine.state() | kept, about)
 
     def _restore(self, state: dict[str, Tensor], about: dict[str, Any]) -> None:
         self.engine.load_state(state)
@@ -270,3 +273,104 @@ def _processes() -> tuple[int, int]:
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+# Checkpoints: everything a run needs to go on exactly as if it had never stopped, in one file written
+# whole.
+
+
+def save(path: str | PathLike[str], tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    """Write tensors and a JSON description atomically."""
+    from safetensors.torch import save_file
+
+    with atomic_path(path) as temporary:
+        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(contiguous, temporary, metadata={"about": json.dumps(about)})
+
+
+def load(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise InputError(f"{at(path)} does not exist; start without --resume")
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {})["about"])
+            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise InputError(
+            f"{at(path)} is not a checkpoint of this program ({error}); start without --resume"
+        ) from None
+
+
+# The error by which training stops: (mean squared error on facts + the same on corrupted facts) / 2.
+
+CELLS = 1 << 25  # floats of looked-up rows at once
+
+
+def hold_out_known(facts: Graph, fraction: float, seed: int = 0) -> tuple[Graph, Graph]:
+    """(rest, held out): a random slice whose entities and relations all keep at least one fact in the rest.
+
+    A plain random slice would take the only fact of many rare entities; the model would never see them, and test
+    facts about them would be predicted from nothing. The choice looks at training facts alone.
+    """
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(facts))
+    kept = np.zeros(len(facts), dtype=bool)
+    sides = np.concatenate([facts.head[order], facts.tail[order]])
+    first_of_entity = np.unique(sides, return_index=True)[1] % len(facts)
+    first_of_relation = np.unique(facts.relation[order], return_index=True)[1]
+    kept[order[first_of_entity]] = kept[order[first_of_relation]] = True
+    candidates = order[~kept[order]]
+    held = candidates[: max(1, round(fraction * len(facts)))]
+    if len(held) == 0:
+        return hold_out(facts, max(fraction, 1 / len(facts)), seed)
+    mask = np.zeros(len(facts), dtype=bool)
+    mask[held] = True
+    return facts[~mask], facts[mask]
+
+
+class Validator:
+    """Scores validation facts with every member; lower is better.
+
+    Quantile models are judged by their pinball loss on the facts alone, like their training.
+    """
+
+    def __init__(
+        self, validation: Graph, known: Graph, backbone: Backbone, members: list[Member], device: torch.device
+    ) -> None:
+        self.backbone, self.members, self.device = backbone, members, device
+        self.facts = Triples.of(validation, device)
+        self.quantiles = members[0].quantile is not None
+        negatives = validation[:0] if self.quantiles else corrupt(validation, known, seed=0, per_fact=2)
+        self.negatives = Triples.of(negatives, device)
+
+    def __call__(self, tables: dict[str, Tensor]) -> Tensor:
+        """Validation error a member: (members,)."""
+        with torch.no_grad():
+            if self.quantiles:
+                error = pinball(self.members, self.device)
+                return error(self._scores(tables, self.facts), self.facts.target[None]).mean(1)
+            parts = [self.facts, self.negatives] if len(self.negatives) else [self.facts]
+            errors = [(self._scores(tables, part) - part.target[None]).square().mean(1) for part in parts]
+            return torch.stack(errors).mean(0)
+
+    def _scores(self, tables: dict[str, Tensor], triples: Triples) -> Tensor:
+        lookup = Lookup(self.backbone, tables, tables)
+        members = len(self.members)
+        chunk = max(1, CELLS // (members * max(table.shape[-1] for table in tables.values())))
+        scores = []
+        for begin in range(0, len(triples), chunk):
+            part = slice(begin, begin + chunk)
+            head, relation, tail = (
+                column[part].expand(members, -1) for column in (triples.head, triples.relation, triples.tail)
+            )
+            value = self.backbone.value(
+                lookup.rows("entity", head),
+                lookup.rows("relation", relation),
+                lookup.rows("entity", tail),
+                lookup.model(2),
+            )
+            scores.append(self.backbone.squash(value))
+        return torch.cat(scores, 1)

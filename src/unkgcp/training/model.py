@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known import KnownFacts
-from unkgcp.training import distmult
+from unkgcp.training import plain_scores
 from unkgcp.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -69,15 +69,15 @@ class Model:
     def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
         """Scores of triples given by ids (n,), each the same alone as among others: (n,) float32 in [0, 1]."""
         ids = [np.asarray(column) for column in (head, relation, tail)]
-        if self.config.model in distmult.FAMILY:
-            return distmult.scores(self.config.model, self.tables, *ids)
-        from unkgcp.training import pieces
+        if self.config.model in plain_scores.FAMILY:
+            return plain_scores.scores(self.config.model, self.tables, *ids)
+        from unkgcp.training import torch_scores
 
-        return pieces.scores(self.backbone, self.parameters, *ids)
+        return torch_scores.scores(self.backbone, self.parameters, *ids)
 
     def tails(self, head: ArrayLike, relation: ArrayLike) -> NDArray[np.float32]:
         """Every entity as the tail of each (head, relation): (n, n_entities)."""
-        if self.config.model in distmult.FAMILY:
+        if self.config.model in plain_scores.FAMILY:
             return self._against_all(head, relation)
         from unkgcp.backbones import score_tails
 
@@ -87,7 +87,7 @@ class Model:
 
     def heads(self, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
         """Every entity as the head of each (relation, tail): (n, n_entities)."""
-        if self.config.model in distmult.FAMILY:
+        if self.config.model in plain_scores.FAMILY:
             return self._against_all(tail, relation)
         from unkgcp.backbones import score_heads
 
@@ -97,7 +97,7 @@ class Model:
 
     def _against_all(self, entity: ArrayLike, relation: ArrayLike) -> NDArray[np.float32]:
         query = self.tables["entity"][np.asarray(entity)] * self.tables["relation"][np.asarray(relation)]
-        return distmult.against_all(self.config.model, self.tables, query)
+        return plain_scores.against_all(self.config.model, self.tables, query)
 
     def _many(
         self, first: ArrayLike, second: ArrayLike, score: Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -143,8 +143,8 @@ class Model:
 
 
 def _shapes(config: TrainConfig, entities: int, relations: int) -> dict[str, tuple[int, int]]:
-    if config.model in distmult.FAMILY:
-        return distmult.table_shapes(entities, relations, config.dimension)
+    if config.model in plain_scores.FAMILY:
+        return plain_scores.table_shapes(entities, relations, config.dimension)
     from unkgcp.backbones import get
 
     rows = {"entity": entities, "relation": relations, "model": 1}

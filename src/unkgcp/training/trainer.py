@@ -11,16 +11,16 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.progress import Progress, Silent
+from unkgcp.training.batches import Member
 from unkgcp.training.config import TrainConfig, config_for
-from unkgcp.training.data import Member
-from unkgcp.training.loop import Callback, Loop, Setting
+from unkgcp.training.loop import Callback, Loop, Setting, hold_out_known
 from unkgcp.training.model import Model
-from unkgcp.training.validation import hold_out_known
 
 
 def train_many(
@@ -157,3 +157,39 @@ def _use_kernel(config: TrainConfig, device: torch.device, wish: bool | None) ->
             "the compiled kernels need numba, one process on the CPU, and ukge, ukge-rect or passleaf"
         )
     return fits if wish is None else wish
+
+
+# A model of the length of confidences that are intervals: the one trainer with another target.
+
+MEDIAN = 0.5
+
+
+def train_length(
+    facts: Graph,
+    model: str = "ukge",
+    *,
+    seed: int = 0,
+    config: TrainConfig | None = None,
+    validation: Graph | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> Model:
+    """Train a model of upper - lower on facts whose confidences are intervals; it scores in [0, 1]."""
+    config = config or config_for(model)
+    if config.uses_pool:
+        raise InputError("lengths of confidences do not go with passleaf's pseudo-labels; use ukge or beurre")
+    (trained,) = train_many(
+        _lengths(facts),
+        [Member(seed, MEDIAN)],
+        replace(config, negatives=0, softlogic_weight=0.0),
+        validation=None if validation is None else _lengths(validation),
+        device=device,
+        progress=progress,
+    )
+    return trained
+
+
+def _lengths(facts: Graph) -> Graph:
+    if facts.ends is None:
+        return facts.with_confidence(np.zeros(len(facts)))
+    return facts.with_confidence(facts.ends[:, 1] - facts.ends[:, 0])

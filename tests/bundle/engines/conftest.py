@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unkgcp.bundle import Predictor, calibrate
-from unkgcp.bundle.stream import answer_file
 from unkgcp.graph import Graph, Vocabulary
+from unkgcp.predict.stream import answer_file
+from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model
 
 LEVELS = [0.8, 0.95]

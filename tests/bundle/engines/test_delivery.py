@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unkgcp.bundle.engines.delivery import ANSWERS, check_target, deliver, is_folder, staged
-from unkgcp.bundle.engines.parts import part_name
 from unkgcp.errors import InputError
+from unkgcp.predict.parts import ANSWERS, check_target, deliver, is_folder, part_name, staged
 
 
 def fill(stage: Path, parts: int = 12) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from unkgcp.bundle import calibrate
-from unkgcp.bundle.engines.device import on_device
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
+from unkgcp.predict.device import on_device
+from unkgcp.run import calibrate
 from unkgcp.training import Model
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'unkgcp[train]'")

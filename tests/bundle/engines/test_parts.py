@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unkgcp.bundle.engines.parts import _cuts, part_name, plan
 from unkgcp.errors import InputError
 from unkgcp.graph.queries import parquet_files
+from unkgcp.predict.parts import _cuts, part_name, plan
 
 
 @given(st.lists(st.integers(0, 50), max_size=12), st.integers(1, 40))

@@ -19,10 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.bundle.engines.conftest import LEVELS, ROWS, same_bytes
 
-from unkgcp.bundle.engines.delivery import ANSWERS, ATTEMPTS
-from unkgcp.bundle.engines.parts import part_name
-from unkgcp.bundle.engines.ray_engine import answer_on_ray
 from unkgcp.errors import InputError
+from unkgcp.predict.parts import ANSWERS, ATTEMPTS, part_name
+from unkgcp.predict.ray_engine import answer_on_ray
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'unkgcp[ray]'")
 pytest.importorskip("ray.data", reason="ray is there without ray.data: pip install 'unkgcp[ray]'")

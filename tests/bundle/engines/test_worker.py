@@ -10,12 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.bundle.engines.conftest import LEVELS, ROWS, same_bytes
 
-from unkgcp.bundle import Predictor
-from unkgcp.bundle.conditions import parse
-from unkgcp.bundle.engines.delivery import ANSWERS, ATTEMPTS, staged
-from unkgcp.bundle.engines.parts import Part, part_name, plan
-from unkgcp.bundle.engines.worker import LIMIT, PLAN, Answerer
-from unkgcp.bundle.stream import answer_file, complete_file
+from unkgcp.predict.filter import parse
+from unkgcp.predict.parts import ANSWERS, ATTEMPTS, Part, part_name, plan, staged
+from unkgcp.predict.ray_engine import LIMIT, PLAN, Answerer
+from unkgcp.predict.stream import answer_file, complete_file
+from unkgcp.run import Predictor
 
 
 @pytest.fixture

@@ -13,10 +13,15 @@ from tests.evaluation.report.making import HOSTILE, summary, write_summary
 
 from unkgcp.errors import InputError
 from unkgcp.evaluation.figures import draw_reproduction
-from unkgcp.evaluation.figures.conditional import draw_conditionality, error_bins
-from unkgcp.evaluation.figures.levels import LevelCurve, LevelPanel, draw_levels
-from unkgcp.evaluation.figures.reproduction import drawings
-from unkgcp.evaluation.figures.slices import draw_slices
+from unkgcp.evaluation.figures.charts import (
+    LevelCurve,
+    LevelPanel,
+    draw_conditionality,
+    draw_levels,
+    draw_slices,
+    error_bins,
+)
+from unkgcp.evaluation.figures.paper_figures import drawings
 from unkgcp.evaluation.figures.style import COLOURS, METHODS, MODELS, VALUED, design, inline, save, to_svg
 
 SVG = "{http://www.w3.org/2000/svg}"

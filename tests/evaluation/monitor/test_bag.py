@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from unkgcp.evaluation.monitor import bag as bag_module
-from unkgcp.evaluation.monitor.bag import Bag
+from unkgcp.evaluation.monitor import martingale as bag_module
+from unkgcp.evaluation.monitor.martingale import Bag
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     start, scores, uniform = rng.random(50), rng.random(400).round(2), rng.random(400)
     whole = Bag(start).p_values(scores, uniform)
-    monkeypatch.setattr(bag_module, "CHUNK", 7)
+    monkeypatch.setattr(bag_module, "BAG_CHUNK", 7)
     np.testing.assert_array_equal(Bag(start).p_values(scores, uniform), whole)
 
 

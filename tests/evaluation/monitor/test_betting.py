@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from unkgcp.evaluation.monitor import betting
-from unkgcp.evaluation.monitor.betting import Martingale
+from unkgcp.evaluation.monitor.martingale import SETTLING, WORTH_COMPILING, Martingale
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.99])
@@ -31,7 +30,7 @@ def test_the_expected_factor_is_one(confidence: float, history: list[float]) -> 
 
 def _factors(martingale: Martingale, p: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
     """The factor of each possible next p-value, from the parts of the martingale."""
-    jump = 1 / (martingale.size + betting.SETTLING + 1)
+    jump = 1 / (martingale.size + SETTLING + 1)
     portfolio = (1 - jump) * martingale._portfolio + jump / len(martingale._portfolio)
     capitals = [math.exp(martingale._jumper) * (martingale._densities(p) @ portfolio)]
     for learner in martingale._learners:
@@ -54,7 +53,7 @@ def test_fed_one_by_one_or_at_once() -> None:
 
 def test_compiled_and_plain_agree() -> None:
     pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
-    p = np.random.default_rng(1).random(betting.WORTH_COMPILING + 10)
+    p = np.random.default_rng(1).random(WORTH_COMPILING + 10)
     compiled = Martingale().update(p)
     plain = Martingale()
     steps = [plain.update(part) for part in np.array_split(p, 10)]

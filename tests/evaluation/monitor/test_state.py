@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from tests.evaluation.monitor.small import draw_facts, random_model
 
-from unkgcp.bundle import Predictor, calibrate
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
-from unkgcp.evaluation.monitor.report import describe
+from unkgcp.evaluation.monitor.findings import describe
 from unkgcp.evaluation.monitor.state import Call, counted, resume, save
-from unkgcp.evaluation.monitor.yardstick import keeps_scores
+from unkgcp.evaluation.monitor.watch import keeps_scores
 from unkgcp.graph import Graph, concatenate
+from unkgcp.run import Predictor, calibrate
 
 
 @pytest.fixture(scope="module")

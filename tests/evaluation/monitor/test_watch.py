@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from tests.evaluation.monitor.small import draw_facts, random_model
 
-from unkgcp.bundle import Predictor, calibrate
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
-from unkgcp.evaluation.monitor.report import describe, order_caution
-from unkgcp.evaluation.monitor.text import monitor_text, sparkline
-from unkgcp.evaluation.monitor.yardstick import keeps_scores
+from unkgcp.evaluation.monitor.findings import describe, monitor_text, order_caution, sparkline
+from unkgcp.evaluation.monitor.watch import keeps_scores
 from unkgcp.graph import Graph
+from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from unkgcp.bundle import fit, source
 from unkgcp.graph.datasets import load_dataset
+from unkgcp.run import fit, provenance
 from unkgcp.training import TrainConfig
 
 LEVELS = [0.8, 0.85, 0.9, 0.95]
@@ -110,6 +110,6 @@ def write_hostile_run(folder: Path, method: str = "unkgcp", protocol: str = "str
     dataset = load_dataset(folder / "facts.tsv", **options)
     config = TrainConfig(dimension=4, epochs=2, validate_every=1, batch_size=256, negatives=1)
     predictor = fit(dataset, config, method=method, protocol=protocol, device="cpu")
-    predictor.provenance["data"] = source.describe(str(folder / "facts.tsv"), dataset, 0, options)
+    predictor.provenance["data"] = provenance.describe(str(folder / "facts.tsv"), dataset, 0, options)
     predictor.save(folder / "run")
     return folder / "run"

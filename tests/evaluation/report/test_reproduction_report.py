@@ -10,7 +10,7 @@ from tests.evaluation.report.making import summary, write_summary
 from unkgcp.evaluation.figures.style import look
 from unkgcp.evaluation.report import write_report
 from unkgcp.evaluation.report.comparison import beyond_tables, coverage_tables, error_table
-from unkgcp.evaluation.report.words import data_name, difference, duration, mean_sd
+from unkgcp.evaluation.report.html import data_name, difference, duration, mean_sd
 
 pytestmark = pytest.mark.xdist_group("report")
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from tests.evaluation.report.making import HOSTILE, write_hostile_run
 
-from unkgcp.bundle import Predictor, source
 from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
-from unkgcp.evaluation.bands import coverage_band
+from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.report import write_report
 from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose
-from unkgcp.evaluation.report.facts import remarkable
 from unkgcp.evaluation.report.html import Html, label, table, tag
+from unkgcp.evaluation.report.sections import remarkable
+from unkgcp.run import Predictor, provenance
 
 pytestmark = pytest.mark.xdist_group("report")
 VOID = {"meta", "link"}
@@ -64,7 +64,7 @@ def written(run: Path) -> str:
 @pytest.fixture(scope="session")
 def diagnosis(run: Path) -> Diagnosis:
     predictor = Predictor.load(run)
-    return diagnose(predictor, source.reload(predictor.provenance["data"], str(run)))
+    return diagnose(predictor, provenance.reload(predictor.provenance["data"], str(run)))
 
 
 def test_labels_are_text_and_nothing_else(written: str) -> None:
@@ -108,7 +108,7 @@ def test_the_same_run_gives_the_same_bytes(run: Path, written: str, tmp_path: Pa
 
 def test_numbers_are_those_of_evaluate(run: Path, diagnosis: Diagnosis, written: str) -> None:
     predictor = Predictor.load(run)
-    result = evaluate(predictor, source.reload(predictor.provenance["data"], str(run)), [0.9])
+    result = evaluate(predictor, provenance.reload(predictor.provenance["data"], str(run)), [0.9])
     positive, unknown = result["levels"][0]["positive"], result["unknown"]["positive"]
     main = next(level for level in diagnosis.levels if level.confidence == 0.9)
     known = positive["n"] - unknown
@@ -149,7 +149,7 @@ def test_remarkable_facts_are_the_extremes(diagnosis: Diagnosis) -> None:
 def test_a_broken_promise_is_said(diagnosis: Diagnosis) -> None:
     from dataclasses import replace
 
-    from unkgcp.evaluation.report.run import verdict
+    from unkgcp.evaluation.report.run_page import verdict
 
     for coverage, said in (
         (0.2, "strong evidence that an assumption is broken"),

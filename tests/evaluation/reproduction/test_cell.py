@@ -9,9 +9,7 @@ import pytest
 from tests.evaluation.reproduction.conftest import by_hand
 
 from unkgcp.conformal.scores import EntropyResidual, Residual
-from unkgcp.evaluation.reproduction.calibration_size import curve, sizes
-from unkgcp.evaluation.reproduction.cell import measure
-from unkgcp.evaluation.reproduction.conditionality import error_bins, width_by_error
+from unkgcp.evaluation.reproduction.cell import error_bins, measure, size_curve, sizes, width_by_error
 from unkgcp.evaluation.reproduction.plan import LEVELS, PREDICTORS, Block
 from unkgcp.graph import Dataset
 
@@ -180,7 +178,7 @@ def test_subsets_cover_on_average():
     """Coverage of random subsets of size 10 at 90 % averages 10/11: four standard errors are allowed."""
     rng = np.random.default_rng(3)
     prediction, truth = rng.random(4000), rng.random(4000)
-    found = curve(
+    found = size_curve(
         Residual(), (prediction[:2000], truth[:2000]), (prediction[2000:], truth[2000:]), seed=1, draws=400
     )
     assert found["coverage"][0] == pytest.approx(10 / 11, abs=4 * found["coverage_sd"][0] / 20)

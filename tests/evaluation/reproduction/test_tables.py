@@ -14,11 +14,11 @@ from tests.evaluation.reproduction.conftest import by_hand
 from unkgcp.errors import InputError
 from unkgcp.evaluation.reproduction import checks
 from unkgcp.evaluation.reproduction.cell import measure
+from unkgcp.evaluation.reproduction.paper_tables import make_tables, write_tables
 from unkgcp.evaluation.reproduction.plan import LEVELS, PREDICTORS, Block
 from unkgcp.evaluation.reproduction.render import Cell, Table
-from unkgcp.evaluation.reproduction.storage import write_cell
+from unkgcp.evaluation.reproduction.scoring import write_cell
 from unkgcp.evaluation.reproduction.summary import aggregate, write_summary
-from unkgcp.evaluation.reproduction.tables import make_tables, write_tables
 
 
 @pytest.fixture(scope="module")

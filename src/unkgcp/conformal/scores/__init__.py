@@ -1,31 +1,285 @@
-"""Nonconformity scores, one a file, each with its exact inverse."""
+"""What a nonconformity score must offer, and the registry through which calibrators find scores by name.
 
-from unkgcp.conformal.scores.base import (
-    LearnedScore,
-    Recipe,
-    Score,
-    make_score,
-    recipe_names,
-    register,
-    score_names,
-    score_parameters,
-)
-from unkgcp.conformal.scores.entropy import EntropyResidual
-from unkgcp.conformal.scores.residual import Residual
-from unkgcp.conformal.scores.scaled import ScaledResidual
-from unkgcp.conformal.scores.shortest import Shortest
+A score says how strange a label is beside a prediction; larger is stranger. It is not a calibrator: it sees
+no calibration set and knows no level. Adding one is a file with a registered class:
 
-__all__ = [
-    "EntropyResidual",
-    "LearnedScore",
-    "Recipe",
-    "Residual",
-    "ScaledResidual",
-    "Score",
-    "Shortest",
-    "make_score",
-    "recipe_names",
-    "register",
-    "score_names",
-    "score_parameters",
-]
+    @register
+    @dataclass(frozen=True)
+    class MyScore:
+        name = "mine"
+        ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.conformal.inverse import outermost
+from unkgcp.conformal.kernel_loading import loaded_kernels
+
+Floats = NDArray[np.floating[Any]]
+Threshold = Floats | np.floating[Any]
+Limits = tuple[float, float]
+
+
+class Score(Protocol):
+    """A nonconformity score and its exact inverse, over arrays of one float dtype.
+
+    `bounds` inverts `score` to the last bit: for every float y between the limits,
+    lower <= y <= upper holds exactly when score(prediction, y, scale) <= threshold. So the labels with
+    score(y) <= threshold must form an interval that grows with the threshold. Parameters are dataclass fields
+    (numbers), so that a saved calibration can name them.
+    """
+
+    name: ClassVar[str]
+    takes_scale: ClassVar[bool]
+    """Whether the caller has to give a scale for every query."""
+    prediction_ndim: ClassVar[int]
+    """1 for one number a query, 2 for a row of numbers a query (two quantiles, a distribution)."""
+    centred: ClassVar[bool]
+    """Whether the score is |prediction - truth| over what `prepare` returns, for which ends are compiled."""
+
+    def prepare(self, prediction: Floats, scale: Floats | None) -> Floats | None:
+        """What `score` and `bounds` get as `scale`: computed once a query, shared by all levels."""
+        ...
+
+    def score(self, prediction: Floats, truth: Floats, scale: Floats | None) -> Floats:
+        """Nonconformity of each label: (n,), never NaN for finite input."""
+        ...
+
+    def bounds(
+        self, prediction: Floats, threshold: Threshold, scale: Floats | None, limits: Limits
+    ) -> tuple[Floats, Floats]:
+        """Smallest and largest label whose score is at most `threshold` (one, or one a query), within limits.
+
+        Two new arrays (n,). Where no label qualifies the lower end exceeds the upper one.
+        """
+        ...
+
+
+class LearnedScore(Score, Protocol):
+    """A score made by a `Recipe`; `arrays` is all it learned."""
+
+    @property
+    def kinds(self) -> NDArray[Any] | None:
+        """Labels of kinds of predictions that it tells apart; None if predictions come without a kind."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]: ...
+
+    def places(self, kind: NDArray[Any]) -> NDArray[np.intp]:
+        """What `prepare` takes as scale for predictions of these kinds: (n,)."""
+        ...
+
+
+@runtime_checkable
+class Recipe(Protocol):
+    """A score that has yet to be learned from labelled predictions: a part of the calibration points teaches it,
+    the others are ranked by it. Parameters are dataclass fields, as those of a score.
+    """
+
+    name: ClassVar[str]
+
+    def learning_rows(self, size: int) -> NDArray[np.bool_] | None:
+        """Which of `size` points to learn from, chosen by their position alone; None: too few to learn from."""
+        ...
+
+    def learn(self, prediction: Floats, truth: Floats, kind: NDArray[Any] | None) -> LearnedScore: ...
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> LearnedScore:
+        """The score whose `arrays` these are; ValueError or KeyError if they are no such thing."""
+        ...
+
+    def fallback(self) -> Score:
+        """The score for too few points."""
+        ...
+
+
+_SCORES: dict[str, type[Any]] = {}
+ScoreClass = TypeVar("ScoreClass", bound=type[Any])
+
+
+def register(score: ScoreClass) -> ScoreClass:
+    """Class decorator: makes a score available by its name."""
+    if score.name in _SCORES:
+        raise ValueError(f"there is already a score named {score.name!r}")
+    _SCORES[score.name] = score
+    return score
+
+
+def score_names() -> list[str]:
+    """Scores that are ready to use."""
+    return sorted(name for name, kind in _SCORES.items() if not hasattr(kind, "learn"))
+
+
+def recipe_names() -> list[str]:
+    """Scores that calibration has to learn first."""
+    return sorted(name for name, kind in _SCORES.items() if hasattr(kind, "learn"))
+
+
+def make_score(name: str, **parameters: float) -> Score | Recipe:
+    """The registered score (or recipe of one) of that name."""
+    if name not in _SCORES:
+        raise ValueError(f"no nonconformity score is named {name!r}; there are {', '.join(sorted(_SCORES))}")
+    score: Score | Recipe = _SCORES[name](**parameters)
+    return score
+
+
+def score_parameters(score: Score | Recipe) -> dict[str, float]:
+    """The numbers with which `make_score(score.name, ...)` builds an equal score."""
+    if _SCORES.get(score.name) is not type(score):
+        raise ValueError(
+            f"the score {score.name!r} is not registered, so it could not be found again by name"
+        )
+    return asdict(score)  # type: ignore[call-overload, no-any-return]
+
+
+# The absolute residual |prediction - truth|: one interval width for all queries (the paper's CP).
+
+
+@register
+@dataclass(frozen=True)
+class Residual:
+    """s = |prediction - truth|; the set at threshold q is [prediction - q, prediction + q].
+
+    >>> Residual().score(np.array([0.5]), np.array([0.75]))
+    array([0.25])
+    """
+
+    name: ClassVar[str] = "residual"
+    takes_scale: ClassVar[bool] = False
+    prediction_ndim: ClassVar[int] = 1
+    centred: ClassVar[bool] = True
+
+    def prepare(self, prediction: Floats, scale: Floats | None = None) -> Floats | None:
+        return None
+
+    def score(self, prediction: Floats, truth: Floats, scale: Floats | None = None) -> Floats:
+        residual = np.subtract(prediction, truth)
+        return np.abs(residual, out=residual)
+
+    def bounds(
+        self, prediction: Floats, threshold: Threshold, scale: Floats | None, limits: Limits
+    ) -> tuple[Floats, Floats]:
+        return ends_within(prediction, threshold, limits)
+
+
+def ends_within(prediction: Floats, radius: Threshold, limits: Limits) -> tuple[Floats, Floats]:
+    """Smallest and largest float whose rounded distance from the prediction is at most `radius`."""
+    slack, positive = rounding_slack(radius), limits[0] >= 0
+    below = prediction - radius
+    below -= slack
+    lower = outermost(lambda y, rows: prediction[rows] - y, radius, below, -1, limits[0], positive)
+    above = prediction + radius
+    above += slack
+    upper = outermost(lambda y, rows: y - prediction[rows], radius, above, 1, limits[1], positive)
+    return lower, upper
+
+
+def rounding_slack(values: Any) -> Any:
+    """How far beyond each float the numbers reach that still round to it: half a spacing.
+
+    A trifle more for even floats, because the number halfway to the next one rounds to the even of the two.
+    With this in a guess it is the right float or its neighbour, even where the end is much closer to zero
+    than the prediction, so that half a spacing of the radius is many floats there.
+    """
+    mask, even, half = _SLACK[values.dtype]
+    bits = values.view(mask.dtype) & mask
+    bits ^= even
+    return bits.view(values.dtype) * half
+
+
+# the bits of exponent and parity, the bit of parity, and half the spacing of the floats from 1 on
+_SLACK: dict[np.dtype[Any], tuple[Any, Any, Any]] = {
+    np.dtype(np.float32): (np.uint32(0x7F80_0001), np.uint32(1), np.float32(2**-24)),
+    np.dtype(np.float64): (np.uint64(0x7FF0_0000_0000_0001), np.uint64(1), np.float64(2**-53)),
+}
+
+
+# The residual in units of a given scale: wide intervals where the caller expects large errors.
+
+
+@register
+@dataclass(frozen=True)
+class ScaledResidual:
+    """s = |prediction - truth| / scale; the set at threshold q is prediction -+ q scale.
+
+    Any positive scale keeps the guarantee, as long as it was chosen without the calibration labels.
+
+    >>> ScaledResidual().score(np.array([0.5]), np.array([0.75]), np.array([0.5]))
+    array([0.5])
+    """
+
+    name: ClassVar[str] = "scaled"
+    takes_scale: ClassVar[bool] = True
+    prediction_ndim: ClassVar[int] = 1
+    centred: ClassVar[bool] = True
+
+    def prepare(self, prediction: Floats, scale: Floats | None = None) -> Floats:
+        if scale is None:
+            raise ValueError(f"the {self.name} score needs a scale for every query")
+        return scale
+
+    def score(self, prediction: Floats, truth: Floats, scale: Floats | None = None) -> Floats:
+        residual = np.subtract(prediction, truth)
+        np.abs(residual, out=residual)
+        return np.divide(residual, self.prepare(prediction) if scale is None else scale, out=residual)
+
+    def bounds(
+        self, prediction: Floats, threshold: Threshold, scale: Floats | None, limits: Limits
+    ) -> tuple[Floats, Floats]:
+        unit = self.prepare(prediction) if scale is None else scale
+        guess = unit * threshold
+        guess += unit * rounding_slack(threshold)
+        radius = outermost(lambda r, rows: r / unit[rows], threshold, guess, 1, np.inf, positive=True)
+        return ends_within(prediction, radius, limits)
+
+
+# The entropy-normalised residual: the paper's adaptive nonconformity measure (UnKGCP).
+
+CLIP = 1e-6
+
+
+@register
+@dataclass(frozen=True)
+class EntropyResidual(ScaledResidual):
+    """s = |M - truth| / H(M), where H is the entropy of the predicted confidence M in natural units.
+
+    M is mapped to slope M + offset (the reference experiments on CN15k use 0.5 M + 0.5) and clipped to
+    [1e-6, 1 - 1e-6] before the entropy; the residual uses M as it is. The clip keeps H above 1.4e-5, so that
+    no score is infinite.
+
+    >>> EntropyResidual().prepare(np.array([0.5]))
+    array([0.69314718])
+    """
+
+    name: ClassVar[str] = "entropy"
+    takes_scale: ClassVar[bool] = False
+
+    slope: float = 1.0
+    offset: float = 0.0
+
+    def prepare(self, prediction: Floats, scale: Floats | None = None) -> Floats:
+        """H(M) = -M log M - (1 - M) log(1 - M): (n,)."""
+        plain = (self.slope, self.offset) == (1.0, 0.0)
+        kernels: Any = loaded_kernels() if plain and prediction.dtype == np.float64 else None
+        if kernels is not None:  # fewer passes around the logarithms, the same floats
+            mass, rest = np.empty_like(prediction), np.empty_like(prediction)
+            kernels.split_mass(prediction, CLIP, 1 - CLIP, mass, rest)
+            kernels.minus_products(mass, np.log(mass), rest, np.log(rest))
+            return mass
+        if plain:
+            mass = np.clip(prediction, CLIP, 1 - CLIP)
+        else:
+            mass = prediction * prediction.dtype.type(self.slope)
+            mass += prediction.dtype.type(self.offset)
+            np.clip(mass, CLIP, 1 - CLIP, out=mass)
+        rest = 1 - mass
+        mass *= np.log(mass)
+        rest *= np.log(rest)
+        mass += rest
+        return np.negative(mass, out=mass)

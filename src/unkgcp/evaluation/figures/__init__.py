@@ -6,6 +6,8 @@ extra to install.
 >>> draw_reproduction("reproduction")     # doctest: +SKIP
 """
 
-from unkgcp.evaluation.figures.reproduction import draw_reproduction
+from __future__ import annotations
+
+from unkgcp.evaluation.figures.paper_figures import draw_reproduction
 
 __all__ = ["draw_reproduction"]

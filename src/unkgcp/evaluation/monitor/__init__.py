@@ -6,6 +6,8 @@
 False
 """
 
+from __future__ import annotations
+
 from unkgcp.evaluation.monitor.watch import Look, Monitor
 
 __all__ = ["Look", "Monitor"]

@@ -22,12 +22,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unkgcp.bundle import Predictor
-from unkgcp.bundle.folder import CALIBRATION, CONFIG, MODEL, VOCABULARY
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor.watch import Monitor
 from unkgcp.files import write_text
 from unkgcp.graph import Graph
+from unkgcp.run import Predictor
+from unkgcp.run.folder import CALIBRATION, CONFIG, MODEL, VOCABULARY
 
 FORMAT, VERSION = "unkgcp-monitor", 1
 LARGEST = 1 << 30

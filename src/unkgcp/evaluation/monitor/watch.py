@@ -27,16 +27,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.bundle import Predictor, to_triples
-from unkgcp.bundle.queries import Queries
-from unkgcp.conformal.predictors import STATUSES, Triples
-from unkgcp.conformal.predictors.base import status_codes
+from unkgcp.conformal.split import SplitConformal
 from unkgcp.errors import InputError
-from unkgcp.evaluation.monitor.bag import Bag
-from unkgcp.evaluation.monitor.betting import Martingale
-from unkgcp.evaluation.monitor.coverage import beta_binomial_p_value, hypergeometric_p_value
-from unkgcp.evaluation.monitor.yardstick import yardstick
+from unkgcp.evaluation.monitor.martingale import (
+    Bag,
+    Martingale,
+    beta_binomial_p_value,
+    hypergeometric_p_value,
+)
 from unkgcp.graph import Graph
+from unkgcp.graph.facts import Triples
+from unkgcp.graph.queries import Queries, to_triples
+from unkgcp.methods import STATUSES, IntervalPredictor
+from unkgcp.methods.method import status_codes
+from unkgcp.run import Predictor
 
 Floats = NDArray[np.float64]
 
@@ -276,3 +280,79 @@ def _checked(confidences: ArrayLike, count: int) -> Floats:
     if truth.ndim == 2 and (truth[:, 0] > truth[:, 1]).any():
         raise ValueError("the lower end of a confidence lies above the upper one")
     return truth
+
+
+# What new facts are measured by: the strangeness of a labelled fact, and that of the calibration facts.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Yardstick:
+    """Scores of the calibration facts (l,), their relations (l,) if known, and how new facts are scored.
+
+    `hits` is how many calibration facts the intervals cover; None where ranks promise a law of their own.
+    """
+
+    method: IntervalPredictor
+    confidence: float
+    scores: Floats
+    relations: NDArray[np.int32] | None
+    hits: int | None
+
+    def measure(self, triples: Triples, truth: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Score of each known labelled fact, and whether its interval covers the label: (n,), (n,)."""
+        if truth.ndim == 2 and not self.method.needs_length:
+            raise InputError(
+                "the labelled facts have lower and upper, the run was fitted on single confidences; "
+                "give facts with one confidence each"
+            )
+        error, covered = _errors(self.method, triples, truth, self.confidence)
+        scores = self.method.nonconformity(triples, truth) if self.hits is None else error
+        assert scores is not None
+        return scores, covered
+
+
+def yardstick(predictor: Predictor, confidence: float, calibration: Graph | None) -> Yardstick:
+    """The yardstick of a predictor; `calibration` are its calibration facts where it does not keep their scores."""
+    method = predictor.method
+    kept = method.calibration_scores()
+    if kept is not None and calibration is None and keeps_scores(method):
+        return Yardstick(method, confidence, *kept, None)
+    if calibration is None and method.needs_members:
+        raise InputError(
+            f"method {method.name} trained on all of its facts, which are then no measure for new ones; "
+            "name labelled facts as they were at that time, on which nothing was trained (--calibration FILE)"
+        )
+    if calibration is None:
+        raise InputError(
+            f"method {method.name} keeps no scores of its calibration facts; "
+            "name these facts, or calibrate the run with another method (unkgcp fit --from RUN --method cp)"
+        )
+    triples = to_triples(calibration, predictor.model.vocabulary)
+    known = status_codes(predictor.model, triples) == 0
+    triples = Triples(*(column[known] for column in triples))
+    truth = calibration.truth[known]
+    error, covered = _errors(method, triples, truth, confidence)
+    return Yardstick(method, confidence, error, triples.relation, int(covered.sum()))
+
+
+def _errors(
+    method: IntervalPredictor, triples: Triples, truth: Floats, confidence: float
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """c - M(q) and whether the interval covers c (both ends of it, for truth (n, 2)): (n,), (n,)."""
+    answer = method.interval(triples, confidence)
+    low, high = (truth, truth) if truth.ndim == 1 else (truth[:, 0], truth[:, 1])
+    error: Floats = (low + high) / 2 - answer.score
+    return error, (answer.lower <= low) & (high <= answer.upper)
+
+
+def keeps_scores(method: IntervalPredictor) -> bool:
+    """Whether one threshold, the k-th smallest calibration score, makes all intervals: then coverage has its law."""
+    if method.calibration_scores() is None or getattr(method, "share", None) is not None:
+        return False
+    if getattr(method, "groups", None) is not None:
+        return False
+    split = getattr(method, "calibration", None)
+    about = split._calibrated() if isinstance(split, SplitConformal) else None
+    if about is None:
+        return True
+    return about.groups is None and about.training_conditional is None and not about.weighted

@@ -4,6 +4,8 @@
 PosixPath('run/report.html')
 """
 
-from unkgcp.evaluation.report.writing import write_report
+from __future__ import annotations
+
+from unkgcp.evaluation.report.reproduction_page import write_report
 
 __all__ = ["write_report"]

@@ -10,10 +10,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unkgcp.evaluation.figures.style import look
-from unkgcp.evaluation.report.html import Html, join, table, tag
-from unkgcp.evaluation.report.page import beside, paragraph
-from unkgcp.evaluation.report.words import data_name, difference, duration, mean_sd, number, percent
-from unkgcp.evaluation.reproduction.published import printed_row
+from unkgcp.evaluation.report.html import (
+    Html,
+    beside,
+    data_name,
+    difference,
+    duration,
+    join,
+    mean_sd,
+    number,
+    paragraph,
+    percent,
+    table,
+    tag,
+)
+from unkgcp.evaluation.reproduction.checks import printed_row
 
 LEVEL = 0.9
 METHODS = ("fpi", "qr", "cp", "unkgcp", "evidence")

@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.bundle import Predictor, recalibrate
-from unkgcp.bundle.fitting import method_options
-from unkgcp.conformal.predictors import IntervalPredictor, MeanLength
 from unkgcp.errors import InputError
 from unkgcp.evaluation import metrics
-from unkgcp.evaluation.bands import coverage_band
-from unkgcp.evaluation.evaluate import LEVELS, evaluate
-from unkgcp.evaluation.report.labels import readable_relations
-from unkgcp.evaluation.slabs import worst_slab_coverage
+from unkgcp.evaluation.assessment import LEVELS, evaluate
+from unkgcp.evaluation.metrics import coverage_band, worst_slab_coverage
+from unkgcp.evaluation.report.html import readable_relations
 from unkgcp.graph import Graph
+from unkgcp.methods import IntervalPredictor, MeanLength
+from unkgcp.run import Predictor, recalibrate
+from unkgcp.run.fitting import method_options
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset

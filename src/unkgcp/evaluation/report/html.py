@@ -10,9 +10,19 @@ Html('<p>&lt;script&gt;</p>')
 
 from __future__ import annotations
 
+import math
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from unkgcp._version import __version__
+from unkgcp.evaluation.figures.style import inline, to_svg
+
+if TYPE_CHECKING:
+    from unkgcp.graph.datasets import Dataset
 
 LONGEST = 120  # characters of a label that are shown
 
@@ -95,3 +105,175 @@ def table(
     parts = [] if caption is None else [tag("caption", caption)]
     inner = tag("table", *parts, tag("thead", *head), tag("tbody", *body), class_=class_)
     return tag("div", inner, class_="scroll", tabindex="0")
+
+
+# The page around a report: one file, no script, nothing loaded from anywhere.
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+
+WIDTH = 4.6  # inches of a figure of a run: two stand side by side on a desk, one fits on a phone
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page: what the contents list calls it, its heading and what stands in it."""
+
+    key: str
+    title: str
+    body: Sequence[Html]
+    short: str | None = None
+
+
+def page(title: str, kicker: str, lead: Sequence[Html], sections: Sequence[Section], about: Html) -> str:
+    """The whole document."""
+    contents = tag("ul", *(tag("li", tag("a", s.short or s.title, href=f"#{s.key}")) for s in sections))
+    body = join(
+        [
+            tag("header", tag("p", kicker, class_="kicker"), tag("h1", title), *lead),
+            tag("nav", contents, aria_label="Contents"),
+            tag("main", *(tag("section", tag("h2", s.title), *s.body, id=s.key) for s in sections)),
+            tag("footer", about, tag("p", f"Written by unkgcp {__version__}. This page loads nothing.")),
+        ]
+    )
+    style = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{text(POLICY)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f'<title>{text(title)}</title>\n<link rel="icon" href="data:,">\n'
+        f"<style>\n{style}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def paragraph(*parts: object, class_: str | None = None) -> Html:
+    return tag("p", *parts, class_=class_)
+
+
+def figure(drawn: Any, key: str, caption: object, description: str) -> Html:
+    """A drawing inside the page with what it shows; `key` is unique on the page."""
+    picture = Html(inline(to_svg(drawn), key, description))
+    return tag(
+        "figure", tag("div", picture, class_="scroll", tabindex="0"), tag("figcaption", caption), id=key
+    )
+
+
+def tiles(entries: Sequence[tuple[object, object, object]]) -> Html:
+    """Large numbers: (what, number, remark)."""
+    return tag(
+        "dl",
+        *(
+            tag(
+                "div", tag("dt", name), tag("dd", number, class_="number"), tag("dd", remark, class_="remark")
+            )
+            for name, number, remark in entries
+        ),
+        class_="tiles",
+    )
+
+
+def beside(*parts: Html, broad: bool = False) -> Html:
+    """Parts next to each other where there is room; `broad` ones need more of it."""
+    return tag("div", *parts, class_="beside broad" if broad else "beside")
+
+
+def mark(holds: bool | None, yes: str = "holds", no: str = "does not hold", open_: str = "open") -> Html:
+    """A verdict, in words and with a sign, never by colour alone."""
+    if holds is None:
+        return tag("span", f"○ {open_}", class_="mark open")
+    return tag("span", f"✓ {yes}" if holds else f"✗ {no}", class_="mark yes" if holds else "mark no")
+
+
+def bar(interval: tuple[float, float], score: float, truth: tuple[float, float]) -> Html:
+    """An interval on [0, 1]: a thick line, the prediction a ring, the true confidence a tick, or a bracket if it spans
+    something itself."""
+    (lower, upper), (first, last) = interval, truth
+
+    def at(value: float) -> float:
+        return round(4 + 152 * min(max(value, 0.0), 1.0), 2)
+
+    inside = lower <= first and last <= upper
+    true = f"{first:.2f}" if first == last else f"{first:.2f} to {last:.2f}"
+    said = f"interval {lower:.2f} to {upper:.2f}, predicted {score:.2f}, true {true}"
+    drawn = f"M{at(first)} 1.5V14.5" + ("" if first == last else f"H{at(last)}V1.5")
+    return Html(
+        f'<svg class="bar" role="img" aria-label="{text(said)}" viewBox="0 0 160 16">'
+        f'<path class="axis" d="M4 8H156M4 5V11M156 5V11"/>'
+        f'<path class="span" d="M{at(lower)} 8H{max(at(upper), at(lower) + 0.5)}"/>'
+        f'<circle class="guess" cx="{at(score)}" cy="8" r="3.2"/>'
+        f'<path class="{"truth" if inside else "truth missed"}" d="{drawn}"/></svg>'
+    )
+
+
+# Numbers as a reader wants them: percentages, spans, means with their spread, durations.
+
+DATA = {"cn15k": "CN15k", "nl27k": "NL27k", "ppi5k": "PPI5k", "demo": "demo graph"}
+NOTHING = "\N{EN DASH}"
+
+
+def data_name(name: object) -> str:
+    """What a data set is called: the benchmarks as the paper writes them, a file by the last part of its path."""
+    written = str(name)
+    return DATA.get(written) or written.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] or written
+
+
+def percent(value: float, digits: int = 0) -> str:
+    """`90 %`, with a narrow space; more digits where the level has them."""
+    shown = f"{100 * value:.{digits}f}" if digits else f"{round(100 * value, 4):g}"
+    return f"{shown}\u202f%"
+
+
+def span(ends: tuple[float, float]) -> str:
+    """`0.123–0.456`."""
+    return f"{ends[0]:.3f}\N{EN DASH}{ends[1]:.3f}"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure, or a dash where there is none."""
+    return NOTHING if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def mean_sd(entry: dict[str, Any], digits: int = 3) -> str:
+    """`0.901 (0.003)`; the spread is left out where there is none."""
+    spread = "" if entry.get("sd") is None else f" ({number(entry['sd'], digits)})"
+    return number(entry.get("mean"), digits) + spread
+
+
+def difference(ours: float | None, theirs: float | None) -> Html:
+    """Ours less theirs, with its sign; emphasised beyond 0.05."""
+    if ours is None or theirs is None:
+        return tag("span", NOTHING, class_="small")
+    gap = ours - theirs
+    shown = f"{gap:+.3f}".replace("-", "\N{MINUS SIGN}")
+    return tag("span", shown, class_="away" if abs(gap) > 0.05 else "small")
+
+
+def duration(seconds: float | None) -> str:
+    """`12 s`, `3.4 min` or `1.2 h`."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 120:
+        return f"{seconds:.1f}\u202fs" if seconds < 10 else f"{seconds:.0f}\u202fs"
+    return f"{seconds / 60:.1f}\u202fmin" if seconds < 7200 else f"{seconds / 3600:.1f}\u202fh"
+
+
+# Labels for people: the names behind ids, where a data set brings them along.
+
+
+def readable_relations(dataset: Dataset, ids: Sequence[int]) -> list[str]:
+    """Labels of relations, with their names where labels are mere ids."""
+    names = {} if dataset.names is None else dataset.names.relations
+    labels = dataset.splits.test.vocabulary.relations
+    return [_named(labels[int(number)].as_py(), names) for number in ids]
+
+
+def readable_entities(dataset: Dataset, ids: Sequence[int]) -> list[str]:
+    """Labels of entities, with their names where labels are mere ids."""
+    names = {} if dataset.names is None else dataset.names.entities
+    labels = dataset.splits.test.vocabulary.entities
+    return [_named(labels[int(number)].as_py(), names) for number in ids]
+
+
+def _named(label: str, names: Mapping[str, str]) -> str:
+    name = names.get(label)
+    return label if name is None or name == label else f"{name} ({label})"

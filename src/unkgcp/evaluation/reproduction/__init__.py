@@ -4,6 +4,8 @@
 >>> reproduce(Plan(data=("demo",), models=("ukge",), seeds=1, protocol="strict"), "out")     # doctest: +SKIP
 """
 
+from __future__ import annotations
+
 from unkgcp.evaluation.reproduction.plan import Plan
 from unkgcp.evaluation.reproduction.runner import reproduce
 

@@ -7,6 +7,7 @@ the one that can be used.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,17 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.bundle.fitting import method_options
-from unkgcp.conformal.predictors import IntervalPredictor, Intervals, create
-from unkgcp.conformal.predictors.conformal import ConformalPredictor
-from unkgcp.conformal.scores.base import Recipe
+from unkgcp.conformal import SplitConformal
+from unkgcp.conformal.scores import Recipe, Score
 from unkgcp.evaluation import metrics
-from unkgcp.evaluation.reproduction import calibration_size
-from unkgcp.evaluation.reproduction.conditionality import error_bins, width_by_error
 from unkgcp.evaluation.reproduction.plan import Block, label
-from unkgcp.evaluation.reproduction.rows import Rows
-from unkgcp.evaluation.reproduction.scoring import parts_of
+from unkgcp.evaluation.reproduction.scoring import Rows, parts_of
 from unkgcp.graph import Graph, concatenate
+from unkgcp.methods import IntervalPredictor, Intervals, create
+from unkgcp.methods.split_methods import ConformalPredictor
+from unkgcp.run.fitting import method_options
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
@@ -78,7 +77,7 @@ def measure(
         },
         "calibration_size": {
             "level": LEVEL,
-            "draws": calibration_size.DRAWS,
+            "draws": DRAWS,
             **{part: _calibration_size(rows, part, makers, seed) for part in ("positive", "negative")},
         },
         "measuring_seconds": round(time.monotonic() - started, 3),
@@ -193,7 +192,7 @@ def _calibration_size(rows: Rows, part: str, makers: Mapping[str, Any], seed: in
         assert isinstance(predictor, ConformalPredictor)
         score = predictor.score()
         assert not isinstance(score, Recipe)  # nothing is learned from calibration facts here
-        curve = calibration_size.curve(score, calibration, test, seed, LEVEL)
+        curve = size_curve(score, calibration, test, seed, LEVEL)
         sizes = curve.pop("sizes")
         found[name] = curve
     return {"sizes": sizes, "predictors": found}
@@ -209,3 +208,102 @@ def _counts(dataset: Dataset, rows: Rows, free: NDArray[np.bool_]) -> dict[str, 
         "unknown_test": unknown["test"],
         "unknown_negatives": unknown["negatives"],
     }
+
+
+# How many calibration facts are enough? (The paper's Figures 3 and 14-18.)
+
+Floats = NDArray[np.float64]
+DRAWS = 10
+SMALLEST = 10
+
+
+def sizes(total: int) -> list[int]:
+    """10, 20, 40, ... below `total`, then `total`."""
+    found = []
+    size = SMALLEST
+    while size < total:
+        found.append(size)
+        size *= 2
+    return [*found, total]
+
+
+def size_curve(
+    score: Score,
+    calibration: tuple[Floats, Floats],
+    test: tuple[Floats, Floats],
+    seed: int,
+    confidence: float = 0.9,
+    draws: int = DRAWS,
+) -> dict[str, Any]:
+    """Mean and standard deviation of coverage and sharpness at each size.
+
+    `calibration` and `test` are (prediction, truth); a test row without a prediction (NaN) has the whole range.
+    """
+    prediction, truth = (column[~np.isnan(calibration[0])] for column in calibration)
+    known = ~np.isnan(test[0])
+    asked, label = test[0][known], test[1][known]
+    unit = score.prepare(asked, None)
+    strange = np.sort(score.score(asked, label, unit))
+    unknown = int((~known).sum())
+    result: dict[str, list[float]] = {
+        key: [] for key in ("coverage", "coverage_sd", "sharpness", "sharpness_sd")
+    }
+    steps = sizes(len(prediction))
+    for place, size in enumerate(steps):
+        rng = np.random.default_rng([seed, place])
+        found = []
+        for _ in range(draws if size < len(prediction) else 1):
+            chosen = rng.choice(len(prediction), size, replace=False)
+            threshold = (
+                SplitConformal(score).calibrate(prediction[chosen], truth[chosen]).threshold(confidence)
+            )
+            hits = int(np.searchsorted(strange, threshold, side="right")) + unknown
+            width = _width(asked, threshold, unit) + unknown
+            found.append((hits / len(known), width / len(known)))
+        mean, spread = np.mean(found, axis=0), np.std(found, axis=0, ddof=1 if len(found) > 1 else 0)
+        for key, value in zip(result, (mean[0], spread[0], mean[1], spread[1]), strict=True):
+            result[key].append(float(value))
+    return {"sizes": steps, **result}
+
+
+def _width(asked: Floats, threshold: float, unit: NDArray[np.floating[Any]] | None) -> float:
+    """Sum of the widths of prediction -+ threshold unit, cut to [0, 1]."""
+    if threshold == np.inf:
+        return float(len(asked))
+    radius = threshold if unit is None else threshold * unit
+    width = np.minimum(asked + radius, 1.0) - np.maximum(asked - radius, 0.0)
+    return float(np.maximum(width, 0.0).sum())
+
+
+# Do wide intervals mark hard queries? Mean width against absolute error (the paper's Figures 2 and 9-13).
+
+BINS = 30
+
+
+def error_bins(error: Floats, bins: int = BINS) -> tuple[Floats, NDArray[np.intp]]:
+    """(edges (bins + 1,), bin of each error (n,)); the last bin contains its upper edge."""
+    edges = np.linspace(error.min(), error.max(), bins + 1)
+    member = np.clip(np.searchsorted(edges, error, side="right") - 1, 0, bins - 1)
+    return edges, member
+
+
+def width_by_error(
+    error: Floats, member: NDArray[np.intp], width: Floats, inside: NDArray[np.bool_]
+) -> dict[str, Any]:
+    """Mean width of covering intervals a bin, their number, and the rank correlation with the error."""
+    covered = np.bincount(member[inside], minlength=BINS)
+    total = np.bincount(member[inside], weights=width[inside], minlength=BINS)
+    mean = [float(t / c) if c else None for t, c in zip(total, covered, strict=True)]
+    rho = metrics.width_error_correlation(error[inside], 0 * error[inside], 0 * width[inside], width[inside])
+    low, high = metrics.spearman_interval(rho, int(inside.sum()))
+    return {
+        "width": mean,
+        "covered": covered.tolist(),
+        "spearman": none_if_nan(rho),
+        "spearman_low": none_if_nan(low),
+        "spearman_high": none_if_nan(high),
+    }
+
+
+def none_if_nan(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)

@@ -14,21 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unkgcp.bundle.fitting import Report, silent
 from unkgcp.errors import InputError
-from unkgcp.evaluation.reproduction import scoring, settings
+from unkgcp.evaluation.reproduction import plan, scoring
 from unkgcp.evaluation.reproduction.cell import measure
-from unkgcp.evaluation.reproduction.plan import Block, Plan
-from unkgcp.evaluation.reproduction.settings import FORMAT
-from unkgcp.evaluation.reproduction.storage import (
-    Say,
-    file_digest,
-    read_cell,
-    read_scores,
-    write_cell,
-)
+from unkgcp.evaluation.reproduction.plan import FORMAT, Block, Plan
+from unkgcp.evaluation.reproduction.scoring import Say, file_digest, read_cell, read_scores, write_cell
+from unkgcp.evaluation.text import table
 from unkgcp.files import write_text
 from unkgcp.progress import say
+from unkgcp.run.fitting import Report, silent
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
@@ -70,8 +64,8 @@ def finish(
     directory: str | os.PathLike[str], say: Say = lambda sentence: None, figures: bool = True
 ) -> Path | None:
     """Summary, tables, figures and report page, from the cells that lie in the folder."""
+    from unkgcp.evaluation.reproduction.paper_tables import write_tables
     from unkgcp.evaluation.reproduction.summary import write_summary
-    from unkgcp.evaluation.reproduction.tables import write_tables
 
     folder = Path(directory)
     summary = write_summary(folder, say)
@@ -79,12 +73,12 @@ def finish(
     if not figures:
         return None
     try:
-        from unkgcp.evaluation.figures import draw_reproduction
+        from unkgcp.evaluation.figures.paper_figures import draw_reproduction
     except ImportError as error:
         say(f"no figures are drawn, as {error.name} is not installed; pip install 'unkgcp[plot]'")
     else:
         draw_reproduction(folder)
-    from unkgcp.evaluation.report import write_report
+    from unkgcp.evaluation.report.reproduction_page import write_report
 
     return Path(write_report(folder))
 
@@ -128,11 +122,11 @@ class Work:
     quantile_config: TrainConfig = field(init=False)
 
     def __post_init__(self) -> None:
-        self.config = settings.model_config(self.block, self.override)
-        self.quantile_config = settings.quantile_config(self.block, self.override)
+        self.config = plan.model_config(self.block, self.override)
+        self.quantile_config = plan.quantile_config(self.block, self.override)
         wanted = "qr" in self.plan.predictors and self.block.has_quantiles
         self.levels = self.plan.levels
-        self.quantiles = tuple(settings.quantiles_of(self.levels)) if wanted else ()
+        self.quantiles = tuple(plan.quantiles_of(self.levels)) if wanted else ()
 
     def do(self, prefix: str, scores_only: bool) -> None:
         """Whatever of the block is not there yet."""
@@ -167,13 +161,13 @@ class Work:
 
     def _scores_fingerprint(self, seed: int, quantiles: tuple[float, ...]) -> str:
         config = self.quantile_config if quantiles else self.config
-        return settings.fingerprint(
+        return plan.fingerprint(
             self.dataset, self.block, seed, config=config.to_dict(), quantiles=list(quantiles)
         )
 
     def _cell_fingerprint(self, seed: int) -> str:
         parts = [self._scores_fingerprint(seed, which) for which in ((), self.quantiles)]
-        return settings.fingerprint(
+        return plan.fingerprint(
             self.dataset,
             self.block,
             seed,
@@ -268,3 +262,82 @@ def _training(about: Mapping[str, Any], quantiles: Mapping[str, Any] | None) -> 
         "config": about["config"],
         "quantile_config": None if quantiles is None else quantiles["config"],
     }
+
+
+# What a plan will cost, before anything is done: blocks, what is there already, and rough times.
+
+# products a second as above: an H200 with all seeds together; two cores, compiled kernels (beurre has none)
+SPEED = {
+    ("cuda", "models"): 2.2e10,
+    ("cuda", "quantiles"): 4e9,
+    ("cpu", "models"): 4e8,
+    ("cpu", "quantiles"): 1e8,
+    ("cpu", "beurre"): 4e7,
+}
+MEASURING = 4.0  # seconds a cell with 20,000 test facts
+
+
+def schedule(
+    plan: Plan,
+    directory: str,
+    device: str,
+    data_dir: str | None = None,
+    override: Mapping[str, Any] | None = None,
+) -> str:
+    """A table of the blocks with the cells that are missing and the time they take; writes nothing."""
+    kind = _kind(device)
+    rows, total, missing_cells = [], 0.0, 0
+    for block in plan.blocks():
+        dataset = load(block.data, data_dir)
+        work = Work(Path(directory), block, dataset, plan, dict(override or {}), device, silent, _no_word)
+        missing = work.missing()
+        seconds = estimate(block, work, len(dataset.splits.train), len(missing), kind)
+        total, missing_cells = total + seconds, missing_cells + len(missing)
+        rows.append(
+            [
+                block.name,
+                str(len(block.seeds)),
+                str(len(block.seeds) - len(missing)),
+                str(len(missing)),
+                _time(seconds),
+            ]
+        )
+    rows.append(["all", "", "", str(missing_cells), _time(total)])
+    where = "one H200-class GPU" if kind == "cuda" else "two CPU cores"
+    return table(["block", "cells", "done", "to do", "about"], rows) + f"\n\nTimes are rough, for {where}."
+
+
+def estimate(block: Block, work: Work, facts: int, seeds: int, kind: str) -> float:
+    """Seconds for the missing seeds of a block."""
+    if not seeds:
+        return 0.0
+    slow = kind == "cpu" and block.model == "beurre"
+    speed = SPEED["cpu", "beurre"] if slow else SPEED[kind, "models"]
+    seconds = _products(work.config, facts, seeds) / speed
+    if work.quantiles:
+        models = seeds * len(work.quantiles)
+        speed = SPEED["cpu", "beurre"] if slow else SPEED[kind, "quantiles"]
+        seconds += _products(work.quantile_config, facts, models) / speed
+    return seconds + MEASURING * seeds
+
+
+def _products(config: TrainConfig, facts: int, models: int) -> float:
+    return float(facts) * config.epochs * models * (1 + 2 * config.negatives) * config.dimension
+
+
+def _kind(device: str) -> str:
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda" if device.startswith("cuda") else "cpu"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _no_word(sentence: str) -> None:
+    return

@@ -7,21 +7,25 @@ is answered from these files. A query about an entity or relation without a trai
 
 from __future__ import annotations
 
+import json
 import platform
 import time
-from collections.abc import Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.bundle.fitting import Report, calibration_negatives
-from unkgcp.conformal.predictors.base import status_codes
-from unkgcp.evaluation.evaluate import negatives_of
-from unkgcp.evaluation.reproduction.storage import write_scores
-from unkgcp.graph import Graph
+from unkgcp.evaluation.assessment import negatives_of
+from unkgcp.evaluation.reproduction.plan import FORMAT, digest
+from unkgcp.files import atomic_path, write_text
+from unkgcp.graph import Graph, Vocabulary
+from unkgcp.methods.method import status_codes
+from unkgcp.run.fitting import Report, calibration_negatives
 from unkgcp.training import Member, Model, TrainConfig, train_many
 
 if TYPE_CHECKING:
@@ -142,3 +146,137 @@ def machine(device: str) -> str:
     gpu = device != "cpu" and torch.cuda.is_available()
     where = torch.cuda.get_device_name() if gpu else f"{os.cpu_count()} cores of {platform.machine()}"
     return f"{where}, torch {torch.__version__}, Python {platform.python_version()}"
+
+
+# Stored work: score files (.npz) and measured cells (.json), written whole and recognised when damaged.
+
+Arrays = dict[str, NDArray[Any]]
+Say = Callable[[str], None]
+
+
+def write_scores(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+    """Arrays and what they are; `about` must hold the fingerprint."""
+    members: dict[str, Any] = dict(arrays)
+    members["about"] = np.frombuffer(json.dumps(dict(about), sort_keys=True).encode(), dtype=np.uint8)
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **members)
+
+
+def read_scores(path: Path, fingerprint: str | None, say: Say) -> tuple[Arrays, dict[str, Any]] | None:
+    """What `write_scores` wrote, or None after a sentence about why it is of no use; None alone if absent."""
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        about: dict[str, Any] = json.loads(arrays.pop("about").tobytes())
+        found = about["fingerprint"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        say(f"{path} is damaged and is made again")
+        return None
+    if fingerprint is not None and found != fingerprint:
+        say(f"{path} was made from other data or settings and is made again")
+        return None
+    return arrays, about
+
+
+def write_cell(path: Path, cell: Mapping[str, Any]) -> None:
+    """A measured cell with its checksum."""
+    write_text(path, json.dumps({**cell, "checksum": checksum(cell)}, allow_nan=False) + "\n")
+
+
+def read_cell(path: Path, fingerprint: str | None, say: Say) -> dict[str, Any] | None:
+    """What `write_cell` wrote, or None after a sentence about why it is of no use; None alone if absent."""
+    if not path.exists():
+        return None
+    try:
+        cell = json.loads(path.read_text(encoding="utf-8"))
+        sound = cell["kind"] == "cell" and cell["checksum"] == checksum(cell)
+        current = cell["format"] == FORMAT and fingerprint in (None, cell["fingerprint"])
+    except (OSError, ValueError, KeyError, TypeError):
+        sound = current = False
+    if not sound:
+        say(f"{path} is damaged and is made again")
+        return None
+    if not current:
+        say(f"{path} was made from other data or settings and is made again")
+        return None
+    found: dict[str, Any] = cell
+    return found
+
+
+def checksum(cell: Mapping[str, Any]) -> str:
+    """Of everything in the cell but the checksum."""
+    rest = {name: value for name, value in cell.items() if name != "checksum"}
+    return digest(json.dumps(rest, sort_keys=True).encode())
+
+
+def file_digest(path: Path) -> str | None:
+    """SHA-256 of a file, None if there is none."""
+    return digest(path.read_bytes()) if path.exists() else None
+
+
+# Stored scores in the place of a model, so that every interval method works on them unchanged.
+
+PARTS = ("calibration", "calibration_negatives", "test", "negatives")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredScores:
+    """A scorer (see `unkgcp.methods.Scorer`) over rows; column: (n,), NaN where unknown."""
+
+    column: NDArray[np.float32]
+
+    @property
+    def seen_entities(self) -> NDArray[np.bool_]:
+        return ~np.isnan(self.column)
+
+    @property
+    def seen_relations(self) -> NDArray[np.bool_]:
+        return np.ones(1, dtype=np.bool_)
+
+    def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = self.column[np.asarray(head)]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The stored rows of one cell: its scorer, the graph of each part, and the quantile models' scorers."""
+
+    model: StoredScores
+    graphs: dict[str, Graph]
+    quantiles: dict[float, StoredScores]
+
+    @classmethod
+    def of(
+        cls,
+        scores: Mapping[str, NDArray[Any]],
+        truth: Mapping[str, NDArray[np.float64]],
+        quantiles: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Rows:
+        """From a score file, the labels of every part and, where there is one, a file of quantile scores."""
+        nobody = Vocabulary.of([], [])
+        graphs, begin = {}, 0
+        for part in PARTS:
+            size = len(scores[part])
+            if truth[part].shape != (size,):
+                raise ValueError(f"{size} scores of {part} stand beside {len(truth[part])} labels")
+            rows = np.arange(begin, begin + size, dtype=np.int32)
+            graphs[part] = Graph(rows, np.zeros(size, np.int32), rows, truth[part], nobody)
+            begin += size
+        column = np.concatenate([scores[part] for part in PARTS])
+        taus = {} if quantiles is None else dict(enumerate(quantiles["quantiles"].tolist()))
+        others = {}
+        for place, tau in taus.items():
+            assert quantiles is not None
+            blank = np.full(begin, np.nan, np.float32)
+            for part in ("test", "negatives"):
+                blank[graphs[part].head] = quantiles[part][place]
+            others[float(tau)] = StoredScores(blank)
+        return cls(StoredScores(column), graphs, others)
+
+    def scores(self, part: str) -> NDArray[np.float32]:
+        """Stored scores of a part: (n,), NaN where unknown."""
+        found: NDArray[np.float32] = self.model.column[self.graphs[part].head]
+        return found

@@ -10,10 +10,9 @@ from typing import Any
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
-from unkgcp.evaluation.reproduction.plan import place
-from unkgcp.evaluation.reproduction.published import published
-from unkgcp.evaluation.reproduction.settings import FORMAT
-from unkgcp.evaluation.reproduction.storage import Say, read_cell
+from unkgcp.evaluation.reproduction.checks import published
+from unkgcp.evaluation.reproduction.plan import FORMAT, place
+from unkgcp.evaluation.reproduction.scoring import Say, read_cell
 from unkgcp.files import write_text
 
 Cell = dict[str, Any]

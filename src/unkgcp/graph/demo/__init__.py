@@ -11,15 +11,17 @@ benchmark: real graphs are messier, but none of them can say whether an interval
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.graph.demo import drawing, world
-from unkgcp.graph.demo.logic import RULES, infer
-from unkgcp.graph.demo.oracle import Oracle, place_of
-from unkgcp.graph.facts import Graph
+from unkgcp.graph import demo_world
+from unkgcp.graph.demo_world import COMPOSED, RELATIONS, Floats, World, join
+from unkgcp.graph.facts import Graph, concatenate, contained
 from unkgcp.graph.vocabulary import Vocabulary
 
 __all__ = ["RULES", "Demo", "Oracle", "generate", "infer"]
@@ -35,10 +37,10 @@ class Demo(NamedTuple):
 def generate(seed: int = 0) -> Demo:
     """The demo graph of a seed: the same bytes every time."""
     generator = np.random.default_rng(seed)
-    inhabitants = world.build(generator)
-    pairs = drawing.draw_pairs(inhabitants, generator)
+    inhabitants = demo_world.build(generator)
+    pairs = demo_world.draw_pairs(inhabitants, generator)
     oracle = Oracle(inhabitants, *_paths(inhabitants, pairs))
-    head, relation, tail = drawing.arrange(pairs, generator)
+    head, relation, tail = demo_world.arrange(pairs, generator)
     # nobody hears of entities without a fact
     used, ends = np.unique(np.concatenate([head, tail]), return_inverse=True)
     labels = inhabitants.vocabulary
@@ -52,11 +54,13 @@ def generate(seed: int = 0) -> Demo:
     return Demo(oracle.draw(blank, generator), oracle)
 
 
-def _paths(inhabitants: world.World, pairs: dict[str, drawing.Pairs]) -> tuple[drawing.Ints, world.Floats]:
+def _paths(
+    inhabitants: demo_world.World, pairs: dict[str, demo_world.Pairs]
+) -> tuple[demo_world.Ints, demo_world.Floats]:
     """Sorted keys (head * entities + tail) of the composed relation, and the best way's product of places."""
-    first, second = drawing.COMPOSED["works_in"]
-    order = [row.name for row in world.RELATIONS]
-    start, middle, end = drawing.join(pairs[first], pairs[second])
+    first, second = demo_world.COMPOSED["works_in"]
+    order = [row.name for row in demo_world.RELATIONS]
+    start, middle, end = demo_world.join(pairs[first], pairs[second])
     product = place_of(inhabitants, start, np.full(len(start), order.index(first)), middle) * place_of(
         inhabitants, middle, np.full(len(start), order.index(second)), end
     )
@@ -64,3 +68,246 @@ def _paths(inhabitants: world.World, pairs: dict[str, drawing.Pairs]) -> tuple[d
     best = np.zeros(len(keys))
     np.maximum.at(best, inverse, product)
     return keys, best
+
+
+# Soft logic of the demo world: what its rules say about triples that are not among the given facts.
+
+LEAST = 0.5  # weaker conclusions say nothing
+RULES = "\n".join(
+    [
+        *(f"{row.name}(A, B) -> {row.name}(B, A)" for row in RELATIONS if row.symmetric),
+        *(f"{first}(A, B) & {second}(B, C) -> {name}(A, C)" for name, (first, second) in COMPOSED.items()),
+    ]
+)
+
+
+def infer(facts: Graph) -> Graph:
+    """Conclusions from the facts that are not among them: every triple once, with its strongest bound."""
+    found = concatenate([*_turned(facts), *_composed(facts)])
+    # 0.6 + 0.9 - 1 is meant to be 0.5
+    found = found.with_confidence(np.round(found.confidence, 3))
+    found = found[np.lexsort((-found.confidence, found.keys))]
+    first = np.diff(found.keys, prepend=-1) > 0
+    return found[first & (found.confidence >= LEAST) & ~contained(found.keys, np.sort(facts.keys))]
+
+
+def _turned(facts: Graph) -> Iterator[Graph]:
+    for row in RELATIONS:
+        if row.symmetric:
+            part = _of(facts, row.name)
+            yield Graph(part.tail, part.relation, part.head, part.confidence, facts.vocabulary)
+
+
+def _composed(facts: Graph) -> Iterator[Graph]:
+    for name, (first, second) in COMPOSED.items():
+        left, right = _of(facts, first), _of(facts, second)
+        # joined by row number, so that the confidences come along
+        at, _, to = join(
+            (np.arange(len(left)), left.tail.astype(np.int64)),
+            (right.head.astype(np.int64), np.arange(len(right))),
+        )
+        bound = np.maximum(0.0, left.confidence[at] + right.confidence[to] - 1)
+        relation = np.repeat(facts.vocabulary.relation_ids([name]), len(at))
+        yield Graph(left.head[at], relation, right.tail[to], bound, facts.vocabulary)
+
+
+def _of(facts: Graph, name: str) -> Graph:
+    return facts[facts.relation == facts.vocabulary.relation_ids([name])[0]]
+
+
+# What no real graph can tell: the true distribution of every confidence of the demo graph.
+
+STEPS = 1000  # confidences are multiples of 1 / STEPS
+LOWEST = 50  # the smallest one, in steps
+STATED, RECORDED = 0.7, 1.0
+ROWS = 2048  # rows whose whole distribution is held in memory at a time
+
+_MARGIN = 0.5 / STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Distributions of n confidences: weights of 0.7 and 1.0, place and scale of the rest; each (n,)."""
+
+    stated: Floats
+    recorded: Floats
+    place: Floats
+    scale: Floats
+
+    def draw(self, generator: np.random.Generator) -> Floats:
+        """One confidence each: (n,)."""
+        kind, within = generator.random((2, len(self.place)))
+        low, high = self._ends()
+        value = self.place + self.scale * _logit(low + within * (high - low))
+        value = np.clip(np.round(value * STEPS), LOWEST, STEPS) / STEPS
+        value[kind < self.stated] = STATED
+        value[kind >= 1 - self.recorded] = RECORDED
+        return value
+
+    def below(self, steps: NDArray[np.float64]) -> Floats:
+        """P(confidence <= steps / STEPS) for whole numbers of steps, (n,) or (n, m): the same shape."""
+        column = (slice(None),) + (None,) * (steps.ndim - 1)
+        low, high = self._ends()
+        inside = np.clip(steps, LOWEST - 1, STEPS)
+        share = _logistic((inside / STEPS + _MARGIN - self.place[column]) / self.scale[column])
+        rest = (1 - self.stated - self.recorded)[column]
+        continuous = rest * (share - low[column]) / (high - low)[column]
+        return (
+            continuous
+            + self.stated[column] * (steps >= round(STATED * STEPS))
+            + self.recorded[column] * (steps >= round(RECORDED * STEPS))
+        )
+
+    def _ends(self) -> tuple[Floats, Floats]:
+        low = _logistic((LOWEST / STEPS - _MARGIN - self.place) / self.scale)
+        high = _logistic((1 + _MARGIN - self.place) / self.scale)
+        return low, high
+
+    def __getitem__(self, rows: slice) -> Mixture:
+        return Mixture(self.stated[rows], self.recorded[rows], self.place[rows], self.scale[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Oracle:
+    """The conditional distributions of a demo graph; every method takes a graph and answers row by row.
+
+    The graph may have been read from a file: labels count, not ids. `path_keys` and `path_places` hold the
+    composed relation: head * entities + tail, sorted, and the place that the best way over a company gives.
+    """
+
+    world: World
+    path_keys: NDArray[np.int64]
+    path_places: Floats
+
+    def mixture(self, graph: Graph) -> Mixture:
+        """The distribution of each row's confidence."""
+        head, relation, tail = self._ids(graph)
+        place = place_of(self.world, head, relation, tail)
+        composed = np.array([row.name == "works_in" for row in RELATIONS])[relation]
+        place[composed] = self._over_a_company(head[composed], tail[composed])
+        # a symmetric statement is the same statement from either end
+        by = np.array([0.5 if row.symmetric else 1.0 for row in RELATIONS])[relation, None]
+        habit = by * self.world.habits[head] + (1 - by) * self.world.habits[tail]
+        weight = habit * np.array([(row.stated, row.recorded) for row in RELATIONS])[relation]
+        careless = np.sqrt(self.world.carelessness[head] * self.world.carelessness[tail])
+        spread = np.array([row.spread for row in RELATIONS])[relation]
+        return Mixture(weight[:, 0], weight[:, 1], place, spread * careless)
+
+    def cdf(self, graph: Graph, value: ArrayLike) -> Floats:
+        """P(confidence <= value) for a value, or one value a row: (n,)."""
+        values = np.broadcast_to(np.asarray(value, dtype=np.float64), (len(graph),))
+        return self.mixture(graph).below(np.floor(values * STEPS + 1e-6))
+
+    def coverage(self, graph: Graph, lower: ArrayLike, upper: ArrayLike) -> Floats:
+        """P(lower <= confidence <= upper), the conditional coverage of any given intervals: (n,)."""
+        mixture = self.mixture(graph)
+        lowers = np.broadcast_to(np.asarray(lower, dtype=np.float64), (len(graph),))
+        uppers = np.broadcast_to(np.asarray(upper, dtype=np.float64), (len(graph),))
+        left = mixture.below(np.ceil(lowers * STEPS - 1e-6) - 1)
+        return np.maximum(mixture.below(np.floor(uppers * STEPS + 1e-6)) - left, 0.0)
+
+    def mean(self, graph: Graph) -> Floats:
+        """The expected confidence, the best prediction in squared error: (n,)."""
+        values = np.arange(LOWEST, STEPS + 1) / STEPS
+        found = [np.diff(below, axis=1) @ values for below in self._tables(graph)]
+        return np.concatenate(found) if found else np.empty(0)
+
+    def interval(self, graph: Graph, confidence: float) -> Floats:
+        """The shortest interval that covers with this probability, given the triple: (n, 2).
+
+        Of several equally short ones the one with the largest coverage.
+        """
+        if not 0 < confidence <= 1:
+            raise ValueError(f"confidence is {confidence}, expected a number in (0, 1]")
+        found = [_shortest(below, confidence) for below in self._tables(graph)]
+        return np.concatenate(found) if found else np.empty((0, 2))
+
+    def width(self, graph: Graph, confidence: float) -> float:
+        """Mean width of those intervals: no method that covers every kind of query equally can be sharper."""
+        ends = self.interval(graph, confidence)
+        return float(np.mean(ends[:, 1] - ends[:, 0]))
+
+    def draw(self, graph: Graph, generator: np.random.Generator) -> Graph:
+        """The same triples with freshly drawn confidences."""
+        return graph.with_confidence(self.mixture(graph).draw(generator))
+
+    def draw_intervals(self, graph: Graph, generator: np.random.Generator) -> Graph:
+        """The same triples with intervals as confidences: from the smaller to the larger of two drawn ones.
+
+        Both ends lie in [lower, upper] with probability `coverage(graph, lower, upper) ** 2`, given the triple.
+        """
+        mixture = self.mixture(graph)
+        return graph.with_ends(np.sort([mixture.draw(generator) for _ in range(2)], axis=0).T)
+
+    def _tables(self, graph: Graph) -> Iterator[Floats]:
+        """P(confidence < LOWEST), P(<= LOWEST), ... P(<= STEPS), for some rows of the graph at a time."""
+        steps = np.arange(LOWEST - 1, STEPS + 1, dtype=np.float64)
+        mixture = self.mixture(graph)
+        for start in range(0, len(graph), ROWS):
+            part = mixture[start : start + ROWS]
+            yield part.below(np.broadcast_to(steps, (len(part.place), len(steps))))
+
+    def _ids(self, graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        own = self.world.vocabulary
+        entity = own.entity_ids(graph.vocabulary.entities).astype(np.int64)
+        relation = own.relation_ids(graph.vocabulary.relations).astype(np.int64)
+        ids = entity[graph.head], relation[graph.relation], entity[graph.tail]
+        if any(np.any(column < 0) for column in ids):
+            raise ValueError("the oracle knows the entities and relations of the demo graph only")
+        return ids
+
+    def _over_a_company(self, head: NDArray[np.int64], tail: NDArray[np.int64]) -> Floats:
+        keys = head * len(self.world.vocabulary.entities) + tail
+        position = np.minimum(np.searchsorted(self.path_keys, keys), len(self.path_keys) - 1)
+        # without a way over a company there is little reason to believe it
+        return np.where(self.path_keys[position] == keys, self.path_places[position], 0.1)
+
+
+def place_of(
+    world: World, head: NDArray[np.int64], relation: NDArray[np.int64], tail: NDArray[np.int64]
+) -> Floats:
+    """Where the continuous part of a confidence is centred, in [0.05, 1], unless the relation is composed.
+
+    The affinity of two positions is a weighted product, coordinate by coordinate: what DistMult can express.
+    """
+    affinity = np.einsum("nd,nd,nd->n", world.position[head], world.direction[relation], world.position[tail])
+    weights = np.array([(row.base, row.affinity, row.head, row.tail) for row in RELATIONS])[relation]
+    strength = (
+        weights[:, 0]
+        + weights[:, 1] * affinity
+        + weights[:, 2] * world.standing[head]
+        + weights[:, 3] * world.standing[tail]
+    )
+    lowest = LOWEST / STEPS
+    return lowest + (1 - lowest) * _logistic(strength)
+
+
+def _shortest(below: Floats, confidence: float) -> Floats:
+    """Shortest windows that hold a mass, by bisection of the width, from tables (n, values + 1): (n, 2)."""
+    n, values = below.shape[0], below.shape[1] - 1
+    start = np.arange(values)
+
+    def masses(width: NDArray[np.int64]) -> Floats:
+        end = np.minimum(start + width[:, None] + 1, values)
+        window: Floats = np.take_along_axis(below, end, axis=1) - below[:, :-1]
+        return window
+
+    enough = confidence - 1e-12
+    narrow, wide = np.zeros(n, dtype=np.int64), np.full(n, values - 1, dtype=np.int64)
+    while np.any(narrow < wide):
+        middle = (narrow + wide) // 2
+        holds = masses(middle).max(axis=1) >= enough
+        wide = np.where(holds, middle, wide)
+        narrow = np.where(holds, narrow, middle + 1)
+    first = masses(wide).argmax(axis=1)
+    # a window that starts near the upper end stops there, so its width is what is left
+    last = np.minimum(first + wide, values - 1)
+    return np.stack([first + LOWEST, last + LOWEST], axis=1) / STEPS
+
+
+def _logistic(x: Floats) -> Floats:
+    return 0.5 * (1 + np.tanh(0.5 * x))
+
+
+def _logit(p: Floats) -> Floats:
+    return np.log(p) - np.log1p(-p)

@@ -1,0 +1,142 @@
+"""The paper's figures from the summary of a reproduction.
+
+What it is: `draw_reproduction`, which reads `summary.json` of the folder and writes `figures/` there, a figure
+a protocol, data set and class of test triples, as SVG and PNG. What it is not: an experiment; everything
+drawn stands in the summary.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unkgcp.errors import InputError
+from unkgcp.evaluation.figures.charts import (
+    ErrorPanel,
+    LevelCurve,
+    LevelPanel,
+    SizeCurve,
+    SizePanel,
+    draw_conditionality,
+    draw_levels,
+    draw_sizes,
+)
+from unkgcp.evaluation.figures.style import design, look, save
+
+SUMMARY, FOLDER = "summary.json", "figures"
+METHODS = ("fpi", "qr", "cp", "unkgcp", "evidence")
+CLASSES = ("positive", "negative")
+
+Cell = dict[str, Any]
+
+
+def draw_reproduction(directory: str | os.PathLike[str]) -> list[Path]:
+    """Draw every figure that the summary has data for; gives the paths of the files written."""
+    directory = Path(directory)
+    written: list[Path] = []
+    with design():
+        for name, draw in drawings(read_summary(directory)):
+            written += save(draw(), directory / FOLDER / name)
+    return written
+
+
+def read_summary(directory: Path) -> dict[str, Any]:
+    """The summary of a reproduction, or one sentence about what is wrong with it."""
+    path = directory / SUMMARY
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"{directory} has no {SUMMARY}; make it with unkgcp reproduce -o {directory}"
+        ) from None
+    except (OSError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise InputError(
+            f"{path} cannot be read ({why}); run unkgcp reproduce -o {directory} again"
+        ) from None
+    if not isinstance(summary, dict) or not isinstance(summary.get("cells"), list):
+        raise InputError(f"{path} is no summary of a reproduction; run unkgcp reproduce -o {directory} again")
+    return summary
+
+
+def drawings(summary: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """(name, how to draw it) of every figure, a protocol and a data set at a time."""
+    cells = summary["cells"]
+    for protocol, data in dict.fromkeys((cell["protocol"], cell["data"]) for cell in cells):
+        chosen = [cell for cell in cells if (cell["protocol"], cell["data"]) == (protocol, data)]
+        for part in CLASSES:
+            for kind, make in (("levels", _levels), ("conditionality", _errors), ("calibration", _sizes)):
+                draw = make(chosen, part)
+                if draw is not None:
+                    yield f"{kind}-{protocol}-{data}-{part}", draw
+
+
+def _levels(cells: list[Cell], part: str) -> Callable[[], Any] | None:
+    panels = [
+        LevelPanel(
+            look(cell["model"]).name,
+            {
+                method: LevelCurve(
+                    cell["levels"],
+                    numbers(found[part]["coverage"]["mean"]),
+                    numbers(found[part]["sharpness"]["mean"]),
+                    numbers(found[part]["coverage"]["sd"]),
+                    numbers(found[part]["sharpness"]["sd"]),
+                )
+                for method, found in _chosen(cell["predictors"])
+                if part in found
+            },
+        )
+        for cell in cells
+    ]
+    panels = [panel for panel in panels if panel.curves]
+    return (lambda: draw_levels(panels)) if panels else None
+
+
+def _errors(cells: list[Cell], part: str) -> Callable[[], Any] | None:
+    panels = [
+        ErrorPanel(
+            look(cell["model"]).name,
+            found["edges"],
+            found["count"],
+            {method: numbers(bins["width"]) for method, bins in _chosen(found["predictors"])},
+        )
+        for cell in cells
+        if (found := (cell.get("conditionality") or {}).get(part)) and _chosen(found["predictors"])
+    ]
+    return (lambda: draw_conditionality(panels)) if panels else None
+
+
+def _sizes(cells: list[Cell], part: str) -> Callable[[], Any] | None:
+    panels, levels = [], []
+    for cell in cells:
+        about = cell.get("calibration_size") or {}
+        if not (found := about.get(part)) or not _chosen(found["predictors"]):
+            continue
+        levels.append(about["level"])
+        curves = {
+            method: SizeCurve(
+                found["sizes"],
+                *(numbers(curve[name]) for name in ("coverage", "coverage_sd", "sharpness", "sharpness_sd")),
+            )
+            for method, curve in _chosen(found["predictors"])
+        }
+        panels.append(SizePanel(look(cell["model"]).name, curves))
+    return (lambda: draw_sizes(panels, levels[0])) if panels else None
+
+
+def _chosen(predictors: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The methods that are drawn, in one order everywhere."""
+    return [(method, predictors[method]) for method in METHODS if method in predictors]
+
+
+def numbers(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A list in which null stands for nothing, as floats with NaN; null itself is one NaN."""
+    if values is None:
+        return np.array(np.nan)
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)

@@ -1,0 +1,253 @@
+"""The report of a run: do the test facts speak against the promise, how sharp are the intervals, and where.
+
+What it is: the words, tables and figures of the page, from a `Diagnosis`. What it is not: a judgement of
+the data; it says what was measured, what is promised and what is assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from unkgcp.evaluation.assessment import LEVELS
+from unkgcp.evaluation.figures.charts import LevelCurve, LevelPanel, draw_levels
+from unkgcp.evaluation.figures.style import design, look
+from unkgcp.evaluation.report.diagnosis import Diagnosis
+from unkgcp.evaluation.report.html import (
+    WIDTH,
+    Html,
+    Section,
+    beside,
+    data_name,
+    figure,
+    join,
+    number,
+    page,
+    paragraph,
+    percent,
+    span,
+    table,
+    tag,
+    tiles,
+)
+from unkgcp.evaluation.report.sections import conditional_section, error_section, fact_section, provenance
+
+
+def run_page(diagnosis: Diagnosis) -> str:
+    """The whole page of a run."""
+    with design():
+        sections = [
+            _promise(diagnosis),
+            _levels(diagnosis),
+            *_methods(diagnosis),
+            conditional_section(diagnosis),
+            error_section(diagnosis),
+            fact_section(diagnosis),
+            Section("provenance", "Where it comes from", provenance(diagnosis.predictor)),
+        ]
+    method, model = diagnosis.predictor.method, diagnosis.predictor.model.config.model
+    title = f"{data_name(diagnosis.dataset.name)}: {look(model).name} + {look(method.name).name}"
+    about = paragraph(
+        "Figures are of test facts that took part neither in training nor in calibration. "
+        "Choosing between methods or models by looking at them makes them a little too good."
+    )
+    return page(title, "Report of a run", _lead(diagnosis), sections, about)
+
+
+def _lead(d: Diagnosis) -> list[Html]:
+    main = next(level for level in d.levels if level.confidence == d.confidence)
+    own = d.evaluation["levels"][0]["positive"]
+    known, unknown = len(d.answered.score), d.evaluation["unknown"]["positive"]
+    if main.band is not None:
+        chance = f"chance allows {span(main.band)}"
+    else:
+        chance = "promised on average" if d.promised else "nothing is promised"
+    of = "of the middle; " if d.valued else ""
+    return [
+        paragraph(verdict(d), class_="lead"),
+        tiles(
+            [
+                (f"Coverage at {percent(d.confidence)}", f"{main.coverage:.3f}", chance),
+                ("Mean width", f"{main.sharpness:.3f}", f"of 1; half of them below {main.median:.3f}"),
+                ("Mean absolute error", number(own["mae"]), f"{of}squared: {number(own['mse'], 4)}"),
+                ("Test facts", f"{known:,}", f"{unknown:,} more are unknown to the model" if unknown else "all known"),
+            ]
+        ),
+    ]  # fmt: skip
+
+
+def verdict(d: Diagnosis) -> Html:
+    """What the test facts say about the promise, in two sentences; they can speak against it, but not prove it."""
+    main = next(level for level in d.levels if level.confidence == d.confidence)
+    whole = "all of their true confidence" if d.valued else "their true confidence"
+    said = (
+        f"Of {len(d.answered.score):,} test facts, {percent(main.coverage, 1)} have {whole} inside "
+        f"the interval that was to hold it with probability {percent(d.confidence)}. "
+    )
+    if main.band is None and d.promised:
+        return join(
+            [said, "Several thresholds or models share the promise; the figure is what was measured."]
+        )
+    if main.band is None:
+        return join([said, "This method promises nothing, so the figure is only what was measured."])
+    if main.coverage < main.band[0]:
+        less = "That is less than chance allows: strong evidence that an assumption is broken."
+        return join([said, tag("strong", less)])
+    if main.coverage > main.band[1]:
+        return join(
+            [said, "That is more than promised, as ties can make it: no evidence against the promise."]
+        )
+    return join([said, "That is within what chance allows: no evidence against the promise."])
+
+
+def _promise(d: Diagnosis) -> Section:
+    method, record = d.predictor.method, d.predictor.provenance
+    body = [
+        paragraph(
+            tag("strong", "Promise. "),
+            f"{look(method.name).name}: {method.guarantee}. It was calibrated on {method.size:,} facts.",
+        )
+    ]
+    if d.valued:
+        body.append(
+            paragraph(
+                tag("strong", "Confidences are intervals. "),
+                "A fact counts as covered where both ends of its true confidence lie in the interval predicted; errors "
+                "are those of the middle.",
+            )
+        )
+    if d.promised:
+        body += [
+            paragraph(
+                tag("strong", "What it means. "),
+                "Over calibration facts and query together, the true confidence lies in the interval with at least "
+                "the probability asked for, whatever the model is worth: a bad model costs width, not coverage. "
+                "It is an average over queries, not a promise for each kind of query; "
+                "the slices below show how evenly it is kept.",
+            ),
+            paragraph(
+                tag("strong", "Assumed. "),
+                "Queries come from where the calibration facts came from: facts that somebody asserted, "
+                "about entities and relations with a training fact. Early stopping looked at "
+                f"{_stopping(record)}. Queries about unknown entities or relations get the whole range.",
+            ),
+        ]
+    if any(level.band is not None for level in d.levels):
+        body.append(
+            paragraph(
+                "The band that chance allows is exact: hits among the test facts are beta-binomial given the size of "
+                "the calibration set, and fall outside it once in a thousand times. Ties can only raise coverage.",
+                class_="note",
+            )
+        )
+    if record.get("protocol") == "paper":
+        body.append(
+            paragraph(
+                "This run follows the paper's protocol: the calibration facts also chose the model, "
+                "so the promise is not strict.",
+                class_="caution",
+            )
+        )
+    if record.get("stopped"):
+        body.append(paragraph(f"Training ended early: {record['stopped']}.", class_="caution"))
+    return Section("promise", "What is promised", body, "Promise")
+
+
+def _stopping(record: dict[str, Any]) -> str:
+    said = str(record.get("early_stopping", "unknown facts"))
+    return said.removeprefix("on ")
+
+
+def _levels(d: Diagnosis) -> Section:
+    rows: list[Sequence[object]] = []
+    for level, found in zip(d.levels, d.evaluation["levels"], strict=True):
+        band = "\u2013" if level.band is None else span(level.band)
+        low = level.band is not None and level.coverage < level.band[0]
+        free, negative = found["positive"]["overlap_free"], found["negative"]
+        rows.append(
+            [
+                percent(level.confidence),
+                tag("span", f"{level.coverage:.3f}", class_="away" if low else None),
+                tag("span", band, class_="small"),
+                number(level.sharpness),
+                number(level.median),
+                number(level.interval_score),
+                number(free["coverage"]),
+                number(free["sharpness"]),
+                number(negative["coverage"]),
+                number(negative["sharpness"]),
+            ]
+        )
+    header = ["level", "coverage", "chance allows", "mean width", "median", "interval score", "coverage", "width",
+              "coverage", "width"]  # fmt: skip
+    groups = [("", 1), ("known test facts", 5), ("overlap-free", 2), ("negatives", 2)]
+    free = d.evaluation["levels"][0]["positive"]["overlap_free"]["n"]
+    sampled = "corrupted test facts" if d.evaluation["negatives"] == "sampled" else "those of the data set"
+    threshold = d.evaluation["negative_threshold"]
+    notes = paragraph(
+        f"Overlap-free: the {free:,} test facts whose triple stands in no training or calibration fact. "
+        f"Negatives: triples taken for no facts, confidence 0 ({sampled}), judged with the threshold of {threshold}; "
+        "for them nothing is promised unless they were calibrated on. Interval score: width plus 2/(1 \u2212 level) "
+        "times the distance by which a confidence is missed, smaller is better.",
+        class_="note",
+    )
+    intro = paragraph(
+        "The level is chosen when a question is asked; nothing is calibrated again. More certainty costs width."
+    )
+    return Section(
+        "levels",
+        "Coverage and width at every level",
+        [intro, table(header, rows, groups=groups), notes],
+        "Levels",
+    )
+
+
+def _methods(d: Diagnosis) -> list[Section]:
+    """The same model with other interval methods; left out if there is none to compare with."""
+    curves = {rival.name: LevelCurve(LEVELS, rival.coverage, rival.sharpness) for rival in d.rivals}
+    if d.best is not None:
+        curves["best"] = LevelCurve(LEVELS, None, d.best)
+    bands = [level.band for level in d.levels if level.confidence in LEVELS]
+    band = None if any(pair is None for pair in bands) else [list(ends) for ends in zip(*bands, strict=True)]
+    picture = figure(
+        draw_levels([LevelPanel("", curves, band)], width=WIDTH),
+        "figure-levels",
+        "Mean width (above; lower is sharper) and coverage (below) against the level. A valid method lies on or above "
+        "the dashed line"
+        + (f"; the shaded band is what chance allows {look(d.predictor.method.name).name}." if band else "."),
+        "Width and coverage of each interval method against the level asked for",
+    )
+    if len(d.rivals) < 2:
+        return [Section("methods", "Width and coverage against the level", [picture], "Curves")]
+    rows = []
+    for rival in d.rivals:
+        cells: list[object] = [look(rival.name).name]
+        for share, width in zip(rival.coverage.tolist(), rival.sharpness.tolist(), strict=True):
+            cells += [f"{share:.3f}", f"{width:.3f}"]
+        rows.append(cells)
+    if d.best is not None:
+        widths = (cell for width in d.best.tolist() for cell in ("", f"{width:.3f}"))
+        rows.append([tag("span", "best possible", class_="small"), *widths])
+    header = ["method", *(title for _ in LEVELS for title in ("coverage", "width"))]
+    groups: list[tuple[object, int]] = [("", 1), *((percent(level), 2) for level in LEVELS)]
+    promises = tag(
+        "ul", *(tag("li", tag("strong", look(r.name).name), f" \u2013 {r.guarantee}") for r in d.rivals)
+    )
+    notes = [tag("h3", "What each promises"), promises]
+    if d.best is not None:
+        notes.append(
+            paragraph(
+                "Best possible: mean width of the shortest intervals of someone who knows the true distribution of "
+                "every confidence. Only an invented graph can tell; on real data nobody knows it.",
+                class_="note",
+            )
+        )
+    body = [
+        paragraph(
+            "One trained model, one set of calibration facts, several ways to make an interval. "
+            "Narrow intervals count for nothing where coverage is below the level."
+        ),
+        table(header, rows, groups=groups),
+        beside(picture, tag("div", *notes)),
+    ]
+    return [Section("methods", "Interval methods on the same model", body, "Methods")]

@@ -1,0 +1,281 @@
+"""Sections of a run's report: where intervals cover and where not, and whether width tells what is hard."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.evaluation.figures.charts import draw_conditionality, draw_slices, error_bins
+from unkgcp.evaluation.figures.style import look
+from unkgcp.evaluation.report.diagnosis import SLAB_SHARE, SLICE_MASS, Answered, Diagnosis, Slices
+from unkgcp.evaluation.report.html import (
+    WIDTH,
+    Html,
+    Section,
+    bar,
+    beside,
+    figure,
+    label,
+    number,
+    paragraph,
+    percent,
+    readable_entities,
+    readable_relations,
+    span,
+    table,
+    tag,
+)
+from unkgcp.run import Predictor
+
+RELATIONS = 20  # rows of the figure by relation; the table has all
+
+
+def conditional_section(d: Diagnosis) -> Section:
+    """Coverage by prediction, width and relation, and in the worst region."""
+    grey = f" Grey: what chance would allow ({percent(SLICE_MASS)}) if all facts were covered alike."
+    grey = grey if d.by_relation.bands is not None else ""
+    body = [
+        paragraph(
+            f"Coverage at {percent(d.confidence)} is promised on average over all queries. These slices show where it "
+            "is above and where it is below."
+            f"{grey} The numbers on the right count the facts of a slice."
+        ),
+        beside(
+            _dots(d, d.by_prediction, "slices-prediction", "by predicted confidence", "Tenths of the facts"),
+            _dots(d, d.by_width, "slices-width", "by width of the interval", "Tenths of the facts"),
+            _dots(d, d.by_relation, "slices-relation", "by relation", _relations(d)),
+            tag(
+                "div",
+                tag("h3", "The worst region"),
+                paragraph(
+                    tag("strong", f"{number(d.worst_slab)} "),
+                    f"is the coverage of the worst slab with at least {percent(SLAB_SHARE)} of the facts, over "
+                    "predicted confidence, width, training facts of head and tail, and frequency of the relation. "
+                    "It is searched on one half of the facts and judged on the other, so that the search itself "
+                    "does not make it look worse.",
+                ),
+                "" if d.valued else _per_relation(),
+            ),
+        ),
+        tag(
+            "details",
+            tag("summary", f"All {len(d.by_relation.names):,} relations as a table"),
+            _slice_table(d.by_relation, "relation"),
+        ),
+    ]  # fmt: skip
+    return Section("conditional", "Where it covers and where not", body, "Slices")
+
+
+def _per_relation() -> Html:
+    return paragraph(
+        "If relations matter to you: ",
+        tag("code", "unkgcp fit --per relation"),
+        " makes the promise for each of them that has calibration facts enough.",
+        class_="note",
+    )
+
+
+def _relations(d: Diagnosis) -> str:
+    count = len(d.by_relation.names)
+    return f"The {RELATIONS} largest of {count:,} relations" if count > RELATIONS else "All relations"
+
+
+def _dots(d: Diagnosis, slices: Slices, key: str, title: str, what: str) -> Html:
+    found, shown = slices.found, slice(RELATIONS)
+    drawn = draw_slices(
+        slices.names[shown],
+        found.n[shown],
+        found.coverage[shown],
+        d.confidence,
+        None if slices.bands is None else slices.bands[shown],
+        title=title,
+        width=WIDTH,
+    )
+    caption = f"{what}. "
+    if slices.bands is not None:
+        below, count = slices.outside(), f"{len(slices.names):,}"
+        caption += (
+            f"{below:,} of {count} are covered less than chance would allow (✗)."
+            if below
+            else f"None of {count} is covered less than chance would allow."
+        )
+    return figure(drawn, key, caption, f"Coverage {title}")
+
+
+def _slice_table(slices: Slices, what: str) -> Html:
+    rows = [
+        [
+            label(name),
+            f"{n:,}",
+            f"{share:.3f}",
+            "\u2013" if slices.bands is None else span(slices.bands[i]),
+            f"{width:.3f}",
+        ]
+        for i, (name, n, share, width) in enumerate(
+            zip(
+                slices.names,
+                slices.found.n.tolist(),
+                slices.found.coverage.tolist(),
+                slices.found.sharpness.tolist(),
+                strict=True,
+            )
+        )
+    ]
+    return table([what, "facts", "coverage", "chance allows", "mean width"], rows)
+
+
+def error_section(d: Diagnosis) -> Section:
+    """Width against error."""
+    rho, low, high = d.correlation
+    answers = d.rival_answers
+    panel = error_bins(
+        d.answered.error,
+        {name: answer.width for name, answer in answers.items()},
+        {name: answer.inside for name, answer in answers.items()},
+    )
+    own = look(d.predictor.method.name).name
+    if math.isnan(rho):
+        said = f"{own} gives every query the same width here, so its width says nothing about difficulty."
+    else:
+        between = "" if math.isnan(low) else f" (95 % interval {low:.2f} to {high:.2f})"
+        said = (
+            f"Spearman\u2019s rank correlation of width and error is {rho:.2f}{between} for {own}: "
+            + _worth(low)
+        )  # fmt: skip
+    picture = figure(
+        draw_conditionality([panel], width=WIDTH),
+        "figure-errors",
+        "Mean width of the intervals that cover, over bins of the prediction\u2019s absolute error, and below it how "
+        "many test facts have such an error (logarithmic). A method that knows what is hard rises to the right.",
+        "Mean interval width over bins of absolute error, with the histogram of errors",
+    )
+    return Section("errors", "Does width tell what is hard?", [paragraph(said), picture], "Width and error")
+
+
+def _worth(low: float) -> str:
+    """What a rank correlation that is at least so large says."""
+    if math.isnan(low):
+        return "too few facts to say whether wide intervals mark hard queries."
+    if low > 0.3:
+        return "wide intervals mark hard queries."
+    return "wide intervals mark hard queries, but weakly." if low > 0 else "width does not tell what is hard."
+
+
+# Section of a run's report: single facts, by their labels, with their intervals drawn.
+
+EXTREMES = 12
+
+
+def fact_section(d: Diagnosis) -> Section:
+    """The narrowest and the widest intervals, and the labels farthest outside of theirs."""
+    rows = remarkable(d.answered)
+    key = tag(
+        "p",
+        bar((0.3, 0.8), 0.55, (0.4, 0.7) if d.valued else (0.65, 0.65)),
+        f" interval, ring: prediction, {'bracket' if d.valued else 'tick'}: true confidence, red where it is missed.",
+        class_="note",
+    )
+    body = [
+        key,
+        tag("h3", f"Narrowest {percent(d.confidence)} intervals"),
+        _fact_table(d, rows["narrowest"]),
+        tag("h3", f"Widest {percent(d.confidence)} intervals"),
+        _fact_table(d, rows["widest"]),
+        tag("h3", "Farthest outside of their interval"),
+        paragraph("Facts whose stated confidence surprises most: worth a second look in the data."),
+        _fact_table(d, rows["missed"]) if len(rows["missed"]) else paragraph("None: every fact is covered."),
+    ]
+    return Section("facts", "Remarkable facts", body, "Facts")
+
+
+def _fact_table(d: Diagnosis, rows: NDArray[Any]) -> Html:
+    facts, answered = d.answered.facts[rows], d.answered
+    heads = readable_entities(d.dataset, facts.head.tolist())
+    relations = readable_relations(d.dataset, facts.relation.tolist())
+    tails = readable_entities(d.dataset, facts.tail.tolist())
+    body = []
+    for i, head, relation, tail in zip(rows.tolist(), heads, relations, tails, strict=True):
+        found, score = (float(answered.lower[i]), float(answered.upper[i])), float(answered.score[i])
+        first, last = answered.ends[i].tolist()
+        truth = f"{first:.3f}" if facts.ends is None else span((first, last))
+        body.append(
+            [
+                label(head),
+                label(relation),
+                label(tail),
+                bar(found, score, (first, last)),
+                span(found),
+                f"{score:.3f}",
+                tag("span", truth, class_=None if found[0] <= first and last <= found[1] else "away"),
+            ]
+        )
+    header = ["head", "relation", "tail", "0 to 1", "interval", "predicted", "true"]
+    return table(header, body, words=(0, 1, 2, 3), class_="facts", titled=True)
+
+
+def remarkable(answered: Answered, count: int = EXTREMES) -> dict[str, NDArray[np.intp]]:
+    """Rows of the narrowest and the widest intervals and of the labels farthest outside of theirs; none is empty."""
+    rows = np.flatnonzero(~np.isnan(answered.lower))
+    order = rows[np.argsort(answered.width[rows], kind="stable")]
+    outside = answered.outside
+    missed = np.argsort(-outside, kind="stable")[:count]
+    return {"narrowest": order[:count], "widest": order[::-1][:count], "missed": missed[outside[missed] > 0]}
+
+
+# Where a run comes from: what the run itself recorded, as tables.
+
+
+def provenance(predictor: Predictor) -> list[Html]:
+    """What was recorded when the run was made, and in folded tables the settings and files."""
+    record = predictor.provenance
+    data = _mapping(record.get("data"))
+    parts = _mapping(data.get("facts"))
+    times = _mapping(record.get("times"))
+    rows: list[tuple[str, object]] = [
+        ("data", data.get("name")),
+        ("facts", ", ".join(f"{_count(count)} {part}" for part, count in parts.items())),
+        ("model", predictor.model.config.model),
+        ("method", predictor.method.name),
+        ("seed", predictor.model.seed),
+        ("protocol", record.get("protocol")),
+        ("early stopping", record.get("early_stopping")),
+        ("recalibrated", _recalibrated(record)),
+        ("made", record.get("created")),
+        ("version", record.get("unkgcp")),
+        ("seconds", ", ".join(f"{step} {_seconds(value)}" for step, value in times.items())),
+    ]
+    shown = [(name, label(str(value))) for name, value in rows if value not in (None, "")]
+    hashes = [(name, label(str(digest))) for name, digest in _mapping(data.get("hashes")).items()]
+    settings = [(name, label(str(value))) for name, value in predictor.model.config.to_dict().items()]
+    options = [
+        (f"{predictor.method.name}: {k}", label(str(v))) for k, v in predictor.method.options().items()
+    ]
+    body = [table(["", ""], shown, words=(0, 1), class_="record")]
+    for title, found in (("Training settings", settings + options), ("SHA-256 of the data", hashes)):
+        if found:
+            pairs = [(label(name), value) for name, value in found]
+            body.append(tag("details", tag("summary", title), table(["", ""], pairs, words=(0, 1))))
+    return body
+
+
+def _recalibrated(record: Mapping[str, Any]) -> str | None:
+    again = _mapping(record.get("recalibrated"))
+    if not again:
+        return None
+    return f"from {again.get('from')} on {_count(again.get('facts'))} facts of {again.get('data') or 'its own data'}"
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _seconds(value: Any) -> str:
+    return f"{value:.1f}" if isinstance(value, int | float) else str(value)

@@ -1,0 +1,291 @@
+"""Compiled loops over queries: sums of trees, cells of a query, and the interval that grows through them.
+
+Everything here works row by row, so that a query gets the same bits alone as among others, and without the
+interpreter's lock: `unkgcp.parallel` gives each thread some of the rows. Imported only where it is used:
+numba takes a second to load.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+BLOCK = 64  # rows whose features fit into the first cache together
+
+
+@numba.njit(cache=True, nogil=True)
+def sum_trees(
+    table, first_node, first_leaf, tree_class, feature, threshold, missing_left, left, right, leaf, out
+):
+    """Adds to out (n, K) the leaf that each row of table (n, F) reaches in every tree.
+
+    Some rows at a time go through one tree after the other: a tree stays in the cache, and each row still sums its
+    leaves in the order of the trees.
+    """
+    for begin in range(0, len(table), BLOCK):
+        end = min(begin + BLOCK, len(table))
+        for tree in range(len(tree_class)):
+            base = first_node[tree]
+            root = 0 if first_node[tree + 1] > base else -1
+            for row in range(begin, end):
+                node = root
+                while node >= 0:
+                    at = base + node
+                    value = np.float64(table[row, feature[at]])
+                    if np.isnan(value):
+                        node = left[at] if missing_left[at] else right[at]
+                    else:
+                        node = left[at] if value <= threshold[at] else right[at]
+                out[row, tree_class[tree]] += leaf[first_leaf[tree] + ~node]
+
+
+@numba.njit(cache=True, nogil=True)
+def softmax(raw, classes, out):
+    """exp(raw) / sum exp(raw) of each row of raw (n, K), into the columns `classes` of out."""
+    for row in range(len(raw)):
+        top = raw[row].max()
+        total = 0.0
+        for k in range(raw.shape[1]):
+            out[row, classes[k]] = np.exp(raw[row, k] - top)
+            total += out[row, classes[k]]
+        for k in range(raw.shape[1]):
+            out[row, classes[k]] /= total
+
+
+@numba.njit(cache=True, nogil=True)
+def _cells(low, high, kind, share, masses, slot_low, slot_high, slot_mass, lo, hi, mass):
+    """One query's cells in ascending order into lo, hi, mass; returns how many.
+
+    Fixed pieces low, high (S,) carry share[i] of the mass of class kind[i]; a slot (a value of this query) is added
+    to the atom it equals, or cuts a piece in two. Slots are values, and pieces are cut between values or at atoms:
+    a slot that begins where a piece ends is the atom that follows.
+    """
+    count = 0
+    slots = len(slot_mass)
+    used = np.zeros(slots, np.bool_)
+    last = len(low) - 1
+    for piece in range(len(low)):
+        a, b, m = low[piece], high[piece], masses[kind[piece]] * share[piece]
+        whole, extra = b - a, 0.0
+        while True:
+            best = -1
+            for slot in range(slots):
+                if used[slot] or slot_mass[slot] <= 0.0:
+                    continue
+                here = slot_high[slot] <= b and (slot_low[slot] < b or piece == last or a == b)
+                if here and (best < 0 or slot_low[slot] < slot_low[best]):
+                    best = slot
+            if best < 0:
+                break
+            used[best] = True
+            v, w = max(slot_low[best], a), slot_high[best]
+            if v <= low[piece] and w >= b:
+                extra += slot_mass[best]
+                continue
+            if v > a:
+                part = masses[kind[piece]] * share[piece] * ((v - a) / whole)
+                lo[count], hi[count], mass[count] = a, v, part
+                count += 1
+                m -= part
+            lo[count], hi[count], mass[count] = v, w, slot_mass[best]
+            count += 1
+            a = w
+        lo[count], hi[count], mass[count] = a, b, max(m, 0.0) + extra
+        count += 1
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def _hull(lo, hi, mass, start, step, count, block_mass, block_width, block_end):
+    """Blocks of cells from `start` outwards in one direction with falling mass per width; returns how many.
+
+    A block joins thin cells with what lies behind them, as long as the whole is denser than the first part:
+    the upper concave hull of mass over width.
+    """
+    blocks = 0
+    cell = start + step
+    while 0 <= cell < count:
+        m, w, end = mass[cell], hi[cell] - lo[cell], cell
+        while blocks > 0 and m * block_width[blocks - 1] >= block_mass[blocks - 1] * w:
+            blocks -= 1
+            m += block_mass[blocks]
+            w += block_width[blocks]
+        block_mass[blocks], block_width[blocks], block_end[blocks] = m, w, end
+        blocks += 1
+        cell += step
+    return blocks
+
+
+@numba.njit(cache=True, nogil=True)
+def _first(lo, hi, mass, count):
+    """The heaviest cell of the shortest run of cells that holds half of the mass."""
+    half = 0.5 * mass[:count].sum()
+    begin, end, shortest = 0, count, np.inf
+    stop, held = 0, 0.0
+    for cell in range(count):
+        while stop < count and held < half:
+            held += mass[stop]
+            stop += 1
+        if held < half:
+            break
+        if hi[stop - 1] - lo[cell] < shortest:
+            begin, end, shortest = cell, stop, hi[stop - 1] - lo[cell]
+        held -= mass[cell]
+    start = begin
+    for cell in range(begin, end):
+        if mass[cell] > mass[start]:
+            start = cell
+    return start
+
+
+@numba.njit(cache=True, nogil=True)
+def _grow(lo, hi, mass, count, empty, inner, outer, work):
+    """Score at the inner and the outer end of every cell: the mass of the interval on its way outwards.
+
+    The interval starts as one cell and takes, again and again, the block with the most mass per width on either
+    side. Returns the first cell, whose score is 0. If it may be `empty`, the score of the first cell is the mass that
+    it does not have, and all others are 1 more: no interval leaves out a first cell that another one with less mass
+    has taken in.
+    """
+    start = _first(lo, hi, mass, count)
+    up = _hull(lo, hi, mass, start, 1, count, work[0], work[1], work[2])
+    down = _hull(lo, hi, mass, start, -1, count, work[3], work[4], work[5])
+    inner[start] = outer[start] = max(1.0 - mass[start], 0.0) if empty else 0.0
+    total = 1.0 + mass[start] if empty else mass[start]
+    i = j = 0
+    right, left = start, start
+    while i < up or j < down:
+        if j >= down:
+            upwards = True
+        elif i >= up:
+            upwards = False
+        else:
+            upwards = work[0, i] * work[4, j] >= work[3, j] * work[1, i]
+        if upwards:
+            end = int(work[2, i])
+            while right < end:
+                right += 1
+                inner[right] = total
+                total += mass[right]
+                outer[right] = total
+            i += 1
+        else:
+            end = int(work[5, j])
+            while left > end:
+                left -= 1
+                inner[left] = total
+                total += mass[left]
+                outer[left] = total
+            j += 1
+    return start
+
+
+@numba.njit(cache=True, nogil=True)
+def _at(y, cell, start, lo, hi, inner, outer):
+    """Score of a label inside a cell: it rises evenly from the inner to the outer end."""
+    if cell == start or lo[cell] == hi[cell]:
+        return inner[cell]
+    share = (y - lo[cell]) / (hi[cell] - lo[cell])
+    if cell < start:
+        share = (hi[cell] - y) / (hi[cell] - lo[cell])
+    return min(inner[cell] + (outer[cell] - inner[cell]) * share, outer[cell])
+
+
+@numba.njit(cache=True, nogil=True)
+def scores(low, high, kind, share, masses, slot_low, slot_high, slot_mass, y, out, empty):
+    """Nonconformity of labels y (n,) into out (n,); `empty` as in `_grow`."""
+    room = len(low) + 2 * slot_mass.shape[1] + 1
+    for row in range(len(y)):
+        lo, hi, mass = np.empty(room), np.empty(room), np.empty(room)
+        inner, outer, work = np.empty(room), np.empty(room), np.empty((6, room))
+        count = _cells(
+            low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row], lo, hi, mass
+        )
+        start = _grow(lo, hi, mass, count, empty, inner, outer, work)
+        best = np.inf
+        for cell in range(count):
+            if lo[cell] <= y[row] <= hi[cell]:
+                best = min(best, _at(y[row], cell, start, lo, hi, inner, outer))
+        out[row] = best
+
+
+@numba.njit(cache=True, nogil=True)
+def _end(cell, start, threshold, lo, hi, inner, outer):
+    """The outermost label of a cell whose score is within the threshold; its inner end is known to be."""
+    near, far = (lo[cell], hi[cell]) if cell > start else (hi[cell], lo[cell])
+    if _at(far, cell, start, lo, hi, inner, outer) <= threshold:
+        return far
+    # bisection over the floats between: near is inside, far is outside
+    pair = np.array([near, far])
+    bits = pair.view(np.int64)
+    one = np.empty(1)
+    bit = one.view(np.int64)
+    a, b = bits[0], bits[1]
+    while abs(b - a) > 1:
+        bit[0] = a + (b - a) // 2
+        if _at(one[0], cell, start, lo, hi, inner, outer) <= threshold:
+            a = bit[0]
+        else:
+            b = bit[0]
+    bit[0] = a
+    return one[0]
+
+
+@numba.njit(cache=True, nogil=True)
+def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thresholds, ends, empty):
+    """Outermost labels within each threshold (n, levels), into ends (n, 2, levels); NaN where there are none.
+
+    Thresholds are >= 0 unless intervals may be `empty`.
+    """
+    room = len(low) + 2 * slot_mass.shape[1] + 1
+    for row in range(len(thresholds)):
+        lo, hi, mass = np.empty(room), np.empty(room), np.empty(room)
+        inner, outer, work = np.empty(room), np.empty(room), np.empty((6, room))
+        count = _cells(
+            low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row], lo, hi, mass
+        )
+        start = _grow(lo, hi, mass, count, empty, inner, outer, work)
+        for level in range(thresholds.shape[1]):
+            threshold = thresholds[row, level]
+            if threshold < inner[start]:
+                ends[row, 0, level] = ends[row, 1, level] = np.nan
+                continue
+            upper, lower = hi[start], lo[start]
+            cell = start + 1
+            while cell < count and inner[cell] <= threshold:
+                upper = _end(cell, start, threshold, lo, hi, inner, outer)
+                if upper < hi[cell]:
+                    break
+                cell += 1
+            cell = start - 1
+            while cell >= 0 and inner[cell] <= threshold:
+                lower = _end(cell, start, threshold, lo, hi, inner, outer)
+                if lower > lo[cell]:
+                    break
+                cell -= 1
+            ends[row, 0, level], ends[row, 1, level] = lower, upper
+
+
+@numba.njit(cache=True, nogil=True)
+def moments(low, high, kind, share, masses, slot_low, slot_high, slot_mass, mean, median):
+    """Mean and median of each query's distribution, into mean (n,) and median (n,)."""
+    room = len(low) + 2 * slot_mass.shape[1] + 1
+    for row in range(len(mean)):
+        lo, hi, mass = np.empty(room), np.empty(room), np.empty(room)
+        count = _cells(
+            low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row], lo, hi, mass
+        )
+        total = 0.0
+        first = 0.0
+        for cell in range(count):
+            total += mass[cell]
+            first += mass[cell] * (0.5 * (lo[cell] + hi[cell]))
+        mean[row] = first / total
+        half, below = 0.5 * total, 0.0
+        median[row] = hi[count - 1]
+        for cell in range(count):
+            if below + mass[cell] >= half:
+                part = (half - below) / mass[cell] if mass[cell] > 0 else 0.0
+                median[row] = lo[cell] + part * (hi[cell] - lo[cell])
+                break
+            below += mass[cell]

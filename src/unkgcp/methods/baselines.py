@@ -1,0 +1,142 @@
+"""Fisher prediction intervals, the paper's classical baseline: one interval for every query."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.conformal.ranks import Confidence, exact
+from unkgcp.graph import Graph
+from unkgcp.graph.facts import Triples
+from unkgcp.methods.intervals import Floats
+from unkgcp.methods.method import IntervalPredictor, Scorer
+from unkgcp.methods.registry import register
+
+
+@register
+class FisherIntervals(IntervalPredictor):
+    """mean +- t s sqrt(l / (l - 1)), cut to [0, 1]; t is Student's quantile with l - 1 degrees of freedom.
+
+    As in the paper's appendix, mean and s are those of the model's *predictions* on the l calibration facts,
+    not of their labels, and the interval is the same for every query. One calibration fact has no spread: the
+    interval is then the whole range.
+
+    Guarantee: none for the labels. Assumption: labels are distributed like the predictions, normally and with
+    one variance; real confidences are not, and coverage then lies anywhere.
+    """
+
+    name: ClassVar[str] = "fpi"
+    guarantee: ClassVar[str] = "none: it presumes normal confidences distributed like the predictions"
+
+    def _calibrate(self, score: Floats, facts: Graph) -> None:
+        self.mean = float(score.mean())
+        self.spread = float(score.std(ddof=1)) if len(score) > 1 else math.inf
+
+    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
+        ends = np.empty((len(score), 2, len(levels)))
+        for column, level in enumerate(levels):
+            half = self._half_width(float(level))
+            ends[:, 0, column] = min(max(self.mean - half, 0.0), 1.0)
+            ends[:, 1, column] = max(min(self.mean + half, 1.0), 0.0)
+        return ends
+
+    def _half_width(self, level: float) -> float:
+        if level >= 1 or not math.isfinite(self.spread):
+            return math.inf
+        from scipy.special import stdtrit
+
+        degrees = self.size - 1
+        return float(stdtrit(degrees, (1 + level) / 2)) * self.spread * math.sqrt(self.size / degrees)
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {"mean": np.array(self.mean), "spread": np.array(self.spread)}
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        if set(arrays) != {"mean", "spread"} or any(array.shape != () for array in arrays.values()):
+            raise ValueError(f"expected the numbers mean and spread, found {', '.join(arrays) or 'nothing'}")
+        self.mean, self.spread = float(arrays["mean"]), float(arrays["spread"])
+
+
+# Quantile regression, the paper's second baseline: two models trained with the pinball loss a level.
+
+
+@register
+class QuantileRegression(IntervalPredictor):
+    """[q_lower(x), q_upper(x)] from models of the quantiles (1 - level) / 2 and (1 + level) / 2.
+
+    `quantiles` maps each trained quantile to its model. What the paper leaves open is settled so:
+
+    - where the two quantiles cross, they change places;
+    - an untrained level uses the next larger trained one, above the largest the answer is the whole range;
+    - the interval at a level contains those of all smaller trained levels (their hull), so that intervals are
+      nested although the models were trained apart.
+
+    Calibration facts are not used. Guarantee: none; coverage depends on how well the quantiles were learned,
+    and an embedding model learns them far better on training facts than beyond. Assumption: the quantile
+    models are right.
+    """
+
+    name: ClassVar[str] = "qr"
+    guarantee: ClassVar[str] = "none: it presumes that the learned quantiles are right"
+    needs_quantiles: ClassVar[bool] = True
+
+    def __init__(self, quantiles: Mapping[float, Scorer]) -> None:
+        self.quantiles = {float(tau): model for tau, model in sorted(quantiles.items())}
+        self.pairs = _pairs(list(self.quantiles))
+
+    def _calibrate(self, score: Floats, facts: Graph) -> None:
+        return
+
+    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
+        trained = sorted(self.pairs)
+        chosen = [next((i for i, known in enumerate(trained) if known >= level), None) for level in levels]
+        hulls: list[tuple[Floats, Floats]] = []
+        for level in trained[: 1 + max((i for i in chosen if i is not None), default=-1)]:
+            first, second = (
+                self.quantiles[tau].score(*triples).astype(np.float64) for tau in self.pairs[level]
+            )
+            lower, upper = np.minimum(first, second), np.maximum(first, second)
+            if hulls:
+                lower, upper = np.minimum(lower, hulls[-1][0]), np.maximum(upper, hulls[-1][1])
+            hulls.append((lower, upper))
+        ends = np.empty((len(score), 2, len(levels)))
+        ends[:, 0], ends[:, 1] = 0.0, 1.0
+        for column, place in enumerate(chosen):
+            if place is not None:
+                ends[:, 0, column], ends[:, 1, column] = hulls[place]
+        return ends
+
+    def caution(self, confidence: Confidence) -> str | None:
+        level = exact(confidence)
+        if level in self.pairs:
+            return None
+        larger = min((known for known in self.pairs if known > level), default=None)
+        used = "the whole range answers" if larger is None else f"the models of {float(larger):g} answer"
+        return f"no quantile models were trained for confidence {float(level)}: {used}"
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {"quantiles": np.array(list(self.quantiles))}
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        if set(arrays) != {"quantiles"} or arrays["quantiles"].tolist() != list(self.quantiles):
+            raise ValueError("the quantile models are not those that were calibrated")
+
+
+def _pairs(taus: list[float]) -> dict[Fraction, tuple[float, float]]:
+    """level -> (lower quantile, upper quantile), from the trained quantiles, which must come in pairs."""
+    pairs = {}
+    for lower, upper in zip(taus, reversed(taus), strict=True):
+        if lower > upper:
+            break
+        if abs(lower + upper - 1) > 1e-9 or lower == upper:
+            raise ValueError(f"quantile {lower} has no partner {1 - lower}; train both for each level")
+        # (1 - 0.9) / 2 is not exactly 0.05: rounding gives the level back as the user wrote it
+        pairs[exact(round(upper - lower, 9))] = (lower, upper)
+    if not pairs:
+        raise ValueError("quantile regression needs at least one pair of quantile models")
+    return pairs

@@ -1,0 +1,131 @@
+"""CV+ over triples: intervals for graphs too small to spare calibration facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.conformal.cross import CrossConformal, guaranteed
+from unkgcp.conformal.ranks import Confidence, exact, rank
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+from unkgcp.graph.facts import Triples
+from unkgcp.methods.intervals import Floats
+from unkgcp.methods.method import IntervalPredictor, Scorer
+from unkgcp.methods.registry import register
+
+SCORES = {"cp": "residual", "unkgcp": "entropy"}
+
+
+@register
+class CrossConformalIntervals(IntervalPredictor):
+    """CV+: K models, each trained without one fold of the facts; every fact trains and calibrates.
+
+    `members` are these models, `base` the nonconformity (`cp` or `unkgcp`). Facts to calibrate on are all that the
+    members were trained on; `fold` (n,) says of each, in the same order, which member was trained without it, and -1
+    of those that every member has seen, which are not ranked. Whoever trains the members draws the folds, once
+    (`unkgcp.run.folds`); they are needed to calibrate and not afterwards.
+
+    A fact may have an entity that no other fold has. Its member then scores it with the numbers that this entity has
+    without training, and it is ranked all the same: the theorem holds for any way to score, as long as facts and
+    queries are scored alike. The score shown for a query is that of the model trained on all facts, and a query that
+    this one does not know gets the whole range.
+
+    Guarantee: a fact's confidence lies in its interval with probability at least 1 - 2 (1 - confidence), less a small
+    term (`unkgcp.conformal.cross.guaranteed`); usually it is close to `confidence`. It is an average over all queries,
+    unknown ones among them. Assumption: facts and query are exchangeable, and training treats its facts alike.
+    """
+
+    name: ClassVar[str] = "cv+"
+    guarantee: ClassVar[str] = (
+        "coverage of at least 1 - 2 (1 - level) in the worst case, usually close to the level, "
+        "for facts exchangeable with those it was fitted on"
+    )
+    needs_members: ClassVar[bool] = True
+    order_free: ClassVar[bool] = False
+
+    cross: CrossConformal
+
+    def __init__(
+        self, members: Sequence[Scorer], base: str = "unkgcp", fold: NDArray[np.integer] | None = None
+    ) -> None:
+        if base not in SCORES:
+            raise InputError(f"cv+ goes with {' or '.join(SCORES)}, not with {base!r}")
+        if len(members) < 2:
+            raise InputError(f"cv+ needs at least 2 models, each without one fold, not {len(members)}")
+        self.members, self.base, self.fold = list(members), base, fold
+
+    def options(self) -> dict[str, Any]:
+        return {"base": self.base}
+
+    def calibrate(self, model: Scorer, facts: Graph) -> Self:
+        """Rank every fact with the member that was trained without it; see the class for which facts these are."""
+        fold = self.fold
+        if fold is None or fold.shape != (len(facts),):
+            told = "nothing" if fold is None else f"{len(fold):,} folds"
+            raise InputError(
+                f"cv+ is told {told} for {len(facts):,} facts; give all facts that its models were trained on, and "
+                "fold, which says of each what model was trained without it"
+            )
+        own = np.zeros(len(facts))
+        for k, member in enumerate(self.members):
+            rows = np.flatnonzero(fold == k)
+            own[rows] = member.score(facts.head[rows], facts.relation[rows], facts.tail[rows])
+        self.cross = CrossConformal(SCORES[self.base]).calibrate(own, facts.confidence, fold)
+        if self.cross.folds != len(self.members):
+            raise InputError(f"cv+ has {len(self.members)} models, but {self.cross.folds} folds of facts")
+        self.model, self.size = model, self.cross.size
+        return self
+
+    def _calibrate(self, score: Floats, facts: Graph) -> None:
+        raise NotImplementedError("cv+ ranks facts with its members, not with the score of one model")
+
+    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
+        guess = np.stack([member.score(*triples) for member in self.members], axis=1).astype(np.float64)
+        # at level 0 the smallest set there is: the lowest rank answers
+        lowest = Fraction(1, self.size + 1)
+        ends = self.cross.interval(guess, [max(level, lowest) for level in levels])
+        crossed = ends[:, 0] > ends[:, 1]
+        rows = np.flatnonzero(crossed.any(axis=1))
+        if len(rows):
+            core = self.cross.core(guess[rows])[:, None]
+            for end in (0, 1):
+                ends[rows, end] = np.where(crossed[rows], core, ends[rows, end])
+        return ends
+
+    def caution(self, confidence: Confidence) -> str | None:
+        level = exact(confidence)
+        if level == 1:
+            return None
+        if rank(level, self.size) > self.size:
+            return f"{self.size:,} facts are too few for confidence {float(level)}: every interval is the whole range"
+        least = guaranteed(level, self.size, len(self.members))
+        return (
+            f"cv+ with {len(self.members)} folds of {self.size:,} facts: at confidence {float(level)} coverage is "
+            f"guaranteed to be at least {least:.3f}, usually it is close to {float(level)}"
+        )
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        sizes = np.array([len(part) for part in self.cross.residuals], np.int64)
+        return {"residuals": np.concatenate(self.cross.residuals), "folds": sizes}
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        if set(arrays) != {"residuals", "folds"}:
+            raise ValueError("the scores of the folds are missing")
+        residuals, sizes = arrays["residuals"], arrays["folds"]
+        if (
+            sizes.shape != (len(self.members),)
+            or sizes.dtype.kind != "i"
+            or residuals.dtype != np.float64
+            or residuals.shape != (self.size,)
+            or (sizes < 1).any()
+            or sizes.sum() != self.size
+            or not np.isfinite(residuals).all()
+        ):
+            raise ValueError("the scores of the folds do not match the models")
+        self.cross = CrossConformal(SCORES[self.base])
+        self.cross.residuals = [np.sort(part) for part in np.split(residuals, np.cumsum(sizes)[:-1])]

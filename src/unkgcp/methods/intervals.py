@@ -1,0 +1,316 @@
+"""What answers tell, column by column, and the same for Arrow, pandas, polars, and as a picture for a notebook.
+
+What it is: `columns`, the one list of what answers tell, and conversions of it; `Intervals` has some as methods. What
+it is not: a place where numbers change. pandas and polars are imported when they are asked for, and Arrow columns are
+made without either.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unkgcp.conformal.groups import BASES
+from unkgcp.conformal.ranks import Confidence, percent
+from unkgcp.errors import InputError
+
+SHOWN = 20
+"""Rows of the table in a notebook."""
+
+
+class Coded(NamedTuple):
+    """A column of names, given by their positions (n,) in `names`."""
+
+    code: NDArray[np.int8]
+    names: Sequence[str]
+
+    def spelt(self) -> list[str]:
+        """The names one by one."""
+        return [self.names[place] for place in self.code.tolist()]
+
+
+Column = NDArray[Any] | Coded
+BY_LEVEL = ("lower", "upper", "no_fact", "fact_lower", "fact_upper")
+"""Columns with an entry for each level."""
+
+
+def columns(answers: Intervals) -> dict[str, Column]:
+    """All that answers tell, by name and in order: (n,), or (n, levels) for those in `BY_LEVEL` at several levels.
+
+    This is the one list of columns; whoever writes answers down, as Arrow, a data frame or JSON, takes them from here,
+    so that none can be forgotten in one place. NaN stands for a number that is not there: the score of an unknown
+    query, the ends of an empty interval. `promise` is there for a method that promises per relation, the last three
+    for the open world.
+    """
+    pass
+    from unkgcp.conformal.groups import BASES
+
+    found: dict[str, Column] = {"score": answers.score, "lower": answers.lower, "upper": answers.upper}
+    found["status"] = Coded(answers.code, STATUSES)
+    if answers.basis is not None:
+        found["promise"] = Coded(answers.basis, BASES)
+    if answers.no_fact is not None and answers.fact_lower is not None and answers.fact_upper is not None:
+        found |= {"no_fact": answers.no_fact}
+        found |= {"fact_lower": answers.fact_lower, "fact_upper": answers.fact_upper}
+    return found
+
+
+def arrow_columns(answers: Intervals) -> dict[str, pa.Array]:
+    """The columns for Arrow: at several levels `lower_80`, `upper_80`, `lower_90`, ...; null where NaN stands."""
+    several = [] if isinstance(answers.confidence, float) else answers.confidence
+    if len(set(several)) < len(several):
+        raise ValueError(f"a level was asked for twice: {several}; a table has one column for each")
+    found: dict[str, pa.Array] = {}
+    # neighbours that have an entry for each level are written level by level
+    for by_level, part in groupby(columns(answers).items(), lambda item: item[0] in BY_LEVEL):
+        if by_level and several:
+            arrays = {name: np.asarray(array) for name, array in part}
+            for place, level in enumerate(several):
+                found |= {
+                    f"{name}_{percent(level)}": _arrow(array[:, place]) for name, array in arrays.items()
+                }
+        else:
+            found |= {name: _arrow(column) for name, column in part}
+    return found
+
+
+def _arrow(column: Column) -> pa.Array:
+    """A column (n,) for Arrow, null where NaN stands."""
+    if isinstance(column, Coded):
+        return pa.DictionaryArray.from_arrays(numbers(column.code), texts(column.names))
+    # a sum is NaN if something in it is, and takes no memory
+    some = column.dtype != np.bool_ and bool(np.isnan(column.sum()))
+    return numbers(column, ~np.isnan(column) if some else None)
+
+
+def numbers(array: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """An array of numbers (n,) as an Arrow column, null where it is not valid."""
+    # pa.array would do, but it loads pandas to see whether the array is one of its own
+    array = np.ascontiguousarray(array)
+    if array.dtype == np.bool_:
+        flags = pa.py_buffer(np.packbits(array, bitorder="little"))
+        return pa.Array.from_buffers(pa.bool_(), len(array), [None, flags])
+    bits = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(array.dtype), len(array), [bits, pa.py_buffer(array)])
+
+
+def texts(names: Sequence[str]) -> pa.StringArray:
+    """A few names as an Arrow column."""
+    encoded = [name.encode() for name in names]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
+
+
+def table(answers: Intervals) -> pa.Table:
+    """The columns as a table, after the labels of the queries where these are known."""
+    labels = (
+        {} if answers.labels is None else dict(zip(answers.labels.schema.names, answers.labels, strict=True))
+    )
+    return pa.table({**labels, **arrow_columns(answers)})
+
+
+def frame(answers: Intervals, library: str) -> Any:
+    """The table as a data frame of `pandas` or `polars`."""
+    plain = spelt(table(answers))
+    try:
+        if library == "pandas":
+            return plain.to_pandas()
+        import polars
+
+        return polars.from_arrow(plain)
+    except ImportError:
+        raise InputError(f"a data frame of {library} needs it: pip install {library}") from None
+
+
+def spelt(answers: pa.Table) -> pa.Table:
+    """The same table with names written out instead of dictionaries."""
+    fields = [
+        pa.field(field.name, pa.string()) if pa.types.is_dictionary(field.type) else field
+        for field in answers.schema
+    ]
+    return answers.cast(pa.schema(fields))
+
+
+def page(answers: Intervals) -> str:
+    """The first rows as an HTML table, each with its interval drawn between 0 and 1."""
+    shown = spelt(table(answers).slice(0, SHOWN))
+    single = isinstance(answers.confidence, float)
+    titles = [*shown.schema.names, *(["0 … 1"] if single else [])]
+    rows = []
+    for row in shown.to_pylist():
+        cells = [f"<td>{_cell(value)}</td>" for value in row.values()]
+        if single:
+            cells.append(f"<td>{drawing(row['score'], row['lower'], row['upper'])}</td>")
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
+    more = f"<p>{len(answers) - SHOWN:,} more rows</p>" if len(answers) > SHOWN else ""
+    levels = [answers.confidence] if isinstance(answers.confidence, float) else answers.confidence
+    said = ", ".join(f"{percent(level)} %" for level in levels)
+    return (
+        f"<table><caption>{len(answers):,} answers at {said}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table>{more}"
+    )
+
+
+def drawing(score: float | None, lower: float | None, upper: float | None) -> str:
+    """One interval as a line between 0 and 1 with the score as a dot; nothing but the dot if it is empty."""
+    dot = "" if score is None else f'<circle cx="{100 * score:.1f}" cy="6" r="3" fill="#c0392b"/>'
+    said, line = "empty", ""
+    if lower is not None and upper is not None:
+        said = f"from {lower:.3f} to {upper:.3f}"
+        first, last = 100 * lower, 100 * max(upper, lower + 0.01)  # a single value is to be seen too
+        line = f'<path d="M{first:.1f} 6H{last:.1f}" stroke="#2c6fbb" stroke-width="4"/>'
+    return (
+        f'<svg width="104" height="12" viewBox="-2 0 104 12" role="img" aria-label="{said}">'
+        '<line x1="0" y1="6" x2="100" y2="6" stroke="#ccc"/>'
+        f"{line}{dot}</svg>"
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if isinstance(value, float) else html.escape(str(value))
+
+
+# Intervals drawn with matplotlib, for notebooks and reports: one line a query, several levels nested.
+
+MOST = 200
+BLUE, RED = "#2c6fbb", "#c0392b"
+
+
+def draw(answers: Intervals, ax: Any = None) -> Any:
+    """Draw up to `MOST` answers from top to bottom; returns the axes."""
+    if len(answers) > MOST:
+        raise InputError(f"{len(answers):,} intervals are too many for one picture; draw at most {MOST}")
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise InputError("drawing needs matplotlib: pip install 'unkgcp[plot]'") from None
+    n = len(answers)
+    if ax is None:
+        _, ax = pyplot.subplots(figsize=(7, 0.8 + 0.3 * n), layout="constrained")
+    single = isinstance(answers.confidence, float)
+    levels = [answers.confidence] if isinstance(answers.confidence, float) else list(answers.confidence)
+    lower, upper = (ends.reshape(n, len(levels)) for ends in (answers.lower, answers.upper))
+    rows = np.arange(n)
+    # the widest first, so that the narrower ones lie on top of it
+    for depth, place in enumerate(np.argsort(levels)[::-1].tolist()):
+        shade = 1.0 if single else 0.3 + 0.7 * (depth + 1) / len(levels)
+        ax.hlines(
+            rows,
+            lower[:, place],
+            upper[:, place],
+            colors=BLUE,
+            alpha=shade,
+            linewidth=4 + 2 * depth,
+            label=f"{percent(levels[place])} %",
+        )
+        # a single value is a line without length, which nobody would see
+        single_value = np.flatnonzero(lower[:, place] == upper[:, place])
+        ax.plot(
+            lower[single_value, place], single_value, "|", color=BLUE, alpha=shade, markersize=14, zorder=4
+        )
+    known = answers.code == 0
+    ax.plot(answers.score[known], rows[known], "o", color=RED, markersize=5, label="score", zorder=5)
+    ax.set(xlim=(-0.02, 1.02), ylim=(n - 0.5, -0.5), xlabel="confidence")
+    ax.set_yticks(rows, [_title(answers, row) for row in range(n)])
+    if n:
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False)
+    return ax
+
+
+def _title(answers: Intervals, row: int) -> str:
+    """The labels of a query, with dollar signs that are no formula."""
+    if answers.labels is None:
+        return str(row)
+    labels = (answers.labels.column(name)[row].as_py() for name in ("head", "relation", "tail"))
+    title = "  ".join("?" if label is None else label for label in labels).replace("$", r"\$")
+    return title if answers.code[row] == 0 else f"{title} ({answers.status[row]})"
+
+
+# conformal.predictors.intervals
+
+Floats = NDArray[np.float64]
+
+
+Levels = Confidence | Iterable[Confidence]
+
+
+STATUSES = ("ok", "unknown-entity", "unknown-relation")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervals:
+    """Answers in the order of the queries.
+
+    score: (n,), NaN for an unknown query. lower, upper: (n,) for one level, (n, levels) for several, NaN where the
+    interval is empty, which only `allow_empty` of the method `evidence` asks for.
+    code: (n,) int8, the position in `STATUSES`. basis: (n,) int8, the position in `relations.BASES`, of a method that
+    promises per relation: whose calibration facts set the threshold; None otherwise. no_fact, in the open world, in the
+    shape of lower: whether the query may be no fact at all; lower and upper are then the hull of 0 and the interval
+    from fact_lower to fact_upper in which its confidence lies if it is one. labels: the queries as they
+    were asked, columns head, relation and tail, where they came as labels.
+    """
+
+    score: NDArray[np.float32]
+    lower: Floats
+    upper: Floats
+    code: NDArray[np.int8]
+    confidence: float | Sequence[float]
+    basis: NDArray[np.int8] | None = None
+    no_fact: NDArray[np.bool_] | None = None
+    fact_lower: Floats | None = None
+    fact_upper: Floats | None = None
+    labels: pa.Table | pa.RecordBatch | None = None
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    @property
+    def status(self) -> NDArray[np.str_]:
+        """`ok`, `unknown-entity` or `unknown-relation`: (n,)."""
+        return np.array(STATUSES)[self.code]
+
+    @property
+    def promise(self) -> NDArray[np.str_] | None:
+        """Whose calibration facts the promise stands on: `relation`, `similar relations` or `none`: (n,).
+
+        `none`: there are none for this query, and its interval is the whole range at every level.
+        """
+        return None if self.basis is None else np.array(BASES)[self.basis]
+
+    @property
+    def width(self) -> Floats:
+        """upper - lower, in the shape of both; 0 where the interval is empty."""
+        width: Floats = self.upper - self.lower
+        return np.where(np.isnan(width), 0.0, width)
+
+    def to_arrow(self) -> pa.Table:
+        """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.
+
+        Ends of an empty interval are null.
+
+        The labels of the queries come first where these are known. A method that promises per relation adds
+        `promise`.
+        """
+        return table(self)
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas data frame."""
+        return frame(self, "pandas")
+
+    def to_polars(self) -> Any:
+        """The same as a polars data frame."""
+        return frame(self, "polars")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first rows, with their intervals drawn."""
+        return page(self)

@@ -1,0 +1,276 @@
+"""What every interval predictor over triples shares: the protocol, the answer, and who counts as known.
+
+What it is: the border between a scoring model (anything with `score`) and interval methods. Unknown queries
+are dealt with here, once, for all methods: they get the whole range and no score, and facts about unknown
+entities or relations are left out of calibration, so that the promise is exact for known queries. What it is
+not: it reads no labels and no files; ids come in, numbers go out, and torch is never imported.
+
+>>> predictor = create("cp").calibrate(model, calibration_facts)                       # doctest: +SKIP
+>>> predictor.interval(Triples(head, relation, tail), confidence=[0.8, 0.9]).lower     # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.conformal.groups import RelationGroups
+from unkgcp.conformal.ranking import Standing
+from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.methods.intervals import Floats, Intervals, Levels
+
+
+class Scorer(Protocol):
+    """A trained model as interval methods see it."""
+
+    @property
+    def seen_entities(self) -> NDArray[np.bool_]:
+        """Which entity ids have at least one training fact: (entities,)."""
+
+    @property
+    def seen_relations(self) -> NDArray[np.bool_]:
+        """Which relation ids have at least one training fact: (relations,)."""
+
+    def score(
+        self, head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer]
+    ) -> NDArray[np.floating]:
+        """Predicted confidence of known triples, in [0, 1]: (n,)."""
+
+
+def status_codes(model: Scorer, triples: HasTriples) -> NDArray[np.int8]:
+    """Position in `STATUSES` of each triple: (n,). Unknown entities are reported first."""
+    entity = _seen(model.seen_entities, triples.head) & _seen(model.seen_entities, triples.tail)
+    relation = _seen(model.seen_relations, triples.relation)
+    return np.where(entity, np.where(relation, 0, 2), 1).astype(np.int8)
+
+
+def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (ids >= 0) & (ids < len(seen)) & seen.take(ids, mode="clip")
+    return found
+
+
+class IntervalPredictor(ABC):
+    """An interval method: calibrated once on facts, then asked at any level.
+
+    A subclass states its guarantee and its assumption in its docstring and in `guarantee`, and implements
+    `_calibrate`, `_ends`, `arrays` and `_restore`. Intervals must lie in [0, 1] and grow with the level. NaN as both
+    ends is an empty interval.
+    """
+
+    name: ClassVar[str]
+    guarantee: ClassVar[str]
+    needs_quantiles: ClassVar[bool] = False
+    needs_length: ClassVar[bool] = False
+    needs_members: ClassVar[bool] = False
+    """Whether it asks several models, each trained without one part of the facts."""
+    needs_evidence: ClassVar[bool] = False
+    own_answers: ClassVar[bool] = False
+    """Whether its scores, or its ends, come from more than the score of the model: `interval` alone knows them."""
+    order_free: ClassVar[bool] = True
+    """Whether the order of the calibration facts is of no consequence."""
+
+    model: Scorer
+    size: int
+    """Number of calibration facts used."""
+
+    def calibrate(self, model: Scorer, facts: Graph) -> Self:
+        """Learn what this method needs from calibration facts, none of which the model was trained on."""
+        facts = facts[status_codes(model, facts) == 0]
+        if not len(facts):
+            raise InputError(
+                "no calibration fact has its entities and its relation in the training facts; "
+                "calibrate with facts about known entities"
+            )
+        self.model, self.size = model, len(facts)
+        score = model.score(facts.head, facts.relation, facts.tail)
+        self._calibrate(score.astype(np.float64), facts)
+        return self
+
+    def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
+        """Score and interval of each triple at one level or at several."""
+        levels, single = exact_levels(confidence)
+        code = status_codes(self.model, triples)
+        score, ends = self._answers(triples, np.flatnonzero(code == 0), levels)
+        basis = self._basis(triples)
+        if single:
+            return Intervals(score, ends[:, 0, 0], ends[:, 1, 0], code, float(levels[0]), basis)
+        return Intervals(score, ends[:, 0], ends[:, 1], code, [float(level) for level in levels], basis)
+
+    def _answers(
+        self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]
+    ) -> tuple[NDArray[np.float32], Floats]:
+        """Scores (n,) and ends (n, 2, levels) of triples of which the rows `known` are known."""
+        n = len(triples.head)
+        if len(known) == n and n:
+            whole = Triples(triples.head, triples.relation, triples.tail)
+            found = self.model.score(*whole).astype(np.float32, copy=False)
+            return found, self._ends(found.astype(np.float64), whole, levels)
+        score = np.full(n, np.nan, dtype=np.float32)
+        # every column of ends in one piece: that is how they are used
+        ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
+        ends[:, 0], ends[:, 1] = 0.0, 1.0
+        if len(known):
+            asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
+            found = self.model.score(*asked)
+            score[known] = found
+            ends[known] = self._ends(found.astype(np.float64), asked, levels)
+        return score, ends
+
+    def caution(self, confidence: Confidence) -> str | None:
+        """A sentence where this level is answered in a way that a user should know of, else None."""
+        return None
+
+    def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
+        """How strange each label is beside what this method predicts for a known triple: (n,).
+
+        It is the score that calibration facts were ranked by, negative where the label lies below the prediction
+        (if the method keeps that apart), so that new facts can be compared with `calibration_scores`. truth: (n,),
+        or (n, 2) for confidences that are intervals. None for a method that ranks nothing.
+        """
+        return None
+
+    def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None] | None:
+        """The nonconformity of the calibration facts (l,), and their relations (l,) where these were kept."""
+        return None
+
+    def standing(self, triples: HasTriples, truth: Floats) -> Standing | None:
+        """Where the score of each label of a known triple stands among the calibration scores that set its threshold.
+
+        A label is in its interval exactly when fewer scores lie below than the rank of the level. None for a method
+        whose intervals are not made by one such threshold.
+        """
+        return None
+
+    def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit."""
+        if "size" not in arrays or arrays["size"].shape != () or arrays["size"].dtype.kind not in "iu":
+            raise ValueError("the calibration does not say how many facts it used")
+        self.model, self.size = model, int(arrays["size"])
+        self._restore({name: array for name, array in arrays.items() if name != "size"})
+        return self
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything calibration learned, as plain numeric arrays."""
+        return {"size": np.array(self.size, dtype=np.int64), **self._arrays()}
+
+    def options(self) -> dict[str, Any]:
+        """Settings with which `create` makes the same uncalibrated predictor; plain YAML values."""
+        return {}
+
+    @abstractmethod
+    def _calibrate(self, score: Floats, facts: Graph) -> None:
+        """score: (l,) of the facts, all known."""
+
+    @abstractmethod
+    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
+        """Lower and upper ends of known triples: (n, 2, levels), inside [0, 1]."""
+
+    def _basis(self, triples: HasTriples) -> NDArray[np.int8] | None:
+        """Whose calibration facts answer each triple: (n,); None unless the method promises per relation."""
+        return None
+
+    @abstractmethod
+    def _arrays(self) -> dict[str, NDArray[Any]]: ...
+
+    @abstractmethod
+    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None: ...
+
+
+# What methods share that can promise coverage for every relation instead of on average over all facts.
+
+PER = "relation"
+
+
+class PerRelation(IntervalPredictor):
+    """An interval method with one threshold for all facts or, with `per="relation"`, one for every group of relations.
+
+    A relation that can expect enough calibration facts is a group by itself, small ones share one with relations like
+    them, and the promise holds in each group: one that in the end has too few calibration facts for a level gets the
+    whole range. Groups come from training facts alone.
+    """
+
+    groups: RelationGroups | None = None
+
+    def __init__(self, per: str | None = None) -> None:
+        if per not in (None, PER):
+            raise InputError(f"a promise per {per!r} is not on offer; leave it out or choose per {PER!r}")
+        self.per = per
+
+    @property
+    @abstractmethod
+    def group_sizes(self) -> dict[int, int]:
+        """The number of calibration facts of each group that has any."""
+
+    @abstractmethod
+    def _group_size(self, group: NDArray[np.int32]) -> NDArray[np.int64]:
+        """How many calibration facts each group has: (n,)."""
+
+    @abstractmethod
+    def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
+        """Ends of known triples at the threshold of all calibration facts, whatever their relation: (n, 2)."""
+
+    def options(self) -> dict[str, Any]:
+        return {} if self.per is None else {"per": self.per}
+
+    def relation_sizes(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """How many calibration facts the group of each relation has: (n,)."""
+        assert self.groups is not None
+        return self._group_size(self.groups.of(relation))
+
+    def relation_basis(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.int8]:
+        """Position in `relations.BASES` of each relation: (n,)."""
+        assert self.groups is not None
+        return self.groups.basis(relation, self.relation_sizes(relation))
+
+    def _basis(self, triples: HasTriples) -> NDArray[np.int8] | None:
+        return None if self.groups is None else self.relation_basis(triples.relation)
+
+    def caution(self, confidence: Confidence) -> str | None:
+        level = exact(confidence)
+        if level == 1:
+            return None
+        if rank(level, self.size) > self.size:
+            return (
+                f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
+                "every interval is the whole range"
+            )
+        return None if self.groups is None else self._group_caution(level)
+
+    def _group_caution(self, level: Fraction) -> str | None:
+        """How many relations share their promise, and how many have too few calibration facts for the level."""
+        known = np.flatnonzero(self.model.seen_relations)
+        shared = int((self.relation_basis(known) == 1).sum())
+        wide = sum(rank(level, size) > size for size in self.relation_sizes(known).tolist())
+        parts = [
+            f"{shared:,} of {len(known):,} relations share their promise with relations like them"
+            if shared
+            else "",
+            f"{wide:,} of {len(known):,} relations have too few calibration facts for confidence {float(level)}: "
+            "their intervals are the whole range"
+            if wide
+            else "",
+        ]
+        return "; ".join(part for part in parts if part) or None
+
+    def _group_arrays(self) -> dict[str, NDArray[Any]]:
+        if self.groups is None:
+            return {}
+        return {"relation_groups": self.groups.code, "relation_own": self.groups.own}
+
+    def _restored_groups(self, arrays: Mapping[str, NDArray[Any]]) -> RelationGroups | None:
+        """The groups from what `_group_arrays` gave; ValueError if they do not fit."""
+        if self.per is None:
+            return None
+        shape = (len(self.model.seen_relations),)
+        code, own = arrays.get("relation_groups"), arrays.get("relation_own")
+        if code is None or own is None or code.shape != shape or own.shape != shape:
+            raise ValueError("the groups of the relations are missing or do not match the vocabulary")
+        return RelationGroups(code.astype(np.int32), own.astype(np.bool_))

@@ -1,0 +1,245 @@
+"""Split conformal prediction over triples: the paper's CP and UnKGCP, which differ in the score alone."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.conformal.groups import RelationGroups, SmallGroupWarning, each_relation, group_relations
+from unkgcp.conformal.ranking import Standing
+from unkgcp.conformal.ranks import Confidence, exact
+from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
+from unkgcp.conformal.shortest import Shortest, SmallCalibrationWarning
+from unkgcp.conformal.split import SplitConformal
+from unkgcp.conformal.storage import from_arrays, to_arrays
+from unkgcp.graph import Graph
+from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.methods.intervals import Floats
+from unkgcp.methods.method import PerRelation
+from unkgcp.methods.registry import register
+
+
+class ConformalPredictor(PerRelation):
+    """A nonconformity score of prediction and label, calibrated by rank; a subclass names the score.
+
+    With `per="relation"` large relations have a threshold of their own, small ones share one with relations like them
+    (`unkgcp.conformal.groups`), and the promise holds in each of these groups.
+    """
+
+    guarantee: ClassVar[str] = (
+        "coverage of at least the level, for facts exchangeable with the calibration facts"
+    )
+
+    calibration: SplitConformal
+    relations: NDArray[np.int32] | None
+    """The relation of each calibration score, upwards: (l,); None in runs of older versions."""
+    sides: NDArray[np.int8] | None
+    """1 where its confidence lies above the prediction, -1 below: (l,); None in runs of older versions."""
+
+    @abstractmethod
+    def score(self) -> Score | Recipe:
+        """The nonconformity score, or the recipe by which it is learned."""
+
+    @property
+    def group_sizes(self) -> dict[int, int]:
+        return self.calibration.group_sizes
+
+    def _calibrate(self, score: Floats, facts: Graph) -> None:
+        recipe = self.score()
+        learning = recipe.learning_rows(len(facts)) if isinstance(recipe, Recipe) else None
+        ranked = slice(None) if learning is None else ~learning
+        self.size = len(facts.relation[ranked])
+        group = None
+        if self.per is not None:
+            self.groups = self._relation_groups()
+            group = self.groups.of(facts.relation)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SmallCalibrationWarning)  # `caution` says it
+            self.calibration = SplitConformal(recipe).calibrate(
+                score, facts.confidence, group=group, kind=self._kind(facts.relation)
+            )
+        relation = facts.relation[ranked]
+        scores = self.calibration.scores(score[ranked], facts.confidence[ranked], kind=self._kind(relation))
+        sides = np.sign(facts.confidence[ranked] - score[ranked]).astype(np.int8)
+        order = np.lexsort((sides, relation, scores))
+        self.relations, self.sides = relation[order], sides[order]
+
+    def _relation_groups(self) -> RelationGroups:
+        """Groups of relations from the facts the model was trained on; from nothing where it does not know them."""
+        relations, training = len(self.model.seen_relations), getattr(self.model, "facts", None)
+        if training is None:
+            return each_relation(relations)
+        known = training.graph(self.model.vocabulary)  # type: ignore[attr-defined]
+        guess = self.model.score(known.head, known.relation, known.tail).astype(np.float64)
+        score = self.score()
+        plain = score.fallback() if isinstance(score, Recipe) else score
+        strange = plain.score(guess, known.confidence, plain.prepare(guess, None))
+        return group_relations(known.relation, strange, relations, self.size)
+
+    def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
+        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        found = self.calibration.scores(score, truth, kind=self._kind(triples.relation))
+        strange = found.astype(np.float64, copy=False)
+        return strange if self.sides is None else strange * np.sign(truth - score)
+
+    def standing(self, triples: HasTriples, truth: Floats) -> Standing:
+        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        group = None if self.groups is None else self.groups.of(triples.relation)
+        return self.calibration.standing(score, truth, group=group, kind=self._kind(triples.relation))
+
+    def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
+        strange = self.calibration.calibration_scores.astype(np.float64, copy=False)
+        return strange if self.sides is None else strange * self.sides, self.relations
+
+    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
+        return self._intervals(score, triples, levels)
+
+    def _intervals(
+        self, score: Floats, triples: HasTriples, levels: list[Fraction], pooled: bool = False
+    ) -> Floats:
+        """Ends at the threshold of each triple's group, or at that of all facts: (n, 2, levels)."""
+        kind = self._kind(triples.relation)
+        if self.groups is None or pooled:
+            ends = self.calibration.pooled().interval(score, confidence=levels, kind=kind)
+        else:
+            group = self.groups.of(triples.relation)
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore", SmallGroupWarning
+                )  # `caution` says how many relations it concerns
+                ends = self.calibration.interval(score, group=group, confidence=levels, kind=kind)
+        found: Floats = ends.astype(np.float64, copy=False)
+        # the set at level 0 is empty; an answer is never narrower than its score
+        for column in (place for place, level in enumerate(levels) if level == 0):
+            found[:, :, column] = score[:, None]
+        return found
+
+    def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
+        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        return self._intervals(score, triples, [exact(confidence)], pooled=True)[:, :, 0]
+
+    def _group_size(self, group: NDArray[np.int32]) -> NDArray[np.int64]:
+        return self.calibration.group_size(group)
+
+    def _kind(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]] | None:
+        """What a learned score may know of a triple beside its score: (n,)."""
+        return None
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        known = {"relations": self.relations, "sides": self.sides}
+        kept: dict[str, NDArray[Any]] = {name: array for name, array in known.items() if array is not None}
+        return to_arrays(self.calibration) | kept | self._group_arrays()
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        rest = dict(arrays)
+        self.relations, self.sides = rest.pop("relations", None), rest.pop("sides", None)
+        self.groups = self._restored_groups(rest)
+        for name in ("relation_groups", "relation_own"):
+            rest.pop(name, None)
+        self.calibration = from_arrays(rest)
+        for array in (self.relations, self.sides):
+            if array is not None and (array.shape != (self.size,) or array.dtype.kind != "i"):
+                raise ValueError("the relations or sides of the calibration facts do not match their scores")
+        if self.calibration.size != self.size or self.calibration.score != self.score():
+            raise ValueError("the calibration belongs to another method or to other facts")
+        if self.groups is not None and not self.calibration.grouped:
+            raise ValueError("the groups of the relations are missing or do not match the vocabulary")
+
+
+@register
+class AbsoluteResidual(ConformalPredictor):
+    """CP: M -+ q, where q is the k-th smallest |M - c| of the calibration facts; one width for all queries.
+
+    Guarantee: a fact's confidence lies in its interval with probability at least `confidence`, over
+    calibration facts and query together, and at most 1 / (l + 1) more if no scores are tied. Assumption:
+    calibration facts and query are exchangeable, and the model was trained and chosen without the
+    calibration facts. It speaks of facts like those of calibration; of triples that are no facts it
+    promises nothing.
+    """
+
+    name: ClassVar[str] = "cp"
+
+    def score(self) -> Score:
+        return Residual()
+
+
+@register
+class EntropyNormalised(ConformalPredictor):
+    """UnKGCP: M -+ q H(M), where q is the k-th smallest |M - c| / H(M) of the calibration facts.
+
+    H is the entropy of the predicted confidence, so that intervals are wide where the model is undecided.
+    `mapped_entropy` takes the entropy at 0.5 M + 0.5, as the paper's experiments on CN15k did.
+
+    Guarantee: as for CP, coverage of at least `confidence` over calibration facts and query together,
+    whatever the entropy is worth as a measure of difficulty. Assumption: calibration facts and query are
+    exchangeable, and the model was trained and chosen without the calibration facts.
+    """
+
+    name: ClassVar[str] = "unkgcp"
+
+    def __init__(self, mapped_entropy: bool = False, per: str | None = None) -> None:
+        super().__init__(per)
+        self.mapped_entropy = bool(mapped_entropy)
+
+    def score(self) -> Score:
+        return EntropyResidual(slope=0.5, offset=0.5) if self.mapped_entropy else EntropyResidual()
+
+    def options(self) -> dict[str, Any]:
+        return {"mapped_entropy": self.mapped_entropy, **super().options()}
+
+
+# Shortest intervals from scores alone: what labels lie beside a score is learned, then calibrated.
+
+
+@register
+class ShortestIntervals(ConformalPredictor):
+    """Shortest: the interval around the likeliest confidences of facts with such a score, widened by rank.
+
+    One half of the calibration facts teaches how confidences lie beside scores, in all relations alike or, where that
+    helps, relation by relation; the other half is ranked. The
+    interval says where such facts' confidences are, so it need not contain the score itself: a model may score
+    0.9 where confidences are 0.4375 or 1. With fewer than `smallest` calibration facts it is CP on all of them.
+
+    Guarantee: as for CP, coverage of at least `confidence` over calibration facts and query together, whatever was
+    learned; frequent values tie, and ties can only raise it. Assumption: calibration facts and query are exchangeable
+    in the order given, and the model was trained and chosen without the calibration facts.
+    """
+
+    name: ClassVar[str] = "shortest"
+    order_free: ClassVar[bool] = False
+
+    def __init__(self, smallest: int = Shortest.smallest, per: str | None = None) -> None:
+        super().__init__(per)
+        self.smallest = int(smallest)
+
+    def score(self) -> Shortest:
+        return Shortest(smallest=self.smallest)
+
+    def _kind(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+        return relation
+
+    def options(self) -> dict[str, Any]:
+        return {"smallest": self.smallest, **super().options()}
+
+    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        super()._restore(arrays)
+        if self.calibration.learned != self.calibration.takes_kind:
+            raise ValueError("the learned shapes do not know of relations")
+
+    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
+        # at level 0 the smallest set there is: the lowest rank answers
+        lowest = Fraction(1, self.size + 1)
+        return self._intervals(score, triples, [max(level, lowest) for level in levels])
+
+    def caution(self, confidence: Confidence) -> str | None:
+        found = super().caution(confidence)
+        if self.calibration.learned:
+            return found
+        few = f"{self.size:,} calibration facts are too few to learn shortest intervals from: cp answers"
+        return few if found is None else f"{few}; {found}"

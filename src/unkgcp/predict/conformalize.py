@@ -1,0 +1,223 @@
+"""From a table with truth and a table without it to intervals: what `unkgcp conformalize` does."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from unkgcp.conformal.groups import SmallGroupWarning
+from unkgcp.conformal.ranks import percent, rank
+from unkgcp.conformal.scores import recipe_names
+from unkgcp.conformal.shortest import SmallCalibrationWarning
+from unkgcp.conformal.split import SplitConformal
+from unkgcp.errors import InputError
+from unkgcp.files import atomic_path, check_file, standard_output
+from unkgcp.tabular.prediction_tables import Table, Writer, check_name, given_table, require
+
+OPTIONAL = ("scale", "group", "kind")
+LABELS = ("group", "kind")
+
+
+class Outcome(NamedTuple):
+    """What a user should know of the answers: whether the calibration table had too few rows for the score that was
+    asked for, so that the residual was used; and a sentence for every level that is out of reach, for all rows or for
+    those of small groups."""
+
+    too_few: bool
+    cautions: tuple[str, ...] = ()
+
+
+def conformalize(
+    calibration: str,
+    source: str,
+    output: str | None,
+    stdout: IO[bytes] | None = None,
+    *,
+    levels: Sequence[float] = (0.9,),
+    score: str = "residual",
+    bounds: tuple[float, float] | None = (0.0, 1.0),
+) -> Outcome:
+    """Write the rows of `source` with lower and upper ends.
+
+    The calibration table needs prediction and truth; scale and group are used if it has them, and kind for a score
+    that is learned, and then the source needs them too. All other columns of the source are carried through. Without
+    `output`, or where it is `-`, the result goes to `stdout`. One of the tables may be `-`, standard input. Nothing is
+    written unless every row could be answered.
+    """
+    output = None if output == "-" else output
+    if output is not None:
+        check_name(output)
+        check_file(output)
+    elif stdout is None:
+        stdout = standard_output()
+    if calibration == source == "-":
+        raise InputError("only one table can come from standard input; give the name of a file for the other")
+    with given_table(calibration) as known, given_table(source) as asked:
+        return _conformalize(known, asked, output, stdout, levels, score, bounds)
+
+
+def _conformalize(
+    known: Table,
+    asked: Table,
+    output: str | None,
+    stdout: IO[bytes] | None,
+    levels: Sequence[float],
+    score: str,
+    bounds: tuple[float, float] | None,
+) -> Outcome:
+    require(known, ["prediction", "truth"])
+    require(asked, ["prediction"])
+    optional = [name for name in OPTIONAL if name != "kind" or score in recipe_names()]
+    used = [name for name in optional if name in known.names]
+    require(asked, used, f"which {known.path} has")
+    for name in optional:
+        if name in asked.names and name not in used:
+            raise InputError(
+                f"{known.path} has no column {name!r}, which {asked.path} has; add it or rename it"
+            )
+    if score != "residual" and "scale" in used:
+        why = "has its own scale" if score == "entropy" else "takes no scale"
+        raise InputError(f"{known.path}: the {score} score {why}; rename the column 'scale'")
+    ends = _end_names(levels)
+    added = [*ends, *(["group_size"] if "group" in used else [])]
+    for name in added:
+        if name in asked.names:
+            raise InputError(f"{asked.path} already has a column {name!r}; rename it")
+    cal = _calibrate(known, used, score, bounds)
+    sizes: Counter[int] = Counter()
+    with (
+        _destination(output, stdout) as (path, named_like),
+        Writer(path, named_like, asked.delimiter) as writer,
+    ):
+        for batch, first in _numbered(asked.batches()):
+            columns = _answer(cal, asked, batch, first, used, levels)
+            sizes.update(columns.get("group_size", np.full(len(batch), cal.size)).tolist())
+            carried = {name: _carried(asked, batch, name, first, writer.parquet) for name in asked.names}
+            writer.write(pa.record_batch({**carried, **columns}))
+    cautions = tuple(_cautions(cal, known, asked, levels, sizes))
+    return Outcome(score in recipe_names() and not cal.learned, cautions)
+
+
+def _cautions(
+    cal: SplitConformal, known: Table, asked: Table, levels: Sequence[float], sizes: Counter[int]
+) -> Iterator[str]:
+    """A sentence for each level that needs more rows than there are; `sizes` counts the rows asked by group size."""
+    for level in levels:
+        if level == 1:
+            continue
+        if rank(level, cal.size) > cal.size:
+            yield (
+                f"{known.path}: {cal.size:,} rows to calibrate on are too few for confidence {level}: every interval "
+                "is the whole range"
+            )
+        elif few := sum(rows for size, rows in sizes.items() if rank(level, size) > size):
+            yield (
+                f"{few:,} rows of {asked.path} are in groups with too few rows in {known.path} for confidence {level}: "
+                "their intervals are the whole range"
+            )
+
+
+def _calibrate(
+    table: Table, used: Sequence[str], score: str, bounds: tuple[float, float] | None
+) -> SplitConformal:
+    columns: dict[str, list[Any]] = {name: [] for name in ("prediction", "truth", *used)}
+    for batch, first in _numbered(table.batches()):
+        for name, parts in columns.items():
+            parts.append(table.strings(batch, name) if name in LABELS else table.numbers(batch, name, first))
+    arrays = {name: np.concatenate(parts) for name, parts in columns.items()}
+    if not len(arrays["prediction"]):
+        raise InputError(f"{table.path} has no rows; calibration needs at least one labelled prediction")
+    kind = None if score == "residual" else score
+    with _located(table, 0), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SmallCalibrationWarning)  # said once, at the end
+        return SplitConformal(kind, bounds=bounds).calibrate(**arrays)
+
+
+def _answer(
+    cal: SplitConformal,
+    table: Table,
+    batch: pa.RecordBatch,
+    first: int,
+    used: Sequence[str],
+    levels: Sequence[float],
+) -> dict[str, Any]:
+    """The new columns of a batch, by name."""
+    arrays: dict[str, Any] = {"prediction": table.numbers(batch, "prediction", first)}
+    for name in used:
+        arrays[name] = table.strings(batch, name) if name in LABELS else table.numbers(batch, name, first)
+    with _located(table, first), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SmallGroupWarning)  # counted and said once, at the end
+        ends = cal.interval(confidence=levels, **arrays)
+    flat = np.ascontiguousarray(ends.transpose(2, 1, 0).reshape(2 * len(levels), len(batch)))
+    columns: dict[str, Any] = dict(zip(_end_names(levels), flat, strict=True))
+    if "group" in used:
+        columns["group_size"] = cal.group_size(arrays["group"])
+    return columns
+
+
+def _end_names(levels: Sequence[float]) -> list[str]:
+    if len(levels) == 1:
+        return ["lower", "upper"]
+    return [f"{side}_{percent(level)}" for level in levels for side in ("lower", "upper")]
+
+
+def _carried(table: Table, batch: pa.RecordBatch, name: str, first: int, typed: bool) -> pa.Array:
+    """A column as it is; in Parquet the numbers of a text file become numbers."""
+    if typed and table.delimiter and name in ("prediction", "truth", "scale"):
+        return pa.array(table.numbers(batch, name, first))
+    return batch.column(name)
+
+
+def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Each batch with the number of rows before it."""
+    first = 0
+    for batch in batches:
+        yield batch, first
+        first += len(batch)
+
+
+@contextmanager
+def _located(table: Table, first: int) -> Iterator[None]:
+    """Errors of the arrays, `prediction[3] is nan, ...`, said of the file and line they came from."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ValueError as error:
+        match = re.match(r"(\w+)\[(\d+)\] (.*)", str(error))
+        if not match:
+            raise InputError(f"{table.path}: {error}") from error
+        name, row, problem = match.groups()
+        problem = re.sub(r"; set bounds= .*", "; correct it or give --bounds", problem)
+        raise InputError(f"{table.place(first + int(row))}: {name} {problem}") from error
+
+
+@contextmanager
+def _destination(output: str | None, stdout: IO[bytes] | None) -> Iterator[tuple[Path, Path]]:
+    """A path to write to and the path whose name says how; what is there appears only on success."""
+    if output is not None:
+        with atomic_path(output) as path:
+            yield path, Path(output)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "answers"
+        yield path, path
+        assert stdout is not None
+        with path.open("rb") as written:
+            shutil.copyfileobj(written, stdout)
+        stdout.flush()
+
+
+# Tables of a stranger's predictions: read in batches, answered with intervals, written in the same order.
+
+__all__ = ["conformalize"]

@@ -1,0 +1,304 @@
+"""A file of queries answered on a Ray cluster, part by part, with the answers of the local engine.
+
+What it is: a Ray Data pipeline whose blocks are the parts of a plan and whose stateful workers read, answer and
+write them (`Answerer`). Queries and answers never pass through the driver or Ray's object store, so neither grows
+with the file. A worker that dies is replaced, and its part computed again. What it is not: a file system; all
+machines must see the run, the queries and the output under the same names.
+
+>>> answer_on_ray("run", "queries/", "answers/", confidence=0.9, workers=8)     # doctest: +SKIP
+1000000000
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from unkgcp._version import __version__
+from unkgcp.errors import InputError
+from unkgcp.graph.queries import parquet_files, query_batches
+from unkgcp.methods import Levels
+from unkgcp.predict.cluster import connected
+from unkgcp.predict.parts import (
+    ANSWERS,
+    ATTEMPTS,
+    QUERIES,
+    ROWS,
+    Part,
+    check_target,
+    deliver,
+    part_name,
+    plan,
+    staged,
+)
+from unkgcp.predict.stream import speed, verifying
+from unkgcp.progress import Progress, Silent
+from unkgcp.run.predictor import Predictor
+
+if TYPE_CHECKING:
+    from unkgcp.predict.stream import Answer
+
+MAGIC = b"PAR1"
+
+
+def answer_on_ray(
+    run: str,
+    queries: str,
+    target: str | None,
+    confidence: Levels = 0.9,
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    device: str = "cpu",
+    rows_per_part: int = ROWS,
+    completion: dict[str, Any] | None = None,
+    condition: str | None = None,
+    progress: Progress | None = None,
+    **reading: Any,
+) -> int:
+    """Answer every query of a Parquet file, a folder of them or a text file; returns how many there were.
+
+    `target` is a folder (one Parquet file a part, in the order of their names), a file as for the local engine,
+    or None for standard output; it appears when all of it is there. `workers` is how many parts are computed at
+    once, by default one for each CPU (with `device="cuda"`: each GPU) of the cluster. `address` is that of a
+    running cluster; without it one is started on this machine and stopped after. `completion` has the options
+    `k`, `rank_by` and `exclude_known` for queries with an open head or tail; `condition` is a filter
+    (`unkgcp.predict.filter`).
+    """
+    check_target(target)
+    predictor = Predictor.load(run)  # whatever is wrong with the run is said before a cluster is started
+    with staged(target) as stage, verifying(predictor) as verified:
+        paths, reading = _sources(queries, stage / QUERIES, rows_per_part, completion is not None, reading)
+        parts = plan(paths, rows_per_part)
+        work = {
+            "run": os.path.abspath(run),
+            "stage": str(stage),
+            "confidence": confidence,
+            "reading": reading,
+            "completion": completion,
+            "condition": condition,
+            "device": device,
+            "threads": 1,
+            "version": __version__,
+        }
+        with connected(workers or _cpus(), address, gpus=device == "cuda") as ray:
+            try:
+                _compute(ray, parts, work, _workers(ray, workers, len(parts), device), progress or Silent())
+            except BaseException:
+                # before Ray is shut down: where its processes got the same signal as we, it ends ours at once
+                shutil.rmtree(stage, ignore_errors=True)
+                raise
+        verified.result()
+        deliver(stage, len(parts), target)
+    return sum(part.rows for part in parts)
+
+
+def _sources(
+    queries: str, spool: Path, rows: int, open_places: bool, reading: dict[str, Any]
+) -> tuple[list[str], dict[str, Any]]:
+    """The Parquet files to read, and how. Text is not cut into parts: it is read here and written as Parquet."""
+    if queries != "-" and Path(queries).is_dir():
+        return parquet_files(Path(queries).absolute()), reading
+    if queries != "-" and reading.get("format") in (None, "parquet") and _is_parquet(queries):
+        return [os.path.abspath(queries)], reading
+    batches = query_batches(queries, open_places=open_places, **reading)
+    return list(_spooled(batches, spool, rows)), {}
+
+
+def _is_parquet(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False  # the reader of text says what is wrong
+
+
+def _spooled(batches: Iterator[pa.RecordBatch], folder: Path, rows: int) -> Iterator[str]:
+    """Write batches as Parquet files of about `rows` rows; yields their names."""
+    number, writer, written = 0, None, 0
+    try:
+        for batch in batches:
+            if writer is None:
+                path = folder / part_name(number)
+                writer, written = pq.ParquetWriter(path, batch.schema, compression="lz4"), 0
+                yield str(path)
+            writer.write_batch(batch)
+            written += len(batch)
+            if written >= rows:
+                writer.close()
+                writer, number = None, number + 1
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _compute(ray: Any, parts: Sequence[Part], work: dict[str, Any], workers: int, progress: Progress) -> None:
+    """Have every part answered; returns when all are there, raises at the first that cannot be."""
+    blocks = [pa.Table.from_pylist([part._asdict()], PLAN) for part in parts]
+    outcomes = ray.data.from_arrow(blocks).map_batches(
+        Answerer,
+        fn_constructor_kwargs=work,
+        batch_size=1,
+        batch_format="pyarrow",
+        concurrency=workers,
+        num_cpus=0 if work["device"] == "cuda" else 1,
+        num_gpus=1 if work["device"] == "cuda" else None,
+    )
+    start, done, finished, total = time.monotonic(), 0, 0, sum(part.rows for part in parts)
+    try:
+        for outcome in outcomes.iter_rows():
+            if outcome["error"] is not None:
+                raise (InputError if outcome["bad_input"] else RuntimeError)(outcome["error"])
+            done, finished = done + outcome["rows"], finished + 1
+            pace = speed(done, time.monotonic() - start, total)
+            progress.update(done, f"{pace}, {finished} of {len(parts)} parts")
+    except ray.exceptions.RayError as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise RuntimeError(
+            f"the Ray cluster gave up: {lines[-1] if lines else type(error).__name__}"
+        ) from error
+
+
+def _workers(ray: Any, asked: int | None, parts: int, device: str) -> int:
+    """How many workers to start: no more than the cluster has room for, nor than there is work for."""
+    kind = "GPU" if device == "cuda" else "CPU"
+    room = int(ray.cluster_resources().get(kind, 0))
+    if not room:
+        raise InputError(f"the Ray cluster has no {kind}; choose --device cpu or another --address")
+    return max(1, min(asked or room, room, parts))
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# What runs on a worker: a predictor, loaded once, that answers one part after another.
+
+LIMIT = 5  # attempts at one part: something that kills its worker every time would go on for ever
+
+PLAN = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("path", pa.string()),
+        ("first", pa.int64()),
+        ("rows", pa.int64()),
+        ("before", pa.int64()),
+    ]
+)
+OUTCOME = pa.schema(
+    [("number", pa.int64()), ("rows", pa.int64()), ("attempts", pa.int64()), ("error", pa.string()),
+     ("bad_input", pa.bool_())]
+)  # fmt: skip
+
+
+class Answerer:
+    """Answers parts of a plan (a table of `PLAN`), and says for each what came of it (`OUTCOME`).
+
+    `stage` is the folder where answers are written: all workers must see it, and the run and the queries, under
+    the same name. `completion` holds options of `complete_batch`, for queries with an open place. `condition` is
+    the text of a filter. `threads` is how many Arrow may use in this process. `version` is that of the program that
+    made the plan.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        stage: str,
+        confidence: Any,
+        reading: dict[str, Any],
+        completion: dict[str, Any] | None = None,
+        condition: str | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        version: str = __version__,
+    ) -> None:
+        self.run, self.stage, self.confidence, self.reading = run, Path(stage), confidence, reading
+        self.completion, self.condition = completion, condition
+        self.device, self.version = device, version
+        if threads is not None:
+            pa.set_cpu_count(threads)  # other workers are on this machine too
+        self._predictor: Predictor | None = None
+
+    def __call__(self, plan: pa.Table) -> pa.Table:
+        return pa.Table.from_pylist([self._outcome(Part(**row)) for row in plan.to_pylist()], OUTCOME)
+
+    def _outcome(self, part: Part) -> dict[str, Any]:
+        result = {"number": part.number, "rows": part.rows, "attempts": 0, "error": None, "bad_input": False}
+        try:
+            return {**result, "attempts": self._answer(part)}
+        except InputError as error:
+            return {**result, "error": str(error), "bad_input": True}
+        except Exception as error:
+            return {**result, "error": f"{error} ({type(error).__name__} on {socket.gethostname()})"}
+
+    def _answer(self, part: Part) -> int:
+        """Write the answers of a part; returns how many attempts were made at it so far."""
+        if not self.stage.is_dir():
+            raise InputError(
+                f"{self.stage.parent} is not there on {socket.gethostname()}: every machine of the cluster must "
+                "see the run, the queries and the output under the same names, on a shared file system"
+            )
+        target = self.stage / ANSWERS / part_name(part.number)
+        attempts = len(list((self.stage / ATTEMPTS).glob(f"{part.number}-*")))
+        if target.exists():  # only its report was lost
+            return attempts
+        if attempts >= LIMIT:
+            raise RuntimeError(
+                f"a worker died {LIMIT} times over rows {part.first + 1} to {part.first + part.rows} of "
+                f"{part.path}; there may be too little memory for so many workers"
+            )
+        # the mark names its process, so that one can see who is at work on what
+        (self.stage / ATTEMPTS / f"{part.number}-{attempts}").write_text(
+            f"{os.getpid()} {socket.gethostname()}"
+        )
+        self._write(part, target)
+        return attempts + 1
+
+    def _write(self, part: Part, target: Path) -> None:
+        from unkgcp.graph.queries import query_batches
+        from unkgcp.tabular.writer import open_output
+
+        answer = self._answering()
+        rows = range(part.first, part.first + part.rows)
+        done = part.before
+        with open_output(str(target)) as write:
+            batches = query_batches(
+                part.path, rows=rows, open_places=self.completion is not None, **self.reading
+            )
+            for batch in batches:
+                write(answer(batch, done))
+                done += len(batch)
+
+    def _answering(self) -> Answer:
+        """The function of the local engine: a batch and the number of rows before it in, answers out."""
+        from unkgcp.predict.filter import parse
+        from unkgcp.predict.stream import answering
+
+        if self._predictor is None:
+            self._predictor = self._load()
+        levels = [self.confidence] if isinstance(self.confidence, float) else self.confidence
+        keep = None if self.condition is None else parse(self.condition, levels)
+        return answering(self._predictor, self.confidence, self.completion, keep)
+
+    def _load(self) -> Predictor:
+        from unkgcp.run.predictor import Predictor
+
+        if self.version != __version__:
+            raise InputError(
+                f"{socket.gethostname()} has unkgcp {__version__}, this program is {self.version}: "
+                "install the same version on every machine of the cluster"
+            )
+        predictor = Predictor.load(self.run)
+        if self.device == "cpu":
+            return predictor
+        from unkgcp.predict.device import on_device
+
+        return on_device(predictor, self.device)

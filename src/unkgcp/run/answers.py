@@ -1,0 +1,73 @@
+"""From queries to answers: the one way for `predict`, for Ray and for the service.
+
+What it is: `answer` takes a batch of queries, as labels or as ids, to columns of answers. `as_batch` writes them down
+for Arrow (`predict` and Ray), `as_lists` for JSON (the service); both write every column there is, so that the same
+query is told the same wherever it is asked. All of it is pure: it reads nothing, keeps nothing and gives rows back in
+their order, so that several threads may call it. What it is not: a search for completions (`unkgcp.run.completion`,
+whose candidates are answered and written down here too), or a reader or writer of files.
+
+>>> answer_batch(predictor, batch, confidence=0.9).schema.names     # doctest: +SKIP
+['head', 'relation', 'tail', 'score', 'lower', 'upper', 'status']
+>>> as_lists(answer(predictor, triples, [0.8, 0.9]))["lower"]       # doctest: +SKIP
+[[0.68, 0.63], [0.0, 0.0]]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from unkgcp.graph.queries import Queries, to_triples
+from unkgcp.methods import Intervals, Levels
+from unkgcp.methods.intervals import BY_LEVEL, Coded, arrow_columns, columns
+
+if TYPE_CHECKING:
+    from unkgcp.run.predictor import Predictor
+
+LABELS = ("head", "relation", "tail")
+
+
+def answer(predictor: Predictor, queries: Queries, confidence: Levels = 0.9) -> Intervals:
+    """Score, interval, status and whatever else the run's method tells of each query, in order.
+
+    An unknown entity or relation gives the whole range [0, 1], no score, and a status that says so.
+    """
+    return predictor.method.interval(to_triples(queries, predictor.model.vocabulary), confidence)
+
+
+def answer_batch(predictor: Predictor, batch: pa.RecordBatch, confidence: Levels = 0.9) -> pa.RecordBatch:
+    """head, relation and tail of a batch as given, then its answers; see `as_batch`.
+
+    Labels are strings or dictionaries of strings.
+    """
+    labels = {name: batch.column(name) for name in LABELS}
+    return as_batch(answer(predictor, batch, confidence), labels)
+
+
+def as_batch(answers: Intervals, before: dict[str, pa.Array]) -> pa.RecordBatch:
+    """The columns `before`, then score, lower, upper (`lower_80`, ... for several levels) and status.
+
+    `promise` follows for a method that promises per relation, and no_fact, fact_lower and fact_upper in the open world.
+    Status and promise are dictionaries. The score of an unknown query and the ends of an empty interval are null.
+    """
+    told = {**before, **arrow_columns(answers)}
+    return pa.record_batch(list(told.values()), names=list(told))
+
+
+def as_lists(
+    answers: Intervals, rows: slice = slice(None), only_first_level: bool = False
+) -> dict[str, list[Any]]:
+    """The same columns, of some rows, as lists; what is null in Arrow is NaN here, which JSON writes as null.
+
+    At several levels lower, upper and their like have a list for each row, or with `only_first_level` one number.
+    """
+    told: dict[str, list[Any]] = {}
+    for name, column in columns(answers).items():
+        if isinstance(column, Coded):
+            told[name] = Coded(column.code[rows], column.names).spelt()
+        elif only_first_level and name in BY_LEVEL:
+            told[name] = column[rows, 0].tolist()
+        else:
+            told[name] = column[rows].tolist()
+    return told

@@ -1,0 +1,235 @@
+"""Completions: the best entities for (h, r, ?) or (?, r, t), each with its interval.
+
+What it is: pure, an Arrow batch of queries with one open place each in, an Arrow batch of candidates out. Every
+entity with a training fact is a candidate; the first look at all of them is a matrix product, and the best few are
+then asked like any other query, so that a completion has the same numbers as `predict` gives. A method with a score
+of its own (evidence) ranks the `SHORTLIST` candidates that the model scores highest. What it is not: calibrated as a
+list: each interval holds for one triple, not for all of a list at once.
+
+>>> complete(predictor, head="TP53", relation="binding", k=5, rank_by="lower").to_pandas()     # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from unkgcp.conformal.ranks import exact_levels
+from unkgcp.errors import InputError
+from unkgcp.graph.facts import Triples
+from unkgcp.graph.queries import OPEN, spelt, to_triples
+from unkgcp.methods import Intervals, Levels
+from unkgcp.methods.intervals import numbers
+from unkgcp.methods.method import status_codes
+from unkgcp.run.answers import LABELS, answer, as_batch
+
+if TYPE_CHECKING:
+    from unkgcp.run.predictor import Predictor
+
+RANKINGS = ("score", "lower")
+SHORTLIST = 2048
+SPARE = 16  # candidates beyond k asked exactly: the matrix product is off by a few roundings
+CELLS = 1 << 23  # scores held at once
+
+Ids = NDArray[np.int32]
+Mask = NDArray[np.bool_]
+
+
+class Found(NamedTuple):
+    """Candidates of some queries: the row of the query, the rank from 1, the triple, and its open place, (n,) each.
+
+    A query that is unknown has no candidate: its place is `blank`, and the triple has its other entity twice, so
+    that it is as unknown as the query.
+    """
+
+    query: NDArray[np.int64]
+    rank: NDArray[np.int32]
+    triples: Triples
+    open_head: Mask
+    blank: Mask
+
+
+def complete(
+    predictor: Predictor,
+    *,
+    relation: str,
+    head: str | None = None,
+    tail: str | None = None,
+    k: int = 10,
+    confidence: Levels = 0.9,
+    rank_by: str = "score",
+    exclude_known: bool = False,
+) -> Intervals:
+    """The best k entities for the place that is not given, best first, with their labels.
+
+    `rank_by` is `score` or `lower`, the lower end (of the first level if there are several); ties go by score, then
+    by the order of the vocabulary. `exclude_known` leaves out training facts. If what is given is unknown the
+    answer is one row with nothing in the open place, the whole range, and a status that says why.
+    """
+    place = {"head": head or OPEN, "relation": relation, "tail": tail or OPEN}
+    query = pa.record_batch([pa.array([label], pa.string()) for label in place.values()], names=list(place))
+    found = _found(predictor, query, k, confidence, rank_by, exclude_known, 0)
+    return _answers(predictor, query, found, confidence)
+
+
+def complete_batch(
+    predictor: Predictor,
+    batch: pa.RecordBatch,
+    k: int,
+    confidence: Levels = 0.9,
+    *,
+    rank_by: str = "score",
+    exclude_known: bool = False,
+    first: int = 0,
+) -> pa.RecordBatch:
+    """Candidates of every query of a batch with columns head, relation, tail; `?`, empty or null is the open place.
+
+    Columns query (the row of the query, counted from `first`), rank (from 1), head, relation, tail, and those of
+    `unkgcp.run.answers.as_batch`. See `complete`.
+    """
+    found = _found(predictor, batch, k, confidence, rank_by, exclude_known, first)
+    answers = _answers(predictor, batch, found, confidence)
+    assert answers.labels is not None
+    before = {"query": numbers(found.query + first), "rank": numbers(found.rank)}
+    return as_batch(answers, before | {name: answers.labels.column(name) for name in LABELS})
+
+
+def _found(
+    predictor: Predictor,
+    batch: pa.RecordBatch,
+    k: int,
+    confidence: Levels,
+    rank_by: str,
+    exclude_known: bool,
+    first: int,
+) -> Found:
+    if k < 1:
+        raise InputError(f"{k} completions cannot be given; ask for at least 1")
+    if rank_by not in RANKINGS:
+        raise InputError(f"completions are ranked by {' or '.join(RANKINGS)}, not by {rank_by!r}")
+    if exclude_known and predictor.facts is None:
+        raise InputError(
+            "this run does not hold its training facts, so they cannot be left out; fit it again"
+        )
+    open_head, open_tail = _open_places(batch, first)
+    asked = to_triples(batch.select(list(LABELS)), predictor.model.vocabulary)
+    anchor = np.where(open_head, asked.tail, asked.head)
+    # a query is known when its other two places are
+    known = status_codes(predictor.model, Triples(anchor, asked.relation, anchor)) == 0
+    search = _Search(predictor, k, confidence, rank_by, exclude_known)
+    chosen: list[tuple[int, Ids]] = [(int(row), anchor[row : row + 1]) for row in np.flatnonzero(~known)]
+    for at_head, rows in (
+        (True, np.flatnonzero(known & open_head)),
+        (False, np.flatnonzero(known & open_tail)),
+    ):
+        chosen += zip(rows.tolist(), search.best(anchor[rows], asked.relation[rows], at_head), strict=True)
+    chosen.sort(key=lambda found: found[0])
+    lengths = np.array([len(ids) for _, ids in chosen], np.int64)
+    query = np.repeat(np.array([row for row, _ in chosen], np.int64), lengths)
+    rank = np.arange(len(query)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
+    entity = np.concatenate([np.zeros(0, np.int32), *(ids for _, ids in chosen)])
+    triples = Triples(
+        np.where(open_head[query], entity, asked.head[query]),
+        asked.relation[query],
+        np.where(open_tail[query], entity, asked.tail[query]),
+    )
+    return Found(query, rank.astype(np.int32), triples, open_head[query], ~known[query])
+
+
+def _open_places(batch: pa.RecordBatch, first: int) -> tuple[Mask, Mask]:
+    """Where the head and where the tail is asked for; exactly one of them, and never the relation."""
+    places = []
+    for name in LABELS:
+        labels = spelt(batch.column(name)).to_pylist()
+        places.append(np.array([label is None or label in ("", OPEN) for label in labels], dtype=np.bool_))
+    head, relation, tail = places
+    wrong = np.flatnonzero(relation | (head == tail))
+    if len(wrong):
+        row = int(wrong[0])
+        what = (
+            "its relation" if relation[row] else "neither head nor tail" if not head[row] else "head and tail"
+        )
+        raise InputError(
+            f"query {first + row + 1} leaves {what} open; a completion needs one open place, {OPEN} as head or tail"
+        )
+    return head, tail
+
+
+class _Search:
+    def __init__(
+        self, predictor: Predictor, k: int, confidence: Levels, rank_by: str, exclude_known: bool
+    ) -> None:
+        self.predictor, self.method, self.model = predictor, predictor.method, predictor.model
+        self.level = exact_levels(confidence)[0][0]
+        self.rank_by, self.facts = rank_by, predictor.facts if exclude_known else None
+        self.candidates = np.flatnonzero(self.model.seen_entities).astype(np.int32)
+        self.k = min(k, len(self.candidates))
+
+    def best(self, anchor: Ids, relation: Ids, at_head: bool) -> Iterator[Ids]:
+        """The best entities of each query, at most k, best first."""
+        step = max(1, CELLS // max(1, len(self.model.seen_entities)))
+        for start in range(0, len(anchor), step):
+            some, by = anchor[start : start + step], relation[start : start + step]
+            scores = self.model.heads(by, some) if at_head else self.model.tails(some, by)
+            for row, (entity, relation_id) in enumerate(zip(some.tolist(), by.tolist(), strict=True)):
+                yield self._best(scores[row], entity, relation_id, at_head)
+
+    def _best(self, scores: NDArray[np.float32], anchor: int, relation: int, at_head: bool) -> Ids:
+        candidates = self.candidates
+        if self.facts is not None:
+            known = self.facts.heads(relation, anchor) if at_head else self.facts.tails(anchor, relation)
+            candidates = candidates[~np.isin(candidates, known)]
+        value = scores[candidates].astype(np.float64)
+        wanted = self.k + SPARE
+        if self.method.own_answers:
+            wanted = max(wanted, SHORTLIST)
+        elif self.rank_by == "lower":
+            triples = _triples(candidates, anchor, relation, at_head)
+            # the whole order first by the lower end, then by the score
+            lower = self.method._ends(value, triples, [self.level])[:, 0, 0] if len(candidates) else value
+            candidates = candidates[np.lexsort((-value, -lower))[:wanted]]
+            return self._ordered(candidates, anchor, relation, at_head)
+        if wanted < len(candidates):
+            last = np.partition(-value, wanted - 1)[wanted - 1]
+            better, tied = candidates[-value < last], candidates[-value == last]
+            candidates = np.concatenate([better, tied[: wanted - len(better)]])
+        return self._ordered(candidates, anchor, relation, at_head)
+
+    def _ordered(self, candidates: Ids, anchor: int, relation: int, at_head: bool) -> Ids:
+        """The best k of a few candidates, by their exact answers."""
+        found = self.method.interval(_triples(candidates, anchor, relation, at_head), self.level)
+        keys = (
+            (candidates, -found.score, -found.lower)
+            if self.rank_by == "lower"
+            else (candidates, -found.score)
+        )
+        best: Ids = candidates[np.lexsort(keys)[: self.k]]
+        return best
+
+
+def _triples(candidates: Ids, anchor: int, relation: int, at_head: bool) -> Triples:
+    same = np.full(len(candidates), anchor, np.int32)
+    between = np.full(len(candidates), relation, np.int32)
+    return Triples(candidates, between, same) if at_head else Triples(same, between, candidates)
+
+
+def _answers(predictor: Predictor, batch: pa.RecordBatch, found: Found, confidence: Levels) -> Intervals:
+    """The answers of the candidates, with labels."""
+    vocabulary, rows = predictor.model.vocabulary, numbers(found.query)
+    labels = {}
+    for name, ids, is_open in (
+        ("head", found.triples.head, found.open_head),
+        ("tail", found.triples.tail, ~found.open_head),
+    ):
+        own = vocabulary.entities.take(numbers(ids, ids >= 0))
+        own = pc.if_else(pa.array(found.blank), pa.scalar(None, pa.string()), own)
+        labels[name] = pc.if_else(pa.array(is_open), own, spelt(batch.column(name)).take(rows))
+    labels["relation"] = spelt(batch.column("relation")).take(rows)
+    named = pa.record_batch([labels[name] for name in LABELS], names=list(LABELS))
+    return replace(answer(predictor, found.triples, confidence), labels=named)

@@ -1,0 +1,81 @@
+"""Where a run's data came from: enough to load the same data again and to notice that they changed.
+
+What it is: a plain record inside a run's provenance. What it is not: the data; a run does not carry facts.
+
+>>> record = describe("facts.tsv", dataset, seed=0, options={"header": True})     # doctest: +SKIP
+>>> reload(record, "run").splits.test                                            # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unkgcp.errors import InputError
+
+if TYPE_CHECKING:
+    from unkgcp.graph.datasets import Dataset
+
+SPLITTING = ("calibration", "test", "keep_repeats_together")
+
+
+def describe(data: str, dataset: Dataset, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What `reload` needs: the argument (a path in full, so that it can be found from elsewhere) and options.
+
+    `options` are those of `load_dataset`.
+    """
+    path = Path(data)
+    plain = {name: asdict(value) if is_dataclass(value) else value for name, value in options.items()}  # type: ignore[arg-type]
+    return {
+        "name": dataset.name,
+        "argument": str(path.resolve()) if path.exists() and _is_path(data) else data,
+        "seed": seed,
+        "options": {name: value for name, value in plain.items() if value is not None},
+        "hashes": dict(dataset.hashes),
+        "facts": {name: len(part) for name, part in dataset.splits.parts().items()},
+    }
+
+
+def reload(record: Mapping[str, Any], run: str, data_dir: str | None = None) -> Dataset:
+    """The data set of the record of a run; refused if a file is no longer what it was."""
+    from unkgcp.graph.datasets import load_dataset
+    from unkgcp.tabular.scaling import Scale
+
+    if "argument" not in record:
+        raise InputError(f"{run} does not say where its data are; name them with DATA or --data")
+    options = dict(record["options"])
+    if "scale" in options:
+        options["scale"] = Scale(**options["scale"])
+    if data_dir is not None:
+        options["data_dir"] = data_dir
+    dataset = load_dataset(record["argument"], seed=record["seed"], **options)
+    changed = [name for name, digest in record["hashes"].items() if dataset.hashes.get(name) != digest]
+    if changed:
+        raise InputError(
+            f"{changed[0]} of {record['argument']} has changed since the run was fitted; "
+            "restore it, or name the data to use"
+        )
+    return replace(dataset, name=record["name"])
+
+
+def load_named(data: str, record: Mapping[str, Any], seed: int, reading: Mapping[str, Any]) -> Dataset:
+    """Data that a user names for a run; one file is split as the run's own was, so that the same file gives
+    the same test facts.
+    """
+    from unkgcp.graph.datasets import load_dataset
+
+    options = record.get("options", {})
+    own = {name: options[name] for name in SPLITTING if name in options} if _is_split(data) else {}
+    return load_dataset(data, seed=record.get("seed", seed), **reading, **own)
+
+
+def _is_split(data: str) -> bool:
+    return data == "demo" or (_is_path(data) and Path(data).is_file())
+
+
+def _is_path(data: str) -> bool:
+    from unkgcp.graph.datasets import NAMES
+
+    return data not in NAMES

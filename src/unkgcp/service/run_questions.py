@@ -1,0 +1,329 @@
+"""Everything the service knows of one run, and the questions it answers beside intervals.
+
+What it is: the predictor, the label searches and the facts, put together once when the service starts. What it
+is not: it knows nothing of HTTP but the sentences of `Problem`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from unkgcp._version import __version__
+from unkgcp.graph.known import Facts, KnownFacts
+from unkgcp.run import Predictor
+from unkgcp.run.answers import LABELS, as_lists
+from unkgcp.service.bodies import Problem, quoted
+from unkgcp.service.settings import Settings
+
+
+class Knowledge:
+    """Answers from one run; every method may be called from several threads."""
+
+    def __init__(self, predictor: Predictor, settings: Settings) -> None:
+        self.predictor, self._settings = predictor, settings
+        vocabulary = predictor.model.vocabulary
+        self._labels = {"entities": vocabulary.entities, "relations": vocabulary.relations}
+        self._search = {kind: LabelSearch(labels) for kind, labels in self._labels.items()}
+        facts = predictor.facts
+        self._surroundings = None if facts is None else Surroundings(predictor, facts)
+
+    def about(self) -> dict[str, Any]:
+        """What is being served."""
+        predictor, method = self.predictor, self.predictor.method
+        data = predictor.provenance.get("data", {}).get("name")
+        return {
+            "version": __version__,
+            # a file is called by its name alone: where it lies is nobody's business
+            "data": None if data is None else PurePath(str(data)).name,
+            "model": predictor.model.config.model,
+            "method": method.name,
+            "guarantee": predictor.guarantee,
+            "calibration_facts": method.size,
+            "entities": len(self._labels["entities"]),
+            "relations": len(self._labels["relations"]),
+            "facts": None if self._surroundings is None else self._surroundings.size,
+            "max_triples": self._settings.max_triples,
+            "max_k": self._settings.max_k,
+        }
+
+    def labels(self, kind: str, prefix: str, limit: int, anywhere: bool) -> dict[str, Any]:
+        """Labels of `entities` or `relations` that begin with (or hold) what was typed."""
+        found = self._search[kind].find(prefix, limit, anywhere)
+        around = self._surroundings
+        count = None
+        if around is not None:
+            count = around.of_entity if kind == "entities" else around.of_relation
+        return {
+            "labels": [
+                {"label": self._labels[kind][i].as_py(), "facts": None if count is None else int(count[i])}
+                for i in found.ids.tolist()
+            ],
+            "more": found.more,
+        }
+
+    def complete(
+        self,
+        head: str | None,
+        relation: str,
+        tail: str | None,
+        *,
+        k: int,
+        rank_by: str,
+        exclude_known: bool,
+        levels: Sequence[float],
+    ) -> dict[str, Any]:
+        """The best tails of (head, relation, ?) or heads of (?, relation, tail), each with its whole answer.
+
+        One level gives plain numbers, several give a list for each completion, which are then ranked by the first.
+        """
+        h, r, t = self._ids(head, relation, tail)
+        if exclude_known and self._surroundings is None:
+            raise Problem(404, "this run holds no training facts to exclude; fit it again to have them")
+        level = levels[0] if len(levels) == 1 else list(levels)
+        found = self.predictor.complete(
+            head,
+            relation,
+            tail,
+            k=k,
+            confidence=level,
+            rank_by=rank_by,
+            exclude_known=exclude_known,
+        )
+        assert found.labels is not None
+        labels = {name: found.labels.column(name).to_pylist() for name in LABELS}
+        known = {} if self._surroundings is None else self._surroundings.known(h, r, t)
+        places = self.predictor.model.vocabulary.entity_ids(labels["tail" if tail is None else "head"])
+        columns = {**labels, **as_lists(found), "known": [known.get(place) for place in places.tolist()]}
+        notes = [self.predictor.method.caution(level) for level in dict.fromkeys(levels)]
+        return {
+            "confidence": level,
+            "answers": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
+            "notes": [note for note in notes if note is not None],
+        }
+
+    def evidence(self, head: str, relation: str, tail: str, limit: int) -> dict[str, Any]:
+        """The training facts around a query."""
+        if self._surroundings is None:
+            raise Problem(404, "this run holds no training facts; fit it again to have them")
+        return self._surroundings.around(head, relation, tail, limit)
+
+    def example(self) -> list[str]:
+        """Labels of a triple that can be asked for, for the OpenAPI document."""
+        entities, relations = self._labels["entities"], self._labels["relations"]
+        places = ((entities, 0), (relations, 0), (entities, len(entities) - 1))
+        return [labels[place].as_py() if len(labels) else "" for labels, place in places]
+
+    def _ids(self, head: str | None, relation: str, tail: str | None) -> tuple[int | None, int, int | None]:
+        """Ids of the two labels of a question; a label without a training fact is a `Problem`."""
+        model = self.predictor.model
+        r = int(model.vocabulary.relation_ids([relation])[0])
+        if r < 0 or not model.seen_relations[r]:
+            raise Problem(404, f"no training fact has the relation {quoted(relation)}; see /v1/relations")
+        entity = tail if head is None else head
+        e = int(model.vocabulary.entity_ids([entity or ""])[0])
+        if e < 0 or not model.seen_entities[e]:
+            raise Problem(404, f"no training fact has the entity {quoted(entity)}; see /v1/entities")
+        return (None, r, e) if head is None else (e, r, None)
+
+
+# Labels that begin with what somebody has typed so far, whatever its case; fast for any number of labels.
+
+SEPARATOR = b"\xff"
+
+
+class Found(NamedTuple):
+    """Ids of labels, the best first, and whether there are more than those."""
+
+    ids: NDArray[np.int64]
+    more: bool
+
+
+class LabelSearch:
+    """Finds labels by their first letters, or by any letters within."""
+
+    def __init__(self, labels: pa.StringArray) -> None:
+        lower = _plain(labels)
+        order = pc.array_sort_indices(lower)
+        self._order: NDArray[np.int64] = order.to_numpy().astype(np.int64)
+        self._lower = lower.take(order)
+        # all labels in one text, between them a byte that no text has: a search through it stops at the first few
+        self._text: bytes = SEPARATOR.join(self._lower.cast(pa.binary()).to_pylist())
+        lengths = np.asarray(pc.binary_length(self._lower), np.int64)
+        self._starts = np.concatenate([[0], np.cumsum(lengths + 1)])
+
+    def find(self, text: str, limit: int, anywhere: bool = False) -> Found:
+        """Labels that begin with the text, in alphabetical order; `anywhere` adds those that contain it later on."""
+        wanted: str = _plain(pa.array([text], pa.string()))[0].as_py()
+        start, stop = self._range(wanted)
+        places = np.arange(start, min(stop, start + limit + 1))
+        if anywhere and wanted and len(places) <= limit:
+            later = self._holding(wanted.encode(), (start, stop), limit + 1 - len(places))
+            places = np.concatenate([places, np.array(later, np.int64)])
+        return Found(self._order[places[:limit]], len(places) > limit)
+
+    def _holding(self, wanted: bytes, but: tuple[int, int], limit: int) -> list[int]:
+        """The first places of labels that hold the text, except a range that is known already."""
+        found: list[int] = []
+        at = 0
+        while len(found) < limit and (at := self._text.find(wanted, at)) >= 0:
+            place = int(np.searchsorted(self._starts, at, side="right")) - 1
+            after = place + 1
+            if but[0] <= place < but[1]:
+                after = but[1]
+            else:
+                found.append(place)
+            at = int(self._starts[after])
+        return found
+
+    def _range(self, wanted: str) -> tuple[int, int]:
+        """First and last place (exclusive) of labels that begin with the text."""
+        key = wanted.encode()
+        start = self._place(key, len(self._lower))
+        # no UTF-8 text has a byte of all ones, so that this is above everything that begins with the key
+        return start, self._place(key + b"\xff", len(self._lower))
+
+    def _place(self, key: bytes, high: int) -> int:
+        """How many labels are below the key, in the order of their bytes."""
+        low = 0
+        while low < high:
+            middle = (low + high) // 2
+            if self._lower[middle].as_py().encode() < key:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def _plain(labels: pa.StringArray) -> pa.StringArray:
+    """Labels without the differences that typing does not make: case and the way an accent is written."""
+    return pc.utf8_lower(pc.utf8_normalize(labels, form="NFKC"))
+
+
+# What the training facts say around a query: the facts that share its entities and its relation.
+
+Rows = NDArray[np.integer[Any]] | NDArray[np.bool_]
+
+
+class Surroundings:
+    """Looks facts up; safe from several threads, since nothing here changes after it is made."""
+
+    def __init__(self, predictor: Predictor, facts: KnownFacts) -> None:
+        self._vocabulary, self._facts = predictor.model.vocabulary, facts
+        graph = facts.graph(self._vocabulary)
+        self.of_entity = np.bincount(graph.head, minlength=graph.n_entities)
+        self.of_entity += np.bincount(graph.tail, minlength=graph.n_entities)
+        self.of_relation = np.bincount(graph.relation, minlength=graph.n_relations)
+        total = np.bincount(graph.relation, graph.confidence, graph.n_relations)
+        self._mean = total / np.maximum(self.of_relation, 1)
+
+    @property
+    def size(self) -> int:
+        """The number of facts."""
+        return len(self._facts)
+
+    def known(self, head: int | None, relation: int, tail: int | None) -> dict[int, float]:
+        """Known completions of (head, relation, ?) or (?, relation, tail): entity id -> highest confidence."""
+        facts = self._facts.of_tail(tail) if head is None else self._facts.of_head(head)  # type: ignore[arg-type]
+        facts = _select(facts, facts.relation == relation)
+        others = facts.head if head is None else facts.tail
+        order = np.argsort(facts.confidence)
+        return dict(zip(others[order].tolist(), facts.confidence[order].tolist(), strict=True))
+
+    def around(self, head: str, relation: str, tail: str, limit: int) -> dict[str, Any]:
+        """Groups of facts around a query, each with at most `limit` of them; unknown labels have no facts."""
+        h, t = self._vocabulary.entity_ids([head, tail]).tolist()
+        r = int(self._vocabulary.relation_ids([relation])[0])
+        from_head, to_tail = self._of("head", h), self._of("tail", t)
+        to_head, from_tail = self._of("tail", h), self._of("head", t)
+        straight = from_head.tail == t
+        related = from_head.relation == r
+        groups = [
+            ("same", _select(from_head, straight & related)),
+            ("pair", _select(from_head, straight & ~related)),
+            ("reversed", _select(from_tail, from_tail.tail == h) if h != t else _select(from_tail, [])),
+            ("head_relation", _select(from_head, related & ~straight)),
+            ("relation_tail", _select(to_tail, (to_tail.relation == r) & (to_tail.head != h))),
+        ]
+        return {
+            "groups": [self._group(name, facts, limit) for name, facts in groups],
+            "paths": self._paths(h, t, (from_head, to_head), (from_tail, to_tail), limit),
+            "head": _summary(np.concatenate([from_head.confidence, to_head.confidence])),
+            "relation": self._relation(r),
+            "tail": _summary(np.concatenate([from_tail.confidence, to_tail.confidence])),
+        }
+
+    def _of(self, place: str, entity: int) -> Facts:
+        if entity < 0:
+            nothing = np.zeros(0, np.int32)
+            return Facts(nothing, nothing, nothing, np.zeros(0))
+        return self._facts.of_head(entity) if place == "head" else self._facts.of_tail(entity)
+
+    def _group(self, name: str, facts: Facts, limit: int) -> dict[str, Any]:
+        order = np.argsort(-facts.confidence, kind="stable")[:limit]
+        return {"name": name, **_summary(facts.confidence), "facts": self._named(_select(facts, order))}
+
+    def _paths(
+        self, h: int, t: int, of_head: tuple[Facts, Facts], of_tail: tuple[Facts, Facts], limit: int
+    ) -> dict[str, Any]:
+        """Entities between head and tail, with the strongest fact on either side; by the product of the two."""
+        near, far = _strongest(h, of_head), _strongest(t, of_tail)
+        shared, i, j = np.intersect1d(
+            _other(near, h), _other(far, t), assume_unique=True, return_indices=True
+        )
+        inner = (shared != h) & (shared != t)
+        shared, i, j = shared[inner], i[inner], j[inner]
+        best = np.lexsort((shared, -near.confidence[i] * far.confidence[j]))[:limit]
+        sides = self._named(_select(near, i[best])), self._named(_select(far, j[best]))
+        return {"count": len(shared), "facts": [fact for pair in zip(*sides, strict=True) for fact in pair]}
+
+    def _named(self, facts: Facts) -> list[dict[str, Any]]:
+        entities, relations = self._vocabulary.entities, self._vocabulary.relations
+        return [
+            {
+                "head": entities[h].as_py(),
+                "relation": relations[r].as_py(),
+                "tail": entities[t].as_py(),
+                "confidence": confidence,
+            }
+            for h, r, t, confidence in zip(*(column.tolist() for column in facts), strict=True)
+        ]
+
+    def _relation(self, relation: int) -> dict[str, Any]:
+        if relation < 0 or not self.of_relation[relation]:
+            return {"count": 0, "mean": None}
+        return {"count": int(self.of_relation[relation]), "mean": float(self._mean[relation])}
+
+
+def _select(facts: Facts, rows: Rows | list[int]) -> Facts:
+    picked = np.asarray(rows, np.intp) if isinstance(rows, list) else rows
+    return Facts(facts.head[picked], facts.relation[picked], facts.tail[picked], facts.confidence[picked])
+
+
+def _summary(confidence: NDArray[np.floating[Any]]) -> dict[str, Any]:
+    return {"count": len(confidence), "mean": float(confidence.mean()) if len(confidence) else None}
+
+
+def _other(facts: Facts, entity: int) -> NDArray[np.integer[Any]]:
+    """The entity on the far side of each fact of one entity."""
+    return np.where(facts.head == entity, facts.tail, facts.head)
+
+
+def _strongest(entity: int, facts: tuple[Facts, Facts]) -> Facts:
+    """The strongest fact of an entity with each of its neighbours, in either direction, by the neighbour's id."""
+    one, two = facts
+    both = Facts(
+        np.concatenate([one.head, two.head]),
+        np.concatenate([one.relation, two.relation]),
+        np.concatenate([one.tail, two.tail]),
+        np.concatenate([one.confidence, two.confidence]),
+    )
+    other = _other(both, entity)
+    order = np.lexsort((-both.confidence, other))
+    return _select(both, order[np.diff(other[order], prepend=-1) != 0])

@@ -1,0 +1,187 @@
+"""Which column of a table is head, relation, tail and confidence, and whether its first line names them.
+
+A first line is taken for a header only if it looks like one: no number in it, and names everybody uses. A first
+line that is neither that nor a fact is an error with a remedy, never dropped.
+
+>>> find(["subject", "object", "predicate", "weight"], True, None, True, "facts.csv").positions
+(0, 2, 1, 3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unkgcp.errors import InputError
+from unkgcp.tabular.scaling import Scale
+
+ROLES = ("head", "relation", "tail", "confidence")
+
+Columns = Sequence[int | str]
+
+_WORDS = {
+    "head": {"head", "subject", "subj", "source", "from", "start", "entity1", "entity_1", "head_id", "node1"},
+    "relation": {"relation", "rel", "predicate", "pred", "property", "edge", "relation_id", "relationship"},
+    "tail": {"tail", "object", "obj", "target", "to", "end", "entity2", "entity_2", "tail_id", "node2"},
+    "confidence": {"confidence", "conf", "weight", "score", "probability", "prob", "certainty", "truth"},
+}
+# Too short to tell a header by where there is no confidence to look at: "h r t" is a fine query.
+_LETTERS = {"head": {"h", "s"}, "relation": {"r", "p"}, "tail": {"t", "o"}, "confidence": {"c", "w"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Whether there is a header, and the positions (from 0) of head, relation, tail and perhaps confidence."""
+
+    header: bool
+    positions: tuple[int, ...]
+
+
+def find(
+    first: Sequence[str],
+    header: bool | None,
+    columns: Columns | None,
+    with_confidence: bool,
+    place: str,
+) -> Found:
+    """Look at the fields of the first line. `header` None: see for yourself. `place` names file and line."""
+    roles = ROLES if with_confidence else ROLES[:3]
+    if columns is not None:
+        if len(columns) not in (len(roles), 4):
+            raise InputError(
+                f"{len(columns)} columns were named for {place}, expected {len(roles)}: {', '.join(roles)}"
+                + (" (or lower and upper)" if with_confidence else "")
+            )
+        return _as_told(first, header, columns[: len(roles)], roles, place)
+    if header is None:
+        header = looks_like_header(first, with_confidence)
+    return Found(header, _by_name(first, roles, place) if header else _by_place(first, roles, place))
+
+
+def interval_positions(first: Sequence[str], place: str) -> tuple[int, ...] | None:
+    """Positions of head, relation, tail, lower and upper if a first line names the last two and no confidence.
+
+    >>> interval_positions(["head", "relation", "tail", "lower", "upper"], "facts.tsv")
+    (0, 1, 2, 3, 4)
+    """
+    names = [_plain(field) for field in first]
+    ends = [[position for position, name in enumerate(names) if name == end] for end in ("lower", "upper")]
+    if _positions(names, "confidence") or any(len(found) != 1 for found in ends):
+        return None
+    return (*_by_name(first, ROLES[:3], place), ends[0][0], ends[1][0])
+
+
+def looks_like_header(fields: Sequence[str], with_confidence: bool = True) -> bool:
+    names = [_plain(field) for field in fields]
+    if any(is_number(name) for name in names):
+        return False
+    if not with_confidence:
+        return all(_positions(names, role, letters=False) for role in ROLES[:3])
+    ends = _positions(names, "head") and _positions(names, "tail")
+    return bool(_positions(names, "confidence") or ends)
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _as_told(
+    first: Sequence[str], header: bool | None, columns: Columns, roles: Sequence[str], place: str
+) -> Found:
+    positions = []
+    for column in columns:
+        if isinstance(column, int):
+            if not 0 <= column < len(first):
+                raise InputError(
+                    f"{place} has {len(first)} columns, fewer than were chosen: correct --columns"
+                )
+            positions.append(column)
+            continue
+        if header is False:
+            raise InputError(
+                f"column {column!r} of {place} needs a header: leave --no-header out or use positions"
+            )
+        header = True
+        matches = [position for position, name in enumerate(first) if name.strip() == column]
+        if len(matches) != 1:
+            has = f"has {len(matches)} columns" if matches else "has no column"
+            raise InputError(f"{place} {has} {column!r}, only {_listed(first)}: correct --columns")
+        positions += matches
+    if len(set(positions)) < len(positions):
+        raise InputError(f"two of {', '.join(roles)} are the same column of {place}: correct --columns")
+    if header is None:
+        header = looks_like_header(first, len(roles) == 4)
+    return Found(header, tuple(positions))
+
+
+def _by_name(first: Sequence[str], roles: Sequence[str], place: str) -> tuple[int, ...]:
+    names = [_plain(field) for field in first]
+    found = {role: _positions(names, role) for role in roles}
+    for role, positions in found.items():
+        if len(positions) > 1:
+            both = " and ".join(repr(first[position]) for position in positions)
+            raise InputError(f"{place} names {both}, which may both be the {role}: choose with --columns")
+    missing = [role for role in roles if not found[role]]
+    if missing:
+        usual = all(not found[role] or found[role] == [place_] for place_, role in enumerate(roles))
+        if usual and len(first) == len(roles):
+            return tuple(range(len(roles)))
+        raise InputError(
+            f"{place} has no column called {missing[0]}, only {_listed(first)}: "
+            f"name the columns of {', '.join(roles)} with --columns"
+        )
+    return tuple(found[role][0] for role in roles)
+
+
+def _by_place(first: Sequence[str], roles: Sequence[str], place: str) -> tuple[int, ...]:
+    allowed = (4,) if len(roles) == 4 else (3, 4)
+    if len(first) not in allowed:
+        columns = f"{len(first)} column{'s' if len(first) != 1 else ''}"
+        raise InputError(
+            f"{place} has {columns}, expected {len(roles)} ({', '.join(roles)}): "
+            "choose them with --columns or name the layout with --format"
+        )
+    return tuple(range(len(roles)))
+
+
+def _positions(names: Sequence[str], role: str, letters: bool = True) -> list[int]:
+    known = _WORDS[role] | _LETTERS[role] if letters else _WORDS[role]
+    return [position for position, name in enumerate(names) if name in known]
+
+
+def _plain(field: str) -> str:
+    return field.strip().lstrip("#").strip().casefold()
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name[:40]) for name in names[:8])
+    return shown + (", ..." if len(names) > 8 else "")
+
+
+# What a caller says of a file before it is read; all of it may be left out.
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How a file is to be read.
+
+    format           tsv, csv, parquet, string-links, string-actions, conceptnet or nell; None: recognise it
+    header           whether the first line names the columns; None: recognise it
+    columns          head, relation, tail and confidence by name, or by position counted from 0
+    scale            how numbers become confidences; None: as is usual for the format
+    language         ConceptNet only: keep the assertions within one language, `en` for instance
+    skip_missing     leave out rows whose confidence is empty or NaN; they are an error otherwise
+    with_confidence  False for queries, whose confidence column, if there is one, is not looked at
+    """
+
+    format: str | None = None
+    header: bool | None = None
+    columns: Columns | None = None
+    scale: Scale | None = None
+    language: str | None = None
+    skip_missing: bool = False
+    with_confidence: bool = True

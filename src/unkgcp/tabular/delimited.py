@@ -1,0 +1,343 @@
+"""A text file cut into blocks of whole lines, each parsed by Arrow in a thread of its own.
+
+Memory holds a few blocks, never the file. A block that does not parse is looked at line by line (`diagnosis`)
+to name the line that is wrong; that needs the block alone, so it works for pipes too.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+from numpy.typing import NDArray
+
+from unkgcp.errors import InputError, at
+from unkgcp.tabular.layout import LABELS, Batch, Batches, Layout, Malformed, one_relation
+from unkgcp.tabular.plain_lines import MARGIN, Block, Plain, plain_reader
+from unkgcp.tabular.source import Source
+
+BLOCK = 8 << 20
+# No line of a table is this long; a file without line ends must not fill the memory.
+LONGEST = 256 << 20
+
+_MISSING = ["", "NA", "N/A", "n/a", "NULL", "null", "None", "nan", "NaN", "NAN", "-nan", "-NaN"]
+
+T = TypeVar("T")
+
+
+def text_batches(
+    source: Source,
+    layout: Layout,
+    then: Callable[[Batch], T],
+    plainly: Callable[[Plain], T] | None = None,
+) -> Batches[T]:
+    """The facts of a text file, batch by batch: what `then` makes of each, and what is wrong with it if asked.
+
+    `then` runs in the parsing threads and may raise `Malformed`; so does `plainly`, which gets the blocks of a large
+    file of plain lines instead.
+    """
+    plain = plain_reader(source, layout) if plainly is not None else None
+    line = 1 + source.sample[: _start(source.sample)].count(b"\n")
+    header = layout.header
+
+    def work(block: Block, first: bool) -> tuple[T, int]:
+        skip = layout.header and first
+        if plain is not None and plainly is not None and (facts := plain(block, skip)) is not None:
+            return plainly(facts), len(facts) + skip
+        batch, lines = _parse(block.arrow(), layout, skip)
+        return then(batch), lines
+
+    for block, future in _in_order(_blocks(source, layout.format.quoted), work):
+        error = partial(_error, layout, block, line, header)
+        try:
+            result, lines = future.result()
+        except Malformed:
+            raise error() from None
+        yield result, error
+        line, header = line + lines, False
+
+
+def _error(layout: Layout, block: Block, line: int, header: bool) -> InputError:
+    return diagnose(layout, block.arrow().to_pybytes(), line, header)
+
+
+def _in_order(blocks: Iterator[Block], work: Callable[[Block, bool], T]) -> Iterator[tuple[Block, Future[T]]]:
+    """Work on some blocks at once, and hand them back in their order."""
+    threads = min(_cores(), 8)
+    executor = ThreadPoolExecutor(threads, thread_name_prefix="unkgcp-read")
+    try:
+        pending: deque[tuple[Block, Future[T]]] = deque()
+        for number, block in enumerate(blocks):
+            pending.append((block, executor.submit(work, block, number == 0)))
+            if len(pending) > threads:
+                yield pending.popleft()
+        while pending:
+            yield pending.popleft()
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    """Cores this process may use, which may be fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _blocks(source: Source, quoted: bool) -> Iterator[Block]:
+    """Blocks of whole records."""
+    rest = memoryview(b"")
+    # small ones first: the sooner a part of the labels is known, the fewer are new to several blocks at once
+    size, start = max(BLOCK // 64, 1), _start(source.sample)
+    while True:
+        whole = np.empty(MARGIN + len(rest) + size + MARGIN, np.uint8)
+        buffer = whole[MARGIN:-MARGIN]
+        view = buffer.data
+        view[: len(rest)] = rest
+        count = source.readinto(view[len(rest) :])
+        end = len(rest) + count
+        cut = (last_record_end if quoted else _last_line_end)(buffer[:end]) if count else end
+        if cut > start:
+            yield Block(whole, MARGIN + start, MARGIN + cut)
+            rest, size, start = view[cut:end], min(size + size // 3 + 1, BLOCK), 0
+        elif end > LONGEST:
+            what = "a quotation that is never closed" if quoted else "a line"
+            raise InputError(
+                f"{source.name} has {what} of more than {LONGEST >> 20} MiB: correct it, or choose another --format"
+            )
+        else:
+            rest, size = view[:end], max(end, size)
+        if not count:
+            return
+
+
+def _start(sample: bytes) -> int:
+    """Where the first line begins: behind a byte order mark, which is no part of a label, and empty lines."""
+    text = sample.removeprefix(b"\xef\xbb\xbf")
+    return len(sample) - len(text.lstrip(b"\r\n"))
+
+
+def _last_line_end(data: NDArray[np.uint8]) -> int:
+    """Where the last whole line ends, 0 if none does."""
+    window = 1 << 12
+    while True:
+        start = max(0, len(data) - window)
+        found = data[start:].tobytes().rfind(b"\n")
+        if found >= 0 or start == 0:
+            return start + found + 1
+        window *= 8
+
+
+def _parse(block: pa.Buffer, layout: Layout, skip: bool) -> tuple[Batch, int]:
+    """The facts of a block, after its first line if that is to be skipped, and the number of its lines."""
+    try:
+        if layout.format.quoted:
+            if misplaced_quote(block, layout.format.delimiter) is not None:
+                raise Malformed
+            return _batch(_table(block, layout, skip, ignore_empty_lines=True), layout), _line_ends(block)
+        table = _table(block, layout, skip, ignore_empty_lines=False)
+        if pc.min(pc.binary_length(table.column(str(layout.head)))).as_py() == 0:
+            # an empty line shows as an empty head; it is harmless, but a row is not a line then
+            return _batch(_table(block, layout, skip, ignore_empty_lines=True), layout), _line_ends(block)
+    except pa.ArrowException:
+        if block.to_pybytes().strip(b"\r\n"):
+            raise Malformed from None
+        return _batch(_no_rows(layout), layout), _line_ends(block)
+    return _batch(table, layout), len(table) + skip
+
+
+def _columns(layout: Layout) -> dict[str, pa.DataType]:
+    """The type of every column that is read; columns are called by their position."""
+    types = {layout.head: pa.binary(), layout.tail: pa.binary()}
+    if layout.relation is not None:
+        types[layout.relation] = LABELS
+    if layout.confidence is not None:
+        types[layout.confidence] = pa.float64() if layout.format.numbers is None else pa.string()
+    return {str(position): kind for position, kind in types.items()}
+
+
+def _no_rows(layout: Layout) -> pa.Table:
+    return pa.schema(_columns(layout).items()).empty_table()
+
+
+def _table(block: pa.Buffer, layout: Layout, skip: bool, ignore_empty_lines: bool) -> pa.Table:
+    columns = _columns(layout)
+    return arrow_csv.read_csv(
+        pa.BufferReader(block),
+        read_options=arrow_csv.ReadOptions(
+            column_names=[str(position) for position in range(layout.width)],
+            block_size=len(block) + 1,
+            skip_rows_after_names=int(skip),
+            use_threads=False,
+        ),
+        parse_options=arrow_csv.ParseOptions(
+            delimiter=layout.format.delimiter,
+            quote_char='"' if layout.format.quoted else False,
+            newlines_in_values=layout.format.quoted,
+            ignore_empty_lines=ignore_empty_lines,
+        ),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=columns,
+            include_columns=list(columns),
+            null_values=_MISSING,
+            strings_can_be_null=False,
+        ),
+    )
+
+
+def _batch(table: pa.Table, layout: Layout) -> Batch:
+    def column(position: int) -> pa.Array:
+        chunked = table.column(str(position))
+        return chunked.chunk(0) if chunked.num_chunks == 1 else pa.concat_arrays(chunked.chunks)
+
+    relation = (
+        one_relation(layout.format.relation or "", len(table))
+        if layout.relation is None
+        else column(layout.relation)
+    )
+    confidence = None if layout.confidence is None else column(layout.confidence)
+    if confidence is not None and layout.format.numbers is not None:
+        try:
+            confidence = layout.format.numbers(confidence)
+        except pa.ArrowException:
+            raise Malformed from None
+    batch = Batch(column(layout.head), relation, column(layout.tail), confidence)
+    if layout.keep is not None:
+        batch = batch.where(layout.keep(batch))
+    return batch.without_missing() if layout.skip_missing else batch
+
+
+def _line_ends(block: pa.Buffer) -> int:
+    return int(np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")))
+
+
+# Where quotations begin and end in CSV, for a whole block at once.
+
+_MARK, _LINE_END, _RETURN = ord('"'), ord("\n"), ord("\r")
+
+
+def last_record_end(data: NDArray[np.uint8]) -> int:
+    """Where the last line ends that is not inside a quotation, 0 if none does. Data starts outside of one."""
+    marks = np.flatnonzero(data == _MARK)
+    ends = np.flatnonzero(data == _LINE_END)
+    outside = ends[np.searchsorted(marks, ends) % 2 == 0]
+    return int(outside[-1]) + 1 if len(outside) else 0
+
+
+def misplaced_quote(block: pa.Buffer, delimiter: str) -> int | None:
+    """Position of the first quotation mark that neither begins nor ends a field, or is left open."""
+    data = np.frombuffer(block, np.uint8)
+    marks = np.flatnonzero(data == _MARK)
+    if not len(marks):
+        return None
+    borders = np.array([ord(delimiter), _LINE_END, _RETURN, _MARK], np.uint8)
+    opening, closing = marks[::2], marks[1::2]
+    wrong = [
+        opening[(opening > 0) & ~np.isin(data[opening - 1], borders)],
+        closing[(closing < len(data) - 1) & ~np.isin(data[np.minimum(closing + 1, len(data) - 1)], borders)],
+        marks[-1:] if len(marks) % 2 else marks[:0],
+    ]
+    found = np.concatenate(wrong)
+    return int(found.min()) if len(found) else None
+
+
+# What is wrong with a block of text, and on which line: the slow look after the quick one failed.
+
+_ANY_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+def diagnose(layout: Layout, block: bytes, first_line: int, header: bool) -> InputError:
+    """The error of the first bad line of a block that starts at line `first_line` of its file.
+
+    `header` tells whether that line names the columns.
+    """
+    end, objection = len(block), "cannot be told from a fact, nor be read as one: correct it"
+    if layout.format.quoted:
+        mark = misplaced_quote(pa.py_buffer(block), layout.format.delimiter)
+        if mark is not None:
+            end = mark
+            objection = (
+                "has a quotation mark that neither begins nor ends a field, or is never closed: "
+                "put the field in quotation marks and double those inside it"
+            )
+    try:
+        block[:end].decode()
+    except UnicodeDecodeError as error:
+        end, objection = error.start, "is not valid UTF-8: save the file as UTF-8 or correct the line"
+    before = block[:end].decode()
+    lines = before if end == len(block) else before[: max(before.rfind("\n"), before.rfind("\r")) + 1]
+    for line, fields in _records(layout, lines, first_line):
+        if header and line == first_line:
+            continue
+        found = _objection(layout, fields, line)
+        if found is not None:
+            return InputError(f"{at(layout.name, line)} {found}")
+    return InputError(f"{at(layout.name, first_line + len(_ANY_LINE_END.findall(before)))} {objection}")
+
+
+def _records(layout: Layout, text: str, first_line: int) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of every record that is not an empty line."""
+    if not layout.format.quoted:
+        for number, line in enumerate(_ANY_LINE_END.split(text)):
+            if line:
+                yield first_line + number, line.split(layout.format.delimiter)
+        return
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=layout.format.delimiter)
+        line = first_line
+        for fields in reader:
+            if fields:
+                yield line, fields
+            line = first_line + reader.line_num
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _objection(layout: Layout, fields: list[str], line: int) -> str | None:
+    """What is wrong with one record, as the end of a sentence."""
+    if len(fields) != layout.width:
+        columns = f"{len(fields)} column{'s' if len(fields) != 1 else ''}"
+        return f"has {columns}, expected {layout.width}: correct the line, or choose another --format"
+    named = {"head": layout.head, "relation": layout.relation, "tail": layout.tail}
+    for role, position in named.items():
+        if position is None:
+            continue
+        if not fields[position]:
+            return f"has an empty {role}: give it a label or remove the line"
+        if "\0" in fields[position]:
+            return f"has a NUL byte in its {role}: the file is no text, or damaged"
+    if layout.confidence is None:
+        return None
+    return _objection_to_confidence(layout, fields[layout.confidence].strip(), line)
+
+
+def _objection_to_confidence(layout: Layout, field: str, line: int) -> str | None:
+    numbers = layout.format.numbers
+    shown = repr(field if len(field) <= 60 else field[:57] + "...")
+    try:
+        if numbers is not None:
+            value = numbers(pa.array([field]))[0].as_py()
+        else:
+            value = pa.array([field]).cast(pa.float64())[0].as_py() if field else None
+    except pa.ArrowException:
+        if numbers is not None:
+            return f"has {shown}, in which there is no confidence: correct it"
+        remedy = ", or say with --header that this line names the columns" if line == 1 else ""
+        return f"has the confidence {shown}, which is no number: correct it{remedy}"
+    if layout.skip_missing and (value is None or math.isnan(value)):
+        return None
+    if value is None:
+        return f"has no confidence ({shown}): add it, remove the line, or leave such lines out with --skip-missing"
+    return layout.scale.objection(value)

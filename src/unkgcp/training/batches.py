@@ -1,0 +1,172 @@
+"""What a training step reads: facts, soft logic and known keys as tensors on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unkgcp.backbones import Backbone
+from unkgcp.backbones.backbone import Kind
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+from unkgcp.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model of a run: its seed, and its quantile if it learns one."""
+
+    seed: int = 0
+    quantile: float | None = None
+
+
+@dataclass(frozen=True)
+class Triples:
+    """Triples with a target each: head, relation, tail (n,) int64 and target (n,) float32."""
+
+    head: Tensor
+    relation: Tensor
+    tail: Tensor
+    target: Tensor
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    @classmethod
+    def of(cls, graph: Graph, device: torch.device) -> Triples:
+        ids = (
+            torch.from_numpy(column.astype(np.int64)) for column in (graph.head, graph.relation, graph.tail)
+        )
+        head, relation, tail = (column.to(device) for column in ids)
+        return cls(head, relation, tail, torch.from_numpy(graph.confidence.astype(np.float32)).to(device))
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Two relations that imply a third, with the heads of the first and the tails of the second to try it on."""
+
+    first: int
+    second: int
+    implied: int
+    heads: Tensor
+    tails: Tensor
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Everything a step reads, on one device."""
+
+    facts: Triples
+    softlogic: Triples
+    known: Tensor  # sorted keys of the training facts, (k,) int64
+    n_entities: int
+    n_relations: int
+    transitive: Tensor  # (n_relations,) bool
+    compositions: tuple[Composition, ...]
+
+    @classmethod
+    def of(
+        cls, facts: Graph, softlogic: Graph | None, config: TrainConfig, device: torch.device
+    ) -> TrainingData:
+        if softlogic is not None and softlogic.vocabulary != facts.vocabulary:
+            raise InputError("soft logic and facts have different vocabularies; read them together")
+        transitive = np.zeros(facts.n_relations, dtype=bool)
+        transitive[_relation_ids(facts, config.transitive)] = True
+        return cls(
+            facts=Triples.of(facts, device),
+            softlogic=Triples.of(facts[:0] if softlogic is None else softlogic, device),
+            known=torch.from_numpy(np.unique(facts.keys)).to(device),
+            n_entities=facts.n_entities,
+            n_relations=facts.n_relations,
+            transitive=torch.from_numpy(transitive).to(device),
+            compositions=tuple(
+                composition
+                for rule in config.compositions
+                if (composition := _composition(facts, _relation_ids(facts, rule), device)) is not None
+            ),
+        )
+
+
+def _relation_ids(facts: Graph, labels: tuple[str, ...]) -> list[int]:
+    """Ids of relation labels; `a|b` means whichever of the two the data have."""
+    found = []
+    for label in labels:
+        ids = facts.vocabulary.relation_ids([label, *label.split("|")])
+        if (ids < 0).all():
+            raise InputError(f"the configuration names relation {label!r}, which the data do not have")
+        found.append(int(ids[ids >= 0][0]))
+    return found
+
+
+def _composition(facts: Graph, rule: list[int], device: torch.device) -> Composition | None:
+    first, second, implied = rule
+    heads = facts.head[facts.relation == first].astype(np.int64)
+    tails = facts.tail[facts.relation == second].astype(np.int64)
+    if len(heads) == 0 or len(tails) == 0:
+        return None
+    return Composition(
+        first, second, implied, torch.from_numpy(heads).to(device), torch.from_numpy(tails).to(device)
+    )
+
+
+# Rows of parameter tables for several models at once, with gradients added straight into one buffer a table.
+
+
+class _Gather(torch.autograd.Function):
+    """Rows `ids` of a table (rows, width); the backward pass adds into `buffer` of the same shape.
+
+    `anchor` is any tensor that requires a gradient: it makes autograd come here, and gets none.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, table: Tensor, buffer: Tensor, ids: Tensor) -> Tensor:
+        ctx.buffer = buffer
+        ctx.save_for_backward(ids)
+        return table.index_select(0, ids.reshape(-1)).view(*ids.shape, table.shape[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None, None]:
+        (ids,) = ctx.saved_tensors
+        buffer: Tensor = ctx.buffer
+        rows = gradients[0].reshape(-1, buffer.shape[1])
+        if buffer.is_cuda:
+            buffer.index_add_(0, ids.reshape(-1), rows)
+        else:
+            # on the CPU index_add walks the rows one by one; this backward runs in parallel
+            buffer.add_(
+                torch.ops.aten.embedding_dense_backward(rows, ids.reshape(-1), len(buffer), -1, False)
+            )
+        return None, None, None, None
+
+
+_gather: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = _Gather.apply
+
+
+class Lookup:
+    """Looks rows up by ids that are local to a member: ids have shape (members, ...)."""
+
+    def __init__(self, backbone: Backbone, tables: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
+        self.kinds, self.tables, self.buffers = backbone.kinds(), tables, buffers
+        some = next(iter(tables.values()))
+        self.members = torch.arange(some.shape[0], device=some.device)
+        self.anchor = torch.zeros((), requires_grad=True)
+
+    def rows(self, kind: Kind, ids: Tensor) -> dict[str, Tensor]:
+        """Rows of all tables of one kind: (*ids.shape, width) each."""
+        shape = (-1,) + (1,) * (ids.dim() - 1)
+        found = {}
+        for name, of in self.kinds.items():
+            if of == kind:
+                table, buffer = self.tables[name], self.buffers[name]
+                flat = ids + self.members.view(shape) * table.shape[1]
+                found[name] = _gather(self.anchor, table.flatten(0, 1), buffer.flatten(0, 1), flat)
+        return found
+
+    def model(self, dimensions: int) -> dict[str, Tensor]:
+        """The tables of the model as a whole, shaped to broadcast against ids of `dimensions` dimensions."""
+        return self.rows("model", torch.zeros_like(self.members).view(-1, *(1,) * (dimensions - 1)))

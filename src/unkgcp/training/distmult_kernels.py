@@ -1,0 +1,389 @@
+"""Compiled training of the DistMult family on the CPU: hand-derived gradients and a fused dense Adam.
+
+One call trains a whole epoch. Facts of a batch are dealt to shards, each with a gradient table of its own;
+shards run in parallel and are summed in a fixed order, so the result depends on the number of shards but
+never on timing. The random numbers are those of `randomness`, bit for bit.
+
+With q = h o r, s = q . t, p = f(w s + b) and g = dLoss/ds / w: dLoss/dt = g w q, dLoss/dq = g w t, and from
+there dLoss/dh = dLoss/dq o r, dLoss/dr = dLoss/dq o h. A corrupted tail shares q with its fact, a corrupted
+head shares r o t, so a negative costs one dot product and two scaled additions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from unkgcp.training import randomness
+
+F = np.float32
+U = np.uint64
+GOLDEN, FIRST, SECOND = U(randomness.GOLDEN), U(randomness.FIRST), U(randomness.SECOND)
+RETRIES = randomness.RETRIES
+
+# positions in the vector of real settings and in that of whole settings, which the kernels share
+W_NEGATIVE, W_REGULAR, W_SOFT, SHARE, QUANTILE = range(5)
+NEGATIVES, RECTIFIED, INSERTS, FILTERED = range(4)
+# positions in the vector of stream bases
+S_NEGATIVE, S_SOFT, S_CHOICE, S_DRAW = range(4)
+
+# the numpy error model leaves out checks for division by zero, without which loops can be vectorised
+fast = {"fastmath": True, "cache": True, "nogil": True, "error_model": "numpy"}
+
+# fmt: off
+
+
+@njit(**fast)
+def draw(base: Any, counter: Any) -> Any:
+    """64 random bits; the twin of `randomness.draw`."""
+    value = base + counter * GOLDEN
+    value = (value ^ (value >> U(30))) * FIRST
+    value = (value ^ (value >> U(27))) * SECOND
+    return value ^ (value >> U(31))
+
+
+@njit(**fast)
+def below(bits: Any, limit: Any) -> Any:
+    return np.int64(((bits >> U(32)) * U(limit)) >> U(32))
+
+
+@njit(**fast)
+def unit(bits: Any) -> Any:
+    return F(np.int64(bits >> U(40))) * F(2.0**-24)
+
+
+@njit(**fast)
+def fill_set(keys: Any, table: Any) -> None:
+    """Put the keys (n,) into an open-addressing set: a table of a power of two, -1 where empty."""
+    mask = len(table) - 1
+    for key in keys:
+        place = np.int64(draw(U(key), U(0)) & U(mask))
+        while table[place] != -1 and table[place] != key:
+            place = (place + 1) & mask
+        table[place] = key
+
+
+@njit(**fast)
+def in_set(key: Any, table: Any) -> Any:
+    mask = len(table) - 1
+    place = np.int64(draw(U(key), U(0)) & U(mask))
+    while table[place] != -1:
+        if table[place] == key:
+            return True
+        place = (place + 1) & mask
+    return False
+
+
+@njit(**fast)
+def dot(a: Any, i: Any, b: Any, j: Any) -> Any:
+    total = F(0)
+    for k in range(a.shape[1]):
+        total += a[i, k] * b[j, k]
+    return total
+
+
+@njit(**fast)
+def dot_row(a: Any, b: Any, j: Any) -> Any:
+    total = F(0)
+    for k in range(len(a)):
+        total += a[k] * b[j, k]
+    return total
+
+
+@njit(**fast)
+def activate(linear: Any, rectified: Any) -> Any:
+    """(p, dp/dlinear)."""
+    if rectified:
+        return linear, F(1)
+    p = F(1) / (F(1) + math.exp(-linear))
+    return p, p * (F(1) - p)
+
+
+@njit(**fast)
+def corrupt(
+    base: Any, counter: Any, head: Any, relation: Any, tail: Any, at_head: Any, sizes: Any, known: Any
+) -> Any:
+    """An entity for one side, and whether it may be used (False: every draw was a known fact)."""
+    n, m = sizes
+    drawn = np.int64(0)
+    for retry in range(RETRIES):
+        drawn = below(draw(base + U(retry), counter), n)
+        if len(known) == 0:
+            return drawn, True
+        key = (drawn * m + relation) * n + tail if at_head else (head * m + relation) * n + drawn
+        if not in_set(key, known):
+            return drawn, True
+    return drawn, False
+
+
+@njit(**fast)
+def triple_step(entity, relation, w, g_entity, g_relation, g_model, h, r, t, raw, error_slope):
+    """Add the gradient of one free triple, dLoss/dlinear = error_slope, to the three rows and the scalars."""
+    d = entity.shape[1]
+    slope = error_slope * w
+    for k in range(d):
+        g_relation[r, k] += slope * entity[h, k] * entity[t, k]
+    for k in range(d):
+        g_entity[h, k] += slope * relation[r, k] * entity[t, k]
+    for k in range(d):
+        g_entity[t, k] += slope * relation[r, k] * entity[h, k]
+    g_model[0] += error_slope * raw
+    g_model[1] += error_slope
+
+
+@njit(**fast)
+def raw_score(entity: Any, relation: Any, h: Any, r: Any, t: Any) -> Any:
+    total = F(0)
+    for k in range(entity.shape[1]):
+        total += entity[h, k] * relation[r, k] * entity[t, k]
+    return total
+
+
+@njit(**fast)
+def shard_gradient(
+    rows, first, last, weight, step, start, head, relation_of, tail, confidence, entity, relation, model,
+    g_entity, g_relation, g_model, real, whole, bases, sizes, known, soft, soft_target, pool, pool_score,
+    fresh, fresh_score,
+):
+    """Gradient of the loss of facts rows[first:last], added to the shard's tables; returns their loss."""
+    d = entity.shape[1]
+    w, b = model[0], model[1]
+    negatives, rectified, filtered = whole[NEGATIVES], whole[RECTIFIED] != 0, whole[FILTERED] != 0
+    inserts = whole[INSERTS] != 0
+    share, quantile = F(real[SHARE]), F(real[QUANTILE])
+    regular = F(real[W_REGULAR])
+    slots = 2 * negatives
+    w_negative = F(real[W_NEGATIVE] / slots) * weight if slots > 0 else F(0)
+    empty = known[:0]
+    members = known if filtered else empty
+    qt, qh = np.empty(d, F), np.empty(d, F)
+    dqt, dqh = np.empty(d, F), np.empty(d, F)
+    loss = 0.0
+    for i in range(first, last):
+        fact = rows[i]
+        if fact < 0:
+            continue
+        h, r, t, c = head[fact], relation_of[fact], tail[fact], confidence[fact]
+        for k in range(d):
+            qt[k] = entity[h, k] * relation[r, k]
+            qh[k] = relation[r, k] * entity[t, k]
+        s = dot_row(qt, entity, t)
+        p, slope = activate(w * s + b, rectified)
+        if quantile >= F(0):
+            error = quantile * (c - p) if c > p else (F(1) - quantile) * (p - c)
+            g = -quantile if c > p else F(1) - quantile
+        else:
+            error = (p - c) * (p - c)
+            g = F(2) * (p - c)
+        loss += weight * error
+        g = g * slope * weight
+        g_model[0] += g * s
+        g_model[1] += g
+        g = g * w
+        for k in range(d):
+            dqt[k] = g * entity[t, k]
+            dqh[k] = F(0)
+        for k in range(d):
+            g_entity[t, k] += g * qt[k]
+        counter = U((start + i) * slots)
+        for j in range(slots):
+            at_head = j < negatives
+            position = counter + U(j)
+            from_pool = share > F(0) and unit(draw(bases[S_CHOICE], position)) < share
+            if from_pool:
+                fresh[i, j] = -1
+                place = below(draw(bases[S_DRAW], position), len(pool_score))
+                ph, pr, pt = pool[place, 0], pool[place, 1], pool[place, 2]
+                s = raw_score(entity, relation, ph, pr, pt)
+                p, slope = activate(w * s + b, rectified)
+                error = p - pool_score[place]
+                loss += w_negative * error * error
+                triple_step(
+                    entity, relation, w, g_entity, g_relation, g_model, ph, pr, pt, s,
+                    F(2) * error * slope * w_negative,
+                )
+                continue
+            other, usable = corrupt(bases[S_NEGATIVE], position, h, r, t, at_head, sizes, members)
+            s = dot_row(qh, entity, other) if at_head else dot_row(qt, entity, other)
+            p, slope = activate(w * s + b, rectified)
+            if inserts:
+                fresh[i, j] = other
+                fresh_score[i, j] = min(max(p, F(0)), F(1))
+            if not usable:
+                continue
+            loss += w_negative * p * p
+            g = F(2) * p * slope * w_negative
+            g_model[0] += g * s
+            g_model[1] += g
+            g = g * w
+            if at_head:
+                for k in range(d):
+                    dqh[k] += g * entity[other, k]
+                    g_entity[other, k] += g * qh[k]
+            else:
+                for k in range(d):
+                    dqt[k] += g * entity[other, k]
+                    g_entity[other, k] += g * qt[k]
+        for k in range(d):
+            g_relation[r, k] += dqt[k] * entity[h, k] + dqh[k] * entity[t, k]
+        for k in range(d):
+            g_entity[h, k] += dqt[k] * relation[r, k]
+        for k in range(d):
+            g_entity[t, k] += dqh[k] * relation[r, k]
+        if regular > F(0):
+            scale = regular * weight
+            norm = dot(entity, h, entity, h) + dot(relation, r, relation, r) + dot(entity, t, entity, t)
+            loss += F(0.5) * scale * norm
+            for k in range(d):
+                g_entity[h, k] += scale * entity[h, k]
+                g_relation[r, k] += scale * relation[r, k]
+            for k in range(d):
+                g_entity[t, k] += scale * entity[t, k]
+    if first == 0 and len(soft_target) > 0 and real[W_SOFT] > 0:
+        chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
+        h, r, t = soft[chosen, 0], soft[chosen, 1], soft[chosen, 2]
+        s = raw_score(entity, relation, h, r, t)
+        p, slope = activate(w * s + b, rectified)
+        short = soft_target[chosen] - p
+        if short > F(0):
+            loss += real[W_SOFT] * short * short
+            triple_step(
+                entity, relation, w, g_entity, g_relation, g_model, h, r, t, s,
+                F(-2.0 * real[W_SOFT]) * short * slope,
+            )
+    return loss
+
+
+@njit(**fast)
+def insert(rows, position, head, relation_of, tail, fresh, fresh_score, pool, pool_score):
+    """Candidates of a batch enter the ring after the batch, so that its draws do not depend on timing."""
+    slots = fresh.shape[1]
+    for i in range(len(rows)):
+        fact = rows[i]
+        if fact < 0:
+            continue
+        for j in range(slots):
+            other = fresh[i, j]
+            if other < 0:
+                continue
+            at_head = 2 * j < slots
+            place = ((position + i) * slots + j) % len(pool_score)
+            pool[place, 0] = other if at_head else head[fact]
+            pool[place, 1] = relation_of[fact]
+            pool[place, 2] = tail[fact] if at_head else other
+            pool_score[place] = fresh_score[i, j]
+
+
+@njit(**fast)
+def adam_rows(parameter, first, second, gradients, lr, eps, begin, end):
+    """Dense Adam on rows begin..end with the sum of the shards' gradients, which it sets back to zero.
+
+    lr and eps already hold the corrections of the early steps: p -= lr m / (sqrt(v) + eps).
+    """
+    shards, d = gradients.shape[0], parameter.shape[1]
+    for row in range(begin, end):
+        for shard in range(1, shards):
+            for k in range(d):
+                gradients[0, row, k] += gradients[shard, row, k]
+                gradients[shard, row, k] = F(0)
+        for k in range(d):
+            g = gradients[0, row, k]
+            gradients[0, row, k] = F(0)
+            m = F(0.9) * first[row, k] + F(0.1) * g
+            v = F(0.999) * second[row, k] + F(0.001) * g * g
+            first[row, k], second[row, k] = m, v
+            parameter[row, k] -= lr * m / (math.sqrt(v) + eps)
+
+
+@njit(parallel=True, **fast)
+def run_epoch(
+    order, step, start, learning_rate, head, relation_of, tail, confidence, entity, relation, model, m_entity,
+    v_entity, m_relation, v_relation, m_model, v_model, g_entity, g_relation, g_model, real, whole, bases,
+    sizes, known, soft, soft_target, pool, pool_score, losses,
+):
+    """Train on every batch of `order` (steps, batch), -1 where the last batch is short; losses (steps,).
+
+    `start` is the number of facts seen before: random numbers follow the position of a fact in the run.
+    """
+    shards, batch_size = g_entity.shape[0], order.shape[1]
+    blocks = 2 * shards
+    part = np.zeros(shards)
+    slots = 2 * whole[NEGATIVES] if whole[INSERTS] else 0
+    fresh, fresh_score = np.empty((batch_size, slots), np.int64), np.empty((batch_size, slots), F)
+    for i in range(order.shape[0]):
+        rows = order[i]
+        count = 0
+        for fact in rows:
+            count += fact >= 0
+        weight = F(1.0 / count)
+        for shard in prange(shards):
+            first, last = shard * batch_size // shards, (shard + 1) * batch_size // shards
+            part[shard] = shard_gradient(
+                rows, first, last, weight, step, start, head, relation_of, tail, confidence, entity, relation,
+                model[0], g_entity[shard], g_relation[shard], g_model[shard, 0], real, whole, bases, sizes,
+                known, soft, soft_target, pool, pool_score, fresh, fresh_score,
+            )
+        if whole[INSERTS]:
+            insert(rows, start, head, relation_of, tail, fresh, fresh_score, pool, pool_score)
+        step += 1
+        start += batch_size
+        correction = math.sqrt(1.0 - 0.999**step)
+        lr, eps = F(learning_rate * correction / (1.0 - 0.9**step)), F(1e-8 * correction)
+        for block in prange(blocks):
+            n = entity.shape[0]
+            adam_rows(
+                entity, m_entity, v_entity, g_entity, lr, eps, block * n // blocks, (block + 1) * n // blocks
+            )
+        adam_rows(relation, m_relation, v_relation, g_relation, lr, eps, 0, relation.shape[0])
+        adam_rows(model, m_model, v_model, g_model, lr, eps, 0, 1)
+        losses[i] = part.sum()
+
+
+
+# The compiled loop behind `distmult.scores`. Importing it imports numba.
+
+# the order of a sum is left to the compiler, so that it can add several numbers at once; nothing else is
+quick: Any = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "nsz"}}
+
+AHEAD = 32  # triples: as far as the second cache reaches
+LINE = 16  # floats in a line of the processor's cache
+
+
+@intrinsic
+def fetch(typing: Any, table: Any, row: Any, column: Any) -> Any:
+    """Ask for the cache line of table[row, column] without waiting for it."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        array = context.make_array(kind)(context, builder, arguments[0])
+        place = cgutils.get_item_pointer(context, builder, kind, array, list(arguments[1:]), wraparound=False)
+        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        shape = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        call = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0")
+        # to be read, to be kept in the second cache, data
+        builder.call(call, [builder.bitcast(place, byte), number(0), number(1), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(table, types.int64, types.int64), code
+
+
+@njit(**quick)
+def products(entity: Any, relation: Any, head: Any, middle: Any, tail: Any, out: Any) -> None:
+    """Fill `out` (n,) with the sum over the dimensions of h r t; ids must be within the tables."""
+    n, width = len(out), entity.shape[1]
+    for i in range(n):
+        later = min(i + AHEAD, n - 1)
+        for k in range(0, width, LINE):
+            fetch(entity, np.int64(head[later]), np.int64(k))
+            fetch(entity, np.int64(tail[later]), np.int64(k))
+        h, r, t = head[i], middle[i], tail[i]
+        total = np.float32(0)
+        for k in range(width):
+            total += entity[h, k] * relation[r, k] * entity[t, k]
+        out[i] = total

@@ -1,0 +1,209 @@
+"""A batch of the DistMult family in one kernel; formulas and names as in `unkgcp.training.distmult_kernels`."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from unkgcp.training.fused_common import below, corrupt, draw, fact_error, unit
+
+# sizes are never compiled in: one compilation serves every graph and number of members
+SIZES = ["n_facts", "n_known", "rounds", "n_soft", "places", "members", "batch", "n_entities", "n_relations"]
+
+# fmt: off
+
+
+@triton.jit
+def activate(linear, RECTIFIED: tl.constexpr):
+    """(p, dp/dlinear)."""
+    if RECTIFIED:
+        return linear, linear * 0 + 1
+    value = 1 / (1 + tl.exp(-linear))
+    return value, value * (1 - value)
+
+
+@triton.jit
+def fresh_side(
+    entity, g_entity, query, candidates, usable, rows, column, inside, w, b, scale,
+    WIDTH: tl.constexpr, RECTIFIED: tl.constexpr,
+):
+    """One side's negatives: adds the gradients of their rows; (loss, gradients of query, w and b, values)."""
+    mask = rows[:, None] & inside[None, :]
+    place = candidates[:, None] * WIDTH + column[None, :]
+    other = tl.load(entity + place, mask=mask, other=0.0)
+    raw = tl.sum(other * query[None, :], 1)
+    value, slope = activate(w * raw + b, RECTIFIED)
+    active = tl.where(rows & usable, scale, 0.0)
+    g = 2 * value * slope * active
+    push = (g * w)[:, None]
+    tl.atomic_add(g_entity + place, push * query[None, :], mask=mask & usable[:, None], sem="relaxed")
+    return tl.sum(active * value * value), tl.sum(push * other, 0), tl.sum(g * raw), tl.sum(g), value
+
+
+@triton.jit
+def pool_side(
+    entity, g_entity, relation, g_relation, triples, scores, member, places, chosen, draw_bases, counter,
+    column, inside, w, b, scale,
+    WIDTH: tl.constexpr, RECTIFIED: tl.constexpr,
+):
+    """Pool samples in the chosen lanes: adds the gradients of their rows; (loss, gradients of w and b)."""
+    base = tl.load(draw_bases + member).to(tl.uint64, bitcast=True)
+    at = member * places + below(draw(base, counter), places)
+    h = tl.load(triples + at * 3, mask=chosen, other=0).to(tl.int64)
+    r = tl.load(triples + at * 3 + 1, mask=chosen, other=0).to(tl.int64)
+    t = tl.load(triples + at * 3 + 2, mask=chosen, other=0).to(tl.int64)
+    target = tl.load(scores + at, mask=chosen, other=0.0)
+    mask = chosen[:, None] & inside[None, :]
+    at_h, at_r = h[:, None] * WIDTH + column[None, :], r[:, None] * WIDTH + column[None, :]
+    at_t = t[:, None] * WIDTH + column[None, :]
+    hv = tl.load(entity + at_h, mask=mask, other=0.0)
+    rv = tl.load(relation + at_r, mask=mask, other=0.0)
+    tv = tl.load(entity + at_t, mask=mask, other=0.0)
+    raw = tl.sum(hv * rv * tv, 1)
+    value, slope = activate(w * raw + b, RECTIFIED)
+    active = tl.where(chosen, scale, 0.0)
+    error = value - target
+    g = 2 * error * slope * active
+    push = (g * w)[:, None]
+    tl.atomic_add(g_entity + at_h, push * rv * tv, mask=mask, sem="relaxed")
+    tl.atomic_add(g_entity + at_t, push * rv * hv, mask=mask, sem="relaxed")
+    tl.atomic_add(g_relation + at_r, push * hv * tv, mask=mask, sem="relaxed")
+    return tl.sum(active * error * error), tl.sum(g * raw), tl.sum(g)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def bilinear_batch(
+    order, place_at, start_at, n_facts, heads, relations, tails, targets, taus,
+    entity, relation, w_at, b_at, g_entity, g_relation, g_w, g_b,
+    bases, known, n_known, rounds,
+    soft, soft_targets, n_soft, soft_bases, step_at,
+    triples, scores, places, share_at, choice_bases, draw_bases, fresh, fresh_values,
+    loss_at, members, batch, n_entities, n_relations, w_negative, regular, w_soft,
+    COUNT: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, RETRIES: tl.constexpr,
+    RECTIFIED: tl.constexpr, QUANTILE: tl.constexpr, SOFT: tl.constexpr, PHASE: tl.constexpr,
+):
+    """Loss and gradient of one fact with its negatives and, in PASSLEAF's phase 2, its pool samples.
+
+    From phase 1 on the corruptions drawn and their values are left in `fresh` and `fresh_values`.
+    """
+    program = tl.program_id(0).to(tl.int64)
+    member, i = program // batch, program % batch
+    place = tl.load(place_at)
+    fact = tl.load(order + (place * members + member) * batch + i)
+    column = tl.arange(0, COLUMNS)
+    inside = column < WIDTH
+    entity += member * n_entities * WIDTH
+    g_entity += member * n_entities * WIDTH
+    relation += member * n_relations * WIDTH
+    g_relation += member * n_relations * WIDTH
+    w, b = tl.load(w_at + member), tl.load(b_at + member)
+    loss = 0.0
+    if fact >= 0:
+        weight = 1.0 / tl.minimum(batch, n_facts - place * batch).to(tl.float32)
+        h, r, t = tl.load(heads + fact), tl.load(relations + fact), tl.load(tails + fact)
+        hv = tl.load(entity + h * WIDTH + column, mask=inside, other=0.0)
+        rv = tl.load(relation + r * WIDTH + column, mask=inside, other=0.0)
+        tv = tl.load(entity + t * WIDTH + column, mask=inside, other=0.0)
+        qt, qh = hv * rv, rv * tv
+        raw = tl.sum(qt * tv)
+        value, inner = activate(w * raw + b, RECTIFIED)
+        error, slope = fact_error(value, tl.load(targets + fact), tl.load(taus + member), QUANTILE)
+        g = slope * inner * weight
+        loss += weight * error
+        d_w, d_b = g * raw, g
+        d_qt, d_qh, d_t = g * w * tv, tl.zeros_like(tv), g * w * qt
+        if COUNT > 0:
+            lane = tl.arange(0, LANES)
+            rows = lane < COUNT
+            scale = w_negative * weight / (2 * COUNT)
+            position = (tl.load(start_at) + place * batch + i) * (2 * COUNT)
+            for side in tl.static_range(2):
+                slot = lane + side * COUNT
+                counter = (position + slot).to(tl.uint64)
+                others, usable = corrupt(
+                    bases, member, counter, h, r, t, n_entities, n_relations, known, n_known, rounds,
+                    side == 0, RETRIES,
+                )
+                if PHASE == 2:
+                    base = tl.load(choice_bases + member).to(tl.uint64, bitcast=True)
+                    chosen = rows & (unit(draw(base, counter)) < tl.load(share_at))
+                    part, more_w, more_b = pool_side(
+                        entity, g_entity, relation, g_relation, triples, scores, member, places, chosen,
+                        draw_bases, counter, column, inside, w, b, scale, WIDTH, RECTIFIED,
+                    )
+                    loss += part
+                    d_w += more_w
+                    d_b += more_b
+                    usable = usable & (chosen == 0)
+                query = qh if side == 0 else qt
+                part, grow, more_w, more_b, values = fresh_side(
+                    entity, g_entity, query, others, usable, rows, column, inside, w, b, scale, WIDTH, RECTIFIED
+                )
+                loss += part
+                d_w += more_w
+                d_b += more_b
+                if side == 0:
+                    d_qh += grow
+                else:
+                    d_qt += grow
+                if PHASE > 0:
+                    at = program * (2 * COUNT) + slot
+                    kept = others
+                    if PHASE == 2:
+                        kept = tl.where(chosen, -1, others)
+                    tl.store(fresh + at, kept.to(tl.int32), mask=rows)
+                    tl.store(fresh_values + at, tl.minimum(tl.maximum(values, 0.0), 1.0), mask=rows)
+        norm = regular * weight
+        loss += 0.5 * norm * (tl.sum(hv * hv) + tl.sum(rv * rv) + tl.sum(tv * tv))
+        tl.atomic_add(g_entity + h * WIDTH + column, d_qt * rv + norm * hv, mask=inside, sem="relaxed")
+        tl.atomic_add(g_entity + t * WIDTH + column, d_qh * rv + d_t + norm * tv, mask=inside, sem="relaxed")
+        d_r = d_qt * hv + d_qh * tv + norm * rv
+        tl.atomic_add(g_relation + r * WIDTH + column, d_r, mask=inside, sem="relaxed")
+        tl.atomic_add(g_w + member, d_w, sem="relaxed")
+        tl.atomic_add(g_b + member, d_b, sem="relaxed")
+    if SOFT:  # noqa: SIM102 (one condition is settled when the kernel is compiled, the other when it runs)
+        if i == 0:
+            base = tl.load(soft_bases + member).to(tl.uint64, bitcast=True)
+            chosen = below(draw(base, tl.load(step_at).to(tl.uint64)), n_soft)
+            h, r = tl.load(soft + chosen * 3), tl.load(soft + chosen * 3 + 1)
+            t = tl.load(soft + chosen * 3 + 2)
+            hv = tl.load(entity + h * WIDTH + column, mask=inside, other=0.0)
+            rv = tl.load(relation + r * WIDTH + column, mask=inside, other=0.0)
+            tv = tl.load(entity + t * WIDTH + column, mask=inside, other=0.0)
+            raw = tl.sum(hv * rv * tv)
+            value, inner = activate(w * raw + b, RECTIFIED)
+            short = tl.maximum(tl.load(soft_targets + chosen) - value, 0.0)
+            loss += w_soft * short * short
+            g = -2 * w_soft * short * inner
+            tl.atomic_add(g_entity + h * WIDTH + column, g * w * rv * tv, mask=inside, sem="relaxed")
+            tl.atomic_add(g_entity + t * WIDTH + column, g * w * rv * hv, mask=inside, sem="relaxed")
+            tl.atomic_add(g_relation + r * WIDTH + column, g * w * hv * tv, mask=inside, sem="relaxed")
+            tl.atomic_add(g_w + member, g * raw, sem="relaxed")
+            tl.atomic_add(g_b + member, g, sem="relaxed")
+    tl.atomic_add(loss_at + member, loss, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["places", "members", "batch"])
+def pool_insert(
+    order, place_at, start_at, heads, relations, tails, triples, scores, places, fresh, fresh_values,
+    members, batch, COUNT: tl.constexpr, LANES: tl.constexpr,
+):
+    """Puts a batch's fresh corruptions into the ring, after the batch, so that no draw sees half of one."""
+    program = tl.program_id(0).to(tl.int64)
+    member, i = program // batch, program % batch
+    place = tl.load(place_at)
+    fact = tl.load(order + (place * members + member) * batch + i)
+    if fact >= 0:
+        h, r, t = tl.load(heads + fact), tl.load(relations + fact), tl.load(tails + fact)
+        slot = tl.arange(0, LANES)
+        rows = slot < 2 * COUNT
+        other = tl.load(fresh + program * (2 * COUNT) + slot, mask=rows, other=-1)
+        rows = rows & (other >= 0)
+        position = (tl.load(start_at) + place * batch + i) * (2 * COUNT)
+        at = member * places + (position + slot) % places
+        at_head = slot < COUNT
+        tl.store(triples + at * 3, tl.where(at_head, other, h.to(tl.int32)), mask=rows)
+        tl.store(triples + at * 3 + 1, tl.zeros_like(other) + r.to(tl.int32), mask=rows)
+        tl.store(triples + at * 3 + 2, tl.where(at_head, t.to(tl.int32), other), mask=rows)
+        value = tl.load(fresh_values + program * (2 * COUNT) + slot, mask=rows, other=0.0)
+        tl.store(scores + at, value, mask=rows)

@@ -1,0 +1,257 @@
+"""Trains an epoch with torch: any backbone, CPU or GPU, several models at once, one process or many.
+
+On a GPU the whole step (drawing, scoring, gradients, Adam) is captured once in a CUDA graph and replayed, so
+the host only counts. With several processes each takes its share of every batch and gradients are summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from unkgcp.backbones import Backbone, get
+from unkgcp.training import randomness
+from unkgcp.training.batches import Lookup, Member, TrainingData
+from unkgcp.training.config import TrainConfig
+from unkgcp.training.fused import fused_batch
+from unkgcp.training.losses import (
+    Batch,
+    BoxNormTerm,
+    CompositionTerm,
+    Corruptions,
+    FactTerm,
+    GeneratedTerm,
+    NegativeTerm,
+    NormTerm,
+    Pool,
+    SoftLogicTerm,
+    Term,
+    TransitiveTerm,
+    capacity,
+    share_at,
+)
+
+EAGER_STEPS = 3  # before a capture: lazily made buffers must exist by then
+
+
+class TorchEngine:
+    """Parameters, optimiser and step of one run."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        config: TrainConfig,
+        members: list[Member],
+        device: torch.device,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.data, self.config, self.members, self.device = data, config, members, device
+        self.rank, self.world = rank, world
+        self.backbone: Backbone = get(config.model)
+        n = len(data.facts)
+        self.batch_size = min(config.batch_size, n)
+        self.steps = -(-n // self.batch_size)
+        # all tables lie in one flat tensor: one buffer to clear, one call of Adam
+        tables = initial_tables(self.backbone, data, config, members, device)
+        self.flat = torch.cat([table.flatten() for table in tables.values()])
+        self.flat.grad = torch.zeros_like(self.flat)
+        self.tables = _views(self.flat, tables)
+        self.gradients = _views(self.flat.grad, tables)
+        self.lookup = Lookup(self.backbone, self.tables, self.gradients)
+        self.rate = torch.tensor(config.learning_rate, device=device)
+        capturable = device.type == "cuda"
+        rate = self.rate if capturable else config.learning_rate
+        self.adam = torch.optim.Adam([self.flat], lr=rate, fused=True, capturable=capturable)
+        self.adam.state[self.flat] = {
+            "step": torch.zeros((), device=device),
+            "exp_avg": torch.zeros_like(self.flat),
+            "exp_avg_sq": torch.zeros_like(self.flat),
+        }
+        self.share = torch.zeros((), device=device)
+        self.pool = Pool(
+            len(members), capacity(config, n, self.batch_size) if config.uses_pool else 1, device
+        )
+        self.step = torch.zeros((), dtype=torch.int64, device=device)
+        self.start = torch.zeros(1, dtype=torch.int64, device=device)
+        self.place = torch.zeros(1, dtype=torch.int64, device=device)
+        self.order = torch.full((self.steps, len(members), self.batch_size), -1, device=device)
+        self.loss = torch.zeros(len(members), device=device)
+        self.first_bad = torch.full((), -1, dtype=torch.int64, device=device)
+        self.columns = torch.arange(rank, self.batch_size, world, device=device)
+        self._phase = -1
+        self._terms: list[Term] = []
+        self._fused: Callable[[Tensor], None] | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def run_epoch(self, epoch: int) -> Tensor:
+        """Train on every fact once; mean loss a member: (members,), on the device."""
+        self._prepare(epoch)
+        captured = self.device.type == "cuda" and self.world == 1
+        for i in range(self.steps):
+            if not captured:
+                self._step()
+            elif self._graph is not None:
+                self._graph.replay()
+            elif i < EAGER_STEPS:
+                self._on_side_stream()
+            else:
+                self._capture()
+                self._replay()
+        loss = self.loss / self.steps
+        if self.world > 1:
+            torch.distributed.all_reduce(loss)
+        return loss
+
+    def _prepare(self, epoch: int) -> None:
+        n = len(self.data.facts)
+        flat = torch.full((len(self.members), self.steps * self.batch_size), -1, device=self.device)
+        flat[:, :n] = randomness.permutations([m.seed for m in self.members], epoch, n, self.device)
+        self.order.copy_(flat.view(len(self.members), self.steps, self.batch_size).transpose(0, 1))
+        self.start.fill_(epoch * n)
+        self.place.zero_()
+        self.loss.zero_()
+        rate = learning_rate_at(self.config, epoch)
+        self.rate.fill_(rate)
+        if self.device.type != "cuda":
+            self.adam.param_groups[0]["lr"] = rate
+        self.share.fill_(share_at(self.config, epoch))
+        phase = 0
+        if self.config.uses_pool:
+            phase = (epoch >= self.config.pool_from) + (epoch >= self.config.pool_train_from)
+        if phase != self._phase:
+            self._phase, self._graph = phase, None
+            self._terms = self._make_terms(phase)
+
+    def _make_terms(self, phase: int) -> list[Term]:
+        config, data, members, backbone = self.config, self.data, self.members, self.backbone
+        self._fused = fused_batch(self, phase) if self.world == 1 else None
+        if self._fused is not None:
+            return self._box_logic()
+        terms: list[Term] = [FactTerm(backbone, members, self.device)]
+        if config.negatives and config.negative_weight:
+            weight = config.negative_weight
+            drawn = Corruptions(data, members, config.negatives, config.filter_negatives)
+            if phase == 0:
+                terms.append(NegativeTerm(backbone, drawn, weight))
+            else:
+                terms.append(
+                    GeneratedTerm(backbone, drawn, self.pool, members, weight, self.share, phase == 2)
+                )
+        if len(data.softlogic) and config.softlogic_weight:
+            terms.append(
+                SoftLogicTerm(backbone, data.softlogic, members, config.softlogic_weight, self.world)
+            )
+        if config.regularization:
+            terms.append(NormTerm(config.regularization))
+        if config.model == "beurre":
+            terms.append(BoxNormTerm(config.side_regularization, config.box_regularization))
+        return terms + self._box_logic()
+
+    def _box_logic(self) -> list[Term]:
+        config, terms = self.config, list[Term]()
+        if config.model != "beurre" or not config.logic_weight:
+            return terms
+        if bool(self.data.transitive.any()):
+            terms.append(TransitiveTerm(self.data, config.logic_weight, self.batch_size))
+        terms += [
+            CompositionTerm(rule, self.members, config.logic_weight, self.batch_size, self.world)
+            for rule in self.data.compositions
+        ]
+        return terms
+
+    def _batch(self) -> Batch:
+        rows = self.order.index_select(0, self.place)[0]
+        count = (rows >= 0).sum(1, keepdim=True)
+        rows = rows[:, self.columns]
+        weight = (rows >= 0) / count
+        rows = rows.clamp_min(0)
+        facts, lookup = self.data.facts, self.lookup
+        head, relation, tail = facts.head[rows], facts.relation[rows], facts.tail[rows]
+        return Batch(
+            head=head,
+            relation=relation,
+            tail=tail,
+            confidence=facts.target[rows],
+            weight=weight,
+            position=self.start + self.place * self.batch_size + self.columns,
+            step=self.step,
+            lookup=lookup,
+            head_rows=lookup.rows("entity", head[..., None]),
+            relation_rows=lookup.rows("relation", relation[..., None]),
+            tail_rows=lookup.rows("entity", tail[..., None]),
+            model=lookup.model(3),
+        )
+
+    def _step(self) -> None:
+        gradient = self.flat.grad
+        assert gradient is not None
+        loss = torch.zeros_like(self.loss)
+        if self._fused is not None:
+            self._fused(loss)
+        if self._terms:
+            batch = self._batch()
+            rest = torch.stack([term(batch) for term in self._terms]).sum(0)
+            torch.autograd.backward(rest.sum())
+            loss += rest.detach()
+        if self.world > 1:
+            torch.distributed.all_reduce(gradient)
+        self.adam.step()
+        gradient.mul_(self.config.momentum) if self.config.momentum else gradient.zero_()
+        self.loss += loss
+        bad = ~torch.isfinite(loss).all() & (self.first_bad < 0)
+        self.first_bad.copy_(torch.where(bad, self.step, self.first_bad))
+        self.step += 1
+        self.place += 1
+
+    def _on_side_stream(self) -> None:
+        stream: torch.cuda.Stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            self._step()
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+
+    def _capture(self) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            self._step()
+
+    def _replay(self) -> None:
+        if self._graph is not None:
+            self._graph.replay()
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that decides how training goes on, by name."""
+        state = {"parameters": self.flat, "step": self.step, "first_bad": self.first_bad}
+        state |= {f"adam.{name}": value for name, value in self.adam.state[self.flat].items()}
+        if self.config.momentum and self.flat.grad is not None:
+            state["gradient"] = self.flat.grad
+        return state | self.pool.state() if self.config.uses_pool else state
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Put a saved state in place, in the buffers that are there."""
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name].view_as(tensor))
+
+
+def _views(flat: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
+    parts = torch.split(flat, [table.numel() for table in like.values()])
+    return {name: part.view(table.shape) for part, (name, table) in zip(parts, like.items(), strict=True)}
+
+
+def initial_tables(
+    backbone: Backbone, data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
+) -> dict[str, Tensor]:
+    """Fresh tables of all members, stacked: name -> (members, rows, width)."""
+    each = [
+        backbone.initial(data.n_entities, data.n_relations, config.dimension, member.seed)
+        for member in members
+    ]
+    return {name: torch.stack([tables[name] for tables in each]).to(device) for name in each[0]}
+
+
+def learning_rate_at(config: TrainConfig, epoch: int) -> float:
+    """The learning rate of an epoch: constant, or falling in a straight line."""
+    return config.learning_rate * (1.0 - config.decay * epoch / config.epochs)

@@ -1,0 +1,143 @@
+"""The house stays easy to see: rooms import in one direction, no file imports itself by a detour, names stand once.
+
+Imports inside functions and under TYPE_CHECKING count like all others, since they can hide a way back.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import unkgcp
+
+SOURCE = Path(unkgcp.__file__).parent
+SUPPORT = ("_version", "errors", "files", "progress", "parallel")
+ROOMS = (
+    "tabular",
+    "graph",
+    "backbones",
+    "rules",
+    "training",
+    "evidence",
+    "conformal",
+    "methods",
+    "run",
+    "predict",
+    "service",
+    "evaluation",
+    "cli",
+)
+"""A room imports from itself and from those before it; single files of the package's root serve all of them."""
+
+Imports = dict[str, set[str]]
+
+
+def name_of(path: Path, source: Path) -> str:
+    parts = ("unkgcp", *path.relative_to(source).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(tree: ast.Module, modules: set[str]) -> Iterator[str]:
+    """The modules of the package that a file names in any import, wherever in the file it stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module in modules:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in modules else node.module
+
+
+def imports_of(source: Path) -> Imports:
+    paths = {name_of(path, source): path for path in source.rglob("*.py")}
+    return {
+        name: set(imported(ast.parse(path.read_text(encoding="utf-8")), set(paths))) - {name}
+        for name, path in paths.items()
+    }
+
+
+def place(module: str) -> int:
+    """How far along the way of the data a module stands; the package itself and its command stand at the end."""
+    _, _, inside = module.partition(".")
+    room = inside.split(".")[0]
+    if room in SUPPORT:
+        return -1
+    return ROOMS.index(room) if room in ROOMS else len(ROOMS)
+
+
+def against_the_direction(imports: Imports) -> list[str]:
+    return [
+        f"{module} imports {other}"
+        for module, others in sorted(imports.items())
+        for other in sorted(others)
+        if place(other) > place(module)
+    ]
+
+
+def circles(imports: Imports) -> list[list[str]]:
+    """Groups of modules each of which imports, perhaps by way of others, all the rest of its group."""
+    reached = {module: _reach(imports, module) for module in imports}
+    groups = {
+        frozenset(other for other in reached[module] if module in reached[other])
+        for module in imports
+        if module in reached[module]
+    }
+    return [sorted(group) for group in groups]
+
+
+def _reach(imports: Imports, start: str) -> set[str]:
+    found: set[str] = set()
+    ahead = list(imports[start])
+    while ahead:
+        module = ahead.pop()
+        if module not in found:
+            found.add(module)
+            ahead.extend(imports[module])
+    return found
+
+
+def test_rooms_import_in_one_direction() -> None:
+    assert against_the_direction(imports_of(SOURCE)) == []
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    assert circles(imports_of(SOURCE)) == []
+
+
+def test_a_file_name_says_what_is_inside_and_stands_once() -> None:
+    commands = {path for path in (SOURCE / "cli").glob("*.py")}  # named after the commands they are
+    names = [path.name for path in SOURCE.rglob("*.py") if path not in commands and path.name[0] != "_"]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "complaint"),
+    [
+        ("graph/facts.py", "import unkgcp.run.folder\n", against_the_direction),
+        ("graph/facts.py", "def late():\n    from unkgcp.run import folder\n", against_the_direction),
+        ("run/folder.py", "def late():\n    from unkgcp.run.predictor import Predictor\n", circles),
+        (
+            "run/folder.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from unkgcp.run.predictor import Predictor\n",
+            circles,
+        ),
+    ],
+)
+def test_a_way_back_is_found_wherever_it_hides(tmp_path: Path, file: str, text: str, complaint) -> None:
+    house = {
+        "__init__.py": "",
+        "graph/__init__.py": "",
+        "graph/facts.py": "",
+        "run/__init__.py": "",
+        "run/folder.py": "",
+        "run/predictor.py": "from unkgcp.graph.facts import Graph\nfrom unkgcp.run.folder import read\n",
+    }
+    for name, content in {**house, file: text}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert complaint(imports_of(tmp_path)) != []
+    (tmp_path / file).write_text("")
+    assert complaint(imports_of(tmp_path)) == []

@@ -10,7 +10,7 @@ is not: a test for repeated triples with another confidence, which are facts of 
 >>> ids = np.zeros(3, np.int32)
 >>> facts = Graph(ids, ids, ids, np.array([0.1, 0.2, 0.3]), Vocabulary.of(["a"], ["likes"]))
 >>> count_trained(facts[:2], facts[1:])
-Trained(found=1, expected=0.0, explained=2)
+Trained(found=1, expected=0.0, explained=0)
 """
 
 from __future__ import annotations
@@ -103,9 +103,11 @@ def explained(twins: int, training: int, calibration: int) -> int:
     Cut a graph at random. Of two equal facts, one trains and one calibrates with odds 2 l : n against both being
     among the n training facts (l calibrate). So beside twins / 2 such pairs in training, the number of pairs that were
     cut apart is negative binomial; this is its upper quantile, exceeded with probability `FALSE_ALARM`. Half a pair is
-    added because a graph may have a few repeats of which training happens to have none: without any there, 2 or 3 are
-    explained in a usual split, and none where hardly any facts calibrate.
+    added because training holds only a part of the graph's repeats. Without any in training nothing is explained: one
+    fact in common is then worth a sentence.
     """
+    if not twins:
+        return 0
     from scipy.special import betainc
 
     numbers = np.arange(calibration + 1)

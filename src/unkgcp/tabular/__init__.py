@@ -1,1 +1,1 @@
-"""Files and streams as columns: where bytes come from, which layout they have, what is wrong with a bad line, one writer."""
+"""Files and streams as columns: sources, layouts, what is wrong with a bad line, and one writer."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.evaluation.report.making import write_hostile_run, write_summary
 
+from tests.evaluation.reports import write_hostile_run, write_summary
 from unkgcp.evaluation.report import write_report
 
 pytestmark = pytest.mark.xdist_group("browser")

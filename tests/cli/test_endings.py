@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes import until_writing
 
+from tests.processes import until_writing
 from unkgcp.progress import Reporter, say
 
 Run = Callable[..., Any]

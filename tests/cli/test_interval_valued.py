@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow.csv as csv
 import pytest
-from tests.cli.conftest import QUICK
 
+from tests.cli.conftest import QUICK
 from unkgcp.cli import main
 from unkgcp.graph import read, write
 from unkgcp.graph.datasets import load_dataset

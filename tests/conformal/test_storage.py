@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.archives import BAD_ARRAYS
 
+from tests.archives import BAD_ARRAYS
 from unkgcp.conformal import EntropyResidual, SplitConformal
 from unkgcp.errors import InputError
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.evaluation.test_evaluate import VOCABULARY, Constant, dataset, graph, predictor
 
+from tests.evaluation.test_assessment import VOCABULARY, Constant, dataset, graph, predictor
 from unkgcp.conformal import SplitConformal, rank
 from unkgcp.conformal.ranking import rank_groups, rank_scores
 from unkgcp.conformal.ranks import smoothed_exceeds

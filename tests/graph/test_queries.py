@@ -7,8 +7,8 @@ import tracemalloc
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.graph.files import FACTS, LINES, written
 
+from tests.fact_files import FACTS, LINES, written
 from unkgcp.errors import InputError
 from unkgcp.graph import open_batches
 from unkgcp.tabular import delimited

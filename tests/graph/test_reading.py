@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.graph.files import FACTS, LINES, facts, written
 
+from tests.fact_files import FACTS, LINES, facts, written
 from unkgcp.errors import InputError
 from unkgcp.graph import Vocabulary, read, read_parts
 from unkgcp.tabular import delimited

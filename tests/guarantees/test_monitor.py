@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import binom
-from tests.evaluation.monitor.small import draw_facts, random_model
 
+from tests.evaluation.monitor_world import draw_facts, random_model
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.evaluation.monitor.martingale import Bag
 from unkgcp.graph import Graph

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
-from tests.bundle.engines.conftest import same_bytes
-from tests.evidence.graphs import mirrored_graph
 
+from tests.evidence.graphs import mirrored_graph
+from tests.predict.conftest import same_bytes
 from unkgcp.cli import main
 from unkgcp.conformal.ranks import percent
 from unkgcp.graph import Graph, write

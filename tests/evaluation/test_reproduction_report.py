@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.evaluation.report.making import summary, write_summary
 
+from tests.evaluation.reports import summary, write_summary
 from unkgcp.evaluation.figures.style import look
 from unkgcp.evaluation.report import write_report
 from unkgcp.evaluation.report.comparison import beyond_tables, coverage_tables, error_table

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.evaluation.monitor.small import draw_facts, random_model
 
+from tests.evaluation.monitor_world import draw_facts, random_model
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.evaluation.monitor.findings import describe

@@ -17,8 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.bundle.engines.conftest import LEVELS, ROWS, same_bytes
 
+from tests.predict.conftest import LEVELS, ROWS, same_bytes
 from unkgcp.errors import InputError
 from unkgcp.predict.parts import ANSWERS, ATTEMPTS, part_name
 from unkgcp.predict.ray_engine import answer_on_ray

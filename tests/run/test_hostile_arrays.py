@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.archives import BAD_ARRAYS
-from tests.bundle.hostile import ask, refused
 
+from tests.archives import BAD_ARRAYS
+from tests.run.hostile import ask, refused
 from unkgcp.errors import InputError
 from unkgcp.files import read_npz, write_npz
 from unkgcp.run.folder import FACTS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.conformal.test_predictors import Stub, known_facts
 
+from tests.methods.test_contract import Stub, known_facts
 from unkgcp.conformal import rank
 from unkgcp.graph import Graph
 from unkgcp.methods import Joint, MeanLength

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from tests.evaluation.reproduction.conftest import by_hand
 
+from tests.evaluation.conftest import by_hand
 from unkgcp.conformal.scores import EntropyResidual, Residual
 from unkgcp.evaluation.reproduction.cell import error_bins, measure, size_curve, sizes, width_by_error
 from unkgcp.evaluation.reproduction.plan import LEVELS, PREDICTORS, Block

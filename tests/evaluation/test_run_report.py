@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.evaluation.report.making import HOSTILE, write_hostile_run
 
+from tests.evaluation.reports import HOSTILE, write_hostile_run
 from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
 from unkgcp.evaluation.metrics import coverage_band

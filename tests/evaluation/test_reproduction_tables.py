@@ -9,8 +9,8 @@ import json
 import math
 
 import pytest
-from tests.evaluation.reproduction.conftest import by_hand
 
+from tests.evaluation.conftest import by_hand
 from unkgcp.errors import InputError
 from unkgcp.evaluation.reproduction import checks
 from unkgcp.evaluation.reproduction.cell import measure

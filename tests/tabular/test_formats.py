@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.graph.files import facts, written
 
+from tests.fact_files import facts, written
 from unkgcp.errors import InputError
 from unkgcp.graph import read
 from unkgcp.tabular.formats import NAMES, PARQUET, TEXT_FORMATS, probabilities, weights

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.bundle.engines.conftest import LEVELS, ROWS, same_bytes
 
+from tests.predict.conftest import LEVELS, ROWS, same_bytes
 from unkgcp.predict.filter import parse
 from unkgcp.predict.parts import ANSWERS, ATTEMPTS, Part, part_name, plan, staged
 from unkgcp.predict.ray_engine import LIMIT, PLAN, Answerer

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.bundle.hostile import ask, refused
 
+from tests.run.hostile import ask, refused
 from unkgcp.errors import InputError
 from unkgcp.run import Predictor
 from unkgcp.run.folder import FACTS, FILES

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.processes import until_writing
 
+from tests.processes import until_writing
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph import queries as reading

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.evaluation.report.making import HOSTILE, summary, write_summary
 
+from tests.evaluation.reports import HOSTILE, summary, write_summary
 from unkgcp.errors import InputError
 from unkgcp.evaluation.figures import draw_reproduction
 from unkgcp.evaluation.figures.charts import (

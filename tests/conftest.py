@@ -8,14 +8,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from unkgcp.backbones import get
+from tests.worlds import random_graph, random_model
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.training import Model, TrainConfig
-
-ENTITIES, RELATIONS, DIMENSION = 40, 4, 8
+from unkgcp.training import Model
 
 if threading.current_thread() is threading.main_thread():
     # tests that run in the background ignore SIGINT, those under nohup SIGHUP, and so would the programs that they
@@ -26,34 +23,26 @@ if threading.current_thread() is threading.main_thread():
 
 @pytest.fixture(scope="session")
 def vocabulary() -> Vocabulary:
-    return Vocabulary.of(
-        [f"entity {i}" if i else "Zoë\n" for i in range(ENTITIES)], [f"r{i}" for i in range(RELATIONS)]
-    )
+    """40 entities, one of them with a line break in its label, and 4 relations."""
+    return Vocabulary.of(["Zoë\n", *(f"entity {i}" for i in range(1, 40))], [f"r{i}" for i in range(4)])
 
 
 @pytest.fixture(scope="session")
 def make_model(vocabulary: Vocabulary) -> Callable[..., Model]:
+    """A model of so much of the vocabulary that two entities and one relation are unknown to it."""
+
     def make(seed: int = 0, model: str = "ukge", quantile: float | None = None) -> Model:
-        rng = np.random.default_rng(seed)
-        rows = {"entity": ENTITIES, "relation": RELATIONS, "model": 1}
-        tensors = {
-            name: rng.normal(0, 1, (rows[table.kind], table.width)).astype(np.float32)
-            for name, table in get(model).tables(DIMENSION).items()
-        }
-        config = TrainConfig(model=model, dimension=DIMENSION, quantile=quantile)
-        seen_entities = np.arange(ENTITIES) < ENTITIES - 2
-        seen_relations = np.arange(RELATIONS) < RELATIONS - 1
-        return Model.from_tensors(tensors, vocabulary, config, seed, seen_entities, seen_relations)
+        return random_model(vocabulary, model, seed=seed, quantile=quantile, unseen=(2, 1))
 
     return make
 
 
 @pytest.fixture(scope="session")
 def make_facts(vocabulary: Vocabulary) -> Callable[..., Graph]:
+    """Facts about all of the vocabulary, with confidences that mean nothing."""
+
     def make(n: int, seed: int = 0) -> Graph:
-        rng = np.random.default_rng(seed)
-        head, tail = rng.integers(0, ENTITIES, (2, n), dtype=np.int32)
-        return Graph(head, rng.integers(0, RELATIONS, n, dtype=np.int32), tail, rng.random(n), vocabulary)
+        return random_graph(n, vocabulary, seed)
 
     return make
 

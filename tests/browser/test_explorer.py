@@ -15,15 +15,14 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from unkgcp.backbones import get
+from tests.worlds import random_ids, random_model
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known import KnownFacts
 from unkgcp.run import Predictor, calibrate
-from unkgcp.training import Model, TrainConfig
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-ENTITIES, RELATIONS, DIMENSION = 60, 3, 8
+ENTITIES, RELATIONS = 60, 3
 SCRIPT, LINES = "<img src=x onerror=alert(1)><script>alert(2)</script>", "Zoë\nof two lines"
 DASH = "\N{EN DASH}"
 TOKEN = "a-long-and-secret-token"
@@ -34,24 +33,11 @@ def predictor() -> Predictor:
     rng = np.random.default_rng(0)
     labels = [SCRIPT, LINES, *(f"Entity {i:02d}" for i in range(2, ENTITIES - 1)), "a-very-long-label" * 12]
     vocabulary = Vocabulary.of(labels, ["likes", "knows", "meets"])
-    rows = {"entity": ENTITIES, "relation": RELATIONS, "model": 1}
-    tensors = {
-        name: rng.normal(0, 1, (rows[table.kind], table.width)).astype(np.float32)
-        for name, table in get("ukge").tables(DIMENSION).items()
-    }
-    head, tail = rng.integers(0, ENTITIES, (2, 500), dtype=np.int32)
-    relation = rng.integers(0, RELATIONS, 500, dtype=np.int32)
-    facts = Graph(head, relation, tail, rng.random(500).round(3), vocabulary)
-    model = Model.from_tensors(
-        tensors,
-        vocabulary,
-        TrainConfig(model="ukge", dimension=DIMENSION),
-        0,
-        np.ones(ENTITIES, bool),
-        np.ones(3, bool),
-    )
+    ids = random_ids(500, ENTITIES, RELATIONS, rng)
+    facts = Graph(*ids, rng.random(500).round(3), vocabulary)
+    model = random_model(vocabulary)
     # labels near the predictions: the intervals are then neither empty nor the whole range
-    near = np.clip(model.score(head, relation, tail) + rng.normal(0, 0.08, 500), 0, 1)
+    near = np.clip(model.score(*ids) + rng.normal(0, 0.08, 500), 0, 1)
     return calibrate(replace(model, facts=KnownFacts.of(facts)), facts.with_confidence(near))
 
 

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.worlds import random_ids, vocabulary
 from unkgcp.conformal import rank
 from unkgcp.conformal.cross import CrossConformal, draw_folds, guaranteed
 from unkgcp.conformal.scores import make_score
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph import Graph
 from unkgcp.methods import create
 
 LEVELS = [0.0, 0.3, 0.5, 0.8, 0.9, 0.95, 1.0]
@@ -89,12 +90,11 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 ENTITIES, RELATIONS, FACTS, QUERIES = 25, 4, 300, 200
-VOCABULARY = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], [f"r{i}" for i in range(RELATIONS)])
+VOCABULARY = vocabulary(ENTITIES, RELATIONS)
 
 
 def draw(n: int, rng: np.random.Generator, effects: NDArray[np.float64]) -> Graph:
-    head, tail = rng.integers(0, ENTITIES, (2, n), dtype=np.int32)
-    relation = rng.integers(0, RELATIONS, n, dtype=np.int32)
+    head, relation, tail = random_ids(n, ENTITIES, RELATIONS, rng)
     mean = 0.5 + effects[head] + effects[ENTITIES + tail] + effects[2 * ENTITIES + relation]
     return Graph(head, relation, tail, np.clip(mean + 0.1 * rng.standard_normal(n), 0, 1), VOCABULARY)
 

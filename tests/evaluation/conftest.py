@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unkgcp.graph import Dataset, Graph, Splits, Vocabulary, write
+from tests.worlds import random_ids, vocabulary
+from unkgcp.graph import Dataset, Graph, Splits, write
 
 QUICK = "dimension: 4\nepochs: 4\nvalidate_every: 2\nbatch_size: 64\nnegatives: 2\nlearning_rate: 0.02\n"
 
 
-def small_graph(n: int = 900, entities: int = 30, seed: int = 0) -> Graph:
-    rng = np.random.default_rng(seed)
-    vocabulary = Vocabulary.of([f"e{i}" for i in range(entities)], ["r0", "r1"])
-    head, tail = (rng.integers(entities, size=n, dtype=np.int32) for _ in range(2))
-    relation = rng.integers(2, size=n, dtype=np.int32)
-    return Graph(head, relation, tail, np.round(rng.beta(2, 2, size=n), 3), vocabulary)
+def small_graph(n: int = 900) -> Graph:
+    """Confidences that pile up in the middle, rounded so that some are equal."""
+    rng = np.random.default_rng(0)
+    return Graph(*random_ids(n, 30, 2, rng), np.round(rng.beta(2, 2, size=n), 3), vocabulary(30, 2))
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,10 @@ import json
 import numpy as np
 import pytest
 
+from tests.worlds import graph_of_ids, vocabulary
 from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
-from unkgcp.graph import Dataset, Graph, Splits, Vocabulary
+from unkgcp.graph import Dataset, Graph, Splits
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model, TrainConfig
 
@@ -23,13 +24,12 @@ class Constant(Model):
         return np.full(len(head), 0.5, dtype=np.float32)
 
 
-VOCABULARY = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], ["r"])
+VOCABULARY = vocabulary(ENTITIES)
 
 
 def graph(*rows: tuple[int, int, float]) -> Graph:
-    head, tail = (np.array([row[place] for row in rows], dtype=np.int32) for place in (0, 1))
-    confidence = np.array([row[2] for row in rows], dtype=np.float64)
-    return Graph(head, np.zeros(len(rows), np.int32), tail, confidence, VOCABULARY)
+    """Rows of head, tail and confidence; there is one relation."""
+    return graph_of_ids([(head, 0, tail, confidence) for head, tail, confidence in rows], VOCABULARY)
 
 
 # residuals 0.1, 0.2, 0.3, 0.4: at 0.8 the rank is 4, so the threshold is 0.4

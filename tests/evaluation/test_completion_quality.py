@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.worlds import random_ids, vocabulary
 from unkgcp.evaluation import completion_quality as module
 from unkgcp.evaluation.assessment import decide
 from unkgcp.evaluation.completion_quality import HITS, ndcg, ranking
-from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph import Graph
 from unkgcp.training import Model, TrainConfig, plain_scores
 
 ENTITIES, RELATIONS = 23, 3
-VOCABULARY = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], [f"r{i}" for i in range(RELATIONS)])
+VOCABULARY = vocabulary(ENTITIES, RELATIONS)
 
 
 def make_model(seed: int, ties: bool) -> Model:
@@ -32,9 +33,7 @@ def make_model(seed: int, ties: bool) -> Model:
 
 def facts(n: int, seed: int) -> Graph:
     rng = np.random.default_rng(seed)
-    head, tail = rng.integers(0, ENTITIES, (2, n), dtype=np.int32)
-    relation = rng.integers(0, RELATIONS, n, dtype=np.int32)
-    return Graph(head, relation, tail, rng.choice([0.0, 0.25, 0.7, 1.0], n), VOCABULARY)
+    return Graph(*random_ids(n, ENTITIES, RELATIONS, rng), rng.choice([0.0, 0.25, 0.7, 1.0], n), VOCABULARY)
 
 
 def naive(model: Model, test: Graph, known: list[Graph], at_head: bool) -> dict[str, Any]:

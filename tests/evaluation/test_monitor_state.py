@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.evaluation.monitor_world import draw_facts, random_model
+from tests.worlds import scored_facts, small_model
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.evaluation.monitor.findings import describe
@@ -22,7 +22,7 @@ from unkgcp.run import Predictor, calibrate
 
 @pytest.fixture(scope="module")
 def calibration() -> Graph:
-    return draw_facts(random_model(), 300, np.random.default_rng(1))
+    return scored_facts(small_model(), 300, np.random.default_rng(1))
 
 
 @pytest.fixture(scope="module", params=["cp", "unkgcp", "fpi"])
@@ -30,14 +30,14 @@ def predictor(
     request: pytest.FixtureRequest, calibration: Graph, tmp_path_factory: pytest.TempPathFactory
 ) -> Predictor:
     folder = tmp_path_factory.mktemp("run") / request.param
-    calibrate(random_model(), calibration, request.param).save(folder)
+    calibrate(small_model(), calibration, request.param).save(folder)
     return Predictor.load(folder)
 
 
 @pytest.fixture(scope="module")
 def cp(calibration: Graph, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
     folder = tmp_path_factory.mktemp("run") / "one"
-    calibrate(random_model(), calibration, "cp").save(folder)
+    calibrate(small_model(), calibration, "cp").save(folder)
     return Predictor.load(folder)
 
 
@@ -58,7 +58,7 @@ def test_sittings_are_one_test(
     predictor: Predictor, calibration: Graph, tmp_path: Path, change: float
 ) -> None:
     """Labels are full of ties, so that this fails too if every sitting breaks them with the same numbers."""
-    facts = draw_facts(random_model(), 240, np.random.default_rng(2), power=change)
+    facts = scored_facts(small_model(), 240, np.random.default_rng(2), power=change)
     at_once = new(predictor, calibration)
     at_once.update(facts, facts.confidence)
     path = tmp_path / "watch.json"
@@ -92,10 +92,10 @@ def test_unknown_facts_are_counted_over_the_sittings(cp: Predictor, tmp_path: Pa
 
 def test_an_alarm_stays(cp: Predictor, tmp_path: Path) -> None:
     path, rng = tmp_path / "watch.json", np.random.default_rng(4)
-    strange = draw_facts(random_model(), 100, rng, power=9.0)
+    strange = scored_facts(small_model(), 100, rng, power=9.0)
     sit(Monitor(cp), path, strange)
     monitor = Monitor(cp)
-    sit(monitor, path, draw_facts(random_model(), 20, rng))
+    sit(monitor, path, scored_facts(small_model(), 20, rng))
     assert monitor.broken
     assert monitor.all.alarm_at is not None
     assert monitor.all.alarm_at <= 100
@@ -103,9 +103,9 @@ def test_an_alarm_stays(cp: Predictor, tmp_path: Path) -> None:
 
 def test_the_same_facts_are_noticed(cp: Predictor) -> None:
     rng = np.random.default_rng(5)
-    first, second = draw_facts(random_model(), 30, rng), draw_facts(random_model(), 40, rng)
+    first, second = scored_facts(small_model(), 30, rng), scored_facts(small_model(), 40, rng)
     calls = [Call.of(first), Call.of(second)]
-    assert counted(calls, draw_facts(random_model(), 40, rng), "x.tsv") is None
+    assert counted(calls, scored_facts(small_model(), 40, rng), "x.tsv") is None
     assert counted(calls, second, "x.tsv") == 2
     assert counted(calls, first[rng.permutation(30)], "x.tsv") == 1
     other = first.with_confidence(1 - first.confidence)
@@ -119,7 +119,7 @@ def test_the_same_facts_are_noticed(cp: Predictor) -> None:
 
 def test_other_tests_are_refused(cp: Predictor, tmp_path: Path) -> None:
     path = tmp_path / "watch.json"
-    facts = draw_facts(random_model(), 30, np.random.default_rng(6))
+    facts = scored_facts(small_model(), 30, np.random.default_rng(6))
     sit(Monitor(cp), path, facts)
     for options, words in (
         ({"confidence": 0.8}, r"begun with --confidence 0\.9, not 0\.8"),
@@ -129,11 +129,11 @@ def test_other_tests_are_refused(cp: Predictor, tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=words):
             resume(Monitor(cp, **options), path)  # type: ignore[arg-type]
-    calibrate(random_model(), facts, "cp").save(tmp_path / "other")
+    calibrate(small_model(), facts, "cp").save(tmp_path / "other")
     with pytest.raises(InputError, match="belongs to another run"):
         resume(Monitor(Predictor.load(tmp_path / "other")), path)
     with pytest.raises(InputError, match="for a run on disk"):
-        save(Monitor(calibrate(random_model(), facts, "cp")), path, [])
+        save(Monitor(calibrate(small_model(), facts, "cp")), path, [])
 
 
 def _deep(found: dict[str, Any], *keys: Any, value: Any) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def test_a_spoiled_state_is_refused(what: str, cp: Predictor, tmp_path: Path) ->
     from unkgcp.evaluation.monitor import state
 
     path = tmp_path / "watch.json"
-    sit(Monitor(cp), path, draw_facts(random_model(), 30, np.random.default_rng(6)))
+    sit(Monitor(cp), path, scored_facts(small_model(), 30, np.random.default_rng(6)))
     found = json.loads(path.read_text())
     del found["checksum"]
     spoiled = SPOILED[what](found)
@@ -187,7 +187,7 @@ def test_a_spoiled_state_is_refused(what: str, cp: Predictor, tmp_path: Path) ->
 
 def test_damage_is_noticed(cp: Predictor, tmp_path: Path) -> None:
     path = tmp_path / "watch.json"
-    sit(Monitor(cp), path, draw_facts(random_model(), 30, np.random.default_rng(6)))
+    sit(Monitor(cp), path, scored_facts(small_model(), 30, np.random.default_rng(6)))
     whole = path.read_text()
     score = json.loads(whole)["state"]["scores"][0]
     for damaged in (whole[:-30], "", "[" * 100_000, "NaN", whole.replace(repr(score), repr(score + 0.01), 1)):

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.evaluation.monitor_world import draw_facts, random_model
+from tests.worlds import scored_facts, small_model
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.evaluation.monitor.findings import describe, monitor_text, order_caution, sparkline
@@ -19,12 +19,12 @@ from unkgcp.training import Model
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return random_model()
+    return small_model()
 
 
 @pytest.fixture(scope="module")
 def calibration(model: Model) -> Graph:
-    return draw_facts(model, 400, np.random.default_rng(1))
+    return scored_facts(model, 400, np.random.default_rng(1))
 
 
 @pytest.fixture(scope="module", params=["unkgcp", "cp", "fpi"])
@@ -38,7 +38,7 @@ def watch(predictor: Predictor, calibration: Graph, **options: object) -> Monito
 
 
 def test_one_by_one_is_the_same_as_at_once(predictor: Predictor, calibration: Graph, model: Model) -> None:
-    facts = draw_facts(model, 120, np.random.default_rng(2))
+    facts = scored_facts(model, 120, np.random.default_rng(2))
     at_once, one_by_one = watch(predictor, calibration), watch(predictor, calibration)
     at_once.update(facts, facts.confidence)
     for row in range(len(facts)):
@@ -51,7 +51,7 @@ def test_one_by_one_is_the_same_as_at_once(predictor: Predictor, calibration: Gr
 
 
 def test_coverage_is_that_of_the_intervals(predictor: Predictor, calibration: Graph, model: Model) -> None:
-    facts = draw_facts(model, 200, np.random.default_rng(3))
+    facts = scored_facts(model, 200, np.random.default_rng(3))
     monitor = watch(predictor, calibration, confidence=0.8)
     look = monitor.update(facts, facts.confidence)
     answer = predictor.interval(facts, 0.8)
@@ -68,9 +68,9 @@ def test_finds_a_change_and_names_the_relation(
 ) -> None:
     rng = np.random.default_rng(4)
     monitor = watch(predictor, calibration)
-    same = draw_facts(model, 300, rng)
+    same = scored_facts(model, 300, rng)
     assert not monitor.update(same, same.confidence).broken
-    changed = draw_facts(model, 600, rng)
+    changed = scored_facts(model, 600, rng)
     other = np.where(changed.relation == 1, 1 - changed.confidence, changed.confidence)
     look = monitor.update(changed, other)
     assert look.broken
@@ -129,7 +129,7 @@ def test_bad_requests_are_refused(model: Model, calibration: Graph) -> None:
 
 
 def test_a_sorted_file_is_noticed(model: Model) -> None:
-    facts = draw_facts(model, 300, np.random.default_rng(5))
+    facts = scored_facts(model, 300, np.random.default_rng(5))
     assert order_caution(facts) is None
     assert "sorted by relation;" in str(order_caution(facts[np.argsort(facts.relation)])).replace(
         ", which", ";"

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.evaluation.test_assessment import VOCABULARY, Constant, dataset, graph, predictor
+from tests.worlds import random_graph
 from unkgcp.conformal import SplitConformal, rank
 from unkgcp.conformal.ranking import rank_groups, rank_scores
 from unkgcp.conformal.ranks import smoothed_exceeds
@@ -17,7 +18,7 @@ from unkgcp.evaluation import evaluate
 from unkgcp.evaluation.assessment import smoothed_coverage
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.text import evaluation_text
-from unkgcp.graph import Dataset, Graph, Splits, Vocabulary
+from unkgcp.graph import Dataset, Graph, Splits
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import TrainConfig
 
@@ -183,15 +184,9 @@ def test_a_promise_per_relation_has_no_single_band() -> None:
 
 
 def test_continuous_scores_need_no_sentence() -> None:
-    rng = np.random.default_rng(5)
-    vocabulary = Vocabulary.of([f"e{i}" for i in range(6)], ["r"])
-
-    def facts(n: int) -> Graph:
-        head, tail = rng.integers(0, 5, (2, n), dtype=np.int32)
-        return Graph(head, np.zeros(n, np.int32), tail, rng.random(n), vocabulary)
-
-    model = Constant({}, vocabulary, TrainConfig(), 3, np.ones(6, bool), np.ones(1, bool))
-    calibration, test = facts(1000), facts(3000)
+    facts = random_graph(4000, VOCABULARY, seed=5, entities=5)
+    model = Constant({}, VOCABULARY, TrainConfig(), 3, np.ones(6, bool), np.ones(1, bool))
+    calibration, test = facts[:1000], facts[1000:]
     data = Dataset("made", Splits(test[:5], calibration, test, test[:0]), test[:5])
     result = evaluate(calibrate(model, calibration, "cp"), data)
     assert "band" not in evaluation_text(result)

@@ -8,12 +8,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.worlds import random_graph, vocabulary
 from unkgcp import parallel
 from unkgcp.evidence import Evidence
 from unkgcp.evidence.neighbours import Neighbours
 from unkgcp.evidence.tree_kernels import BLOCK
 from unkgcp.evidence.trees import Trees
-from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.methods.method import status_codes
 
@@ -23,11 +24,7 @@ FACTS, ENTITIES = 30_000, 3_000
 @pytest.fixture(scope="module")
 def graph() -> Graph:
     """Nearly as many values as facts, so that a table of values is as large as the graph."""
-    rng = np.random.default_rng(0)
-    vocabulary = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], [f"r{i}" for i in range(40)])
-    head, tail = rng.integers(0, ENTITIES, (2, FACTS), dtype=np.int32)
-    relation = rng.integers(0, 40, FACTS, dtype=np.int32)
-    return Graph(head, relation, tail, rng.random(FACTS), vocabulary)
+    return random_graph(FACTS, vocabulary(ENTITIES, 40))
 
 
 def peak(work: Callable[[], object]) -> int:

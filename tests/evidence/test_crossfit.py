@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.evidence.graphs import small_graph
+from tests.worlds import crowded_graph
 from unkgcp.evidence.crossfit import FOLDS, CrossFit, fold_of_queries, fold_of_rows, variants
 from unkgcp.training import TrainConfig
 
@@ -43,7 +43,7 @@ def test_folds_of_queries_depend_on_the_triple_alone() -> None:
 
 
 def test_each_row_is_answered_by_the_model_of_its_fold() -> None:
-    graph = small_graph(40, 0)
+    graph = crowded_graph(40, 0)
     models = tuple(tuple(Numbered(10 * variant + place) for place in range(FOLDS)) for variant in range(2))
     crossfit = CrossFit(models)  # type: ignore[arg-type]
     fold = fold_of_rows(40, 0)

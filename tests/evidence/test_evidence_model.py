@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.evidence.graphs import mirrored_graph
+from tests.worlds import mirrored_graph
 from unkgcp.conformal.ranks import p_exceeds
 from unkgcp.errors import InputError
 from unkgcp.evidence import EvidenceModel, learn, trees

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.evidence.graphs import small_graph
+from tests.worlds import crowded_graph
 from unkgcp.evidence import Evidence
 from unkgcp.evidence.cells import Values
 from unkgcp.evidence.pairs import PRIOR, SLOTS
@@ -21,7 +21,7 @@ def without(graph: Graph, row: int) -> Graph:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_leaving_one_out_is_taking_it_out(seed: int) -> None:
-    graph = small_graph(60, seed)
+    graph = crowded_graph(60, seed)
     values = Values.of(graph.confidence)
     top = commonest(values.code(graph.confidence), len(values), 4)
     table, slots = Evidence.of(graph, values, top).leave_one_out()
@@ -42,7 +42,7 @@ def matching(graph: Graph, head: int | None, relation: int | None, tail: int | N
 
 @pytest.mark.parametrize("seed", range(3))
 def test_statistics_by_hand(seed: int) -> None:
-    graph, queries = small_graph(80, seed), small_graph(40, seed + 100)
+    graph, queries = crowded_graph(80, seed), crowded_graph(40, seed + 100)
     evidence = Evidence.of(graph)
     table = evidence.features(queries).table
     column = {name: place for place, name in enumerate(evidence.names)}
@@ -88,7 +88,7 @@ def test_statistics_by_hand(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_suggested_values_by_hand(seed: int) -> None:
-    graph, queries = small_graph(50, seed, entities=5), small_graph(30, seed + 50, entities=5)
+    graph, queries = crowded_graph(50, seed, entities=5), crowded_graph(30, seed + 50, entities=5)
     evidence = Evidence.of(graph)
     found = evidence.pairs.candidates(
         *(np.asarray(c, np.int64) for c in (queries.head, queries.relation, queries.tail))
@@ -139,7 +139,7 @@ def test_suggested_values_by_hand(seed: int) -> None:
 
 
 def test_a_query_is_told_the_same_in_any_company() -> None:
-    graph, queries = small_graph(80, 0), small_graph(20, 9)
+    graph, queries = crowded_graph(80, 0), crowded_graph(20, 9)
     evidence = Evidence.of(graph)
     together = evidence.features(queries).table
     for row in range(20):
@@ -147,7 +147,7 @@ def test_a_query_is_told_the_same_in_any_company() -> None:
 
 
 def test_nothing_known_is_missing_not_zero() -> None:
-    graph = small_graph(10, 0, entities=4)
+    graph = crowded_graph(10, 0, entities=4)
     strange = Graph(*np.array([[3], [2], [3]], np.int32), np.zeros(1), graph.vocabulary)
     kept = graph[(graph.head != 3) & (graph.tail != 3) & (graph.relation != 2)]
     table, slots = Evidence.of(kept).features(strange)

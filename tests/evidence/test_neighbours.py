@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.worlds import vocabulary
 from unkgcp import parallel
 from unkgcp.evidence import neighbour_kernels
 from unkgcp.evidence.neighbours import NAMES, Neighbours
-from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph import Graph
 
 NAN = math.nan
 
 
 def graph(n: int, seed: int, entities: int = 9, relations: int = 2) -> Graph:
     rng = np.random.default_rng(seed)
-    vocabulary = Vocabulary.of([f"e{i}" for i in range(entities)], [f"r{i}" for i in range(relations)])
-    draw = lambda high: rng.integers(high, size=n, dtype=np.int32)  # noqa: E731
-    return Graph(draw(entities), draw(relations), draw(entities), rng.random(n).round(2), vocabulary)
+    ids = [rng.integers(high, size=n, dtype=np.int32) for high in (entities, relations, entities)]
+    return Graph(*ids, rng.random(n).round(2), vocabulary(entities, relations))
 
 
 def features(train: Graph, queries: Graph, left_out: bool = False) -> np.ndarray:

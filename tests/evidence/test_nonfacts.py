@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.evidence.graphs import mirrored_graph
+from tests.worlds import mirrored_graph
 from unkgcp.errors import InputError
 from unkgcp.evidence import Evidence, EvidenceModel
 from unkgcp.evidence.nonfacts import FactLikeness, learn_likeness

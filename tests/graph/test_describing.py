@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds import graph_of_ids, random_graph, vocabulary
 from unkgcp.cli.data import chart, text
-from unkgcp.graph import Graph, Splits, Vocabulary
+from unkgcp.graph import Graph, Splits
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.describing import describe
 
 ENTITIES, RELATIONS = 4, 3
-VOCABULARY = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], [f"r{i}" for i in range(RELATIONS)])
+VOCABULARY = vocabulary(ENTITIES, RELATIONS)
 fact = st.tuples(
     st.integers(0, ENTITIES - 1),
     st.integers(0, RELATIONS - 1),
@@ -28,8 +29,7 @@ some = st.lists(fact, min_size=1, max_size=12)
 
 
 def graph_of(rows: list[tuple[int, int, int, float]]) -> Graph:
-    head, relation, tail = (np.array([row[i] for row in rows], dtype=np.int32) for i in range(3))
-    return Graph(head, relation, tail, np.array([row[3] for row in rows], dtype=np.float64), VOCABULARY)
+    return graph_of_ids(rows, VOCABULARY)
 
 
 @settings(max_examples=200, deadline=None)
@@ -127,16 +127,9 @@ def test_text_warns_only_of_what_is_there():
 
 
 def test_millions_of_facts_take_seconds():
-    generator = np.random.default_rng(0)
     n = 2_000_000
-    vocabulary = Vocabulary.of([str(i) for i in range(50_000)], [str(i) for i in range(50)])
-    graph = Graph(
-        generator.integers(50_000, size=n, dtype=np.int32),
-        generator.integers(50, size=n, dtype=np.int32),
-        generator.integers(50_000, size=n, dtype=np.int32),
-        generator.integers(1, 1001, size=n) / 1000,
-        vocabulary,
-    )
+    graph = random_graph(n, vocabulary(50_000, 50))
+    graph = graph.with_confidence(graph.confidence.round(3))
     dataset = Dataset("large", graph.split(seed=0))
     start = time.perf_counter()
     assert describe(dataset).facts == n

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds import graph_of_ids
 from unkgcp.graph import Graph, Vocabulary, concatenate, triple_keys
 
 VOCABULARY = Vocabulary.of(["a", "b", "c"], ["likes", "knows"])
@@ -16,9 +17,7 @@ ROWS = st.lists(
 
 
 def graph(rows: list[tuple[int, int, int, float]]) -> Graph:
-    head, relation, tail, confidence = zip(*rows, strict=True) if rows else ((), (), (), ())
-    ids = (np.array(column, np.int32) for column in (head, relation, tail))
-    return Graph(*ids, np.array(confidence, np.float64), VOCABULARY)
+    return graph_of_ids(rows, VOCABULARY)
 
 
 @given(rows=ROWS)

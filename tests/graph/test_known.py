@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unkgcp.graph import Graph, Vocabulary
+from tests.worlds import graph_of_ids, vocabulary
+from unkgcp.graph import Graph
 from unkgcp.graph.known import Columns, KnownFacts, restored
 
 ENTITIES, RELATIONS = 12, 3
-VOCABULARY = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], [f"r{i}" for i in range(RELATIONS)])
+VOCABULARY = vocabulary(ENTITIES, RELATIONS)
 
 
 def graph(rows: list[tuple[int, int, int, float]]) -> Graph:
-    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
-    ids = [np.array(column, np.int32) for column in columns[:3]]
-    return Graph(*ids, np.array(columns[3], np.float64), VOCABULARY)
+    return graph_of_ids(rows, VOCABULARY)
 
 
 entity, relation = st.integers(0, ENTITIES - 1), st.integers(0, RELATIONS - 1)
@@ -51,10 +50,9 @@ def test_what_is_found_is_what_is_there(
 def test_few_bytes_a_fact() -> None:
     rng = np.random.default_rng(0)
     n, entities = 20_000, 3000
-    vocabulary = Vocabulary.of([f"e{i}" for i in range(entities)], ["r"])
     head, tail = rng.integers(0, entities, (2, n), dtype=np.int32)
     known = KnownFacts.of(
-        Graph(head, np.zeros(n, np.int32), tail, rng.choice([0.5, 0.7093, 1.0], n), vocabulary)
+        Graph(head, np.zeros(n, np.int32), tail, rng.choice([0.5, 0.7093, 1.0], n), vocabulary(entities))
     )
     size = sum(column.nbytes for column in known.arrays().values())
     assert size <= 4 * n + 2 * (entities + 1) + 24

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds import graph_of_ids
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.datasets import Names, named, over_one_vocabulary
 
@@ -31,8 +32,7 @@ def test_positions_hold_in_vocabularies_of_many_blocks():
 
 
 def facts(entities: list[str], rows: list[tuple[int, int]]) -> Graph:
-    head, tail = (np.array(column, dtype=np.int32) for column in zip(*rows, strict=True))
-    return Graph(head, head * 0, tail, np.full(len(rows), 0.5), Vocabulary.of(entities, ["r"]))
+    return graph_of_ids([(head, 0, tail, 0.5) for head, tail in rows], Vocabulary.of(entities, ["r"]))
 
 
 def pairs(graph: Graph) -> list[tuple[str, str]]:

@@ -1,15 +1,13 @@
 import numpy as np
 import pytest
 
-from unkgcp.graph import Graph, Vocabulary
+from tests.worlds import graph_of_ids, random_graph, vocabulary
+from unkgcp.graph import Graph
 from unkgcp.graph.negatives import JOINED, KINDS, corrupt
 
 
 def graph(n: int = 300, entities: int = 12, seed: int = 0) -> Graph:
-    rng = np.random.default_rng(seed)
-    vocabulary = Vocabulary.of([f"e{i}" for i in range(entities)], ["r0", "r1"])
-    draw = lambda high: rng.integers(high, size=n, dtype=np.int32)  # noqa: E731
-    return Graph(draw(entities), draw(2), draw(entities), rng.random(n), vocabulary)
+    return random_graph(n, vocabulary(entities, 2), seed)
 
 
 def test_corruptions_are_not_known_and_change_one_side() -> None:
@@ -25,9 +23,7 @@ def test_corruptions_are_not_known_and_change_one_side() -> None:
 
 
 def test_a_complete_graph_has_no_corruptions() -> None:
-    vocabulary = Vocabulary.of(["a", "b"], ["r"])
-    ids = np.array([0, 0, 1, 1], dtype=np.int32)
-    complete = Graph(ids, np.zeros(4, np.int32), np.array([0, 1, 0, 1], np.int32), np.ones(4), vocabulary)
+    complete = graph_of_ids([(h, 0, t, 1.0) for h in (0, 1) for t in (0, 1)], vocabulary(2))
     assert len(corrupt(complete, complete, seed=0)) == 0
 
 
@@ -87,12 +83,12 @@ def test_no_kind_is_known_or_the_fact_itself(kind: str) -> None:
 
 def test_another_relation_as_often_as_it_is_known() -> None:
     rng = np.random.default_rng(0)
-    vocabulary = Vocabulary.of([f"e{i}" for i in range(300)], ["r0", "r1", "r2", "r3"])
+    words = vocabulary(300, 4)
 
     def some(n: int, share: list[float]) -> Graph:
         head, tail = rng.integers(0, 300, (2, n), dtype=np.int32)
         relation = rng.choice(4, n, p=share).astype(np.int32)
-        return Graph(head, relation, tail, np.ones(n), vocabulary)
+        return Graph(head, relation, tail, np.ones(n), words)
 
     facts, known = some(4000, [1, 0, 0, 0]), some(1000, [0.5, 0.4, 0.1, 0])
     negatives = corrupt(facts, known, seed=0, kind="relation")
@@ -130,7 +126,7 @@ def test_steps_along_known_facts(kind: str, steps: int) -> None:
 def test_only_relations_with_a_direction_are_turned() -> None:
     """Relation 0 mostly goes both ways, relation 1 never does; loops are the same either way."""
     rng = np.random.default_rng(0)
-    vocabulary = Vocabulary.of([f"e{i}" for i in range(200)], ["r0", "r1", "r2"])
+    words = vocabulary(200, 3)
     head, tail = rng.permutation(200)[:100].astype(np.int32), rng.permutation(200)[:100].astype(np.int32)
     ones, zero = np.ones(100, np.int32), np.zeros(100, np.int32)
     known = Graph(
@@ -138,12 +134,12 @@ def test_only_relations_with_a_direction_are_turned() -> None:
         np.concatenate([zero, zero, ones]),
         np.concatenate([tail, head, tail]),
         np.ones(300),
-        vocabulary,
+        words,
     )
-    loops = Graph(head, ones, head, np.ones(100), vocabulary)
-    unknown = Graph(head, 2 * ones, tail, np.ones(100), vocabulary)
-    both = Graph(head, zero, tail, np.ones(100), vocabulary)
-    one = Graph(head, ones, tail, np.ones(100), vocabulary)
+    loops = Graph(head, ones, head, np.ones(100), words)
+    unknown = Graph(head, 2 * ones, tail, np.ones(100), words)
+    both = Graph(head, zero, tail, np.ones(100), words)
+    one = Graph(head, ones, tail, np.ones(100), words)
     for part in (loops, unknown, both):
         assert len(corrupt(part, known, seed=0, kind="reversed")) == 0
     turned = corrupt(one[head != tail], known, seed=0, kind="reversed")

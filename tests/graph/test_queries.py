@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fact_files import FACTS, LINES, written
+from tests.worlds import FACTS, LINES, written
 from unkgcp.errors import InputError
 from unkgcp.graph import open_batches
 from unkgcp.tabular import delimited

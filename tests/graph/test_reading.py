@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fact_files import FACTS, LINES, facts, written
+from tests.worlds import FACTS, LINES, facts_of, written
 from unkgcp.errors import InputError
 from unkgcp.graph import Vocabulary, read, read_parts
 from unkgcp.tabular import delimited
@@ -43,8 +43,8 @@ class TestLines:
         ],
     )
     def test_line_ends_marks_and_empty_lines(self, content, tmp_path):
-        assert facts(read(written(tmp_path / "facts.tsv", content))) == FACTS
-        assert facts(read(written(tmp_path / "facts.tsv.gz", gzip.compress(content.encode())))) == FACTS
+        assert facts_of(read(written(tmp_path / "facts.tsv", content))) == FACTS
+        assert facts_of(read(written(tmp_path / "facts.tsv.gz", gzip.compress(content.encode())))) == FACTS
 
     def test_labels_stay_as_they_are(self, tmp_path):
         labels = [
@@ -69,7 +69,7 @@ class TestLines:
             "0x1",
         ]
         content = "".join(f"{label}\tr\t{label}\t0.5\n" for label in labels)
-        assert [fact[0] for fact in facts(read(written(tmp_path / "facts.tsv", content)))] == labels
+        assert [fact[0] for fact in facts_of(read(written(tmp_path / "facts.tsv", content)))] == labels
 
     def test_confidences_are_the_nearest_numbers_to_their_text(self, tmp_path):
         texts = [
@@ -93,13 +93,13 @@ class TestLines:
     def test_quotation_marks_are_for_csv(self, tmp_path):
         content = '"a, or b",r,"line\nend",0.5\n"say ""x""",r,plain,"0.25"\n'
         expected = [("a, or b", "r", "line\nend", 0.5), ('say "x"', "r", "plain", 0.25)]
-        assert facts(read(written(tmp_path / "facts.csv", content))) == expected
-        assert facts(read(written(tmp_path / "facts.tsv", '"a\tr\tb"\t0.5\n'))) == [('"a', "r", 'b"', 0.5)]
+        assert facts_of(read(written(tmp_path / "facts.csv", content))) == expected
+        assert facts_of(read(written(tmp_path / "facts.tsv", '"a\tr\tb"\t0.5\n'))) == [('"a', "r", 'b"', 0.5)]
 
     def test_a_long_line_is_a_line(self, tmp_path, tiny_blocks):
         label = "x" * 3_000_000
         content = f"a\tr\tb\t0.5\n{label}\tr\tb\t0.5\nc\tr\t{label}\t0.5\n"
-        assert [len(fact[0]) for fact in facts(read(written(tmp_path / "facts.tsv", content)))] == [
+        assert [len(fact[0]) for fact in facts_of(read(written(tmp_path / "facts.tsv", content)))] == [
             1,
             3_000_000,
             1,
@@ -126,7 +126,7 @@ class TestBlocks:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(delimited, "BLOCK", block)
             found = read(path)
-        assert facts(found) == [(h, r, t, c / 1000) for h, r, t, c in rows]
+        assert facts_of(found) == [(h, r, t, c / 1000) for h, r, t, c in rows]
         seen = dict.fromkeys(label for h, _, t, _ in rows for label in (h, t))
         assert found.vocabulary.entities.to_pylist() == list(seen)
         assert found.vocabulary.relations.to_pylist() == list(dict.fromkeys(r for _, r, _, _ in rows))
@@ -142,7 +142,7 @@ class TestBlocks:
         path = written(tmp_path_factory.mktemp("x") / "facts.csv", content)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(delimited, "BLOCK", block)
-            assert [fact[0] for fact in facts(read(path))] == labels
+            assert [fact[0] for fact in facts_of(read(path))] == labels
 
     def test_a_last_block_of_empty_lines(self, tmp_path, tiny_blocks):
         content = "a\tr\tb\t0.5\n" * 5 + "\n" * 200 + "c\tr\td\t0.5\n" + "\n" * 200
@@ -177,21 +177,21 @@ class TestColumns:
     )
     def test_usual_headers_are_recognised(self, header, tmp_path):
         content = header + "\n" + "\n".join(LINES).replace("\t", ",")
-        assert facts(read(written(tmp_path / "facts.csv", content))) == FACTS
+        assert facts_of(read(written(tmp_path / "facts.csv", content))) == FACTS
 
     def test_a_header_may_order_and_add_columns(self, tmp_path):
         content = "id,weight,object,subject,predicate\n1,0.5,b,a,r\n"
-        assert facts(read(written(tmp_path / "facts.csv", content))) == [("a", "r", "b", 0.5)]
+        assert facts_of(read(written(tmp_path / "facts.csv", content))) == [("a", "r", "b", 0.5)]
 
     def test_a_fact_is_not_a_header(self, tmp_path):
         content = "head\trelation\ttail\t0.5\n"
-        assert facts(read(written(tmp_path / "facts.tsv", content))) == [("head", "relation", "tail", 0.5)]
+        assert facts_of(read(written(tmp_path / "facts.tsv", content))) == [("head", "relation", "tail", 0.5)]
 
     def test_a_strange_first_line_is_never_dropped(self, tmp_path):
         path = written(tmp_path / "facts.csv", "x,y,z,v\na,r,b,0.5\n")
         with pytest.raises(InputError, match=r"line 1 .*--header"):
             read(path)
-        assert facts(read(path, header=True)) == [("a", "r", "b", 0.5)]
+        assert facts_of(read(path, header=True)) == [("a", "r", "b", 0.5)]
 
     def test_header_false_keeps_the_first_line(self, tmp_path):
         path = written(tmp_path / "facts.csv", "head,relation,tail,confidence\na,r,b,0.5\n")
@@ -201,11 +201,11 @@ class TestColumns:
     def test_by_name_and_by_position(self, tmp_path):
         path = written(tmp_path / "facts.csv", "c,x,b,a,y\n0.5,r,b,a,9\n")
         expected = [("a", "r", "b", 0.5)]
-        assert facts(read(path, columns=("a", "x", "b", "c"))) == expected
-        assert facts(read(path, columns=(3, 1, 2, 0), header=True)) == expected
-        assert facts(read(path, columns=("a", 1, 2, "c"))) == expected
+        assert facts_of(read(path, columns=("a", "x", "b", "c"))) == expected
+        assert facts_of(read(path, columns=(3, 1, 2, 0), header=True)) == expected
+        assert facts_of(read(path, columns=("a", 1, 2, "c"))) == expected
         headless = written(tmp_path / "other.csv", "0.5,r,b,a,9\n")
-        assert facts(read(headless, columns=(3, 1, 2, 0))) == expected
+        assert facts_of(read(headless, columns=(3, 1, 2, 0))) == expected
 
     @pytest.mark.parametrize(
         ("columns", "header", "message"),
@@ -226,8 +226,10 @@ class TestColumns:
         path = written(
             tmp_path / "nell.tsv", "Entity\tRelation\tValue\tProbability\tOther\na\tr\tb\t0.5\t0.25\n"
         )
-        assert facts(read(path)) == [("a", "r", "b", 0.5)]
-        assert facts(read(path, columns=("Value", "Relation", "Entity", "Other"))) == [("b", "r", "a", 0.25)]
+        assert facts_of(read(path)) == [("a", "r", "b", 0.5)]
+        assert facts_of(read(path, columns=("Value", "Relation", "Entity", "Other"))) == [
+            ("b", "r", "a", 0.25)
+        ]
 
 
 class TestParquet:
@@ -246,12 +248,12 @@ class TestParquet:
             }
         )
         pq.write_table(table, tmp_path / "facts.parquet")
-        assert facts(read(tmp_path / "facts.parquet")) == [("a", "r", "b", 0.5), ("b", "s", "a", 0.25)]
+        assert facts_of(read(tmp_path / "facts.parquet")) == [("a", "r", "b", 0.5), ("b", "s", "a", 0.25)]
 
     def test_integers_are_labels(self, tmp_path):
         table = pa.table({"head": [7, 8], "relation": [0, 0], "tail": [8, 7], "confidence": [1, 0]})
         pq.write_table(table, tmp_path / "facts.parquet")
-        assert facts(read(tmp_path / "facts.parquet")) == [("7", "0", "8", 1.0), ("8", "0", "7", 0.0)]
+        assert facts_of(read(tmp_path / "facts.parquet")) == [("7", "0", "8", 1.0), ("8", "0", "7", 0.0)]
 
     def test_many_row_groups_and_chosen_columns(self, tmp_path):
         n = 150_000
@@ -278,7 +280,7 @@ class TestVocabulary:
         graph = read(written(tmp_path / "facts.tsv", "\n".join(LINES)), vocabulary=vocabulary)
         assert graph.vocabulary.entities.to_pylist() == ["z", "b", "a", "c"]
         assert graph.vocabulary.relations.to_pylist() == ["likes", "knows"]
-        assert facts(graph) == FACTS
+        assert facts_of(graph) == FACTS
         again = read(tmp_path / "facts.tsv", vocabulary=graph.vocabulary)
         assert again.vocabulary is graph.vocabulary
 
@@ -291,7 +293,7 @@ class TestVocabulary:
         assert list(parts) == ["train", "test"]
         assert parts["train"].vocabulary is parts["test"].vocabulary
         assert parts["test"].vocabulary.entities.to_pylist() == ["a", "b", "x"]
-        assert facts(parts["test"]) == [("x", "likes", "a", 0.5)]
+        assert facts_of(parts["test"]) == [("x", "likes", "a", 0.5)]
 
     def test_parts_are_scaled_as_one(self, tmp_path):
         paths = {
@@ -323,7 +325,7 @@ class TestMissing:
         with pytest.raises(InputError, match="line 2 has no confidence"):
             read(path)
         graph = read(path, skip_missing=True)
-        assert facts(graph) == [("a", "r", "b", 0.5), ("e", "r", "b", 0.25)]
+        assert facts_of(graph) == [("a", "r", "b", 0.5), ("e", "r", "b", 0.25)]
         assert graph.vocabulary.entities.to_pylist() == ["a", "b", "e"]
 
     def test_what_is_not_missing_but_wrong_is_not_skipped(self, tmp_path):
@@ -335,7 +337,7 @@ class TestMissing:
             {"head": ["a", "c"], "relation": ["r", "r"], "tail": ["b", "b"], "confidence": [0.5, None]}
         )
         pq.write_table(table, tmp_path / "facts.parquet")
-        assert facts(read(tmp_path / "facts.parquet", skip_missing=True)) == [("a", "r", "b", 0.5)]
+        assert facts_of(read(tmp_path / "facts.parquet", skip_missing=True)) == [("a", "r", "b", 0.5)]
 
 
 class TestStreams:
@@ -344,18 +346,18 @@ class TestStreams:
             buffer = io.BytesIO("\n".join(LINES).encode())
 
         monkeypatch.setattr("sys.stdin", Input)
-        assert facts(read("-")) == FACTS
+        assert facts_of(read("-")) == FACTS
         assert not Input.buffer.closed
 
     @pytest.mark.parametrize("pack", [bytes, gzip.compress])
     def test_an_open_stream(self, pack):
         content = "\n".join(LINES).encode()
-        assert facts(read(io.BytesIO(pack(content)))) == FACTS
+        assert facts_of(read(io.BytesIO(pack(content)))) == FACTS
 
     def test_parquet_from_a_pipe(self):
         sink = io.BytesIO()
         pq.write_table(pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"], "confidence": [0.5]}), sink)
-        assert facts(read(io.BytesIO(sink.getvalue()))) == [("a", "r", "b", 0.5)]
+        assert facts_of(read(io.BytesIO(sink.getvalue()))) == [("a", "r", "b", 0.5)]
 
     def test_errors_name_the_line(self):
         with pytest.raises(InputError, match="standard input, line 2 "):

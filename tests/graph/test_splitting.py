@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds import vocabulary
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph import Graph
 from unkgcp.graph.facts import Splits, hold_out, split
 
 
@@ -22,7 +23,7 @@ def numbered(n: int, n_triples: int | None = None, seed: int = 0) -> Graph:
         np.zeros(n, np.int32),
         triple[::-1].copy().astype(np.int32) if n_triples is None else triple.astype(np.int32),
         np.arange(n, dtype=np.float64),
-        Vocabulary.of([str(i) for i in range(n_entities)], ["r"]),
+        vocabulary(n_entities),
     )
 
 
@@ -115,13 +116,7 @@ def test_repeats_stay_together_and_sizes_stay_near():
 
 def test_one_giant_group_never_swallows_a_small_part():
     head = np.array([0] * 500 + list(range(1, 501)), dtype=np.int32)
-    graph = Graph(
-        head,
-        np.zeros(1000, np.int32),
-        head,
-        np.zeros(1000),
-        Vocabulary.of([str(i) for i in range(501)], ["r"]),
-    )
+    graph = Graph(head, np.zeros_like(head), head, np.zeros(1000), vocabulary(501))
     for seed in range(20):
         splits = split(graph, seed=seed, keep_repeats_together=True)
         assert (len(splits.calibration), len(splits.test)) == (70, 80)
@@ -129,9 +124,7 @@ def test_one_giant_group_never_swallows_a_small_part():
 
 def test_groups_larger_than_the_room_are_taken_when_that_is_nearer():
     head = np.repeat(np.arange(20, dtype=np.int32), 5)
-    graph = Graph(
-        head, np.zeros(100, np.int32), head, np.zeros(100), Vocabulary.of([str(i) for i in range(20)], ["r"])
-    )
+    graph = Graph(head, np.zeros_like(head), head, np.zeros(100), vocabulary(20))
     splits = split(graph, keep_repeats_together=True)
     assert (len(splits.calibration), len(splits.test)) == (5, 10), "7 is nearer to 5, 8 is nearer to 10"
 
@@ -171,7 +164,7 @@ def test_impossible_fractions_are_refused(n, options, sentence):
 
 def test_a_graph_of_one_repeated_triple_cannot_be_kept_together():
     head = np.zeros(50, np.int32)
-    graph = Graph(head, head, head, np.zeros(50), Vocabulary.of(["a"], ["r"]))
+    graph = Graph(head, head, head, np.zeros(50), vocabulary(1))
     with pytest.raises(InputError, match="would be empty"):
         split(graph, keep_repeats_together=True)
 

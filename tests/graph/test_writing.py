@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds import graph_of
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, Vocabulary, read, write, writing
+from unkgcp.graph import Graph, read, write, writing
 
 TEXT_ENDINGS = [".csv", ".csv.gz", ".tsv", ".tsv.gz"]
 ENDINGS = [*TEXT_ENDINGS, ".parquet", ".pq", ".parquet.gz"]
@@ -20,20 +21,6 @@ ENDINGS = [*TEXT_ENDINGS, ".parquet", ".pq", ".parquet.gz"]
 CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")
 LABELS = st.text(CHARACTERS, min_size=1, max_size=8)
 PLAIN = st.text(st.characters(codec="utf-8", exclude_characters="\0\t\r\n"), min_size=1, max_size=8)
-
-
-def graph_of(facts: list[tuple[str, str, str, float]]) -> Graph:
-    """A graph whose ids follow the first appearance of a label, as those of a reader do."""
-    entities = list(dict.fromkeys(label for head, _, tail, _ in facts for label in (head, tail)))
-    relations = list(dict.fromkeys(relation for _, relation, _, _ in facts))
-    vocabulary = Vocabulary.of(entities, relations)
-    return Graph(
-        vocabulary.entity_ids([fact[0] for fact in facts]),
-        vocabulary.relation_ids([fact[1] for fact in facts]),
-        vocabulary.entity_ids([fact[2] for fact in facts]),
-        np.array([fact[3] for fact in facts], np.float64),
-        vocabulary,
-    )
 
 
 def same(one: Graph, other: Graph) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from tests.evaluation.monitor_world import draw_facts, random_model
+from tests.worlds import scored_facts, small_model
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.evaluation.monitor.martingale import Bag
 from unkgcp.graph import Graph
@@ -25,7 +25,7 @@ RATE, FALSE_ALARM = 0.05, 1e-6
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return random_model()
+    return small_model()
 
 
 def most(streams: int) -> int:
@@ -38,8 +38,8 @@ def alarms(model: Model, streams: int) -> int:
     count = 0
     for seed in range(streams):
         rng = np.random.default_rng([7, seed])
-        predictor = calibrate(model, draw_facts(model, 80, rng), "cp")
-        facts = draw_facts(model, 100, rng)
+        predictor = calibrate(model, scored_facts(model, 80, rng), "cp")
+        facts = scored_facts(model, 100, rng)
         monitor = Monitor(predictor, false_alarm=RATE, seed=seed)
         assert len(monitor.relations) == 2  # 19 calibration facts each at least
         count += monitor.update(facts, facts.confidence).broken
@@ -77,10 +77,10 @@ def weekly_alarms(model: Model, repetitions: int, one_test: bool) -> int:
     count = 0
     for seed in range(repetitions):
         rng = np.random.default_rng([9, seed])
-        predictor = calibrate(model, draw_facts(model, 80, rng), "cp")
+        predictor = calibrate(model, scored_facts(model, 80, rng), "cp")
         kept: str | None = None
         for _ in range(WEEKS):
-            facts = draw_facts(model, A_WEEK, rng)
+            facts = scored_facts(model, A_WEEK, rng)
             monitor = Monitor(predictor, false_alarm=RATE, seed=seed, by_relation=False)
             if kept is not None:
                 monitor.resume(json.loads(kept))

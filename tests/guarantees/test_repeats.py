@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.worlds import vocabulary
 from unkgcp.conformal import ranks
-from unkgcp.graph import Graph, Vocabulary, split
+from unkgcp.graph import Graph, split
 
 LEVEL, RUNS = 0.9, 4000
 
@@ -21,14 +22,14 @@ def test_rows_of_triples_kept_together(calibrating: int, rows: int) -> None:
     runs = RUNS if calibrating < 100 else RUNS // 10
     triples = 2 * calibrating
     ids = np.repeat(np.arange(triples, dtype=np.int32), rows)
-    names = Vocabulary.of([f"e{i}" for i in range(triples)], ["r"])
+    words = vocabulary(triples)
     rank = ranks.rank(LEVEL, calibrating * rows)
     expected = -(-rank // rows) / (calibrating + 1)
     assert expected >= LEVEL - LEVEL * (1 - 1 / rows) / (calibrating + 1)
     inside = []
     for seed in range(runs):
         confidence = np.repeat(np.random.default_rng((seed, 1)).random(triples), rows)
-        graph = Graph(ids, np.zeros_like(ids), ids, confidence, names)
+        graph = Graph(ids, np.zeros_like(ids), ids, confidence, words)
         parts = split(graph, calibration=0.5, test=0.25, seed=seed, keep_repeats_together=True)
         assert len(parts.calibration) == calibrating * rows
         threshold = np.sort(parts.calibration.confidence)[rank - 1]

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unkgcp.graph import Graph, Splits, Vocabulary
+from tests.worlds import vocabulary
+from unkgcp.graph import Graph, Splits
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import contained
 from unkgcp.methods import create
 
 ENTITIES, CALIBRATION, QUERIES, REPLICATIONS = 60, 99, 200, 300
-VOCABULARY = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], ["r"])
+VOCABULARY = vocabulary(ENTITIES)
 
 
 class Taught:

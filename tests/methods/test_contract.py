@@ -14,10 +14,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from tests.worlds import random_graph, vocabulary
 from unkgcp.conformal.cross import draw_folds
 from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.methods import PREDICTORS, IntervalPredictor, create, register
 
@@ -45,10 +46,7 @@ class Stub:
 
 
 def facts(n: int, seed: int = 0, entities: int = ENTITIES, relations: int = RELATIONS) -> Graph:
-    rng = np.random.default_rng(seed)
-    vocabulary = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], [f"r{i}" for i in range(RELATIONS)])
-    head, tail = rng.integers(0, entities, (2, n), dtype=np.int32)
-    return Graph(head, rng.integers(0, relations, n, dtype=np.int32), tail, rng.random(n), vocabulary)
+    return random_graph(n, vocabulary(ENTITIES, RELATIONS), seed, entities, relations)
 
 
 def known_facts(n: int, seed: int = 0) -> Graph:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unkgcp
-from tests.evidence.graphs import vocabulary
+from tests.worlds import vocabulary
 from unkgcp.cli import main
 from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate

@@ -11,13 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 import unkgcp
+from tests.worlds import vocabulary
 from unkgcp.conformal.ranking import Standing
 from unkgcp.evaluation.assessment import smoothed_coverage
 from unkgcp.evaluation.by_relation import by_relation
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evidence import EvidenceModel, learn
 from unkgcp.evidence.trees import Boosting
-from unkgcp.graph import Dataset, Graph, Splits, Vocabulary
+from unkgcp.graph import Dataset, Graph, Splits
 from unkgcp.methods import create
 from unkgcp.methods.evidence_method import EvidenceIntervals
 from unkgcp.run import fit
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.xdist_group("evidence")
 
 SIZES = np.array([4000, 2500, 60, 40, 30, 20, 0])  # training facts of each relation; the last has none
 SPREAD = np.array([0.1, 0.4, 0.3, 0.05, 0.25, 0.1, 0.1])
-VOCABULARY = Vocabulary.of([f"e{i}" for i in range(100)], [f"r{i}" for i in range(len(SIZES))])
+VOCABULARY = vocabulary(100, len(SIZES))
 FEW = Boosting(rounds=10, leaves=7)
 
 

@@ -10,16 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import betabinom
 
+from tests.worlds import vocabulary
 from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.methods import create
 from unkgcp.methods import open_world as module
 from unkgcp.methods.open_world import ScoreLikeness, _joint_threshold, open_world, restore_open_world
 
 ENTITIES = 4000
-VOCABULARY = Vocabulary.of([f"e{n}" for n in range(ENTITIES)], ["r"])
+VOCABULARY = vocabulary(ENTITIES)
 
 
 class Table:

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.worlds import vocabulary
 from unkgcp.conformal.groups import OWN, RelationGroups, each_relation, group_relations
 from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import coverage_band
-from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
 from unkgcp.methods import create
 
 SIZES = np.array([4000, 2500, 60, 40, 30, 20, 0])  # training facts of each relation; the last has none
 SPREAD = np.array([0.02, 0.4, 0.3, 0.01, 0.25, 0.02, 0.1])
-VOCABULARY = Vocabulary.of([f"e{i}" for i in range(200)], [f"r{i}" for i in range(len(SIZES))])
+VOCABULARY = vocabulary(200, len(SIZES))
 
 
 class Middle:

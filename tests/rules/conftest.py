@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
+from tests import worlds
 from unkgcp.graph import Graph, Vocabulary
 
-Facts = list[tuple[str, str, str, float]]
 VOCABULARY = Vocabulary.of(list("abcdefgh"), ["r", "s", "t"])
 
 
 @pytest.fixture(scope="session")
-def graph_of() -> Callable[[Facts], Graph]:
-    def make(facts: Facts) -> Graph:
-        return Graph(
-            VOCABULARY.entity_ids([fact[0] for fact in facts]),
-            VOCABULARY.relation_ids([fact[1] for fact in facts]),
-            VOCABULARY.entity_ids([fact[2] for fact in facts]),
-            np.array([fact[3] for fact in facts], np.float64),
-            VOCABULARY,
-        )
+def graph_of() -> Callable[[list[worlds.Fact]], Graph]:
+    def make(facts: list[worlds.Fact]) -> Graph:
+        return worlds.graph_of(facts, VOCABULARY)
 
     return make
 

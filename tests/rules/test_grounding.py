@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds import graph_of_ids, random_graph, vocabulary
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.rules import Rule, ground, grounding, parse, unseen
@@ -182,9 +183,8 @@ def test_never_a_known_or_excluded_fact(graph_of, rules, facts, excluded):
 
 
 def test_an_unknown_relation_names_the_nearest(graph_of):
-    vocabulary = Vocabulary.of(["a", "b"], ["concept:competeswith", "concept:playsfor"])
-    one = np.zeros(1, np.int32)
-    facts = Graph(one, one, one + np.int32(1), np.ones(1), vocabulary)
+    words = Vocabulary.of(["a", "b"], ["concept:competeswith", "concept:playsfor"])
+    facts = graph_of_ids([(0, 0, 1, 1.0)], words)
     with pytest.raises(
         InputError, match=r"my.rules, line 2: .* 'competeswith'; did you mean 'concept:competeswith'\?"
     ):
@@ -228,15 +228,7 @@ def test_soft_logic_from_elsewhere_is_cleaned(graph_of, facts_of):
 
 
 def test_two_hundred_thousand_facts_take_seconds() -> None:
-    rng = np.random.default_rng(0)
-    n, entities = 200_000, 15_000
-    facts = Graph(
-        rng.integers(entities, size=n, dtype=np.int32),
-        rng.integers(10, size=n, dtype=np.int32),
-        rng.integers(entities, size=n, dtype=np.int32),
-        rng.random(n),
-        Vocabulary.of([f"e{i}" for i in range(entities)], [f"r{i}" for i in range(10)]),
-    )
+    facts = random_graph(200_000, vocabulary(15_000, 10))
     chains = "\n".join(f"r{i}(A,B) & r{(i + 1) % 10}(B,C) -> r{i}(A,C)" for i in range(10))
     start = time.perf_counter()
     bounds = ground(parse(chains), facts, minimum=0.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import unkgcp
-from tests.evidence.graphs import mirrored_graph
+from tests.worlds import mirrored_graph
 from unkgcp.errors import InputError
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset

@@ -14,12 +14,11 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 
 from fastapi.testclient import TestClient
 
-from unkgcp.backbones import get
+from tests.worlds import random_model
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.service import Settings, create_app
-from unkgcp.training import Model, TrainConfig
 
 ENTITIES, RELATIONS, DIMENSION, CALIBRATION, FACTS = 60, 4, 8, 99, 400
 HOSTILE = ["<script>alert(1)</script>", "Zoë\n", 'a "quoted" \\ label', "&amp; </textarea>", "日本 🙂"]
@@ -39,19 +38,7 @@ def facts() -> Graph:
 @pytest.fixture(scope="session")
 def predictor(facts: Graph) -> Predictor:
     rng = np.random.default_rng(0)
-    rows = {"entity": ENTITIES, "relation": RELATIONS, "model": 1}
-    tensors = {
-        name: rng.normal(0, 1, (rows[table.kind], table.width)).astype(np.float32)
-        for name, table in get("ukge").tables(DIMENSION).items()
-    }
-    model = Model.from_tensors(
-        tensors,
-        facts.vocabulary,
-        TrainConfig(model="ukge", dimension=DIMENSION),
-        0,
-        np.arange(ENTITIES) < ENTITIES - 2,
-        np.arange(RELATIONS) < RELATIONS - 1,
-    )
+    model = random_model(facts.vocabulary, dimension=DIMENSION, unseen=(2, 1))
     calibration = facts[:CALIBRATION].with_confidence(rng.random(CALIBRATION))
     return calibrate(replace(model, facts=KnownFacts.of(facts)), calibration)
 

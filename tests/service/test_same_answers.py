@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.evidence.graphs import mirrored_graph
 from tests.predict.conftest import same_bytes
+from tests.worlds import mirrored_graph
 from unkgcp.cli import main
 from unkgcp.conformal.ranks import percent
 from unkgcp.graph import Graph, write

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.fact_files import facts, written
+from tests.worlds import facts_of, written
 from unkgcp.errors import InputError
 from unkgcp.graph import read
 from unkgcp.tabular.formats import NAMES, PARQUET, TEXT_FORMATS, probabilities, weights
@@ -89,7 +89,7 @@ class TestString:
         "name", ["9606.protein.links.v11.5.txt", "9606.protein.links.v11.5.txt.gz", "whatever"]
     )
     def test_links(self, content, name, tmp_path):
-        assert facts(read(written(tmp_path / name, content))) == [
+        assert facts_of(read(written(tmp_path / name, content))) == [
             ("9606.ENSP00000000233", "linked", "9606.ENSP00000379496", 0.155),
             ("9606.ENSP00000000233", "linked", "9606.ENSP00000314067", 0.197),
             ("9606.ENSP00000379496", "linked", "9606.ENSP00000000233", 1.0),
@@ -97,7 +97,7 @@ class TestString:
 
     def test_actions_have_a_relation_a_mode(self, tmp_path):
         graph = read(written(tmp_path / "9606.protein.actions.v10.5.txt.gz", ACTIONS))
-        assert facts(graph) == [
+        assert facts_of(graph) == [
             ("9606.ENSP00000000233", "inhibition", "9606.ENSP00000263025", 0.15),
             ("9606.ENSP00000000233", "binding", "9606.ENSP00000263025", 0.194),
             ("9606.ENSP00000263025", "binding", "9606.ENSP00000000233", 0.194),
@@ -106,7 +106,7 @@ class TestString:
 
     def test_older_actions_lack_a_column(self, tmp_path):
         older = "item_id_a\titem_id_b\tmode\taction\ta_is_acting\tscore\nA\tB\tbinding\t\t0\t540\n"
-        assert facts(read(written(tmp_path / "actions.txt", older))) == [("A", "binding", "B", 0.54)]
+        assert facts_of(read(written(tmp_path / "actions.txt", older))) == [("A", "binding", "B", 0.54)]
 
     def test_every_score_is_the_nearest_number_to_its_decimal(self, tmp_path):
         lines = "".join(f"A B {score}\n" for score in range(1001))
@@ -160,7 +160,7 @@ class TestConceptNet:
     @pytest.mark.parametrize("name", ["conceptnet-assertions-5.7.0.csv", "assertions.csv.gz", "part_00"])
     def test_weights_on_the_papers_scale(self, name, tmp_path):
         graph = read(written(tmp_path / name, self.DOG + self.TRAP + self.HEAVY))
-        assert [fact[:3] for fact in facts(graph)] == [
+        assert [fact[:3] for fact in facts_of(graph)] == [
             ("/c/en/dog/n", "/r/IsA", "/c/en/animal"),
             ("/c/fr/chien", "/r/RelatedTo", "/c/en/dog"),
             ("/c/en/cat", "/r/IsA", "/c/en/animal"),
@@ -176,7 +176,7 @@ class TestConceptNet:
     def test_one_language(self, tmp_path):
         path = written(tmp_path / "cn.csv", self.TRAP + self.DOG + self.HEAVY)
         graph = read(path, language="en")
-        assert [fact[0] for fact in facts(graph)] == ["/c/en/dog/n", "/c/en/cat"]
+        assert [fact[0] for fact in facts_of(graph)] == ["/c/en/dog/n", "/c/en/cat"]
         assert "/c/fr/chien" not in graph.vocabulary.entities.to_pylist()
         with pytest.raises(InputError, match="holds no facts"):
             read(path, language="de")
@@ -225,7 +225,7 @@ class TestNell:
         content += belief("concept:person:a", "generalizations", "concept:person", "[5, 9]", "[0.9, 0.96875]")
         content += belief("concept:person:b", "concept:knows", "concept:person:a", "[5 9]", "[0.75 0.5]")
         for name in ("NELL.08m.1115.esv.csv", "NELL.08m.1115.esv.csv.gz"):
-            assert facts(read(written(tmp_path / name, content))) == [
+            assert facts_of(read(written(tmp_path / name, content))) == [
                 ("concept:personasia:michael_berne", "concept:haswikipediaurl", "http://x/y%20z", 0.95),
                 ("concept:person:a", "generalizations", "concept:person", 0.96875),
                 ("concept:person:b", "concept:knows", "concept:person:a", 0.75),
@@ -236,7 +236,7 @@ class TestNell:
         path = written(tmp_path / "nell.csv", content)
         with pytest.raises(InputError, match=r"line 3 has no confidence \('NaN'\)"):
             read(path)
-        assert facts(read(path, skip_missing=True)) == [("a", "r", "b", 0.5)]
+        assert facts_of(read(path, skip_missing=True)) == [("a", "r", "b", 0.5)]
 
     @pytest.mark.parametrize(
         ("line", "message"),
@@ -276,13 +276,13 @@ class TestChoosing:
         for name, content in examples.items():
             path = written(tmp_path / "file.without.known.ending", content)
             assert len(read(path, format=name)) >= 1
-            assert facts(read(path)) == facts(read(path, format=name))
+            assert facts_of(read(path)) == facts_of(read(path, format=name))
 
     def test_a_choice_is_not_doubted(self, tmp_path):
         path = written(tmp_path / "facts.tsv", "a,r,b,0.5\n")
         with pytest.raises(InputError, match="--format csv"):
             read(path)
-        assert facts(read(path, format="csv")) == [("a", "r", "b", 0.5)]
+        assert facts_of(read(path, format="csv")) == [("a", "r", "b", 0.5)]
 
     def test_known_columns_are_not_to_be_named(self, tmp_path):
         with pytest.raises(InputError, match="whose columns are known"):

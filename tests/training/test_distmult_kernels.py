@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.conftest import small_graph
+from tests.worlds import learnable_graph
 from unkgcp.training import Member, TrainConfig, train_many
 from unkgcp.training.batches import TrainingData
 from unkgcp.training.compiled_engine import KernelEngine
@@ -32,7 +32,7 @@ def config_of(case: str) -> TrainConfig:
 @pytest.mark.parametrize("case", CASES)
 def test_training_is_the_same_with_both_engines(case: str) -> None:
     config = config_of(case)
-    facts, softlogic = small_graph(300), small_graph(20, seed=5)
+    facts, softlogic = learnable_graph(300), learnable_graph(20, seed=5)
     pair = [
         train_many(
             facts, [Member(2, config.quantile)], config, softlogic=softlogic, device="cpu", kernel=kernel
@@ -49,7 +49,7 @@ def test_one_batch_has_the_gradient_of_autograd(case: str) -> None:
     """Adam's first moment after one step is a tenth of the gradient."""
     config = replace(config_of(case), batch_size=300)
     member = Member(1, config.quantile)
-    facts, softlogic = small_graph(300), small_graph(20, seed=5)
+    facts, softlogic = learnable_graph(300), learnable_graph(20, seed=5)
     data = TrainingData.of(facts, softlogic, config, torch.device("cpu"))
     engines = (
         TorchEngine(data, config, [member], torch.device("cpu")),
@@ -80,7 +80,7 @@ def test_one_batch_has_the_gradient_of_autograd(case: str) -> None:
 def test_filtered_negatives_are_never_training_facts() -> None:
     from unkgcp.training import distmult_kernels, randomness
 
-    facts = small_graph(900, entities=20)
+    facts = learnable_graph(900, entities=20)
     keys = np.unique(facts.keys)
     table = np.full(4096, -1, np.int64)
     distmult_kernels.fill_set(keys, table)

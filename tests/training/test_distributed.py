@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.conftest import small_graph
+from tests.worlds import learnable_graph
 from unkgcp.training import TrainConfig, train_many
 from unkgcp.training.batches import Member
 
@@ -19,10 +19,10 @@ SCRIPT = """
 import json, sys
 sys.path.insert(0, {root!r})
 import torch
-from tests.training.conftest import small_graph
+from tests.worlds import learnable_graph
 from tests.training.test_distributed import CONFIG
 from unkgcp.training import train
-model = train(small_graph(1000), config=CONFIG, softlogic=small_graph(30, seed=4), device="cpu")
+model = train(learnable_graph(1000), config=CONFIG, softlogic=learnable_graph(30, seed=4), device="cpu")
 if torch.distributed.get_rank() == 0:
     open({out!r}, "w").write(json.dumps([torch.distributed.get_world_size(), model.history[-1]["validation"]]))
 torch.distributed.destroy_process_group()
@@ -45,9 +45,9 @@ def test_two_processes_reach_the_error_of_one(tmp_path: Path) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     world, error = json.loads(out.read_text())
     assert world == 2
-    facts = small_graph(1000)
+    facts = learnable_graph(1000)
     (alone,) = train_many(
-        facts, [Member(0)], CONFIG, softlogic=small_graph(30, seed=4), device="cpu", kernel=False
+        facts, [Member(0)], CONFIG, softlogic=learnable_graph(30, seed=4), device="cpu", kernel=False
     )
     # the same sums in another order
     assert error == pytest.approx(alone.history[-1]["validation"], rel=1e-3)

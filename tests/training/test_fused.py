@@ -6,11 +6,11 @@ They run where there is a GPU, or anywhere in Triton's interpreter (TRITON_INTER
 import os
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
-from unkgcp.graph import Graph, Vocabulary
+from tests.worlds import random_graph, vocabulary
+from unkgcp.graph import Graph
 from unkgcp.training import Member, config_for
 from unkgcp.training.batches import TrainingData
 from unkgcp.training.torch_engine import TorchEngine
@@ -23,10 +23,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def graph(n: int, seed: int) -> Graph:
-    rng = np.random.default_rng(seed)
-    vocabulary = Vocabulary.of([f"e{i}" for i in range(12)], [f"r{i}" for i in range(3)])
-    head, tail = (rng.integers(12, size=n, dtype=np.int32) for _ in range(2))
-    return Graph(head, rng.integers(3, size=n, dtype=np.int32), tail, rng.random(n), vocabulary)
+    return random_graph(n, vocabulary(12, 3), seed)
 
 
 CASES = {

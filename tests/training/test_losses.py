@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.conftest import small_graph
+from tests.worlds import learnable_graph
 from unkgcp.graph import Graph
 from unkgcp.training import Member, TrainConfig
 from unkgcp.training.batches import TrainingData
@@ -26,7 +26,7 @@ def engine(config: TrainConfig, facts: Graph, members: int = 2) -> TorchEngine:
 @pytest.mark.parametrize("filtered", [True, False])
 def test_corruptions_change_one_side_and_respect_the_filter(filtered: bool) -> None:
     config = TrainConfig(dimension=4, batch_size=50, negatives=6)
-    facts = small_graph(900, entities=25)
+    facts = learnable_graph(900, entities=25)
     made = engine(config, facts)
     batch = made._batch()
     drawn, usable = Corruptions(made.data, made.members, 6, filtered)(batch)
@@ -51,14 +51,14 @@ def test_corruptions_change_one_side_and_respect_the_filter(filtered: bool) -> N
 
 
 def test_every_fact_is_seen_once_an_epoch() -> None:
-    made = engine(TrainConfig(dimension=4, batch_size=64), small_graph(150))
+    made = engine(TrainConfig(dimension=4, batch_size=64), learnable_graph(150))
     seen = made.order.transpose(0, 1).reshape(2, -1)
     for member in seen:
         assert sorted(member[member >= 0].tolist()) == list(range(150))
 
 
 def test_weights_of_a_short_batch_add_up_to_one() -> None:
-    made = engine(TrainConfig(dimension=4, batch_size=64), small_graph(150))
+    made = engine(TrainConfig(dimension=4, batch_size=64), learnable_graph(150))
     made.place.fill_(2)
     assert made._batch().weight.sum(1).tolist() == pytest.approx([1, 1])
 
@@ -81,7 +81,7 @@ def test_the_pool_follows_the_papers_schedule() -> None:
 
 def test_the_pool_holds_corrupted_facts_with_the_scores_of_their_time() -> None:
     config = TrainConfig("passleaf", dimension=4, batch_size=50, negatives=3, pool_from=0, pool_train_from=1)
-    facts = small_graph(100)
+    facts = learnable_graph(100)
     made = engine(config, facts, members=1)
     scores = made.pool.scores.clone()
     made.run_epoch(0)
@@ -98,7 +98,7 @@ def test_box_rules_move_relations_but_not_entities() -> None:
     options = {"transitive": ("r0",), "compositions": (("r0", "r1", "r2"),)}
     config = TrainConfig("beurre", dimension=4, batch_size=100, negatives=0, **options)
     made = engine(
-        replace(config, side_regularization=0.0, box_regularization=0.0), small_graph(100), members=1
+        replace(config, side_regularization=0.0, box_regularization=0.0), learnable_graph(100), members=1
     )
     logic = made._box_logic()
     assert len(logic) == 2
@@ -112,4 +112,4 @@ def test_an_unknown_relation_in_the_configuration_is_named() -> None:
     from unkgcp.errors import InputError
 
     with pytest.raises(InputError, match="'nothing'"):
-        engine(TrainConfig("beurre", transitive=("nothing",)), small_graph())
+        engine(TrainConfig("beurre", transitive=("nothing",)), learnable_graph())

@@ -6,24 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from unkgcp.backbones import REGISTRY, get, score_triples
-from unkgcp.graph import Vocabulary
-from unkgcp.training import Model, TrainConfig, plain_scores
+from tests.worlds import random_model, vocabulary
+from unkgcp.backbones import REGISTRY, score_triples
+from unkgcp.training import Model, plain_scores
 
 ENTITIES, RELATIONS, N = 300, 7, 3000
 TORCH = sorted(set(REGISTRY) - set(plain_scores.FAMILY))
 
 
 def model(name: str, dimension: int) -> Model:
-    rng = np.random.default_rng(0)
-    rows = {"entity": ENTITIES, "relation": RELATIONS, "model": 1}
-    tables = {
-        key: rng.normal(0, 0.5, (rows[table.kind], table.width)).astype(np.float32)
-        for key, table in get(name).tables(dimension).items()
-    }
-    words = Vocabulary.of([f"e{i}" for i in range(ENTITIES)], [f"r{i}" for i in range(RELATIONS)])
-    seen = np.ones(ENTITIES, bool), np.ones(RELATIONS, bool)
-    return Model(tables, words, TrainConfig(name, dimension=dimension), 0, *seen)
+    return random_model(vocabulary(ENTITIES, RELATIONS), name, dimension)
 
 
 def triples() -> list[np.ndarray]:

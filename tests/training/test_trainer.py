@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.conftest import small_graph
+from tests.worlds import learnable_graph
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.training import Member, Model, TrainConfig, TrainingError, train, train_many, train_quantiles
@@ -29,7 +29,7 @@ def same(first: Model, second: Model) -> bool:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_learns(name: str) -> None:
-    facts = small_graph(800)
+    facts = learnable_graph(800)
     config = replace(
         QUICK, model=name, epochs=20, validate_every=1, learning_rate=0.01, side_regularization=0.0
     )
@@ -57,7 +57,7 @@ def test_members_trained_together_equal_members_trained_alone(facts: Graph) -> N
 
 
 def test_validation_facts_are_held_out_and_leave_no_entity_without_a_fact() -> None:
-    facts = small_graph(300, entities=90, relations=5)
+    facts = learnable_graph(300, entities=90, relations=5)
     rest, held = hold_out_known(facts, 0.2)
     assert len(held) == 60
     rows = sorted(zip(facts.keys.tolist(), facts.confidence.tolist(), strict=True))
@@ -68,14 +68,14 @@ def test_validation_facts_are_held_out_and_leave_no_entity_without_a_fact() -> N
 
 
 def test_where_every_fact_is_the_only_one_some_are_held_out_all_the_same() -> None:
-    chain = small_graph(2)[np.array([0, 1])]
+    chain = learnable_graph(2)[np.array([0, 1])]
     rest, held = hold_out_known(chain, 0.1)
     assert (len(rest), len(held)) == (1, 1)
 
 
 def test_early_stopping_keeps_the_best_model(facts: Graph) -> None:
     config = replace(QUICK, epochs=400, patience=6, learning_rate=0.05)
-    validation = small_graph(200, seed=9)
+    validation = learnable_graph(200, seed=9)
     trained = train(facts, config=config, validation=validation)
     errors = [entry["validation"] for entry in trained.history]
     best = int(np.argmin(errors))
@@ -86,7 +86,7 @@ def test_early_stopping_keeps_the_best_model(facts: Graph) -> None:
 
 
 def test_quantile_models_bracket_the_confidences() -> None:
-    facts = small_graph(2000)
+    facts = learnable_graph(2000)
     models = train_quantiles(facts, levels=(0.8,), config=replace(QUICK, epochs=30))
     assert list(models) == [0.1, 0.9]
     low, high = (model.score(facts.head, facts.relation, facts.tail) for model in models.values())
@@ -133,10 +133,10 @@ KILLED = """
 import sys
 from dataclasses import replace
 sys.path.insert(0, {root!r})
-from tests.training.conftest import small_graph
+from tests.worlds import learnable_graph
 from tests.training.test_trainer import LONG
 from unkgcp.training import train
-train(small_graph(3000), config=LONG, checkpoint={path!r}, resume=True, device="cpu")
+train(learnable_graph(3000), config=LONG, checkpoint={path!r}, resume=True, device="cpu")
 """
 LONG = replace(QUICK, epochs=60, validate_every=1, patience=60, dimension=32)
 
@@ -154,7 +154,7 @@ def test_kill_and_resume_ends_in_the_same_parameters(tmp_path: Path) -> None:
         assert process.poll() is None, "the run ended before it could be killed"
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    facts = small_graph(3000)
+    facts = learnable_graph(3000)
     resumed = train(facts, config=LONG, checkpoint=path, resume=True, device="cpu")
     assert same(resumed, train(facts, config=LONG, device="cpu"))
 

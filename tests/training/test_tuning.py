@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("optuna", reason="optuna is not installed: pip install 'unkgcp[tune]'")
 
+from tests.worlds import random_graph, vocabulary
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph import Graph
 from unkgcp.training import TrainConfig, TrainingError, tuning
 from unkgcp.training.tuning import GRID, tune, write_config
 
@@ -23,10 +23,7 @@ SHORT = replace(BASE, epochs=2)  # for searches in a file
 
 @pytest.fixture(scope="module")
 def facts() -> Graph:
-    rng = np.random.default_rng(0)
-    ids = [rng.integers(high, size=400, dtype=np.int32) for high in (30, 3, 30)]
-    vocabulary = Vocabulary.of([f"e{i}" for i in range(30)], ["a", "b", "c"])
-    return Graph(*ids, rng.random(400), vocabulary)
+    return random_graph(400, vocabulary(30, 3))
 
 
 @dataclass

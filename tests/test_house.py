@@ -6,6 +6,7 @@ Imports inside functions and under TYPE_CHECKING count like all others, since th
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 import unkgcp
 
 SOURCE = Path(unkgcp.__file__).parent
+MAP = Path(__file__).parents[1] / "docs" / "architecture.md"
 SUPPORT = ("_version", "errors", "files", "progress", "parallel")
 ROOMS = (
     "tabular",
@@ -111,6 +113,25 @@ def test_a_file_name_says_what_is_inside_and_stands_once() -> None:
     commands = set((SOURCE / "cli").glob("*.py"))  # named after the commands they are
     names = [path.name for path in SOURCE.rglob("*.py") if path not in commands and path.name[0] != "_"]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def rooms_on_the_map(text: str) -> dict[str, set[str]]:
+    """Each room of the page's table, and the rooms that it says are imported there."""
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|", text, re.M)
+    return {room: set(re.findall(r"`(\w+)`", imports)) for room, imports in rows}
+
+
+def test_the_map_lists_every_room_and_what_it_imports() -> None:
+    listed = rooms_on_the_map(MAP.read_text(encoding="utf-8"))
+    assert tuple(listed) == ROOMS
+    assert {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()} == set(ROOMS)
+    found: dict[str, set[str]] = {room: set() for room in ROOMS}
+    for module, others in imports_of(SOURCE).items():
+        room = module.split(".")[1] if "." in module else ""
+        if room in found:
+            found[room] |= {other.split(".")[1] for other in others if "." in other}
+    unlisted = {room: found[room] - listed[room] - {room, *SUPPORT} for room in ROOMS}
+    assert {room: others for room, others in unlisted.items() if others} == {}
 
 
 @pytest.mark.parametrize(

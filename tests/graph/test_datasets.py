@@ -229,11 +229,6 @@ class TestOneFile:
         splits = load_dataset(path, keep_repeats_together=True).splits
         assert not np.isin(splits.test.keys, splits.train.keys).any()
 
-    def test_one_fact_only_names_the_file(self, tmp_path):
-        path = folder_with(tmp_path, facts__tsv="a\tr\tb\t0.5\n") / "facts.tsv"
-        with pytest.raises(InputError, match=f"{path}: one fact only cannot be split"):
-            load_dataset(path)
-
 
 class TestNames:
     def test_a_benchmark_is_looked_for_in_three_places_in_order(self, tmp_path, monkeypatch):

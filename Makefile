@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 
 export OMP_WAIT_POLICY := passive
 
-.PHONY: setup demo test lint unit test-browser bench clean help
+.PHONY: setup demo test lint unit test-lowest test-gpu test-browser bench clean help
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -31,6 +31,15 @@ lint: setup
 unit: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+test-lowest:     ## all tests with the lowest versions that pyproject.toml allows, in an environment of their own
+	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	$(PYTHON) .ci/lowest.py > .venv-lowest/pins.txt
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-lowest/pins.txt -e '.[dev]'
+	.venv-lowest/bin/python -m pytest -n 2 --dist loadgroup
+
+test-gpu: setup  ## the fused kernels on this machine's GPU; `test` runs them in Triton's interpreter
+	UNKGCP_TEST_GPU=1 $(BIN)/python -m pytest tests/training/test_fused.py -n 0
+
 test-browser: setup  ## the pages in a real browser (Debian's chromium), also part of `test` where there is one
 	$(BIN)/python -m pytest tests/browser -n 0
 
@@ -40,4 +49,4 @@ bench-%: setup
 	$(BIN)/python benchmarks/$(subst -,_,$*).py
 
 clean:           ## remove what the targets above made
-	rm -rf $(VENV) .venv-peers demo-run .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-peers .venv-lowest demo-run .mypy_cache .ruff_cache .pytest_cache

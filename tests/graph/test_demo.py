@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
+from tests.speed import cpu_seconds, sorting_seconds
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.demo import LOWEST, RULES, STEPS, generate, infer
 from unkgcp.graph.demo_world import RELATIONS
@@ -48,20 +47,19 @@ def test_one_value_holds_over_a_quarter_whatever_the_seed(seed):
     assert counts[values == 1.0] > 0.03 * counts.sum()
 
 
-def test_a_seed_gives_the_same_bytes_and_is_quick():
+def test_a_seed_gives_the_same_bytes():
     first, second, other = generate(7).graph, generate(7).graph, generate(8).graph
     for column in ("head", "relation", "tail", "confidence"):
         assert getattr(first, column).tobytes() == getattr(second, column).tobytes()
     assert first.vocabulary == second.vocabulary
     assert first.confidence.tobytes() != other.confidence.tobytes()
-    best = min(_seconds(seed) for seed in range(3))
-    assert best < 1.0
 
 
-def _seconds(seed: int) -> float:
-    start = time.perf_counter()
-    generate(seed)
-    return time.perf_counter() - start
+def test_making_it_is_quick():
+    # measured: 16 such sorts; fact by fact in Python it is hundreds
+    assert min(cpu_seconds(lambda seed=seed: generate(seed)) for seed in range(3)) < 100 * sorting_seconds(
+        40_000
+    )
 
 
 def test_symmetric_facts_have_the_same_distribution_from_either_end(demo):

@@ -197,9 +197,8 @@ def test_corruption_for_good_is_refused_and_nothing_is_left(server, tmp_path):
 
 def test_a_silent_server_times_out_and_is_asked_again(server, tmp_path):
     server.trouble = once(lambda *_: time.sleep(2 * QUICK.timeout))
-    started = time.monotonic()
     assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
-    assert time.monotonic() - started < 10
+    assert len(server.of_train) > 1
 
 
 def test_a_server_that_stalls_midway_is_resumed(server, tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.rounding import apart, assert_within, ends_apart
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.predict.device import on_device
@@ -30,9 +31,13 @@ def test_a_moved_predictor_answers_alike(
     facts = make_facts(500, seed=1)
     expected, found = predictor.interval(facts), moved.interval(facts)
     np.testing.assert_array_equal(found.code, expected.code)
-    np.testing.assert_allclose(found.score, expected.score, atol=1e-6)
-    np.testing.assert_allclose(found.lower, expected.lower, atol=1e-5)
-    np.testing.assert_allclose(found.upper, expected.upper, atol=1e-5)
+    # some hundred roundings of numbers of the order of 1: eight dimensions, for boxes with logarithms of their sides
+    bound = apart(100, 1.0)
+    known = found.code == 0
+    assert_within(found.score[known], expected.score[known], bound)
+    bound = ends_apart(bound, predictor.method.calibration.threshold(0.9)) if method == "unkgcp" else bound
+    assert_within(found.lower, expected.lower, bound)
+    assert_within(found.upper, expected.upper, bound)
     assert type(predictor.method.model) is Model  # the original stays where it was
 
 

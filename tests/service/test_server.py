@@ -172,8 +172,8 @@ def test_what_is_no_http_harms_nothing(service, sent):
 
 def test_a_request_that_never_arrives_is_hung_up_on(service):
     start = time.monotonic()
-    assert raw(service, b"GET / HTTP/1.1\r\nHost: local", seconds=15) == b""
-    assert 1 < time.monotonic() - start < 10
+    assert raw(service, b"GET / HTTP/1.1\r\nHost: local", seconds=60) == b""
+    assert time.monotonic() - start > 1
 
 
 def test_the_command_refuses_in_one_sentence(tmp_path, run, capsys):

@@ -166,7 +166,9 @@ class TestConceptNet:
             ("/c/en/cat", "/r/IsA", "/c/en/animal"),
         ]
         expected = 0.1 + 0.9 * np.log(10 * np.array([2.0, 1.0, 3.0])) / np.log(30)
-        assert graph.confidence == pytest.approx(expected, abs=1e-15)
+        assert graph.confidence == pytest.approx(
+            expected, abs=5e-15
+        )  # two logarithms good to four last digits
 
     def test_another_range(self, tmp_path):
         path = written(tmp_path / "cn.csv", self.DOG + self.TRAP + self.HEAVY)

@@ -33,21 +33,16 @@ torch.distributed.destroy_process_group()
 def test_two_processes_reach_the_error_of_one(tmp_path: Path) -> None:
     script, out = tmp_path / "train.py", tmp_path / "result.json"
     script.write_text(SCRIPT.format(root=str(Path(__file__).parents[2]), out=str(out)))
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        str(script),
-    ]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    command += ["--nproc-per-node", "2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
     world, error = json.loads(out.read_text())
     assert world == 2
     facts = learnable_graph(1000)
     (alone,) = train_many(
         facts, [Member(0)], CONFIG, softlogic=learnable_graph(30, seed=4), device="cpu", kernel=False
     )
-    # the same sums in another order
+    # The same sums in another order: a start whose every number is moved by one rounding changes this error by some
+    # 1e-7 of it, while another seed changes it by a fifth.
     assert error == pytest.approx(alone.history[-1]["validation"], rel=1e-3)

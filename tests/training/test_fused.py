@@ -1,6 +1,6 @@
 """The fused GPU kernels against the autograd terms: same loss, same gradients, same random numbers.
 
-They run where there is a GPU, or anywhere in Triton's interpreter (TRITON_INTERPRET=1).
+They run on the GPU where there is one, and in Triton's interpreter elsewhere.
 """
 
 import os
@@ -9,16 +9,18 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.rounding import apart, assert_within
 from tests.worlds import random_graph, vocabulary
 from unkgcp.graph import Graph
 from unkgcp.training import Member, config_for
 from unkgcp.training.batches import TrainingData
 from unkgcp.training.torch_engine import TorchEngine
 
-pytest.importorskip("triton", reason="Triton is not installed")
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-if not torch.cuda.is_available() and not INTERPRETED:
-    pytest.skip("no GPU; TRITON_INTERPRET=1 runs these tests on the CPU", allow_module_level=True)
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton looks at it when it is imported first
+pytest.importorskip(
+    "triton", reason="Triton is not installed; it is there for Linux on x86-64: pip install triton"
+)
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -73,8 +75,12 @@ def test_fused_batch_equals_the_autograd_terms(case: str, monkeypatch: pytest.Mo
     loss = torch.zeros(2, device=DEVICE)
     launched = fused.boxes(engine) if config.model == "beurre" else fused.bilinear(engine, phase)
     launched(loss)
-    torch.testing.assert_close(loss, expected.detach(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(engine.flat.grad, gradient, rtol=1e-4, atol=1e-6)
+    # up to 16 facts with 10 negatives are summed, each after a sum over 20 dimensions and some ten roundings more; the
+    # parts of a loss are positive, and those of a gradient of the order of its largest entry
+    roundings = 16 * 11 + 20 + 10
+    expected = expected.detach()
+    assert_within(loss.cpu(), expected.cpu(), apart(roundings, float(expected.max())))
+    assert_within(engine.flat.grad.cpu(), gradient.cpu(), apart(roundings, float(gradient.abs().max())))
     for name, tensor in engine.pool.state().items():
         torch.testing.assert_close(tensor, after[name])
         assert torch.equal(tensor, before[name]) == (phase == 0)

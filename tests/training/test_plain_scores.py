@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rounding import assert_within, scores_apart
 from unkgcp.backbones import get, score_triples
 from unkgcp.training import plain_scores
 
@@ -41,10 +42,21 @@ def test_scores_are_those_of_the_backbone(name: str, dimension: int) -> None:
         *(torch.from_numpy(column) for column in triples),
     ).numpy()
     found = plain_scores.scores(name, own, *triples)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=3e-6)
+    bound = scores_apart(name, own, *triples)
+    assert_within(found, expected, bound)
     head, relation, tail = triples
     many = plain_scores.against_all(name, own, own["entity"][head[:20]] * own["relation"][relation[:20]])
-    np.testing.assert_allclose(many[np.arange(20), tail[:20]], expected[:20], rtol=0, atol=3e-6)
+    assert_within(many[np.arange(20), tail[:20]], expected[:20], bound[:20])
+
+
+def test_a_wrong_score_is_beyond_rounding() -> None:
+    own, triples = tables(128), ids(2000)
+    found = plain_scores.scores("ukge-rect", own, *triples)
+    own["entity"][:, -1] *= 1.01  # one dimension of 128 is wrong by one part in a hundred
+    with pytest.raises(AssertionError, match="rounding explains"):
+        assert_within(
+            found, plain_scores.scores("ukge-rect", own, *triples), scores_apart("ukge-rect", own, *triples)
+        )
 
 
 def test_a_triple_has_one_score_whatever_is_asked_beside_it() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rounding import assert_within, scores_apart, training_apart
 from tests.worlds import learnable_graph
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
@@ -53,7 +54,9 @@ def test_members_trained_together_equal_members_trained_alone(facts: Graph) -> N
     for seed, member in enumerate(together):
         alone = train(facts, config=config, seed=seed, device="cpu")
         for name in alone.parameters:
-            torch.testing.assert_close(member.parameters[name], alone.parameters[name], rtol=1e-4, atol=1e-6)
+            assert_within(
+                member.parameters[name], alone.parameters[name], training_apart(config.learning_rate)
+            )
 
 
 def test_validation_facts_are_held_out_and_leave_no_entity_without_a_fact() -> None:
@@ -145,12 +148,13 @@ LONG = replace(QUICK, epochs=60, validate_every=1, patience=60, dimension=32)
 def test_kill_and_resume_ends_in_the_same_parameters(tmp_path: Path) -> None:
     path = tmp_path / "run.safetensors"
     script = KILLED.format(root=str(Path(__file__).parents[2]), path=str(path))
-    for delay in (0.05, 0.25):
+    for checkpoints in (1, 3):  # seen before it is killed: so it is in the middle on quick and slow machines
         process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
         before = path.stat().st_mtime_ns if path.exists() else 0
-        while process.poll() is None and (not path.exists() or path.stat().st_mtime_ns == before):
-            time.sleep(0.005)
-        time.sleep(delay)
+        while process.poll() is None and checkpoints:
+            time.sleep(0.002)
+            if path.exists() and path.stat().st_mtime_ns != before:
+                before, checkpoints = path.stat().st_mtime_ns, checkpoints - 1
         assert process.poll() is None, "the run ended before it could be killed"
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
@@ -220,13 +224,11 @@ def test_saved_tables_score_the_same(facts: Graph) -> None:
     assert (trained.score(*ids) == again.score(*ids)).all()
     tails = trained.tails(facts.head[:3], facts.relation[:3])
     assert tails.shape == (3, facts.n_entities)
-    assert tails[np.arange(3), facts.tail[:3]] == pytest.approx(
-        trained.score(*(column[:3] for column in ids)), abs=1e-6
-    )
+    few = [column[:3] for column in ids]
+    bound = scores_apart(trained.config.model, trained.tensors(), *few)
+    assert_within(tails[np.arange(3), facts.tail[:3]], trained.score(*few), bound)
     heads = trained.heads(facts.relation[:3], facts.tail[:3])
-    assert heads[np.arange(3), facts.head[:3]] == pytest.approx(
-        trained.score(*(column[:3] for column in ids)), abs=1e-6
-    )
+    assert_within(heads[np.arange(3), facts.head[:3]], trained.score(*few), bound)
 
 
 def test_tables_of_the_wrong_shape_are_refused(facts: Graph) -> None:

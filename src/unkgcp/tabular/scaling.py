@@ -107,7 +107,8 @@ class Scale:
 
     def _spread(self, values: NDArray[np.float64], smallest: float, largest: float) -> NDArray[np.float64]:
         if self.kind == "log":
-            share = np.log(values / smallest) / math.log(largest / smallest)
+            # one logarithm for both: those of math and NumPy may differ in the last digit, and the largest would miss 1
+            share = np.log(values / smallest) / np.log(largest / smallest)
         else:
             share = values / (largest - smallest) - smallest / (largest - smallest)
         return _cut(self.low + (self.high - self.low) * share, self.low, self.high)

@@ -57,7 +57,7 @@ class Counted:
             if r == relation and head in (None, h) and tail in (None, t)
         )
 
-    def row(self, h: int, r: int, t: int) -> list[float]:
+    def row(self, h: int, r: int, t: int) -> list[Any]:
         shared = sorted(self.beside[h] & self.beside[t])
         union = len(self.beside[h] | self.beside[t])
         pairs = {(a, b) for a, _, b, _ in self.facts}
@@ -91,7 +91,7 @@ class Counted:
         said, weight = [c for _, c in facts], [self.weight(z) for z, _ in facts]
         return [len(facts), float(np.mean(said)), max(said), float(np.average(said, weights=weight))]
 
-    def alike(self, facts: list[tuple[int, float]], me: int, beside: int) -> list[float]:
+    def alike(self, facts: list[tuple[int, float]], me: int, beside: int) -> list[Any]:
         facts = [fact for fact in facts if fact[0] != me]
         if len(facts) > self.most:
             facts = [facts[i * len(facts) // self.most] for i in range(self.most)]
@@ -102,14 +102,26 @@ class Counted:
         ]
         if not sum(likeness):
             return [NAN, 0, 0, NAN]
-        best = int(np.argmax(likeness))
+        best = max(likeness)
         mean = float(np.average([c for _, c in facts], weights=likeness))
-        return [mean, sum(likeness), likeness[best], facts[best][1]]
+        return [
+            mean,
+            sum(likeness),
+            best,
+            [c for (_, c), own in zip(facts, likeness, strict=True) if own > best - 1e-12],
+        ]
 
 
-def rows(counted: Counted, queries: Graph) -> list[list[float]]:
+def rows(counted: Counted, queries: Graph, told: np.ndarray) -> list[list[float]]:
+    """What is counted; where several partners are the most alike, up to rounding, the confidence that was told."""
     columns = (queries.head.tolist(), queries.relation.tolist(), queries.tail.tolist())
-    return [counted.row(*triple) for triple in zip(*columns, strict=True)]
+    return [
+        [
+            min(cell, key=lambda one, own=own: abs(one - own)) if isinstance(cell, list) else cell
+            for cell, own in zip(counted.row(*triple), row, strict=True)
+        ]
+        for *triple, row in zip(*columns, told.tolist(), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -117,7 +129,7 @@ def test_features_are_what_one_counts(seed: int) -> None:
     train, queries = graph(12 + 12 * seed, seed), graph(60, seed + 100)
     table = features(train, queries)
     assert table.shape == (60, len(NAMES))
-    np.testing.assert_allclose(table, rows(Counted(train), queries), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(table, rows(Counted(train), queries, table), rtol=1e-5, atol=1e-7)
 
 
 def test_many_partners_are_spread_over_all_of_them() -> None:
@@ -130,8 +142,8 @@ def test_many_partners_are_spread_over_all_of_them() -> None:
     table = features(train, queries)
     most = neighbour_kernels.MOST
     assert len(Counted(train).facts_of(None, 0, 0)) > 10 * most
-    np.testing.assert_allclose(table, rows(Counted(train, most), queries), rtol=1e-5, atol=1e-7)
-    everything = np.array(rows(Counted(train), queries))
+    np.testing.assert_allclose(table, rows(Counted(train, most), queries, table), rtol=1e-5, atol=1e-7)
+    everything = np.array(rows(Counted(train), queries, table))
     assert not np.allclose(table, everything, rtol=1e-5, atol=1e-7, equal_nan=True)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
@@ -203,7 +204,9 @@ class LabelSearch:
 
 def _plain(labels: pa.StringArray) -> pa.StringArray:
     """Labels without the differences that typing does not make: case and the way an accent is written."""
-    return pc.utf8_lower(pc.utf8_normalize(labels, form="NFKC"))
+    # not Arrow's own NFKC: up to version 19 at least it leaves accents apart from their letters
+    composed = [normalize("NFKC", label) for label in labels.to_pylist()]
+    return pc.utf8_lower(pa.array(composed, pa.string()))
 
 
 # What the training facts say around a query: the facts that share its entities and its relation.

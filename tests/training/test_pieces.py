@@ -8,10 +8,11 @@ import torch
 
 from unkgcp.backbones import REGISTRY, get, score_triples
 from unkgcp.graph import Vocabulary
-from unkgcp.training import Model, TrainConfig, plain_scores
+from unkgcp.training import Model, TrainConfig
+from unkgcp.training.config import DISTMULT
 
 ENTITIES, RELATIONS, N = 300, 7, 3000
-TORCH = sorted(set(REGISTRY) - set(plain_scores.FAMILY))
+TORCH = sorted(set(REGISTRY) - set(DISTMULT))
 
 
 def model(name: str, dimension: int) -> Model:

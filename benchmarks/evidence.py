@@ -116,7 +116,7 @@ def _figures(found: Any, truth: Any, place: int, rows: Any) -> dict[str, float]:
 class _Table:
     """Scores of cross-fitted models that were computed before, found by triple."""
 
-    names = ("backbone 0", "backbone 1")
+    columns = 2
 
     def __init__(self, keys: Any, values: Any, n_entities: int, n_relations: int) -> None:
         import numpy as np
@@ -124,12 +124,13 @@ class _Table:
         self.keys, first = np.unique(keys, return_index=True)
         self.values, self.sizes = values[first], (n_entities, n_relations)
 
-    def scores(self, head: Any, relation: Any, tail: Any) -> Any:
+    def scores(self, triples: Any, fold: None = None) -> Any:
         import numpy as np
 
         from unkgcp.graph.facts import triple_keys
 
-        return self.values[np.searchsorted(self.keys, triple_keys(head, relation, tail, *self.sizes))]
+        keys = triple_keys(triples.head, triples.relation, triples.tail, *self.sizes)
+        return self.values[np.searchsorted(self.keys, keys)]
 
 
 def _stored(stored: Any, seed: int, splits: Any) -> dict[str, Any]:
@@ -158,10 +159,9 @@ def crossfit(name: str, seeds: int, folder: Path) -> Path:
     found = cross_fit(splits.train, shortened(config_for("ukge", name)), range(seeds), fold)
     arrays = {}
     for seed, models in enumerate(found):
-        arrays[f"train{seed}"] = models.out_of_fold(splits.train, fold)
+        arrays[f"train{seed}"] = models.scores(splits.train, fold)
         for part in ("calibration", "test"):
-            facts = getattr(splits, part)
-            arrays[f"{part}{seed}"] = models.scores(facts.head, facts.relation, facts.tail)
+            arrays[f"{part}{seed}"] = models.scores(getattr(splits, part))
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(path, **arrays)
     return path

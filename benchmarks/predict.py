@@ -85,7 +85,7 @@ def make_run(folder: Path, entities: int | None) -> str:
     """A calibrated run; says what it is."""
     import unkgcp
     from unkgcp.graph import Graph, Vocabulary
-    from unkgcp.training import Model, TrainConfig, plain_scores
+    from unkgcp.training import Model, TrainConfig, distmult_scores
 
     if entities is None and "UNKGCP_DATA" in os.environ:
         splits = unkgcp.load_dataset("nl27k").splits
@@ -95,7 +95,7 @@ def make_run(folder: Path, entities: int | None) -> str:
         return "NL27k, three epochs"
     entities, relations = entities or 27_221, 404
     rng = np.random.default_rng(0)
-    shapes = plain_scores.table_shapes(entities, relations, DIMENSION)
+    shapes = distmult_scores.table_shapes(entities, relations, DIMENSION)
     tables = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
     tables["w"][:], tables["b"][:] = 3, 0
     vocabulary = Vocabulary.of(

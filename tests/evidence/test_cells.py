@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from unkgcp.conformal.ranking import rank_scores
 from unkgcp.conformal.ranks import p_exceeds
-from unkgcp.evidence.cells import Cells, Distribution, Values
+from unkgcp.evidence.distribution import Cells, Distribution, Values
 
 
 def random_distribution(seed: int, n: int = 12, decimals: int = 2) -> tuple[Distribution, Values]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tests.worlds import crowded_graph
 from unkgcp.evidence.crossfit import FOLDS, CrossFit, fold_of_queries, fold_of_rows, variants
+from unkgcp.graph.facts import Triples
 from unkgcp.training import TrainConfig
 
 
@@ -34,12 +35,12 @@ def test_folds_of_facts() -> None:
 def test_folds_of_queries_depend_on_the_triple_alone() -> None:
     rng = np.random.default_rng(0)
     head, relation, tail = rng.integers(0, 3000, (3, 50_000)).astype(np.int32)
-    fold = fold_of_queries(head, relation, tail)
-    np.testing.assert_array_equal(fold[::7], fold_of_queries(head[::7], relation[::7], tail[::7]))
+    fold = fold_of_queries(Triples(head, relation, tail))
+    np.testing.assert_array_equal(fold[::7], fold_of_queries(Triples(head[::7], relation[::7], tail[::7])))
     counts = np.bincount(fold, minlength=FOLDS)
     assert (np.abs(counts - 10_000) < 5 * np.sqrt(8000)).all()
     # no symmetry of the triple is a symmetry of the folds
-    assert np.mean(fold == fold_of_queries(tail, relation, head)) < 0.25
+    assert np.mean(fold == fold_of_queries(Triples(tail, relation, head))) < 0.25
 
 
 def test_each_row_is_answered_by_the_model_of_its_fold() -> None:
@@ -47,9 +48,8 @@ def test_each_row_is_answered_by_the_model_of_its_fold() -> None:
     models = tuple(tuple(Numbered(10 * variant + place) for place in range(FOLDS)) for variant in range(2))
     crossfit = CrossFit(models)  # type: ignore[arg-type]
     fold = fold_of_rows(40, 0)
-    np.testing.assert_array_equal(crossfit.out_of_fold(graph, fold), np.stack([fold, fold + 10], axis=1))
-    asked = fold_of_queries(graph.head, graph.relation, graph.tail)
-    np.testing.assert_array_equal(crossfit.scores(graph.head, graph.relation, graph.tail)[:, 0], asked)
+    np.testing.assert_array_equal(crossfit.scores(graph, fold), np.stack([fold, fold + 10], axis=1))
+    np.testing.assert_array_equal(crossfit.scores(graph)[:, 0], fold_of_queries(graph))
 
 
 def test_variants() -> None:

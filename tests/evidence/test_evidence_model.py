@@ -124,17 +124,6 @@ def test_a_stranger_cannot_reach_beyond_the_arrays(model: EvidenceModel, name: s
         EvidenceModel.restore({key: array for key, array in arrays.items() if key != name})
 
 
-def test_labelled_triples_outside_the_graph(parts: tuple[Graph, Graph, Graph]) -> None:
-    from unkgcp.graph.negatives import corrupt
-
-    train = parts[0]
-    model = learn(train, others=corrupt(train, train, seed=0), suggested=FEW, elsewhere=FEW)
-    facts, no_facts = parts[2], corrupt(parts[2], train, seed=1)
-    assert model.score(facts.head, facts.relation, facts.tail).mean() > 2 * np.mean(
-        model.score(no_facts.head, no_facts.relation, no_facts.tail)
-    )
-
-
 def test_too_few_facts(parts: tuple[Graph, Graph, Graph]) -> None:
     with pytest.raises(InputError, match="19 training facts are too few"):
         learn(parts[0][:19])

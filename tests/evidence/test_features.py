@@ -7,9 +7,9 @@ import pytest
 
 from tests.worlds import crowded_graph
 from unkgcp.evidence import Evidence
-from unkgcp.evidence.cells import Values
+from unkgcp.evidence.distribution import Values
+from unkgcp.evidence.group_statistics import GRID, commonest
 from unkgcp.evidence.pairs import PRIOR, SLOTS
-from unkgcp.evidence.statistics import GRID, commonest
 from unkgcp.graph import Graph
 
 

@@ -14,6 +14,7 @@ from tests.worlds import random_graph, vocabulary
 from unkgcp.graph import Graph
 from unkgcp.training import Member, config_for
 from unkgcp.training.batches import TrainingData
+from unkgcp.training.fused import FusedEngine
 from unkgcp.training.torch_engine import TorchEngine
 
 if not torch.cuda.is_available():
@@ -42,9 +43,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_fused_batch_equals_the_autograd_terms(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unkgcp.training import fused
-
+def test_fused_batch_equals_the_autograd_terms(case: str) -> None:
     phase = int(case.split()[1]) if case.startswith("passleaf") else 0
     options = {"negatives": 3, "dimension": 20, "batch_size": 16, **CASES[case]}
     config = replace(config_for(case.split()[0]), **options)
@@ -52,8 +51,7 @@ def test_fused_batch_equals_the_autograd_terms(case: str, monkeypatch: pytest.Mo
     config = replace(config, pool_from=2, pool_train_from=3, pool_growth=0.4, pool_size=64)
     softlogic = None if config.model == "beurre" else graph(9, 1)
     data = TrainingData.of(graph(40, 0), softlogic, config, DEVICE)
-    monkeypatch.setattr("unkgcp.training.torch_engine.fused_batch", lambda engine, phase: None)
-    engine = TorchEngine(data, config, members, DEVICE)
+    engine = FusedEngine(data, config, members, DEVICE)
     noise = torch.Generator().manual_seed(3)
     engine.flat += 0.3 * torch.randn(engine.flat.shape, generator=noise).to(DEVICE)
     engine.pool.triples.copy_(torch.randint(0, 3, engine.pool.triples.shape, generator=noise))
@@ -63,7 +61,7 @@ def test_fused_batch_equals_the_autograd_terms(case: str, monkeypatch: pytest.Mo
     engine.step.fill_(5)
     before = {name: tensor.clone() for name, tensor in engine.pool.state().items()}
     batch = engine._batch()
-    expected = torch.stack([term(batch) for term in engine._terms]).sum(0)
+    expected = torch.stack([term(batch) for term in TorchEngine._make_terms(engine, phase)]).sum(0)
     torch.autograd.backward(expected.sum())
     assert engine.flat.grad is not None
     gradient = engine.flat.grad.clone()
@@ -73,8 +71,8 @@ def test_fused_batch_equals_the_autograd_terms(case: str, monkeypatch: pytest.Mo
     for name, tensor in engine.pool.state().items():
         tensor.copy_(before[name])
     loss = torch.zeros(2, device=DEVICE)
-    launched = fused.boxes(engine) if config.model == "beurre" else fused.bilinear(engine, phase)
-    launched(loss)
+    assert engine._fused is not None
+    engine._fused(loss)
     # up to 16 facts with 10 negatives are summed, each after a sum over 20 dimensions and some ten roundings more; the
     # parts of a loss are positive, and those of a gradient of the order of its largest entry
     roundings = 16 * 11 + 20 + 10

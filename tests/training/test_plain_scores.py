@@ -11,14 +11,16 @@ import torch
 
 from tests.rounding import assert_within, scores_apart
 from unkgcp.backbones import get, score_triples
-from unkgcp.training import plain_scores
+from unkgcp.parallel import ROWS
+from unkgcp.training import distmult_scores
+from unkgcp.training.config import DISTMULT
 
 ENTITIES, RELATIONS = 300, 7
 
 
 def tables(dimension: int, seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    shapes = plain_scores.table_shapes(ENTITIES, RELATIONS, dimension)
+    shapes = distmult_scores.table_shapes(ENTITIES, RELATIONS, dimension)
     return {name: rng.normal(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
@@ -27,13 +29,13 @@ def ids(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return tuple(rng.integers(0, size, n) for size in (ENTITIES, RELATIONS, ENTITIES))  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("name", plain_scores.FAMILY)
+@pytest.mark.parametrize("name", DISTMULT)
 @pytest.mark.parametrize("dimension", [1, 7, 8, 50, 128])
 def test_scores_are_those_of_the_backbone(name: str, dimension: int) -> None:
     own, triples = tables(dimension), ids(2000)
     shapes = {key: (table.kind, table.width) for key, table in get(name).tables(dimension).items()}
     rows = {"entity": ENTITIES, "relation": RELATIONS, "model": 1}
-    assert plain_scores.table_shapes(ENTITIES, RELATIONS, dimension) == {
+    assert distmult_scores.table_shapes(ENTITIES, RELATIONS, dimension) == {
         key: (rows[kind], width) for key, (kind, width) in shapes.items()
     }
     expected = score_triples(
@@ -41,35 +43,37 @@ def test_scores_are_those_of_the_backbone(name: str, dimension: int) -> None:
         {key: torch.from_numpy(table) for key, table in own.items()},
         *(torch.from_numpy(column) for column in triples),
     ).numpy()
-    found = plain_scores.scores(name, own, *triples)
+    found = distmult_scores.scores(name, own, *triples)
     bound = scores_apart(name, own, *triples)
     assert_within(found, expected, bound)
     head, relation, tail = triples
-    many = plain_scores.against_all(name, own, own["entity"][head[:20]] * own["relation"][relation[:20]])
+    many = distmult_scores.against_all(name, own, head[:20], relation[:20])
     assert_within(many[np.arange(20), tail[:20]], expected[:20], bound[:20])
 
 
 def test_a_wrong_score_is_beyond_rounding() -> None:
     own, triples = tables(128), ids(2000)
-    found = plain_scores.scores("ukge-rect", own, *triples)
+    found = distmult_scores.scores("ukge-rect", own, *triples)
     own["entity"][:, -1] *= 1.01  # one dimension of 128 is wrong by one part in a hundred
     with pytest.raises(AssertionError, match="rounding explains"):
         assert_within(
-            found, plain_scores.scores("ukge-rect", own, *triples), scores_apart("ukge-rect", own, *triples)
+            found,
+            distmult_scores.scores("ukge-rect", own, *triples),
+            scores_apart("ukge-rect", own, *triples),
         )
 
 
 def test_a_triple_has_one_score_whatever_is_asked_beside_it() -> None:
-    own, triples = tables(128), ids(3 * plain_scores.TASK // 2 + 77)
-    whole = plain_scores.scores("ukge", own, *triples)
+    own, triples = tables(128), ids(3 * (16 * ROWS) // 2 + 77)
+    whole = distmult_scores.scores("ukge", own, *triples)
     for rows in (slice(0, 1), slice(5, 12), slice(8190, 8200), slice(-3, None), slice(1, None, 7)):
-        part = plain_scores.scores("ukge", own, *(column[rows] for column in triples))
+        part = distmult_scores.scores("ukge", own, *(column[rows] for column in triples))
         np.testing.assert_array_equal(part, whole[rows])
 
 
 def test_parameters_that_overflow_give_no_made_up_number() -> None:
     own = {name: np.full_like(table, 1e30) for name, table in tables(8).items()}
-    found = plain_scores.scores("ukge", own, *ids(10))
+    found = distmult_scores.scores("ukge", own, *ids(10))
     assert ((found >= 0) & (found <= 1)).all()
 
 
@@ -78,7 +82,7 @@ def test_ids_outside_the_tables_are_refused(bad: int) -> None:
     head, relation, tail = ids(5)
     head[3] = bad
     with pytest.raises(IndexError):
-        plain_scores.scores("ukge", tables(8), head, relation, tail)
+        distmult_scores.scores("ukge", tables(8), head, relation, tail)
 
 
 def test_asking_a_model_does_not_load_torch() -> None:
@@ -86,8 +90,8 @@ def test_asking_a_model_does_not_load_torch() -> None:
         "import sys, numpy as np\n"
         "from unkgcp.training import Model, TrainConfig\n"
         "from unkgcp.graph import Vocabulary\n"
-        "from unkgcp.training import distmult\n"
-        "t = {k: np.ones(s, np.float32) for k, s in distmult.table_shapes(2, 1, 4).items()}\n"
+        "from unkgcp.training import distmult_scores\n"
+        "t = {k: np.ones(s, np.float32) for k, s in distmult_scores.table_shapes(2, 1, 4).items()}\n"
         "m = Model.from_tensors(t, Vocabulary.of(['a', 'b'], ['r']), TrainConfig(dimension=4), 0, None, None)\n"
         "m.score([0], [0], [1]); m.tails([0], [0]); m.heads([0], [1])\n"
         "assert 'torch' not in sys.modules\n"

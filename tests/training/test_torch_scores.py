@@ -8,10 +8,11 @@ import torch
 
 from tests.worlds import random_model, vocabulary
 from unkgcp.backbones import REGISTRY, score_triples
-from unkgcp.training import Model, plain_scores
+from unkgcp.training import Model
+from unkgcp.training.config import DISTMULT
 
 ENTITIES, RELATIONS, N = 300, 7, 3000
-TORCH = sorted(set(REGISTRY) - set(plain_scores.FAMILY))
+TORCH = sorted(set(REGISTRY) - set(DISTMULT))
 
 
 def model(name: str, dimension: int) -> Model:

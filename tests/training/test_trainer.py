@@ -18,8 +18,8 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.training import Member, Model, TrainConfig, TrainingError, train, train_many, train_quantiles
 from unkgcp.training.config import MODELS
-from unkgcp.training.loop import hold_out_known
 from unkgcp.training.model import seen
+from unkgcp.training.trainer import hold_out_known
 
 QUICK = TrainConfig(dimension=8, batch_size=64, negatives=2, epochs=8, validate_every=2, learning_rate=0.02)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 
-from unkgcp.backbones.backbone import Backbone, Table, score_heads, score_tails, score_triples
+from unkgcp.backbones.backbone import Backbone, Table, score_triples
 from unkgcp.backbones.beurre import BEUrRE
 from unkgcp.backbones.ukge_passleaf import UKGE, Passleaf, PassleafComplEx, PassleafRotatE, UKGERect
 from unkgcp.errors import InputError
@@ -28,4 +28,4 @@ def get(name: str) -> Backbone:
     return REGISTRY[name]
 
 
-__all__ = ["REGISTRY", "Backbone", "Table", "get", "score_heads", "score_tails", "score_triples"]
+__all__ = ["REGISTRY", "Backbone", "Table", "get", "score_triples"]

@@ -49,6 +49,10 @@ class Backbone(ABC):
     def value(self, head: Rows, relation: Rows, tail: Rows, model: Rows) -> Tensor:
         """Predicted confidence for rows of shape (..., width), which broadcast: (...)."""
 
+    def score(self, head: Rows, relation: Rows, tail: Rows, model: Rows) -> Tensor:
+        """Scores in [0, 1] for rows as in `value`: (...)."""
+        return self.squash(self.value(head, relation, tail, model))
+
     def kinds(self) -> dict[str, Kind]:
         """Table name -> what its rows stand for; the same in every dimension."""
         return {name: table.kind for name, table in self.tables(2).items()}
@@ -104,27 +108,13 @@ def rows_of(
 def score_triples(
     backbone: Backbone, parameters: Mapping[str, Tensor], head: Tensor, relation: Tensor, tail: Tensor
 ) -> Tensor:
-    """Scores of triples given by ids; head, relation and tail broadcast: (...) in [0, 1]."""
-    model = rows_of(backbone, parameters, "model", torch.zeros_like(relation))
-    return backbone.squash(
-        backbone.value(
-            rows_of(backbone, parameters, "entity", head),
-            rows_of(backbone, parameters, "relation", relation),
-            rows_of(backbone, parameters, "entity", tail),
-            model,
-        )
+    """Scores of triples given by ids: (...) in [0, 1].
+
+    Head, relation and tail broadcast: heads and relations (n, 1) with tails (1, k) are one against many, (n, k).
+    """
+    return backbone.score(
+        rows_of(backbone, parameters, "entity", head),
+        rows_of(backbone, parameters, "relation", relation),
+        rows_of(backbone, parameters, "entity", tail),
+        rows_of(backbone, parameters, "model", torch.zeros_like(relation)),
     )
-
-
-def score_tails(
-    backbone: Backbone, parameters: Mapping[str, Tensor], head: Tensor, relation: Tensor, tails: Tensor
-) -> Tensor:
-    """Each (head, relation) against each of the candidate tails (k,): (n, k) in [0, 1]."""
-    return score_triples(backbone, parameters, head[:, None], relation[:, None], tails[None, :])
-
-
-def score_heads(
-    backbone: Backbone, parameters: Mapping[str, Tensor], relation: Tensor, tail: Tensor, heads: Tensor
-) -> Tensor:
-    """Each (relation, tail) against each of the candidate heads (k,): (n, k) in [0, 1]."""
-    return score_triples(backbone, parameters, heads[None, :], relation[:, None], tail[:, None])

@@ -1,7 +1,7 @@
-"""Backbones whose raw score is a dot product: UKGE (DistMult) and PASSLEAF with DistMult or ComplEx.
+"""UKGE and PASSLEAF: a logistic (or cut) line over the raw score of DistMult, ComplEx or RotatE.
 
-A bilinear score of (h, r, t) is dot(query(h, r), t) and also dot(h, query'(r, t)). One against many is then a
-matrix product, and no product of all three rows is ever stored.
+DistMult and ComplEx are bilinear: the raw score of (h, r, t) is dot(query(h, r), t) and also dot(h, query'(r, t)).
+One against many is then a matrix product, and no product of all three rows is ever stored. RotatE measures a distance.
 """
 
 from __future__ import annotations
@@ -93,15 +93,12 @@ def dot(left: Tensor, right: Tensor) -> Tensor:
     return (left * right).sum(-1)
 
 
-# PASSLEAF with RotatE: a relation rotates the head in the complex plane; the score falls with the distance
-# left.
-
-
 class PassleafRotatE(Backbone):
-    """sigmoid(w s + b) with s = -mean_i |h_i r_i - t_i|, |r_i| = 1.
+    """PASSLEAF with RotatE: sigmoid(w s + b) with s = -mean_i |h_i r_i - t_i|, |r_i| = 1.
 
-    The first half of an entity row is real, the second imaginary; a relation row holds the angles. The mean
-    rather than the sum of the distances keeps s of the same order in every dimension.
+    A relation rotates the head in the complex plane, and the score falls with the distance left to the tail. The
+    first half of an entity row is real, the second imaginary; a relation row holds the angles. The mean rather than
+    the sum of the distances keeps s of the same order in every dimension.
     """
 
     name = "passleaf-rotate"

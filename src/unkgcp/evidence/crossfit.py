@@ -1,10 +1,10 @@
 """Backbone scores as evidence, made for training facts exactly as for queries.
 
-What it is: the training facts are cut into five folds, and a backbone is trained five times, each time without one
+The training facts are cut into five folds, and a backbone is trained five times, each time without one
 of them. A training fact gets the score of the model that did not see it; a query gets the score of one of the five,
 drawn by a hash of its triple. Both are then scores of one model trained on four fifths of the facts, which has not
-seen the fact in question. What it is not: an ensemble; the mean of five models is distributed differently from the
-scores a learner was trained with, and intervals built on it do not hold what they seem to promise.
+seen the fact in question. The mean of the five would not do: it is distributed differently from the scores a learner
+was trained with, and intervals built on it do not hold what they seem to promise.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.evidence_model import EvidenceModel, learn
 from unkgcp.graph import Graph
+from unkgcp.graph.facts import HasTriples
 from unkgcp.progress import Progress
 
 if TYPE_CHECKING:
     from unkgcp.training import Model, TrainConfig
 
 FOLDS = 5
+EPOCHS, PATIENCE = 40, 15  # of a cross-fitted backbone: its score is one feature among many
 
 
 def fold_of_rows(n: int, seed: int, folds: int = FOLDS) -> NDArray[np.int8]:
@@ -34,12 +35,10 @@ def fold_of_rows(n: int, seed: int, folds: int = FOLDS) -> NDArray[np.int8]:
     return fold
 
 
-def fold_of_queries(
-    head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer], folds: int = FOLDS
-) -> NDArray[np.int8]:
+def fold_of_queries(triples: HasTriples, folds: int = FOLDS) -> NDArray[np.int8]:
     """A fold for each query, the same whenever the same triple is asked: (n,)."""
-    mixed = np.zeros(len(head), np.uint64)
-    for column in (head, relation, tail):
+    mixed = np.zeros(len(triples.head), np.uint64)
+    for column in (triples.head, triples.relation, triples.tail):
         mixed = _mix(mixed ^ np.asarray(column).astype(np.uint64))
     return (mixed % np.uint64(folds)).astype(np.int8)
 
@@ -64,18 +63,22 @@ class CrossFit:
     models: tuple[tuple[Model, ...], ...]
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"backbone {variant}" for variant in range(len(self.models)))
+    def columns(self) -> int:
+        """Scores of a triple."""
+        return len(self.models)
 
-    def scores(
-        self, head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer]
-    ) -> NDArray[np.float32]:
-        """Scores of queries, each by the model its triple draws: (n, variants)."""
-        return self.by_fold(head, relation, tail, fold_of_queries(head, relation, tail))
-
-    def out_of_fold(self, train: Graph, fold: NDArray[np.int8]) -> NDArray[np.float32]:
-        """Scores of the training facts, each by the model that did not see it: (N, variants)."""
-        return self.by_fold(train.head, train.relation, train.tail, fold)
+    def scores(self, triples: HasTriples, fold: NDArray[np.int8] | None = None) -> NDArray[np.float32]:
+        """Scores by the models of given folds (n,), or each by the model that its triple draws: (n, variants)."""
+        if fold is None:
+            fold = fold_of_queries(triples)
+        out = np.empty((len(fold), len(self.models)), np.float32)
+        for place in range(FOLDS):
+            rows = np.flatnonzero(fold == place)
+            if len(rows):
+                columns = (triples.head[rows], triples.relation[rows], triples.tail[rows])
+                for variant, models in enumerate(self.models):
+                    out[rows, variant] = models[place].score(*columns)
+        return out
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """The tables of all models, for saving."""
@@ -95,30 +98,12 @@ class CrossFit:
             own = {
                 name.removeprefix(start): table for name, table in tensors.items() if name.startswith(start)
             }
-            made = type(like).from_tensors(
+            return type(like).from_tensors(
                 own, like.vocabulary, like.config, like.seed, like.seen_entities, like.seen_relations
             )
-            return made
 
         count = len({name.split("/")[0] for name in tensors})
         return cls(tuple(tuple(model(variant, place) for place in range(FOLDS)) for variant in range(count)))
-
-    def by_fold(
-        self,
-        head: NDArray[np.integer],
-        relation: NDArray[np.integer],
-        tail: NDArray[np.integer],
-        fold: NDArray[np.int8],
-    ) -> NDArray[np.float32]:
-        """Scores by the model of a given fold: (n, variants)."""
-        out = np.empty((len(head), len(self.models)), np.float32)
-        for place in range(FOLDS):
-            rows = np.flatnonzero(fold == place)
-            if not len(rows):
-                continue
-            for variant, models in enumerate(self.models):
-                out[rows, variant] = models[place].score(head[rows], relation[rows], tail[rows])
-        return out
 
 
 def cross_fit(
@@ -148,25 +133,6 @@ def cross_fit(
         CrossFit(tuple(tuple(models[member] for models in folds) for folds in found))
         for member in range(len(members))
     ]
-
-
-# The evidence model with backbone scores: cross-fitting first, then learning from everything.
-
-EPOCHS, PATIENCE = 40, 15  # of a cross-fitted backbone: its score is one feature among many
-
-
-def learn_with_backbone(
-    train: Graph,
-    config: TrainConfig,
-    *,
-    seed: int = 0,
-    device: str = "auto",
-    progress: Progress | None = None,
-) -> EvidenceModel:
-    """Train ten backbones (five folds, two variants), then learn from evidence and their scores."""
-    fold = fold_of_rows(len(train), seed)
-    (backbone,) = cross_fit(train, shortened(config), [seed], fold, device=device, progress=progress)
-    return learn(train, seed=seed, backbone=backbone, out_of_fold=backbone.out_of_fold(train, fold))
 
 
 def shortened(config: TrainConfig) -> TrainConfig:

@@ -1,9 +1,9 @@
 """The evidence model: from a query to the distribution of its confidence.
 
-What it is: two boosted models in a row. The first says whether the confidence is one of the values that other facts
+There are two boosted models in a row. The first says whether the confidence is one of the values that other facts
 of the pair suggest (and which), the second in which cell it lies if it is none of them. Both see what the training
-graph says about the query (`features`) and, if there are any, cross-fitted backbone scores. What it is not:
-calibrated. It is a `Scorer` like any backbone: `score` is the mean of the distribution.
+graph says about the query (`features`) and, if there are any, cross-fitted backbone scores. The distribution is not
+calibrated. The model scores like any backbone: `score` is the mean of the distribution.
 
 >>> model = learn(splits.train)                                        # doctest: +SKIP
 >>> model.distribution(splits.test).median()                           # doctest: +SKIP
@@ -13,18 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.evidence.cells import Cells, Distribution, Values
-from unkgcp.evidence.features import Evidence, Features, HasTriples
+from unkgcp.evidence.crossfit import CrossFit, cross_fit, fold_of_rows, shortened
+from unkgcp.evidence.distribution import Cells, Distribution, Values
+from unkgcp.evidence.features import Evidence, Features
+from unkgcp.evidence.group_statistics import Ints
 from unkgcp.evidence.pairs import SLOTS
-from unkgcp.evidence.statistics import Ints
 from unkgcp.evidence.trees import Boosting, Trees
-from unkgcp.graph import Graph, Vocabulary, concatenate
+from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.progress import Progress
+from unkgcp.training.config import TrainConfig
+from unkgcp.training.model import seen
 
 HELD_OUT, MOST_HELD_OUT = 0.05, 10_000
 MOST_LEARNED = 100_000  # facts that boosting sees; the graph it is told about is whole
@@ -32,18 +37,6 @@ MOST_OF_RELATION = 200  # training facts that say how strange a relation is
 SUGGESTED = Boosting(rounds=100)
 ELSEWHERE = Boosting(rounds=80)
 CHUNK = 1 << 15
-
-
-class Scores(Protocol):
-    """Further features, made for training facts as for queries: cross-fitted backbone scores."""
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-
-    def scores(
-        self, head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer]
-    ) -> NDArray[np.float32]:
-        """Of queries: (n, columns)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,19 +49,20 @@ class EvidenceModel:
     """P(the confidence is suggested value 0, 1, 2, or none of them)."""
     elsewhere: Trees
     """P(class of cell), if it is none of them."""
-    backbone: Scores | None = None
+    backbone: CrossFit | None = None
 
     @property
     def seen_entities(self) -> NDArray[np.bool_]:
-        seen = np.zeros(self.evidence.train.n_entities, bool)
-        seen[self.evidence.train.head] = seen[self.evidence.train.tail] = True
-        return seen
+        return seen(self.evidence.train)[0]
 
     @property
     def seen_relations(self) -> NDArray[np.bool_]:
-        seen = np.zeros(self.evidence.train.n_relations, bool)
-        seen[self.evidence.train.relation] = True
-        return seen
+        return seen(self.evidence.train)[1]
+
+    @property
+    def columns(self) -> int:
+        """Features of a query, with backbone scores."""
+        return len(self.evidence.names) + (self.backbone.columns if self.backbone else 0)
 
     def score(
         self, head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer]
@@ -77,15 +71,20 @@ class EvidenceModel:
         out = np.empty(len(head), np.float32)
         for start in range(0, len(head), CHUNK):
             part = slice(start, start + CHUNK)
-            out[part] = self.distribution(Query(head[part], relation[part], tail[part])).mean()
+            ids = (np.asarray(column[part], np.int32) for column in (head, relation, tail))
+            out[part] = self.distribution(Triples(*ids)).mean()
         return out
 
     def distribution(self, triples: HasTriples) -> Distribution:
         """Of all the queries at once: ask for at most some ten thousand at a time."""
-        found = self.evidence.features(triples)
-        return self._distribution(self._with_backbone(found.table, triples), found.slots)
+        return self._distribution(self.features(triples))
 
-    def _distribution(self, table: NDArray[np.float32], slots: Ints) -> Distribution:
+    def features(self, triples: HasTriples, fold: NDArray[np.int8] | None = None) -> Features:
+        """What is told of queries, with backbone scores: those by the models of a fold (n,), if it is given."""
+        return self._with_backbone(self.evidence.features(triples), triples, fold)
+
+    def _distribution(self, found: Features) -> Distribution:
+        table, slots = found
         values, there = self.evidence.values, slots >= 0
         mass = np.where(there, self.suggested.probabilities(table)[:, :SLOTS], 0.0)
         rest = np.maximum(1.0 - mass.sum(axis=1, keepdims=True), 0.0)
@@ -112,16 +111,17 @@ class EvidenceModel:
         scores = np.empty(len(rows))
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
-            found, facts = self.evidence.leave_one_out(part), train[part]
-            table = self._with_backbone(found.table, facts)
-            scores[start : start + CHUNK] = self._distribution(table, found.slots).scores(facts.confidence)
+            found = self._with_backbone(self.evidence.leave_one_out(part), train[part])
+            scores[start : start + CHUNK] = self._distribution(found).scores(train[part].confidence)
         return train.relation[rows].astype(np.int64), scores
 
-    def _with_backbone(self, table: NDArray[np.float32], triples: HasTriples) -> NDArray[np.float32]:
+    def _with_backbone(
+        self, found: Features, triples: HasTriples, fold: NDArray[np.int8] | None = None
+    ) -> Features:
         if self.backbone is None:
-            return table
-        own = self.backbone.scores(triples.head, triples.relation, triples.tail)
-        return np.concatenate([table, own], axis=1)
+            return found
+        scores = self.backbone.scores(triples, fold)
+        return Features(np.concatenate([found.table, scores], axis=1, dtype=np.float32), found.slots)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything but the backbone, as plain arrays."""
@@ -142,7 +142,7 @@ class EvidenceModel:
         return arrays | {f"elsewhere.{name}": array for name, array in self.elsewhere.arrays().items()}
 
     @classmethod
-    def restore(cls, arrays: Mapping[str, NDArray[Any]], backbone: Scores | None = None) -> EvidenceModel:
+    def restore(cls, arrays: Mapping[str, NDArray[Any]], backbone: CrossFit | None = None) -> EvidenceModel:
         """The model again; ValueError if the arrays do not fit together."""
         try:
             train = _restore_facts(arrays)
@@ -162,11 +162,7 @@ class EvidenceModel:
         return model
 
     def _check(self) -> None:
-        cells, columns = (
-            self.cells,
-            len(self.evidence.names) + len(self.backbone.names if self.backbone else ()),
-        )
-        pieces = len(cells.low)
+        cells, pieces = self.cells, len(self.cells.low)
         good = (
             pieces > 0
             and len(cells.high) == len(cells.share) == len(cells.class_of_piece) == pieces
@@ -182,28 +178,18 @@ class EvidenceModel:
         )
         if not good:
             raise ValueError("the cells of the evidence do not fit together")
-        if not columns == self.suggested.features == self.elsewhere.features:
+        if not self.columns == self.suggested.features == self.elsewhere.features:
             raise ValueError(
                 "the trees of the evidence were learned from other features: fit it again with this version"
             )
-
-
-@dataclass(frozen=True, eq=False)
-class Query:
-    """Three columns of ids."""
-
-    head: NDArray[Any]
-    relation: NDArray[Any]
-    tail: NDArray[Any]
 
 
 def learn(
     train: Graph,
     *,
     seed: int = 0,
-    backbone: Scores | None = None,
+    backbone: CrossFit | None = None,
     out_of_fold: NDArray[np.float32] | None = None,
-    others: Graph | None = None,
     suggested: Boosting = SUGGESTED,
     elsewhere: Boosting = ELSEWHERE,
 ) -> EvidenceModel:
@@ -212,8 +198,7 @@ def learn(
     A twentieth of the facts (at most 10,000) is taken out of the graph and asked as queries, to stop the boosting;
     the others (100,000 of them at most) are learned from, each with its own row left out of everything it is told.
     The model then answers from the whole graph. `backbone` with `out_of_fold` (N, columns), its scores of the
-    training facts, adds scores. `others` are labelled triples that are not in the graph, to be learned from as well:
-    corrupted facts with confidence 0.
+    training facts, adds scores.
     """
     if len(train) < 20:
         raise InputError(
@@ -221,9 +206,8 @@ def learn(
         )
     if (backbone is None) != (out_of_fold is None):
         raise ValueError("backbone scores need both the models and the scores of the training facts")
-    everything = train if others is None else concatenate([train, others])
-    whole = Evidence.of(train, Values.of(everything.confidence))
-    table, slots, codes, held = _rows(whole, train, others, seed, backbone, out_of_fold)
+    whole = Evidence.of(train)
+    table, slots, codes, held = _rows(whole, train, seed, out_of_fold)
     label = _slot_labels(slots, codes)
     first = replace(suggested, seed=seed).learn(
         table[~held], label[~held], table[held], label[held], SLOTS + 1
@@ -240,12 +224,24 @@ def learn(
     return EvidenceModel(whole, cells, first, second, backbone)
 
 
+def learn_with_backbone(
+    train: Graph,
+    config: TrainConfig,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> EvidenceModel:
+    """Train ten backbones (five folds, two variants), then learn from evidence and their scores."""
+    fold = fold_of_rows(len(train), seed)
+    (backbone,) = cross_fit(train, shortened(config), [seed], fold, device=device, progress=progress)
+    return learn(train, seed=seed, backbone=backbone, out_of_fold=backbone.scores(train, fold))
+
+
 def _rows(
     whole: Evidence,
     train: Graph,
-    others: Graph | None,
     seed: int,
-    backbone: Scores | None,
     out_of_fold: NDArray[np.float32] | None,
 ) -> tuple[NDArray[np.float32], Ints, Ints, NDArray[np.bool_]]:
     """Features, suggested values, label codes and whether held out, of all facts to learn from."""
@@ -262,23 +258,9 @@ def _rows(
     table = np.concatenate([told.table, asked.table])
     slots = np.concatenate([told.slots, asked.slots])
     codes, held = whole.codes[rows], ~inside[rows]
-    if backbone is not None:
+    if out_of_fold is not None:
         table = np.concatenate([table, np.asarray(out_of_fold, np.float32)[rows]], axis=1)
-    if others is None:
-        return table, slots, codes, held
-    more: Features = part.features(others)
-    extra = more.table
-    if backbone is not None:
-        own = backbone.scores(others.head, others.relation, others.tail)
-        extra = np.concatenate([extra, own], axis=1)
-    apart = np.zeros(len(others), bool)
-    apart[rng.choice(len(others), min(len(others) // 2, round(HELD_OUT * len(others))), replace=False)] = True
-    return (
-        np.concatenate([table, extra]),
-        np.concatenate([slots, more.slots]),
-        np.concatenate([codes, whole.values.code(others.confidence)]),
-        np.concatenate([held, apart]),
-    )
+    return table, slots, codes, held
 
 
 def _slot_labels(slots: Ints, codes: Ints) -> Ints:
@@ -288,7 +270,7 @@ def _slot_labels(slots: Ints, codes: Ints) -> Ints:
 
 
 def _restore_facts(arrays: Mapping[str, NDArray[Any]]) -> Graph:
-    """The training facts over a vocabulary of numbers: labels are the bundle's business."""
+    """The training facts over a vocabulary of numbers: labels are kept by the run."""
     entities, relations = int(arrays["entities"]), int(arrays["relations"])
     if not (0 < entities < 2**31 and 0 < relations < 2**31):
         raise ValueError("the evidence has no entities or relations")

@@ -1,10 +1,10 @@
 """What the training graph says about a query triple, as a row of numbers.
 
-What it is: for a query (h, r, t), statistics of the confidences of the training facts around it: those of h, of
+For a query (h, r, t) these are statistics of the confidences of the training facts around it: those of h, of
 t, of r, of (h, r), of (r, t), between h and t in either direction, of the same triple, the values that other facts of
 the pair suggest, and what the neighbourhood of h and t says (`neighbours`). A training fact gets the row it would get
 as a query if it had not been in the graph (`leave_one_out`), exactly, so that a learner sees training facts and queries
-alike. What it is not: a model; nothing is fitted, and calibration or test facts never come in.
+alike. Nothing is fitted here, and calibration or test facts never come in.
 
 >>> evidence = Evidence.of(splits.train)                              # doctest: +SKIP
 >>> evidence.leave_one_out().table.shape == (len(splits.train), len(evidence.names))     # doctest: +SKIP
@@ -13,40 +13,33 @@ alike. What it is not: a model; nothing is fitted, and calibration or test facts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.cells import Values
+from unkgcp.evidence.distribution import Values
+from unkgcp.evidence.group_statistics import STATISTICS, Asked, Groups, Ints, commonest
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
-from unkgcp.evidence.statistics import STATISTICS, Asked, Groups, Ints, commonest
 from unkgcp.graph import Graph
+from unkgcp.graph.facts import HasTriples
 
 FREQUENT = 6  # values whose share in a group is a feature
 CHUNK = 1 << 16
 
 
-class HasTriples(Protocol):
-    """Three id columns of one length."""
-
-    @property
-    def head(self) -> NDArray[np.int32]: ...
-    @property
-    def relation(self) -> NDArray[np.int32]: ...
-    @property
-    def tail(self) -> NDArray[np.int32]: ...
-
-
 class Columns(NamedTuple):
-    """Triples as 64-bit ids, with which keys are made."""
+    """Triples as 64-bit ids, of which keys are made."""
 
     head: Ints
     relation: Ints
     tail: Ints
+
+
+HEAD, RELATION, TAIL = range(3)
 
 
 @dataclass(frozen=True)
@@ -54,60 +47,30 @@ class View:
     """One group of facts around a query: how facts are keyed, how a query asks, what is told of the group."""
 
     name: str
-    key: Callable[[Columns, int], Ints]
-    ask: Callable[[Columns, int], Ints]
+    key: tuple[int, ...]
+    """The columns that facts are grouped by."""
+    ask: tuple[int, ...]
+    """The columns of a query that must equal them."""
     shares: bool = False
-    believe: bool = False
-    """Whether the share of a suggested value in this group is told."""
+    """Whether the shares of frequent values in this group are told."""
+    suggested: bool = False
+    """Whether the shares of the suggested values in this group are told."""
 
 
-def _two(first: Ints, second: Ints, base: int) -> Ints:
-    return first * base + second
-
-
-# key of a fact, key of a query; base is larger than every id
 VIEWS = (
-    View("relation", lambda x, b: x.relation, lambda x, b: x.relation, True, True),
-    View("head", lambda x, b: x.head, lambda x, b: x.head, True, True),
-    View("tail", lambda x, b: x.tail, lambda x, b: x.tail, True, True),
-    View(
-        "head-relation",
-        lambda x, b: _two(x.head, x.relation, b),
-        lambda x, b: _two(x.head, x.relation, b),
-        True,
-        True,
-    ),
-    View(
-        "relation-tail",
-        lambda x, b: _two(x.tail, x.relation, b),
-        lambda x, b: _two(x.tail, x.relation, b),
-        True,
-        True,
-    ),
-    View("head-as-tail", lambda x, b: x.tail, lambda x, b: x.head, True),
-    View("tail-as-head", lambda x, b: x.head, lambda x, b: x.tail, True),
-    View(
-        "head-as-tail-relation",
-        lambda x, b: _two(x.tail, x.relation, b),
-        lambda x, b: _two(x.head, x.relation, b),
-    ),
-    View(
-        "tail-as-head-relation",
-        lambda x, b: _two(x.head, x.relation, b),
-        lambda x, b: _two(x.tail, x.relation, b),
-    ),
-    View("pair", lambda x, b: _two(x.head, x.tail, b), lambda x, b: _two(x.head, x.tail, b), True),
-    View("reversed", lambda x, b: _two(x.head, x.tail, b), lambda x, b: _two(x.tail, x.head, b), True),
-    View(
-        "triple",
-        lambda x, b: _two(_two(x.head, x.tail, b), x.relation, b),
-        lambda x, b: _two(_two(x.head, x.tail, b), x.relation, b),
-    ),
-    View(
-        "reversed-triple",
-        lambda x, b: _two(_two(x.head, x.tail, b), x.relation, b),
-        lambda x, b: _two(_two(x.tail, x.head, b), x.relation, b),
-    ),
+    View("relation", (RELATION,), (RELATION,), shares=True, suggested=True),
+    View("head", (HEAD,), (HEAD,), shares=True, suggested=True),
+    View("tail", (TAIL,), (TAIL,), shares=True, suggested=True),
+    View("head-relation", (HEAD, RELATION), (HEAD, RELATION), shares=True, suggested=True),
+    View("relation-tail", (TAIL, RELATION), (TAIL, RELATION), shares=True, suggested=True),
+    View("head-as-tail", (TAIL,), (HEAD,), shares=True),
+    View("tail-as-head", (HEAD,), (TAIL,), shares=True),
+    View("head-as-tail-relation", (TAIL, RELATION), (HEAD, RELATION)),
+    View("tail-as-head-relation", (HEAD, RELATION), (TAIL, RELATION)),
+    View("pair", (HEAD, TAIL), (HEAD, TAIL), shares=True),
+    View("reversed", (HEAD, TAIL), (TAIL, HEAD), shares=True),
+    View("triple", (HEAD, TAIL, RELATION), (HEAD, TAIL, RELATION)),
+    View("reversed-triple", (HEAD, TAIL, RELATION), (TAIL, HEAD, RELATION)),
 )
 
 
@@ -142,19 +105,16 @@ class Evidence:
         """
         values = values or Values.of(train.confidence)
         codes = values.code(train.confidence)
-        columns, base = _columns(train), _base(train)
+        columns = _columns(train)
         top = commonest(codes, len(values), frequent) if isinstance(frequent, int) else frequent
         # views that key the facts alike share their groups
-        made: dict[bytes, Groups] = {}
-        groups = []
+        made: dict[tuple[int, ...], Groups] = {}
         for view in VIEWS:
-            keys = view.key(columns, base)
-            signature = keys.tobytes()
-            if signature not in made:
-                made[signature] = Groups.of(keys, codes, values, top)
-            groups.append(made[signature])
+            if view.key not in made:
+                made[view.key] = Groups.of(_keys(columns, view.key, train), codes, values, top)
+        groups = tuple(made[view.key] for view in VIEWS)
         pairs = Pairs.of(*columns, codes, train.n_entities, train.n_relations)
-        return cls(train, values, codes, tuple(groups), pairs, Neighbours.of(train), tuple(_names(len(top))))
+        return cls(train, values, codes, groups, pairs, Neighbours.of(train), tuple(_names(len(top))))
 
     def over(self, part: Graph) -> Evidence:
         """The same columns over a part of the facts: share i is that of the same value, though others lead there."""
@@ -162,31 +122,26 @@ class Evidence:
 
     def features(self, triples: HasTriples) -> Features:
         """Rows of queries; their own confidence is not known and not used."""
-        columns = _columns(triples)
-        return self._chunks(
-            len(columns.head), lambda part: self._rows(Columns(*(c[part] for c in columns)), None)
-        )
+        return self._features(triples, None)
 
     def leave_one_out(self, rows: Ints | None = None) -> Features:
         """Rows of the training facts, or of some of them, each as if it were not in the graph."""
         rows = np.arange(len(self.train)) if rows is None else rows
-        columns = _columns(self.train[rows])
-        return self._chunks(
-            len(rows), lambda part: self._rows(Columns(*(c[part] for c in columns)), rows[part])
-        )
+        return self._features(self.train[rows], rows)
 
-    def _chunks(self, n: int, work: Callable[[slice], Features]) -> Features:
+    def _features(self, triples: HasTriples, rows: Ints | None) -> Features:
+        columns, n = _columns(triples), len(triples.head)
         table = np.empty((n, len(self.names)), np.float32)
         slots = np.empty((n, SLOTS), np.int64)
         for start in range(0, n, CHUNK):
             part = slice(start, min(start + CHUNK, n))
-            table[part], slots[part] = work(part)
+            own = None if rows is None else rows[part]
+            table[part], slots[part] = self._rows(Columns(*(column[part] for column in columns)), own)
         return Features(table, slots)
 
     def _rows(self, columns: Columns, rows: Ints | None) -> Features:
-        base = _base(self.train)
         asked = {
-            view.name: Asked.of(groups, view.ask(columns, base), rows)
+            view.name: Asked.of(groups, _keys(columns, view.ask, self.train), rows)
             for view, groups in zip(VIEWS, self.groups, strict=True)
         }
         candidates = self.pairs.candidates(*columns, rows)
@@ -214,7 +169,7 @@ class Evidence:
         yield value.astype(np.float32)
         yield from candidates[1:-1]
         for view, groups in zip(VIEWS, self.groups, strict=True):
-            if view.believe:
+            if view.suggested:
                 yield groups.share_of(asked[view.name], code)
 
 
@@ -232,7 +187,7 @@ def _names(frequent: int) -> Iterator[str]:
         for slot in range(SLOTS):
             yield f"suggested {slot}: {column}"
     for view in VIEWS:
-        if view.believe:
+        if view.suggested:
             for slot in range(SLOTS):
                 yield f"suggested {slot}: share in {view.name}"
     yield from NAMES
@@ -242,5 +197,10 @@ def _columns(triples: HasTriples) -> Columns:
     return Columns(*(np.asarray(c, np.int64) for c in (triples.head, triples.relation, triples.tail)))
 
 
-def _base(train: Graph) -> int:
-    return max(train.n_entities, train.n_relations) + 1
+def _keys(columns: Columns, chosen: tuple[int, ...], train: Graph) -> Ints:
+    """One integer for each row, equal exactly where the chosen columns are: (n,)."""
+    base = max(train.n_entities, train.n_relations) + 1
+    keys = columns[chosen[0]]
+    for column in chosen[1:]:
+        keys = keys * base + columns[column]
+    return keys

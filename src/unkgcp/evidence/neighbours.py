@@ -1,12 +1,11 @@
 """What the neighbourhood of two entities says of a fact between them.
 
-What it is: for a query (h, r, t) three kinds of numbers. How closely h and t are joined otherwise: the entities that
+For a query (h, r, t) there are three kinds of numbers. How closely h and t are joined otherwise: the entities that
 stand beside both, counted, and weighted so that a rare neighbour says more than one that stands beside everything
 (Adamic and Adar). Which confidences lie on these ways, and those of (h, r, z) and (z, r, t) on them. And what the facts
 (z, r, t) of entities z like h say, and the facts (h, r, z) of entities z like t, where entities are alike that have
 neighbours in common. No number rests on a fact between h and t but the two degrees, so a training fact is left out by
-correcting these. What it is not: a measure of whole graphs; a query looks at the facts of its two entities and at some
-of their partners.
+correcting these. A query looks at the facts of its two entities and at some of their partners, not at the whole graph.
 
 >>> Neighbours.of(train).features(triples).shape                     # doctest: +SKIP
 (n, 30)
@@ -20,10 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.evidence.group_statistics import Ints, begins
 from unkgcp.graph import Graph
 from unkgcp.parallel import in_threads
-
-Ints = NDArray[np.int64]
 
 NAMES = (
     "neighbours: shared",
@@ -79,7 +77,7 @@ class Neighbours:
     said: NDArray[np.float64]
     """(2 N,) confidence."""
     weight: NDArray[np.float64]
-    """(entities,) how much it says that an entity is a neighbour of two: less if it has many."""
+    """(entities,) how strongly a neighbour that two entities share joins them: the more neighbours it has, the less."""
     n_relations: int
 
     @classmethod
@@ -91,9 +89,7 @@ class Neighbours:
         outward = np.repeat([True, False], len(head))
         order = np.lexsort((said, outward, relation, other, entity))
         one, two = entity[order], other[order]
-        new = np.ones(len(order), bool)
-        new[1:] = (one[1:] != one[:-1]) | (two[1:] != two[:-1])
-        entries = np.flatnonzero(new)
+        entries = np.flatnonzero(begins(one, two))
         first = np.searchsorted(one[entries], np.arange(train.n_entities + 1))
         key = (entity.astype(np.int64) * 2 + outward) * train.n_relations + relation
         by_relation = np.lexsort((said, other, key))

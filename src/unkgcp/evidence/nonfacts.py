@@ -1,9 +1,8 @@
 """How much a triple looks like a fact: learned from the training facts and corruptions of them.
 
-What it is: boosted trees over what the training graph says about a query, and cross-fitted backbone scores where there
-are any. Facts and corrupted facts are both seen as queries of
-a graph without them. What it is not: a promise; that comes from a calibration
-on other corruptions (`unkgcp.methods.open_world`).
+Boosted trees see what an evidence model is told about a query. Facts and corrupted facts are both asked as queries of
+a graph without them. What comes out promises nothing; a promise comes from a calibration on other corruptions
+(`unkgcp.methods.open_world`).
 
 >>> likeness = learn_likeness(model, seed=0)            # doctest: +SKIP
 >>> likeness(queries)                                   # doctest: +SKIP
@@ -18,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.crossfit import CrossFit, fold_of_rows
-from unkgcp.evidence.evidence_model import CHUNK, HELD_OUT, MOST_LEARNED, EvidenceModel, Query
-from unkgcp.evidence.features import HasTriples
+from unkgcp.evidence.crossfit import fold_of_rows
+from unkgcp.evidence.evidence_model import CHUNK, HELD_OUT, MOST_LEARNED, EvidenceModel
 from unkgcp.evidence.trees import Boosting, Trees
+from unkgcp.graph.facts import HasTriples, Triples
 from unkgcp.graph.negatives import KINDS, corrupt
 
 TREES = Boosting(rounds=200)
@@ -40,8 +39,8 @@ class FactLikeness:
         out = np.empty(len(triples.head))
         for start in range(0, len(out), CHUNK):
             part = slice(start, start + CHUNK)
-            query = Query(triples.head[part], triples.relation[part], triples.tail[part])
-            out[part] = self.trees.probabilities(_table(self.model, query))[:, FACT]
+            queries = Triples(triples.head[part], triples.relation[part], triples.tail[part])
+            out[part] = self.trees.probabilities(self.model.features(queries).table)[:, FACT]
         return out
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -51,8 +50,7 @@ class FactLikeness:
     def restore(cls, model: EvidenceModel, arrays: Mapping[str, NDArray[Any]]) -> FactLikeness:
         """The same again; ValueError if the arrays do not fit the model."""
         trees = Trees.restore(arrays)
-        columns = len(model.evidence.names) + (len(model.backbone.names) if model.backbone else 0)
-        if trees.features != columns or trees.total != FACT + 1:
+        if trees.features != model.columns or trees.total != FACT + 1:
             raise ValueError(
                 "the trees that tell facts from others were learned from other features: fit it again with this version"
             )
@@ -73,6 +71,7 @@ def learn_likeness(
     the others, as will be the case with real queries. It would not do to leave out a fact for its own row alone: its
     corruption would then find the fact beside it in the graph, which corruptions of other facts do not, and trees
     learn that first.
+
     `fold`: (N,) that of the backbones, if the model has some; a fact and its corruption are told the score of the
     backbone that saw neither.
     """
@@ -91,7 +90,7 @@ def learn_likeness(
         ]
         for triples, label in ((own, FACT), *((each, 0) for each in others)):
             if len(triples):
-                tables.append(_table(graph, triples, place))
+                tables.append(graph.features(triples, np.full(len(triples), place, np.int8)).table)
                 labels.append(np.full(len(triples), label, np.int64))
     table, answer = np.concatenate(tables), np.concatenate(labels)
     held = np.random.default_rng((seed, 0x0BE4)).random(len(table)) < HELD_OUT
@@ -99,19 +98,6 @@ def learn_likeness(
         table[~held], answer[~held], table[held], answer[held], FACT + 1
     )
     return FactLikeness(model, learned)
-
-
-def _table(model: EvidenceModel, triples: HasTriples, place: int | None = None) -> NDArray[np.float32]:
-    """Features of queries: (n, columns); with backbone scores by the models of one fold, if it is given."""
-    parts = [model.evidence.features(triples).table]
-    if model.backbone is not None:
-        columns = (triples.head, triples.relation, triples.tail)
-        if place is None:
-            parts.append(model.backbone.scores(*columns))
-        else:
-            crossfit: CrossFit = model.backbone  # type: ignore[assignment]
-            parts.append(crossfit.by_fold(*columns, np.full(len(triples.head), place, np.int8)))
-    return np.concatenate(parts, axis=1, dtype=np.float32)
 
 
 def _seed(*numbers: int) -> int:

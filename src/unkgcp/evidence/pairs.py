@@ -1,10 +1,9 @@
 """Values that other facts of the same two entities carry, and how far each may be believed.
 
-What it is: a query (h, r, t) sees the facts between h and t in both directions. How often does a fact of
-relation r carry the very confidence of a fact of relation r' between the same two entities, in the same or in
-the opposite direction? That rate, counted over the training facts, is the belief in a partner; a value is
-believed as much as its best partner. What it is not: a prediction; the rates are features, and a learner
-decides what they are worth.
+A query (h, r, t) sees the facts between h and t in both directions, its partners. How often does a fact of relation r
+carry the very confidence of a fact of relation r' between the same two entities, in the same or in the opposite
+direction? That rate, counted over the training facts, is the belief in a partner; a value is believed as much as its
+best partner. The rates are features; a learner decides what they are worth.
 
 Leaving a fact out is exact here too: it vanishes as a partner, and so do the agreements it took part in.
 """
@@ -18,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.statistics import coarse
+from unkgcp.evidence.group_statistics import Ints, begins, coarse
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 SLOTS = 3
@@ -65,10 +63,6 @@ class Pairs:
     """(E,) whether the head's id is the larger one."""
     count: Ints
     """(E,) facts."""
-    cells: Ints
-    """(C,) (relation, partner's relation, turned) as one integer, ascending."""
-    agreements: NDArray[np.int64]
-    """(C, 2) ordered pairs of facts that agree, and all of them."""
     entry_of_row: Ints
     """(N,) entry of each fact."""
 
@@ -79,15 +73,14 @@ class Pairs:
         pair, downward = _pair(head, tail, n_entities)
         order = np.lexsort((downward, relation, code, pair))
         columns = [np.asarray(column[order], np.int64) for column in (pair, code, relation, downward)]
-        new = np.ones(len(order), bool)
-        new[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+        new = begins(*columns)
         first = np.flatnonzero(new)
         entry = np.empty_like(order)
         entry[order] = np.cumsum(new) - 1
         pairs, codes, relations, downwards = (column[first] for column in columns)
         keys, starts = np.unique(pairs, return_index=True)
         count = np.diff(np.append(first, len(order)))
-        made = cls(
+        return cls(
             n_entities,
             n_relations,
             keys,
@@ -96,17 +89,16 @@ class Pairs:
             relations,
             downwards.astype(np.bool_),
             count,
-            np.zeros(0, np.int64),
-            np.zeros((0, 2), np.int64),
             entry,
         )
-        cells, agreements = made._count_agreements()
-        object.__setattr__(made, "cells", cells)
-        object.__setattr__(made, "agreements", agreements)
-        return made
 
-    def _count_agreements(self) -> tuple[Ints, NDArray[np.int64]]:
-        """Over all ordered pairs of different facts between the same two entities."""
+    @cached_property
+    def _agreements(self) -> tuple[Ints, Ints]:
+        """Cells (C,), ascending, and agreements (C, 2) in each.
+
+        A cell is (relation, partner's relation, turned) as one integer. Counted are the ordered pairs of different
+        facts between the same two entities that agree in value, and all of them.
+        """
         member = np.repeat(np.arange(len(self.keys)), np.diff(self.starts))
         size = np.diff(self.starts)[member]
         asked = np.repeat(np.arange(len(member)), size)
@@ -151,13 +143,14 @@ class Pairs:
     @cached_property
     def _total(self) -> NDArray[np.int64]:
         """(2,) over all cells."""
-        return np.asarray(self.agreements.sum(axis=0))
+        return np.asarray(self._agreements[1].sum(axis=0))
 
     def _table(self, cell: Ints) -> NDArray[np.int64]:
-        if not len(self.cells):
+        cells, agreements = self._agreements
+        if not len(cells):
             return np.zeros((len(cell), 2), np.int64)
-        at = np.minimum(np.searchsorted(self.cells, cell), len(self.cells) - 1)
-        return np.where((self.cells[at] == cell)[:, None], self.agreements[at], 0)
+        at = np.minimum(np.searchsorted(cells, cell), len(cells) - 1)
+        return np.where((cells[at] == cell)[:, None], agreements[at], 0)
 
     def _without(
         self,
@@ -179,8 +172,7 @@ class Pairs:
         # in a cell of equal relations a fact counts twice with each partner, as the first and as the second
         both = np.where(self.relation[entry] == relation[query], 2, 1)[:, None]
         order = np.lexsort((cell, query))
-        new = np.ones(len(order), bool)
-        new[1:] = (query[order][1:] != query[order][:-1]) | (cell[order][1:] != cell[order][:-1])
+        new = begins(query[order], cell[order])
         within = np.empty_like(order)
         within[order] = np.cumsum(new) - 1
         sums = np.zeros((int(new.sum()), 2), np.int64)
@@ -206,9 +198,7 @@ class Pairs:
             value = self.code[entry]
             # the best partner of a value stands first
             order = np.lexsort((entry, -belief, value, query))
-            new = np.ones(len(order), bool)
-            new[1:] = (query[order][1:] != query[order][:-1]) | (value[order][1:] != value[order][:-1])
-            first = np.flatnonzero(new)
+            first = np.flatnonzero(begins(query[order], value[order]))
             best = order[first]
             support = np.add.reduceat(count[order], first)
             repeats = np.add.reduceat((count * same)[order], first)
@@ -216,9 +206,7 @@ class Pairs:
             distinct[:] = np.bincount(q, minlength=n)
             ranking = np.lexsort((-value[best], -support, -belief[best], q))
             q = q[ranking]
-            begin = np.ones(len(q), bool)
-            begin[1:] = q[1:] != q[:-1]
-            starts = np.flatnonzero(begin)
+            starts = np.flatnonzero(begins(q))
             slot = np.arange(len(q)) - np.repeat(starts, np.diff(np.append(starts, len(q))))
             kept = slot < SLOTS
             at = (q[kept], slot[kept])

@@ -53,8 +53,8 @@ def softmax(raw, classes, out):
 
 
 @numba.njit(cache=True, nogil=True)
-def _cells(low, high, kind, share, masses, slot_low, slot_high, slot_mass, lo, hi, mass):
-    """One query's cells in ascending order into lo, hi, mass; returns how many.
+def _cells(low, high, kind, share, masses, slot_low, slot_high, slot_mass):
+    """Ends and mass of one query's cells in ascending order.
 
     Fixed pieces low, high (S,) carry share[i] of the mass of class kind[i]; a slot (a value of this query) is added
     to the atom it equals, or cuts a piece in two. Slots are values, and pieces are cut between values or at atoms:
@@ -62,6 +62,8 @@ def _cells(low, high, kind, share, masses, slot_low, slot_high, slot_mass, lo, h
     """
     count = 0
     slots = len(slot_mass)
+    room = len(low) + 2 * slots + 1
+    lo, hi, mass = np.empty(room), np.empty(room), np.empty(room)
     used = np.zeros(slots, np.bool_)
     last = len(low) - 1
     for piece in range(len(low)):
@@ -92,11 +94,11 @@ def _cells(low, high, kind, share, masses, slot_low, slot_high, slot_mass, lo, h
             a = w
         lo[count], hi[count], mass[count] = a, b, max(m, 0.0) + extra
         count += 1
-    return count
+    return lo[:count], hi[:count], mass[:count]
 
 
 @numba.njit(cache=True, nogil=True)
-def _hull(lo, hi, mass, start, step, count, block_mass, block_width, block_end):
+def _hull(lo, hi, mass, start, step, block_mass, block_width, block_end):
     """Blocks of cells from `start` outwards in one direction with falling mass per width; returns how many.
 
     A block joins thin cells with what lies behind them, as long as the whole is denser than the first part:
@@ -104,7 +106,7 @@ def _hull(lo, hi, mass, start, step, count, block_mass, block_width, block_end):
     """
     blocks = 0
     cell = start + step
-    while 0 <= cell < count:
+    while 0 <= cell < len(mass):
         m, w, end = mass[cell], hi[cell] - lo[cell], cell
         while blocks > 0 and m * block_width[blocks - 1] >= block_mass[blocks - 1] * w:
             blocks -= 1
@@ -117,9 +119,10 @@ def _hull(lo, hi, mass, start, step, count, block_mass, block_width, block_end):
 
 
 @numba.njit(cache=True, nogil=True)
-def _first(lo, hi, mass, count):
+def _first(lo, hi, mass):
     """The heaviest cell of the shortest run of cells that holds half of the mass."""
-    half = 0.5 * mass[:count].sum()
+    count = len(mass)
+    half = 0.5 * mass.sum()
     begin, end, shortest = 0, count, np.inf
     stop, held = 0, 0.0
     for cell in range(count):
@@ -139,17 +142,18 @@ def _first(lo, hi, mass, count):
 
 
 @numba.njit(cache=True, nogil=True)
-def _grow(lo, hi, mass, count, empty, inner, outer, work):
-    """Score at the inner and the outer end of every cell: the mass of the interval on its way outwards.
+def _grow(lo, hi, mass, empty):
+    """The first cell, and the score at the inner and the outer end of every cell.
 
-    The interval starts as one cell and takes, again and again, the block with the most mass per width on either
-    side. Returns the first cell, whose score is 0. If it may be `empty`, the score of the first cell is the mass that
-    it does not have, and all others are 1 more: no interval leaves out a first cell that another one with less mass
-    has taken in.
+    The score is the mass of the interval on its way outwards. The interval starts as one cell, whose score is 0, and
+    takes, again and again, the block with the most mass per width on either side. If it may be `empty`, the score of
+    the first cell is the mass that it does not have, and all others are 1 more: no interval leaves out a first cell
+    that another one with less mass has taken in.
     """
-    start = _first(lo, hi, mass, count)
-    up = _hull(lo, hi, mass, start, 1, count, work[0], work[1], work[2])
-    down = _hull(lo, hi, mass, start, -1, count, work[3], work[4], work[5])
+    inner, outer, work = np.empty(len(mass)), np.empty(len(mass)), np.empty((6, len(mass)))
+    start = _first(lo, hi, mass)
+    up = _hull(lo, hi, mass, start, 1, work[0], work[1], work[2])
+    down = _hull(lo, hi, mass, start, -1, work[3], work[4], work[5])
     inner[start] = outer[start] = max(1.0 - mass[start], 0.0) if empty else 0.0
     total = 1.0 + mass[start] if empty else mass[start]
     i = j = 0
@@ -177,7 +181,7 @@ def _grow(lo, hi, mass, count, empty, inner, outer, work):
                 total += mass[left]
                 outer[left] = total
             j += 1
-    return start
+    return start, inner, outer
 
 
 @numba.njit(cache=True, nogil=True)
@@ -194,16 +198,13 @@ def _at(y, cell, start, lo, hi, inner, outer):
 @numba.njit(cache=True, nogil=True)
 def scores(low, high, kind, share, masses, slot_low, slot_high, slot_mass, y, out, empty):
     """Nonconformity of labels y (n,) into out (n,); `empty` as in `_grow`."""
-    room = len(low) + 2 * slot_mass.shape[1] + 1
     for row in range(len(y)):
-        lo, hi, mass = np.empty(room), np.empty(room), np.empty(room)
-        inner, outer, work = np.empty(room), np.empty(room), np.empty((6, room))
-        count = _cells(
-            low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row], lo, hi, mass
+        lo, hi, mass = _cells(
+            low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row]
         )
-        start = _grow(lo, hi, mass, count, empty, inner, outer, work)
+        start, inner, outer = _grow(lo, hi, mass, empty)
         best = np.inf
-        for cell in range(count):
+        for cell in range(len(mass)):
             if lo[cell] <= y[row] <= hi[cell]:
                 best = min(best, _at(y[row], cell, start, lo, hi, inner, outer))
         out[row] = best
@@ -237,14 +238,11 @@ def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thres
 
     Thresholds are >= 0 unless intervals may be `empty`.
     """
-    room = len(low) + 2 * slot_mass.shape[1] + 1
     for row in range(len(thresholds)):
-        lo, hi, mass = np.empty(room), np.empty(room), np.empty(room)
-        inner, outer, work = np.empty(room), np.empty(room), np.empty((6, room))
-        count = _cells(
-            low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row], lo, hi, mass
+        lo, hi, mass = _cells(
+            low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row]
         )
-        start = _grow(lo, hi, mass, count, empty, inner, outer, work)
+        start, inner, outer = _grow(lo, hi, mass, empty)
         for level in range(thresholds.shape[1]):
             threshold = thresholds[row, level]
             if threshold < inner[start]:
@@ -252,7 +250,7 @@ def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thres
                 continue
             upper, lower = hi[start], lo[start]
             cell = start + 1
-            while cell < count and inner[cell] <= threshold:
+            while cell < len(mass) and inner[cell] <= threshold:
                 upper = _end(cell, start, threshold, lo, hi, inner, outer)
                 if upper < hi[cell]:
                     break
@@ -269,21 +267,19 @@ def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thres
 @numba.njit(cache=True, nogil=True)
 def moments(low, high, kind, share, masses, slot_low, slot_high, slot_mass, mean, median):
     """Mean and median of each query's distribution, into mean (n,) and median (n,)."""
-    room = len(low) + 2 * slot_mass.shape[1] + 1
     for row in range(len(mean)):
-        lo, hi, mass = np.empty(room), np.empty(room), np.empty(room)
-        count = _cells(
-            low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row], lo, hi, mass
+        lo, hi, mass = _cells(
+            low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row]
         )
         total = 0.0
         first = 0.0
-        for cell in range(count):
+        for cell in range(len(mass)):
             total += mass[cell]
             first += mass[cell] * (0.5 * (lo[cell] + hi[cell]))
         mean[row] = first / total
         half, below = 0.5 * total, 0.0
-        median[row] = hi[count - 1]
-        for cell in range(count):
+        median[row] = hi[-1]
+        for cell in range(len(mass)):
             if below + mass[cell] >= half:
                 part = (half - below) / mass[cell] if mass[cell] > 0 else 0.0
                 median[row] = lo[cell] + part * (hi[cell] - lo[cell])

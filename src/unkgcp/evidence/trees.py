@@ -1,12 +1,11 @@
-"""Boosted trees as plain arrays: learned by LightGBM, stored and evaluated without it.
+"""Boosted trees that give each class a probability: learned by LightGBM, stored and evaluated without it.
 
-What it is: the nodes of all trees one after the other, checked when they are read, so that a file from a stranger can
-neither loop for ever nor reach beyond its arrays. What it is not: a learner (`unkgcp.evidence.trees`).
+The nodes of all trees stand one after the other in plain arrays. They are checked when they are read, so that a file
+from a stranger can neither loop for ever nor reach beyond its arrays.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,10 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.parallel import in_threads
+from unkgcp.parallel import cores, in_threads
 
 NAN_MISSING, DEFAULT_LEFT, CATEGORICAL = 8, 2, 1  # bits of LightGBM's decision_type
 WALKS = 1 << 18  # from the root of a tree to a leaf, worth a thread: some ten milliseconds
+COLUMNS: dict[str, Any] = {
+    "classes": np.int64,
+    "prior": np.float64,
+    "first_node": np.int64,
+    "first_leaf": np.int64,
+    "tree_class": np.int64,
+    "feature": np.int32,
+    "threshold": np.float64,
+    "missing_left": np.bool_,
+    "left": np.int32,
+    "right": np.int32,
+    "leaf": np.float64,
+}
+"""The arrays that trees are stored as, one dimension each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,20 +102,7 @@ class Trees:
         return trees
 
     def _check(self) -> None:
-        kinds = {
-            "classes": np.int64,
-            "prior": np.float64,
-            "first_node": np.int64,
-            "first_leaf": np.int64,
-            "tree_class": np.int64,
-            "feature": np.int32,
-            "threshold": np.float64,
-            "missing_left": np.bool_,
-            "left": np.int32,
-            "right": np.int32,
-            "leaf": np.float64,
-        }
-        for name, kind in kinds.items():
+        for name, kind in COLUMNS.items():
             if getattr(self, name).dtype != kind or getattr(self, name).ndim != 1:
                 raise ValueError(f"the trees' {name} is not a column of the right type")
         trees, nodes, leaves = len(self.tree_class), len(self.feature), len(self.leaf)
@@ -144,50 +144,29 @@ def from_lightgbm(
     """Trees from the text in which LightGBM writes a model, the first `rounds` rounds of it."""
     width = len(classes)  # trees a round, of two classes too: the objective is always that of many
     blocks = text.split("\nTree=")[1 : 1 + rounds * width]
-    columns: dict[str, list[NDArray[Any]]] = {
-        name: [] for name in ("feature", "threshold", "missing_left", "left", "right", "leaf")
-    }
-    nodes, leaves = [0], [0]
-    for block in blocks:
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    columns |= {"first_node": [0], "first_leaf": [0], "classes": list(classes), "prior": list(prior)}
+    for number, block in enumerate(blocks):
         lines = dict(line.split("=", 1) for line in block.splitlines()[1:] if "=" in line)
-        leaf = np.array(lines["leaf_value"].split(), np.float64)
-        columns["leaf"].append(leaf)
-        leaves.append(leaves[-1] + len(leaf))
-        if len(leaf) == 1:
-            nodes.append(nodes[-1])
-            continue
-        decision = np.array(lines["decision_type"].split(), np.int64)
-        if (decision & CATEGORICAL).any():
-            raise ValueError("categorical splits are not supported")
-        threshold = np.array(lines["threshold"].split(), np.float64)
-        # without missing values at learning, LightGBM takes a missing value for 0
-        missing_left = np.where(decision & NAN_MISSING, (decision & DEFAULT_LEFT) > 0, threshold >= 0)
-        columns["feature"].append(np.array(lines["split_feature"].split(), np.int32))
-        columns["threshold"].append(threshold)
-        columns["missing_left"].append(missing_left)
-        columns["left"].append(np.array(lines["left_child"].split(), np.int32))
-        columns["right"].append(np.array(lines["right_child"].split(), np.int32))
-        nodes.append(nodes[-1] + len(threshold))
-    types: dict[str, Any] = {"feature": np.int32, "threshold": np.float64, "missing_left": np.bool_}
-    types |= {"left": np.int32, "right": np.int32, "leaf": np.float64}
-    joined: dict[str, Any] = {
-        name: np.concatenate(parts).astype(types[name]) if parts else np.zeros(0, types[name])
-        for name, parts in columns.items()
-    }
-    tree_class = np.arange(len(blocks)) % width
-    return Trees(
-        features,
-        classes,
-        total,
-        prior,
-        np.array(nodes, np.int64),
-        np.array(leaves, np.int64),
-        tree_class.astype(np.int64),
-        **joined,
-    )
+        columns["tree_class"].append(number % width)
+        columns["leaf"] += map(float, lines["leaf_value"].split())
+        if len(lines["leaf_value"].split()) > 1:  # a tree of one leaf has no nodes
+            decision = np.array(lines["decision_type"].split(), np.int64)
+            if (decision & CATEGORICAL).any():
+                raise ValueError("categorical splits are not supported")
+            threshold = np.array(lines["threshold"].split(), np.float64)
+            # without missing values at learning, LightGBM takes a missing value for 0
+            missing_left = np.where(decision & NAN_MISSING, (decision & DEFAULT_LEFT) > 0, threshold >= 0)
+            columns["feature"] += map(int, lines["split_feature"].split())
+            columns["threshold"] += list(threshold)
+            columns["missing_left"] += list(missing_left)
+            columns["left"] += map(int, lines["left_child"].split())
+            columns["right"] += map(int, lines["right_child"].split())
+        columns["first_node"].append(len(columns["feature"]))
+        columns["first_leaf"].append(len(columns["leaf"]))
+    arrays = {name: np.array(column, COLUMNS[name]) for name, column in columns.items()}
+    return Trees(features=features, total=total, **arrays)
 
-
-# Boosted trees for a class, learned with LightGBM and stopped on held-out facts.
 
 Table = NDArray[np.float32]
 Classes = NDArray[np.int64]
@@ -195,7 +174,7 @@ Classes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Boosting:
-    """How the trees are grown."""
+    """How trees are learned with LightGBM."""
 
     rounds: int
     leaves: int = 31
@@ -215,15 +194,16 @@ class Boosting:
         prior = np.log(np.bincount(compact) / len(label))
         features = table.shape[1]
         if len(classes) < 2 or not len(held_label):
-            return _constant(features, classes, total, prior)
+            return from_lightgbm("", features, classes, total, prior, 0)  # no tree: always the prior
         lightgbm = _lightgbm()
+        # boosting starts with every fact at the prior, class after class
         data = lightgbm.Dataset(
-            table, compact, init_score=_start(prior, len(label)), params=self._settings(2)
+            table, compact, init_score=np.repeat(prior, len(label)), params=self._settings(2)
         )
         held = lightgbm.Dataset(
             held_table,
             np.searchsorted(classes, held_label),
-            init_score=_start(prior, len(held_label)),
+            init_score=np.repeat(prior, len(held_label)),
             reference=data,
         )
         booster = lightgbm.train(
@@ -235,7 +215,7 @@ class Boosting:
         )
         best = booster.best_iteration or booster.current_iteration()
         text = booster.model_to_string(num_iteration=best)
-        return from_lightgbm(text, features, classes.astype(np.int64), total, prior, best)
+        return from_lightgbm(text, features, classes, total, prior, best)
 
     def _settings(self, classes: int) -> dict[str, Any]:
         return {
@@ -253,33 +233,9 @@ class Boosting:
             "seed": self.seed,
             "deterministic": True,
             "force_col_wise": True,
-            "num_threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
+            "num_threads": cores(),
             "verbosity": -1,
         }
-
-
-def _start(prior: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-    """Where boosting starts: every fact at the prior, class after class."""
-    return np.repeat(prior, n)
-
-
-def _constant(features: int, classes: Classes, total: int, prior: NDArray[np.float64]) -> Trees:
-    none = np.zeros(0)
-    return Trees(
-        features,
-        classes.astype(np.int64),
-        total,
-        prior,
-        np.zeros(1, np.int64),
-        np.zeros(1, np.int64),
-        none.astype(np.int64),
-        none.astype(np.int32),
-        none,
-        none.astype(np.bool_),
-        none.astype(np.int32),
-        none.astype(np.int32),
-        none,
-    )
 
 
 def _lightgbm() -> Any:

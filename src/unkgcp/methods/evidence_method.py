@@ -21,8 +21,8 @@ from unkgcp.methods.registry import register
 
 if TYPE_CHECKING:
     from unkgcp.evidence import EvidenceModel
-    from unkgcp.evidence.cells import Distribution
-    from unkgcp.evidence.evidence_model import Scores
+    from unkgcp.evidence.crossfit import CrossFit
+    from unkgcp.evidence.distribution import Distribution
 
 CHUNK = 1 << 14
 
@@ -61,7 +61,7 @@ class EvidenceIntervals(PerRelation):
     def __init__(
         self,
         evidence: EvidenceModel | None = None,
-        backbone: Scores | None = None,
+        backbone: CrossFit | None = None,
         per: str | None = None,
         allow_empty: bool = False,
     ) -> None:

@@ -181,7 +181,8 @@ def _evidence(model: Model, config: TrainConfig, quick: bool, device: str, repor
 
         with report("learning from the evidence", None):
             return learn(train, seed=model.seed)
-    from unkgcp.evidence.crossfit import FOLDS, learn_with_backbone
+    from unkgcp.evidence.crossfit import FOLDS
+    from unkgcp.evidence.evidence_model import learn_with_backbone
 
     with report("cross-fitting, learning from the evidence", 2 * FOLDS) as progress:
         return learn_with_backbone(train, config, seed=model.seed, device=device, progress=progress)

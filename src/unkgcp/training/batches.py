@@ -26,7 +26,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Triples:
+class TripleTensors:
     """Triples with a target each: head, relation, tail (n,) int64 and target (n,) float32."""
 
     head: Tensor
@@ -38,7 +38,7 @@ class Triples:
         return len(self.target)
 
     @classmethod
-    def of(cls, graph: Graph, device: torch.device) -> Triples:
+    def of(cls, graph: Graph, device: torch.device) -> TripleTensors:
         ids = (
             torch.from_numpy(column.astype(np.int64)) for column in (graph.head, graph.relation, graph.tail)
         )
@@ -61,8 +61,8 @@ class Composition:
 class TrainingData:
     """Everything a step reads, on one device."""
 
-    facts: Triples
-    softlogic: Triples
+    facts: TripleTensors
+    softlogic: TripleTensors
     known: Tensor  # sorted keys of the training facts, (k,) int64
     n_entities: int
     n_relations: int
@@ -78,8 +78,8 @@ class TrainingData:
         transitive = np.zeros(facts.n_relations, dtype=bool)
         transitive[_relation_ids(facts, config.transitive)] = True
         return cls(
-            facts=Triples.of(facts, device),
-            softlogic=Triples.of(facts[:0] if softlogic is None else softlogic, device),
+            facts=TripleTensors.of(facts, device),
+            softlogic=TripleTensors.of(facts[:0] if softlogic is None else softlogic, device),
             known=torch.from_numpy(np.unique(facts.keys)).to(device),
             n_entities=facts.n_entities,
             n_relations=facts.n_relations,

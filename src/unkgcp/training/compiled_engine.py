@@ -1,7 +1,6 @@
 """Trains an epoch with the compiled kernels: one DistMult-family model on the CPU.
 
-The same interface as `TorchEngine`, the same random numbers, the same terms; only the gradient is written by
-hand.
+The same methods as `TorchEngine`, the same random numbers, the same terms; only the gradient is written by hand.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from unkgcp.training.batches import Member, TrainingData
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.losses import Pool, capacity, share_at
 from unkgcp.training.torch_engine import initial_tables, learning_rate_at
-
-MODELS = ("ukge", "ukge-rect", "passleaf")
 
 
 class KernelEngine:
@@ -46,9 +43,7 @@ class KernelEngine:
         self._bases = np.array(streams, np.uint64)
         self._known = _key_set(data.known.numpy()) if config.filter_negatives else np.zeros(1, np.int64) - 1
         soft = data.softlogic
-        self._soft = np.stack([soft.head.numpy(), soft.relation.numpy(), soft.tail.numpy()], -1).astype(
-            np.int32
-        )
+        self._soft = torch.stack([soft.head, soft.relation, soft.tail], -1).numpy().astype(np.int32)
 
     @property
     def tables(self) -> dict[str, Tensor]:
@@ -112,11 +107,6 @@ class KernelEngine:
         for part, tables in (("table", self._parameters), ("first", self._first), ("second", self._second)):
             state |= {f"{part}.{name}": table for name, table in tables.items()}
         return state | self.pool.state() if self.config.uses_pool else state
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Put a saved state in place, in the buffers that are there."""
-        for name, tensor in self.state().items():
-            tensor.copy_(state[name].view_as(tensor))
 
 
 def _key_set(keys: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -18,6 +18,8 @@ from typing import Any
 from unkgcp.errors import InputError, at
 
 MODELS = ("ukge", "ukge-rect", "passleaf", "passleaf-complex", "passleaf-rotate", "beurre")
+DISTMULT = ("ukge", "ukge-rect", "passleaf")
+"""Models with the score f(w (h o r) . t + b): they are scored without torch and have compiled kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +165,8 @@ def config_for(model: str = "ukge", data: str | None = None, protocol: str = "st
     if protocol not in ("strict", "paper"):
         raise InputError(f"protocol is {protocol!r} but must be strict or paper")
     config = TrainConfig(model=model)
-    for section in ("strict",) if protocol == "strict" else ("paper",):
-        layers = _presets()[section].get(model, {})
-        for layer in ("default", data):
-            if layer is not None and layer in layers:
-                config = _override(config, layers[layer], f"presets {section} {model} {layer}")
+    layers = _presets()[protocol].get(model, {})
+    for layer in ("default", data):
+        if layer is not None and layer in layers:
+            config = _override(config, layers[layer], f"presets {protocol} {model} {layer}")
     return config

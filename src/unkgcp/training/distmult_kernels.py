@@ -1,4 +1,6 @@
-"""Compiled training of the DistMult family on the CPU: hand-derived gradients and a fused dense Adam.
+"""Compiled loops of the DistMult family on the CPU: an epoch of training, and the dot products of scores.
+
+Importing this imports numba, but not torch, which scoring does without.
 
 One call trains a whole epoch. Facts of a batch are dealt to shards, each with a gradient table of its own;
 shards run in parallel and are summed in a fixed order, so the result depends on the number of shards but
@@ -345,10 +347,8 @@ def run_epoch(
         losses[i] = part.sum()
 
 
-
-# The compiled loop behind `distmult.scores`. Importing it imports numba.
-
-# the order of a sum is left to the compiler, so that it can add several numbers at once; nothing else is
+# What follows serves `unkgcp.training.distmult_scores`. The order of a sum is left to the compiler, so that it can add
+# several numbers at once; nothing else is.
 quick: Any = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "nsz"}}
 
 AHEAD = 32  # triples: as far as the second cache reaches

@@ -1,7 +1,7 @@
 """The one training loop: epochs, validation, early stopping, checkpoints, progress.
 
-How an epoch is computed is the engine's business (`engine`, `kernel_engine`); what is minimised is the terms'. What
-users call is in `trainer`.
+How an epoch is computed is the engine's business (`torch_engine`, `fused`, `compiled_engine`); what is minimised
+stands in `losses`. What users call is in `trainer`.
 """
 
 from __future__ import annotations
@@ -16,24 +16,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from unkgcp.backbones import Backbone, get
+from unkgcp.backbones import get, score_triples
 from unkgcp.errors import InputError, at
 from unkgcp.files import atomic_path
-from unkgcp.graph import Graph, hold_out
+from unkgcp.graph import Graph, concatenate
 from unkgcp.graph.known import KnownFacts
 from unkgcp.graph.negatives import corrupt
 from unkgcp.progress import Progress
-from unkgcp.training.batches import Lookup, Member, TrainingData, Triples
+from unkgcp.training.batches import Member, TrainingData, TripleTensors
 from unkgcp.training.config import TrainConfig
-from unkgcp.training.losses import pinball
+from unkgcp.training.losses import Error, pinball, squared_error
 from unkgcp.training.model import Model, seen
 from unkgcp.training.torch_engine import TorchEngine
+
+if TYPE_CHECKING:
+    from unkgcp.training.compiled_engine import KernelEngine
+
+REPORT_EVERY = 0.1  # seconds between two words of progress: no eye follows more
 
 # called after each validation with (epoch, error a member); returning True stops the training (for tuning)
 Callback = Callable[[int, list[float]], bool]
@@ -45,21 +49,6 @@ class TrainingError(RuntimeError):
     def __init__(self, sentence: str, model: Model | None = None) -> None:
         super().__init__(sentence)
         self.model = model
-
-
-class Engine(Protocol):
-    """Computes epochs; see `engine.TorchEngine` and `kernel_engine.KernelEngine`."""
-
-    members: list[Member]
-    steps: int
-    step: Tensor
-    first_bad: Tensor
-
-    @property
-    def tables(self) -> dict[str, Tensor]: ...
-    def run_epoch(self, epoch: int) -> Tensor: ...
-    def state(self) -> dict[str, Tensor]: ...
-    def load_state(self, state: dict[str, Tensor]) -> None: ...
 
 
 @dataclass
@@ -111,28 +100,38 @@ class Loop:
     ) -> None:
         self.setting, self.members, self.path = setting, members, path
         self.rank, self.world = _processes()
-        config, device = setting.config, setting.device
-        data = TrainingData.of(setting.facts, setting.softlogic, config, device)
-        self.shards = min(8, os.cpu_count() or 1, max(1, config.batch_size // 16)) if kernel else 0
+        self.n_facts = len(setting.facts)
+        # of the machine, whatever this process may use of it: what comes out depends on the number of shards
+        processors = os.cpu_count() or 1
+        self.shards = min(8, processors, max(1, setting.config.batch_size // 16)) if kernel else 0
         saved = load(path) if resume and path is not None and Path(path).is_file() else None
         if saved is not None:
             self._check(saved[1])
             self.shards = saved[1]["shards"]
-        self.engine: Engine
+        self.engine = self._make_engine(kernel)
+        tables = self.engine.tables
+        self.validate = Validator(setting, members, tables)
+        count = len(members)
+        kept = {name: table.detach().clone() for name, table in tables.items()}
+        self.best = Best(kept, [math.inf] * count, [0] * count, [False] * count)
+        self.history: list[dict[str, Any]] = []
+        self.epoch, self.seconds, self.reported = 0, 0.0, -math.inf
+        if saved is not None:
+            self._restore(*saved)
+
+    def _make_engine(self, kernel: bool) -> TorchEngine | KernelEngine:
+        config, device = self.setting.config, self.setting.device
+        data = TrainingData.of(self.setting.facts, self.setting.softlogic, config, device)
         if kernel:
             from unkgcp.training.compiled_engine import KernelEngine
 
-            self.engine = KernelEngine(data, config, members[0], self.shards)
-        else:
-            self.engine = TorchEngine(data, config, members, device, self.rank, self.world)
-        self.validate = Validator(setting.validation, setting.facts, get(config.model), members, device)
-        tables = {name: table.detach().clone() for name, table in self.engine.tables.items()}
-        count = len(members)
-        self.best = Best(tables, [math.inf] * count, [0] * count, [False] * count)
-        self.history: list[dict[str, Any]] = []
-        self.epoch, self.seconds = 0, 0.0
-        if saved is not None:
-            self._restore(*saved)
+            return KernelEngine(data, config, self.members[0], self.shards)
+        if self.world == 1 and device.type == "cuda":
+            from unkgcp.training.fused import FusedEngine, has_kernel
+
+            if has_kernel(config, data):
+                return FusedEngine(data, config, self.members, device)
+        return TorchEngine(data, config, self.members, device, self.rank, self.world)
 
     def train(self) -> list[Model]:
         with _denormals_flushed():
@@ -149,7 +148,7 @@ class Loop:
                 self.epoch += 1
                 if self.epoch % config.validate_every and self.epoch != config.epochs:
                     continue
-                error = self.validate(self.engine.tables).tolist()
+                error = self.validate().tolist()
                 now = time.monotonic()
                 self.seconds, speed = self.seconds + now - last, (self.epoch - since) / max(now - last, 1e-9)
                 last, since = now, self.epoch
@@ -166,9 +165,13 @@ class Loop:
     def _note(self, loss: list[float], error: list[float], speed: float) -> None:
         entry = {"epoch": self.epoch, "loss": loss, "validation": error, "seconds": round(self.seconds, 3)}
         self.history.append(entry)
-        facts = len(self.setting.facts) * len(self.members) * speed
+        facts = self.n_facts * len(self.members) * speed
         text = f"loss {sum(loss) / len(loss):.4f}  validation {sum(error) / len(error):.5f}  {facts:,.0f} facts/s"
-        if self.rank == 0:
+        now = time.monotonic()
+        if self.rank == 0 and (
+            now - self.reported >= REPORT_EVERY or self.epoch == self.setting.config.epochs
+        ):
+            self.reported = now
             self.setting.progress.update(self.epoch, text)
 
     def _stop_if_bad(self, error: list[float]) -> None:
@@ -217,7 +220,7 @@ class Loop:
         return {
             "config": self.setting.config.to_dict(),
             "members": [[member.seed, member.quantile] for member in self.members],
-            "facts": len(self.setting.facts),
+            "facts": self.n_facts,
             "shards": self.shards,
         }
 
@@ -242,7 +245,8 @@ class Loop:
         save(self.path, self.engine.state() | kept, about)
 
     def _restore(self, state: dict[str, Tensor], about: dict[str, Any]) -> None:
-        self.engine.load_state(state)
+        for name, tensor in self.engine.state().items():
+            tensor.copy_(state[name].view_as(tensor))
         for name, table in self.best.tables.items():
             table.copy_(state[f"best.{name}"])
         best = about["best"]
@@ -275,16 +279,12 @@ def _processes() -> tuple[int, int]:
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
 
-# Checkpoints: everything a run needs to go on exactly as if it had never stopped, in one file written
-# whole.
-
-
 def save(path: str | PathLike[str], tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Write tensors and a JSON description atomically."""
+    """Write a checkpoint whole: all that a run needs to go on exactly as if it had never stopped."""
     from safetensors.torch import save_file
 
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_path(path) as temporary:
-        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(contiguous, temporary, metadata={"about": json.dumps(about)})
 
 
@@ -304,73 +304,44 @@ def load(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from None
 
 
-# The error by which training stops: (mean squared error on facts + the same on corrupted facts) / 2.
-
 CELLS = 1 << 25  # floats of looked-up rows at once
 
 
-def hold_out_known(facts: Graph, fraction: float, seed: int = 0) -> tuple[Graph, Graph]:
-    """(rest, held out): a random slice whose entities and relations all keep at least one fact in the rest.
-
-    A plain random slice would take the only fact of many rare entities; the model would never see them, and test
-    facts about them would be predicted from nothing. The choice looks at training facts alone.
-    """
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(facts))
-    kept = np.zeros(len(facts), dtype=bool)
-    sides = np.concatenate([facts.head[order], facts.tail[order]])
-    first_of_entity = np.unique(sides, return_index=True)[1] % len(facts)
-    first_of_relation = np.unique(facts.relation[order], return_index=True)[1]
-    kept[order[first_of_entity]] = kept[order[first_of_relation]] = True
-    candidates = order[~kept[order]]
-    held = candidates[: max(1, round(fraction * len(facts)))]
-    if len(held) == 0:
-        return hold_out(facts, max(fraction, 1 / len(facts)), seed)
-    mask = np.zeros(len(facts), dtype=bool)
-    mask[held] = True
-    return facts[~mask], facts[mask]
-
-
 class Validator:
-    """Scores validation facts with every member; lower is better.
+    """The error by which training stops: the mean of the squared errors on facts and on corrupted facts.
 
     Quantile models are judged by their pinball loss on the facts alone, like their training.
     """
 
-    def __init__(
-        self, validation: Graph, known: Graph, backbone: Backbone, members: list[Member], device: torch.device
-    ) -> None:
-        self.backbone, self.members, self.device = backbone, members, device
-        self.facts = Triples.of(validation, device)
-        self.quantiles = members[0].quantile is not None
-        negatives = validation[:0] if self.quantiles else corrupt(validation, known, seed=0, per_fact=2)
-        self.negatives = Triples.of(negatives, device)
+    def __init__(self, setting: Setting, members: list[Member], tables: dict[str, Tensor]) -> None:
+        """`tables`: those that the engine trains, (members, rows, width) each."""
+        self.backbone = get(setting.config.model)
+        self.tables = [{name: table[i] for name, table in tables.items()} for i in range(len(members))]
+        graphs = [setting.validation]
+        self.error: Error = squared_error
+        if members[0].quantile is not None:
+            self.error = pinball(members, setting.device)
+        else:
+            graphs.append(corrupt(setting.validation, setting.facts, seed=0, per_fact=2))
+        triples = TripleTensors.of(concatenate(graphs), setting.device)
+        self.target = triples.target.expand(len(members), -1)
+        size = max(1, CELLS // max(table.shape[-1] for table in tables.values()))
+        self.parts: list[slice] = []
+        self.chunks: list[tuple[slice, list[Tensor]]] = []
+        for graph in graphs:
+            begin = self.parts[-1].stop if self.parts else 0
+            end = begin + len(graph)
+            self.parts += [slice(begin, end)] if len(graph) else []
+            for start in range(begin, end, size):
+                rows = slice(start, min(start + size, end))
+                self.chunks.append((rows, [triples.head[rows], triples.relation[rows], triples.tail[rows]]))
 
-    def __call__(self, tables: dict[str, Tensor]) -> Tensor:
-        """Validation error a member: (members,)."""
+    def __call__(self) -> Tensor:
+        """Validation error a member, lower is better: (members,)."""
+        scores = torch.empty_like(self.target)
         with torch.no_grad():
-            if self.quantiles:
-                error = pinball(self.members, self.device)
-                return error(self._scores(tables, self.facts), self.facts.target[None]).mean(1)
-            parts = [self.facts, self.negatives] if len(self.negatives) else [self.facts]
-            errors = [(self._scores(tables, part) - part.target[None]).square().mean(1) for part in parts]
-            return torch.stack(errors).mean(0)
-
-    def _scores(self, tables: dict[str, Tensor], triples: Triples) -> Tensor:
-        lookup = Lookup(self.backbone, tables, tables)
-        members = len(self.members)
-        chunk = max(1, CELLS // (members * max(table.shape[-1] for table in tables.values())))
-        scores = []
-        for begin in range(0, len(triples), chunk):
-            part = slice(begin, begin + chunk)
-            head, relation, tail = (
-                column[part].expand(members, -1) for column in (triples.head, triples.relation, triples.tail)
-            )
-            value = self.backbone.value(
-                lookup.rows("entity", head),
-                lookup.rows("relation", relation),
-                lookup.rows("entity", tail),
-                lookup.model(2),
-            )
-            scores.append(self.backbone.squash(value))
-        return torch.cat(scores, 1)
+            for i, tables in enumerate(self.tables):
+                for rows, ids in self.chunks:
+                    scores[i, rows] = score_triples(self.backbone, tables, *ids)
+        error = self.error(scores, self.target)
+        return torch.stack([error[:, part].mean(1) for part in self.parts]).mean(0)

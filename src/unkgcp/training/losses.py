@@ -26,7 +26,7 @@ from unkgcp.backbones.beurre import (
     transformed,
 )
 from unkgcp.training import randomness
-from unkgcp.training.batches import Composition, Lookup, Member, TrainingData, Triples
+from unkgcp.training.batches import Composition, Lookup, Member, TrainingData, TripleTensors
 from unkgcp.training.config import TrainConfig
 
 
@@ -66,11 +66,14 @@ class Streams:
         return randomness.draw(self.bases[retry].view(-1, *(1,) * counter.dim()), counter[None])
 
 
+Error = Callable[[Tensor, Tensor], Tensor]  # of values and targets, element by element
+
+
 def squared_error(value: Tensor, target: Tensor) -> Tensor:
     return (value - target) ** 2
 
 
-def pinball(members: list[Member], device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
+def pinball(members: list[Member], device: torch.device) -> Error:
     """tau max(c - p, 0) + (1 - tau) max(p - c, 0), tau of each member."""
     tau = torch.tensor([[member.quantile or 0.0] for member in members], device=device)
     return lambda value, target: torch.maximum(tau * (target - value), (1 - tau) * (value - target))
@@ -158,7 +161,12 @@ class SoftLogicTerm:
     """weight max(0, target - p)^2 on one random soft-logic fact a step: its target is a lower bound."""
 
     def __init__(
-        self, backbone: Backbone, softlogic: Triples, members: list[Member], weight: float, world: int = 1
+        self,
+        backbone: Backbone,
+        softlogic: TripleTensors,
+        members: list[Member],
+        weight: float,
+        world: int = 1,
     ) -> None:
         self.backbone, self.softlogic, self.weight = backbone, softlogic, weight / world
         self.streams = Streams(members, randomness.SOFTLOGIC, softlogic.target.device)

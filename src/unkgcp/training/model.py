@@ -5,7 +5,7 @@ The DistMult family is scored without torch; other backbones load it when first 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,15 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known import KnownFacts
-from unkgcp.training import plain_scores
-from unkgcp.training.config import TrainConfig
+from unkgcp.training import distmult_scores
+from unkgcp.training.config import DISTMULT, TrainConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from unkgcp.backbones import Backbone
-
-CELLS = 1 << 22  # floats of intermediate rows in one-against-many scoring
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,61 +58,38 @@ class Model:
 
         import torch
 
-        with (
-            warnings.catch_warnings()
-        ):  # tables mapped from a file are read-only, and nobody here writes to them
+        with warnings.catch_warnings():
+            # tables mapped from a file are read-only, and nobody here writes to them
             warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
             return {name: torch.from_numpy(table) for name, table in self.tables.items()}
 
     def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
         """Scores of triples given by ids (n,), each the same alone as among others: (n,) float32 in [0, 1]."""
         ids = [np.asarray(column) for column in (head, relation, tail)]
-        if self.config.model in plain_scores.FAMILY:
-            return plain_scores.scores(self.config.model, self.tables, *ids)
+        if self.config.model in DISTMULT:
+            return distmult_scores.scores(self.config.model, self.tables, *ids)
         from unkgcp.training import torch_scores
 
         return torch_scores.scores(self.backbone, self.parameters, *ids)
 
     def tails(self, head: ArrayLike, relation: ArrayLike) -> NDArray[np.float32]:
         """Every entity as the tail of each (head, relation): (n, n_entities)."""
-        if self.config.model in plain_scores.FAMILY:
-            return self._against_all(head, relation)
-        from unkgcp.backbones import score_tails
-
-        return self._many(
-            head, relation, lambda a, b, all_: score_tails(self.backbone, self.parameters, a, b, all_)
-        )
+        return self._against_all(head, relation, as_head=True)
 
     def heads(self, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
         """Every entity as the head of each (relation, tail): (n, n_entities)."""
-        if self.config.model in plain_scores.FAMILY:
-            return self._against_all(tail, relation)
-        from unkgcp.backbones import score_heads
+        return self._against_all(tail, relation, as_head=False)
 
-        return self._many(
-            relation, tail, lambda a, b, all_: score_heads(self.backbone, self.parameters, a, b, all_)
+    def _against_all(self, entity: ArrayLike, relation: ArrayLike, *, as_head: bool) -> NDArray[np.float32]:
+        ids = np.asarray(entity), np.asarray(relation)
+        if self.config.model in DISTMULT:  # symmetric: the side of an entity makes no difference
+            return distmult_scores.against_all(self.config.model, self.tables, *ids)
+        from unkgcp.training import torch_scores
+
+        count = len(self.vocabulary.entities)
+        return torch_scores.against_all(
+            self.backbone, self.parameters, *ids, as_head=as_head, n_entities=count
         )
-
-    def _against_all(self, entity: ArrayLike, relation: ArrayLike) -> NDArray[np.float32]:
-        query = self.tables["entity"][np.asarray(entity)] * self.tables["relation"][np.asarray(relation)]
-        return plain_scores.against_all(self.config.model, self.tables, query)
-
-    def _many(
-        self, first: ArrayLike, second: ArrayLike, score: Callable[[Tensor, Tensor, Tensor], Tensor]
-    ) -> NDArray[np.float32]:
-        import torch
-
-        left, right = (torch.from_numpy(np.asarray(column, dtype=np.int64)) for column in (first, second))
-        n_entities = len(self.vocabulary.entities)
-        out = np.empty((len(left), n_entities), np.float32)
-        block = max(1, CELLS // self.config.dimension)
-        with torch.no_grad():
-            for row in range(len(left)):
-                for begin in range(0, n_entities, block):
-                    candidates = torch.arange(begin, min(begin + block, n_entities))
-                    part = score(left[row : row + 1], right[row : row + 1], candidates)
-                    out[row, begin : begin + block] = part[0].numpy()
-        return out
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """The tables as arrays, for saving."""
@@ -143,8 +118,8 @@ class Model:
 
 
 def _shapes(config: TrainConfig, entities: int, relations: int) -> dict[str, tuple[int, int]]:
-    if config.model in plain_scores.FAMILY:
-        return plain_scores.table_shapes(entities, relations, config.dimension)
+    if config.model in DISTMULT:
+        return distmult_scores.table_shapes(entities, relations, config.dimension)
     from unkgcp.backbones import get
 
     rows = {"entity": entities, "relation": relations, "model": 1}

@@ -1,13 +1,17 @@
 """Random numbers as a pure function of (seed, purpose, position): no state to save, the same on every device.
 
 Each number is a 64-bit mix of its counter, so a resumed run, a CPU kernel, a GPU and each of several
-processes draw exactly what one undisturbed process would have drawn.
+processes draw exactly what one undisturbed process would have drawn. Importing this loads no torch: the compiled
+kernels, which score without it, take their constants from here.
 """
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -57,11 +61,13 @@ def below(bits: Tensor, limit: int | Tensor) -> Tensor:
 
 def unit(bits: Tensor) -> Tensor:
     """Uniform numbers in [0, 1), float32 with 24 bits."""
-    return _shift(bits, 40).to(torch.float32) * 2.0**-24
+    return _shift(bits, 40).float() * 2.0**-24
 
 
 def permutations(seeds: list[int], epoch: int, n: int, device: torch.device) -> Tensor:
     """A permutation of range(n) for each seed: (members, n) int64."""
+    import torch
+
     counter = torch.arange(n, device=device)
     bases = torch.tensor([stream(mix(seed) + epoch, SHUFFLE) for seed in seeds], device=device)
     return torch.stack([torch.argsort(draw(base, counter), stable=True) for base in bases])

@@ -2,6 +2,7 @@
 
 On a GPU the whole step (drawing, scoring, gradients, Adam) is captured once in a CUDA graph and replayed, so
 the host only counts. With several processes each takes its share of every batch and gradients are summed.
+`unkgcp.training.fused` is the same engine with most of the loss in one kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from unkgcp.backbones import Backbone, get
 from unkgcp.training import randomness
 from unkgcp.training.batches import Lookup, Member, TrainingData
 from unkgcp.training.config import TrainConfig
-from unkgcp.training.fused import fused_batch
 from unkgcp.training.losses import (
     Batch,
     BoxNormTerm,
@@ -84,6 +84,7 @@ class TorchEngine:
         self._phase = -1
         self._terms: list[Term] = []
         self._fused: Callable[[Tensor], None] | None = None
+        """Adds the part of a batch's loss that needs no autograd to (members,), and its gradient to the buffers."""
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def run_epoch(self, epoch: int) -> Tensor:
@@ -91,15 +92,14 @@ class TorchEngine:
         self._prepare(epoch)
         captured = self.device.type == "cuda" and self.world == 1
         for i in range(self.steps):
-            if not captured:
-                self._step()
-            elif self._graph is not None:
+            if captured and self._graph is None and i >= EAGER_STEPS:
+                self._capture()
+            if self._graph is not None:
                 self._graph.replay()
-            elif i < EAGER_STEPS:
+            elif captured:
                 self._on_side_stream()
             else:
-                self._capture()
-                self._replay()
+                self._step()
         loss = self.loss / self.steps
         if self.world > 1:
             torch.distributed.all_reduce(loss)
@@ -126,10 +126,8 @@ class TorchEngine:
             self._terms = self._make_terms(phase)
 
     def _make_terms(self, phase: int) -> list[Term]:
+        """The parts of the loss that autograd computes, in a phase of PASSLEAF's pool."""
         config, data, members, backbone = self.config, self.data, self.members, self.backbone
-        self._fused = fused_batch(self, phase) if self.world == 1 else None
-        if self._fused is not None:
-            return self._box_logic()
         terms: list[Term] = [FactTerm(backbone, members, self.device)]
         if config.negatives and config.negative_weight:
             weight = config.negative_weight
@@ -218,10 +216,6 @@ class TorchEngine:
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._step()
 
-    def _replay(self) -> None:
-        if self._graph is not None:
-            self._graph.replay()
-
     def state(self) -> dict[str, Tensor]:
         """Every tensor that decides how training goes on, by name."""
         state = {"parameters": self.flat, "step": self.step, "first_bad": self.first_bad}
@@ -229,11 +223,6 @@ class TorchEngine:
         if self.config.momentum and self.flat.grad is not None:
             state["gradient"] = self.flat.grad
         return state | self.pool.state() if self.config.uses_pool else state
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Put a saved state in place, in the buffers that are there."""
-        for name, tensor in self.state().items():
-            tensor.copy_(state[name].view_as(tensor))
 
 
 def _views(flat: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -21,17 +21,16 @@ from unkgcp.backbones import Backbone, score_triples
 
 ROWS = 32  # two vectors of the widest kind: what torch's loops take at a time
 ELEMENTS = 1 << 15  # from here on torch divides an operation among threads
+CELLS = 1 << 22  # floats of intermediate rows in one-against-many scoring
+
+Ids = NDArray[np.integer[Any]]
 
 _settled: set[str] = set()
 _settling = Lock()
 
 
 def scores(
-    backbone: Backbone,
-    parameters: Mapping[str, Tensor],
-    head: NDArray[np.integer[Any]],
-    relation: NDArray[np.integer[Any]],
-    tail: NDArray[np.integer[Any]],
+    backbone: Backbone, parameters: Mapping[str, Tensor], head: Ids, relation: Ids, tail: Ids
 ) -> NDArray[np.float32]:
     """Scores of triples given by ids (n,): (n,) float32 in [0, 1]."""
     out = np.empty(len(head), np.float32)
@@ -48,6 +47,33 @@ def scores(
     return out
 
 
+def against_all(
+    backbone: Backbone,
+    parameters: Mapping[str, Tensor],
+    entity: Ids,
+    relation: Ids,
+    *,
+    as_head: bool,
+    n_entities: int,
+) -> NDArray[np.float32]:
+    """Scores of (entity, relation) (n,) with every entity on the other side: (n, n_entities).
+
+    `as_head` says whether `entity` is the head, and all others are tried as tails, or the reverse.
+    """
+    out = np.empty((len(entity), n_entities), np.float32)
+    block = max(1, CELLS // max(table.shape[1] for table in parameters.values()))
+    own, of = (torch.from_numpy(np.asarray(ids, np.int64))[:, None] for ids in (entity, relation))
+    with torch.no_grad():
+        for row in range(len(out)):
+            for begin in range(0, n_entities, block):
+                others = torch.arange(begin, min(begin + block, n_entities))[None, :]
+                mine = own[row : row + 1]
+                head, tail = (mine, others) if as_head else (others, mine)
+                found = score_triples(backbone, parameters, head, of[row : row + 1], tail)
+                out[row, begin : begin + block] = found[0].numpy()
+    return out
+
+
 def _settle(backbone: Backbone, parameters: Mapping[str, Tensor]) -> None:
     """One triple alone, before anything is shared out: once a process for each backbone.
 
@@ -60,7 +86,7 @@ def _settle(backbone: Backbone, parameters: Mapping[str, Tensor]) -> None:
             _settled.add(backbone.name)
 
 
-def _filled(ids: NDArray[np.integer[Any]]) -> Tensor:
+def _filled(ids: Ids) -> Tensor:
     """The ids and the last one again, up to a multiple of ROWS."""
     column = np.full(-(-len(ids) // ROWS) * ROWS, ids[-1], np.int64)
     column[: len(ids)] = ids

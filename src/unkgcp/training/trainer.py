@@ -1,6 +1,6 @@
 """Training by one call: one model, several that share a configuration, or the quantile models of an interval.
 
-Decides on device and kernels and what is held out for early stopping; the loop itself is `loop`.
+Decides on device and kernels and what is held out for early stopping; the loop itself is in `loop`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 
@@ -15,11 +16,11 @@ import numpy as np
 import torch
 
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph
+from unkgcp.graph import Graph, hold_out
 from unkgcp.progress import Progress, Silent
 from unkgcp.training.batches import Member
-from unkgcp.training.config import TrainConfig, config_for
-from unkgcp.training.loop import Callback, Loop, Setting, hold_out_known
+from unkgcp.training.config import DISTMULT, TrainConfig, config_for
+from unkgcp.training.loop import Callback, Loop, Setting
 from unkgcp.training.model import Model
 
 
@@ -35,12 +36,11 @@ def train_many(
     checkpoint_path: str | PathLike[str] | None = None,
     resume: bool = False,
     callback: Callback | None = None,
-    kernel: bool | None = None,
 ) -> list[Model]:
     """Train several models of one configuration: together on a GPU, one after the other with the CPU kernels.
 
     Without `validation` a slice of `facts` is held out for early stopping, the same for every member, so that
-    calibration facts stay untouched. `kernel` forces (True) or forbids (False) the compiled kernels.
+    calibration facts stay untouched.
     """
     if len(facts) < 2:
         raise InputError(f"{len(facts)} training facts are too few to train on; give at least two")
@@ -51,18 +51,18 @@ def train_many(
         facts, validation = hold_out_known(facts, config.validation_fraction)
     said = progress or Silent()
     setting = Setting(facts, validation, softlogic, config, where, said, callback, given, stopping)
-    if _use_kernel(config, where, kernel):
-        path = None if checkpoint_path is None else Path(checkpoint_path)
-        models: list[Model] = []
-        for i, member in enumerate(members):
-            own = (
-                path if path is None or len(members) == 1 else path.with_name(f"{path.stem}-{i}{path.suffix}")
-            )
-            models += Loop(setting, [member], True, own, resume).train()
-            if models[-1].interrupted and i + 1 < len(members):
-                raise KeyboardInterrupt
-        return models
-    return Loop(setting, members, False, checkpoint_path, resume).train()
+    path = None if checkpoint_path is None else Path(checkpoint_path)
+    if not has_kernel(config, where):
+        return Loop(setting, members, False, path, resume).train()
+    models: list[Model] = []
+    for i, member in enumerate(members):
+        own = path
+        if path is not None and len(members) > 1:
+            own = path.with_name(f"{path.stem}-{i}{path.suffix}")
+        models += Loop(setting, [member], True, own, resume).train()
+        if models[-1].interrupted and i + 1 < len(members):
+            raise KeyboardInterrupt
+    return models
 
 
 def train(
@@ -132,38 +132,6 @@ def train_quantiles(
     return dict(zip(quantiles, models, strict=True))
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("this machine has no usable GPU; use --device cpu")
-    if name not in ("cpu", "cuda") and not name.startswith("cuda:"):
-        raise InputError(f"device is {name!r} but must be auto, cpu or cuda")
-    return torch.device(name)
-
-
-def _use_kernel(config: TrainConfig, device: torch.device, wish: bool | None) -> bool:
-    from importlib.util import find_spec
-
-    fits = (
-        config.model in ("ukge", "ukge-rect", "passleaf")
-        and config.momentum == 0
-        and device.type == "cpu"
-        and int(os.environ.get("WORLD_SIZE", "1")) == 1
-        and find_spec("numba") is not None
-    )
-    if wish and not fits:
-        raise InputError(
-            "the compiled kernels need numba, one process on the CPU, and ukge, ukge-rect or passleaf"
-        )
-    return fits if wish is None else wish
-
-
-# A model of the length of confidences that are intervals: the one trainer with another target.
-
-MEDIAN = 0.5
-
-
 def train_length(
     facts: Graph,
     model: str = "ukge",
@@ -174,13 +142,16 @@ def train_length(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> Model:
-    """Train a model of upper - lower on facts whose confidences are intervals; it scores in [0, 1]."""
+    """Train a model of upper - lower on facts whose confidences are intervals; it scores in [0, 1].
+
+    The length is that of the median: the one trainer with another target.
+    """
     config = config or config_for(model)
     if config.uses_pool:
         raise InputError("lengths of confidences do not go with passleaf's pseudo-labels; use ukge or beurre")
     (trained,) = train_many(
         _lengths(facts),
-        [Member(seed, MEDIAN)],
+        [Member(seed, quantile=0.5)],
         replace(config, negatives=0, softlogic_weight=0.0),
         validation=None if validation is None else _lengths(validation),
         device=device,
@@ -193,3 +164,46 @@ def _lengths(facts: Graph) -> Graph:
     if facts.ends is None:
         return facts.with_confidence(np.zeros(len(facts)))
     return facts.with_confidence(facts.ends[:, 1] - facts.ends[:, 0])
+
+
+def hold_out_known(facts: Graph, fraction: float, seed: int = 0) -> tuple[Graph, Graph]:
+    """(rest, held out): a random slice whose entities and relations all keep at least one fact in the rest.
+
+    A plain random slice would take the only fact of many rare entities; the model would never see them, and test
+    facts about them would be predicted from nothing. The choice looks at training facts alone.
+    """
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(facts))
+    kept = np.zeros(len(facts), dtype=bool)
+    sides = np.concatenate([facts.head[order], facts.tail[order]])
+    first_of_entity = np.unique(sides, return_index=True)[1] % len(facts)
+    first_of_relation = np.unique(facts.relation[order], return_index=True)[1]
+    kept[order[first_of_entity]] = kept[order[first_of_relation]] = True
+    candidates = order[~kept[order]]
+    held = candidates[: max(1, round(fraction * len(facts)))]
+    if len(held) == 0:
+        return hold_out(facts, max(fraction, 1 / len(facts)), seed)
+    mask = np.zeros(len(facts), dtype=bool)
+    mask[held] = True
+    return facts[~mask], facts[mask]
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("this machine has no usable GPU; use --device cpu")
+    if name not in ("cpu", "cuda") and not name.startswith("cuda:"):
+        raise InputError(f"device is {name!r} but must be auto, cpu or cuda")
+    return torch.device(name)
+
+
+def has_kernel(config: TrainConfig, device: torch.device) -> bool:
+    """Whether the compiled CPU kernels train this model here."""
+    return (
+        config.model in DISTMULT
+        and config.momentum == 0
+        and device.type == "cpu"
+        and int(os.environ.get("WORLD_SIZE", "1")) == 1
+        and find_spec("numba") is not None
+    )

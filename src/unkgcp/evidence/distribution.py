@@ -1,9 +1,18 @@
-"""The range of confidences cut into cells: frequent values are cells of their own, the rest is cut by quantiles.
+"""The distribution of a query's confidence over [0, 1], and the interval that grows through it.
 
-What it is: A atoms (values that many facts share) and C coarse cells that hold equally many of the other facts.
-Together they are the classes a learner tells apart. A coarse cell is cut further into pieces, at quantiles again and
-at atoms, over which its mass is spread as the training facts are. Cuts lie between values, never on one. What it is
-not: a distribution; that is a mass for every class.
+`Values` are the distinct confidences of the training facts. `Cells` cut the range [0, 1]: a value that many facts share
+is a cell of its own, of width 0 (an atom); the other facts are cut by quantiles into coarse cells that hold equally
+many of them. These are the classes a learner tells apart. A coarse cell is cut further into pieces, over which its mass
+is spread as the training facts are. Cuts lie between values, never on one. A `Distribution` is a mass for every class.
+
+The interval of a query starts as one cell: the heaviest of the shortest run of cells that holds half of the mass. It
+grows step by step, each time by the stretch with the most mass per width on either side, until it is the whole range.
+The nonconformity of a label is the mass of the interval just before it takes the label in; inside a cell it rises
+evenly. So there is one interval for every threshold, and each lies within the next.
+
+Intervals may be allowed to be empty. Then the first cell has a score too: the mass that it does not have. All other
+scores are 1 more. As the threshold rises, first the queries whose first cell is heavy get an interval, later the
+doubtful ones, and only then do intervals grow.
 
 >>> cells = Cells.of(Values.of(np.array([0.2, 0.5, 0.9])), np.array([0, 1, 1, 1, 2]), atom_share=0.5, coarse=2)
 >>> cells.low.tolist(), cells.high.tolist(), cells.class_of_piece.tolist()
@@ -25,8 +34,56 @@ from unkgcp.parallel import in_threads
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+UNIT = 10**9
 ATOM_SHARE, COARSE, FINE = 0.01, 12, 96
 LARGEST = 40  # atoms
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """V distinct values in ascending order; `low` and `high` are the floats seen for each: (V,).
+
+    Confidences that are equal to nine decimals are one value, however they are written as floats.
+    """
+
+    units: NDArray[np.int64]
+    """The values in billionths: sums of integers do not depend on the order of the summands."""
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, confidence: NDArray[np.float64]) -> Values:
+        units, inverse = np.unique(to_units(confidence), return_inverse=True)
+        low, high = np.full(len(units), np.inf), np.full(len(units), -np.inf)
+        np.minimum.at(low, inverse, confidence)
+        np.maximum.at(high, inverse, confidence)
+        return cls(units, low, high)
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    @cached_property
+    def centre(self) -> NDArray[np.float64]:
+        """The values as floats: (V,)."""
+        return np.asarray(self.units / UNIT)
+
+    @cached_property
+    def powers(self) -> NDArray[np.float64]:
+        """The values in whole thousandths, and their squares: (V, 2), exact."""
+        thousandths = np.rint(self.centre * 1000)
+        return np.stack([thousandths, thousandths**2], axis=1)
+
+    def code(self, confidence: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Position of each confidence among the values, -1 where it is none of them: (n,)."""
+        units = to_units(confidence)
+        place = np.minimum(np.searchsorted(self.units, units), len(self.units) - 1)
+        return np.where(self.units[place] == units, place, -1)
+
+
+def to_units(confidence: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Confidences in billionths: (n,) int64."""
+    units: NDArray[np.int64] = np.rint(np.asarray(confidence, np.float64) * UNIT).astype(np.int64)
+    return units
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,59 +165,6 @@ def _shares(low: Floats, atom: Ints, class_of_piece: Ints, centre: Floats, other
         np.add.at(weight, open_pieces[np.maximum(at, 0)], others[used])
     total = np.bincount(class_of_piece, weights=weight)
     return np.asarray(weight / total[class_of_piece])
-
-
-# Confidences as values that can be counted: labels are atoms, and floats that mean one value are one value.
-
-DECIMALS = 9
-UNIT = 10**DECIMALS
-
-
-@dataclass(frozen=True, eq=False)
-class Values:
-    """V distinct values in ascending order; `low` and `high` are the floats seen for each: (V,)."""
-
-    units: NDArray[np.int64]
-    """The values in billionths: sums of integers do not depend on the order of the summands."""
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, confidence: NDArray[np.float64]) -> Values:
-        units, inverse = np.unique(to_units(confidence), return_inverse=True)
-        low, high = np.full(len(units), np.inf), np.full(len(units), -np.inf)
-        np.minimum.at(low, inverse, confidence)
-        np.maximum.at(high, inverse, confidence)
-        return cls(units, low, high)
-
-    def __len__(self) -> int:
-        return len(self.units)
-
-    @cached_property
-    def centre(self) -> NDArray[np.float64]:
-        """The values as floats: (V,)."""
-        return np.asarray(self.units / UNIT)
-
-    @cached_property
-    def powers(self) -> NDArray[np.float64]:
-        """The values in whole thousandths, and their squares: (V, 2), exact."""
-        thousandths = np.rint(self.centre * 1000)
-        return np.stack([thousandths, thousandths**2], axis=1)
-
-    def code(self, confidence: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Position of each confidence among the values, -1 where it is none of them: (n,)."""
-        units = to_units(confidence)
-        place = np.minimum(np.searchsorted(self.units, units), len(self.units) - 1)
-        return np.where(self.units[place] == units, place, -1)
-
-
-def to_units(confidence: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Confidences in billionths: (n,) int64."""
-    units: NDArray[np.int64] = np.rint(np.asarray(confidence, np.float64) * UNIT).astype(np.int64)
-    return units
-
-
-# The conditional distribution of a query's confidence, and the interval that grows through it.
 
 
 @dataclass(frozen=True, eq=False)

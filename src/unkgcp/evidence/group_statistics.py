@@ -1,9 +1,8 @@
 """Statistics of the confidences in groups of training facts, with or without one fact of the group.
 
-What it is: facts in groups by an integer key (for example all facts of one head), each group in ascending order
-of confidence, so that count, mean, spread, smallest, middle and largest value and the shares of frequent values
-are lookups. Leaving a fact out is exact: sums are integers, and order statistics skip its place. What it is not:
-it does not know what a key means.
+Facts are grouped by an integer key (for example all facts of one head), each group in ascending order of confidence,
+so that count, mean, spread, smallest, middle and largest value and the shares of frequent values are lookups. Leaving
+a fact out is exact: sums are integers, and order statistics skip its place.
 
 >>> groups = Groups.of(np.array([7, 7, 3]), np.array([0, 1, 1]), Values.of(np.array([0.25, 0.5, 0.5])), 0)
 >>> groups.statistics(Asked.of(groups, np.array([7, 8])))[:, :2].tolist()
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.cells import UNIT, Values
+from unkgcp.evidence.distribution import UNIT, Values
 
 Ints = NDArray[np.int64]
 STATISTICS = ("count", "mean", "spread", "lowest", "middle", "highest")
@@ -27,13 +26,21 @@ GRID = 64  # means, spreads and shares are told to 1/64
 
 
 def coarse(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """Values on the grid.
+    """Values rounded to multiples of 1 / GRID, so that a learner cannot read a fact's own confidence out of them.
 
-    A mean without the fact itself is a little smaller where the fact's confidence is large. In a large group,
-    whose mean a learner comes to know from the other facts, that little would tell it the answer; queries have
-    nothing of the kind. On the grid the difference disappears unless a group is small.
+    The statistics of a training fact leave the fact itself out. Within one group, the mean without a fact is therefore
+    smaller the larger the fact's own confidence is, and a learner that sees many facts of the group could work the
+    confidence out from that difference. It would learn to rely on something that queries do not have. After rounding,
+    the difference disappears unless the group is small.
     """
     return np.asarray(np.rint(values * GRID) / GRID, np.float32)
+
+
+def begins(*columns: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether a row (of n) differs from the one before it in any of the columns; the first always does: (n,)."""
+    new = np.ones(len(columns[0]), bool)
+    new[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return new
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +74,7 @@ class Groups:
             frequent = commonest(codes, len(values), frequent)
         order = np.lexsort((codes, keys))
         ordered = keys[order]
-        new = np.ones(len(ordered), bool)
-        new[1:] = ordered[1:] != ordered[:-1]
+        new = begins(ordered)
         first = np.flatnonzero(new)
         starts = np.append(first, len(ordered)).astype(np.int64)
         group = np.cumsum(new) - 1

@@ -1,8 +1,8 @@
 """Scores of the DistMult family from plain arrays, without torch: f(w (h o r) . t + b).
 
-What it is: the same formula as `unkgcp.backbones.ukge_passleaf`, for asking. The sum over the dimensions runs in a
-compiled loop that fetches the rows it needs and stores no product, one triple like the next: a triple has the
-same score alone as among others. What it is not: a backbone; training needs gradients.
+The formula is that of `unkgcp.backbones.ukge_passleaf`, for asking a trained model rather than for training one. The
+sum over the dimensions runs in a compiled loop that fetches the rows it needs and stores no product, one triple like
+the next: a triple has the same score alone as among others.
 
 >>> tables = {"entity": entity, "relation": relation, "w": w, "b": b}          # doctest: +SKIP
 >>> scores("ukge", tables, head, relation_ids, tail)                          # doctest: +SKIP
@@ -10,21 +10,18 @@ same score alone as among others. What it is not: a backbone; training needs gra
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
-Tables = Mapping[str, Floats]
+from unkgcp.parallel import ROWS, run_chunks
 
-FAMILY = ("ukge", "ukge-rect", "passleaf")
-CHUNK = 1 << 13  # triples at a time: their scores stay in the cache from step to step
-TASK = 1 << 17  # triples from which on a second thread pays
+Floats = NDArray[np.float32]
+Ids = NDArray[np.integer[Any]]
+Tables = Mapping[str, Floats]
 
 
 def table_shapes(entities: int, relations: int, dimension: int) -> dict[str, tuple[int, int]]:
@@ -32,40 +29,31 @@ def table_shapes(entities: int, relations: int, dimension: int) -> dict[str, tup
     return {"entity": (entities, dimension), "relation": (relations, dimension), "w": (1, 1), "b": (1, 1)}
 
 
-def scores(
-    name: str,
-    tables: Tables,
-    head: NDArray[np.integer[Any]],
-    relation: NDArray[np.integer[Any]],
-    tail: NDArray[np.integer[Any]],
-) -> Floats:
+def scores(name: str, tables: Tables, head: Ids, relation: Ids, tail: Ids) -> Floats:
     """Scores of triples given by ids (n,), on all cores when there are many: (n,) float32 in [0, 1]."""
     ids = [np.ascontiguousarray(column, np.int32) for column in (head, relation, tail)]
     out = np.empty(len(ids[0]), np.float32)
     _check(ids, len(tables["entity"]), len(tables["relation"]))
-    raw = _kernel()
+    fill = _products()
 
-    def work(first: int) -> None:
-        for start in range(first, min(first + TASK, len(out)), CHUNK):
-            rows = slice(start, min(start + CHUNK, first + TASK))
-            raw(tables["entity"], tables["relation"], *(column[rows] for column in ids), out[rows])
-            squash(name, tables, out[rows])
+    def work(start: int, stop: int) -> None:
+        rows = slice(start, stop)
+        fill(tables["entity"], tables["relation"], *(column[rows] for column in ids), out[rows])
+        squash(name, tables, out[rows])
 
-    firsts = range(0, len(out), TASK)
-    if len(firsts) < 2:
-        for first in firsts:
-            work(first)
+    if len(out) <= ROWS:
+        work(0, len(out))
     else:
-        with ThreadPoolExecutor(min(len(firsts), _cores())) as pool:
-            list(pool.map(work, firsts))
+        run_chunks(len(out), work)
     return out
 
 
-def against_all(name: str, tables: Tables, query: Floats) -> Floats:
-    """Scores of queries h o r, or r o t, (n, d) with every entity on the other side: (n, entities).
+def against_all(name: str, tables: Tables, entity: Ids, relation: Ids) -> Floats:
+    """Scores of (entity, relation) (n,) with every entity on the other side, whichever side that is: (n, entities).
 
     A matrix product: quick, and off by a few roundings from `scores`.
     """
+    query = tables["entity"][entity] * tables["relation"][relation]
     out = np.asarray(query @ tables["entity"].T, np.float32)
     for row in out:
         squash(name, tables, row)
@@ -95,18 +83,16 @@ def _check(ids: list[NDArray[np.int32]], entities: int, relations: int) -> None:
             raise IndexError(f"an id is not between 0 and {size - 1}")
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @cache
-def _kernel() -> Any:
+def _products() -> Any:
+    """The function that fills an array with dot products: compiled, or by NumPy where there is no numba."""
     try:
         from unkgcp.training.distmult_kernels import products
-    except ImportError:  # without numba: the same sum, rounded in another order
-        return _products
+    except ImportError:
+        return _numpy_products
     return products
 
 
-def _products(entity: Floats, relation: Floats, head: Any, middle: Any, tail: Any, out: Floats) -> None:
+def _numpy_products(entity: Floats, relation: Floats, head: Ids, middle: Ids, tail: Ids, out: Floats) -> None:
+    """The same sums, rounded in another order."""
     out[:] = np.einsum("nd,nd->n", entity[head] * relation[middle], entity[tail])

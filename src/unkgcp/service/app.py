@@ -7,8 +7,6 @@ Annotations are evaluated here, not postponed: FastAPI reads the parameters of a
 from the run.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from hashlib import sha256

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from unkgcp.service.settings import Settings
 
 Status = Literal["ok", "unknown-entity", "unknown-relation"]
-Promise = Literal["relation", "similar relations", "all facts"]
+Promise = Literal["relation", "similar relations", "none"]
 Share = Field(ge=0, le=1)
 End = Annotated[float, Share] | None
 

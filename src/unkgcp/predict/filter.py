@@ -62,7 +62,9 @@ class Comparison(NamedTuple):
 
     def mask(self, answers: pa.RecordBatch) -> pa.BooleanArray:
         if self.column.startswith("width"):
-            upper, lower = (answers.column(end + self.column.removeprefix("width")) for end in ("upper", "lower"))
+            upper, lower = (
+                answers.column(end + self.column.removeprefix("width")) for end in ("upper", "lower")
+            )
             values = pc.subtract(upper, lower)
         else:
             values = answers.column(self.column)

@@ -39,7 +39,7 @@ from unkgcp.backbones import get  # noqa: E402
 from unkgcp.graph import Graph, Vocabulary  # noqa: E402
 from unkgcp.graph.known import KnownFacts  # noqa: E402
 from unkgcp.run import calibrate  # noqa: E402
-from unkgcp.service.run_questions import LabelSearch  # noqa: E402
+from unkgcp.service.knowledge import LabelSearch  # noqa: E402
 from unkgcp.training import Model, TrainConfig  # noqa: E402
 
 ENTITIES, RELATIONS, DIMENSION, CALIBRATION, FACTS = 27_000, 400, 128, 15_000, 150_000
@@ -99,7 +99,7 @@ def serve_with_echo(run: str) -> None:
 
     from unkgcp.run import Predictor
     from unkgcp.service import Settings, create_app
-    from unkgcp.service.bodies import parse, read_body, to_text
+    from unkgcp.service.request_body import parse, read_body, to_text
     from unkgcp.service.server import Address, answer_requests, listen, warm_up
 
     settings = Settings()

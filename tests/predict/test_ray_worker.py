@@ -12,8 +12,8 @@ import pytest
 from tests.predict.conftest import LEVELS, ROWS, same_bytes
 from unkgcp.predict.filter import parse
 from unkgcp.predict.parts import ANSWERS, ATTEMPTS, Part, part_name, plan, staged
-from unkgcp.predict.ray_engine import LIMIT, PLAN, Answerer
-from unkgcp.predict.stream import answer_file, complete_file
+from unkgcp.predict.ray_engine import LIMIT, Answerer, Work
+from unkgcp.predict.stream import answer_file
 from unkgcp.run import Predictor
 
 
@@ -23,17 +23,17 @@ def stage(tmp_path: Path) -> Any:
         yield folder
 
 
-def asked(parts: list[Part]) -> pa.Table:
-    return pa.Table.from_pylist([part._asdict() for part in parts], PLAN)
+def outcomes(answerer: Answerer, parts: list[Part]) -> list[dict[str, Any]]:
+    return [answerer(part._asdict()) for part in parts]
 
 
 def test_parts_together_are_the_local_answers(run: Path, queries: Path, local: pa.Table, stage: Path) -> None:
     parts = plan([str(queries)], 25_000)
     assert len(parts) > 5
-    answerer = Answerer(str(run), str(stage), LEVELS, {})
-    outcomes = answerer(asked(parts[3:])).to_pylist() + answerer(asked(parts[:3])).to_pylist()
-    assert [outcome["error"] for outcome in outcomes] == [None] * len(parts)
-    assert sum(outcome["rows"] for outcome in outcomes) == local.num_rows
+    answerer = Answerer(Work(str(run), str(stage), LEVELS, {}))
+    found = outcomes(answerer, parts[3:]) + outcomes(answerer, parts[:3])
+    assert [outcome["error"] for outcome in found] == [""] * len(parts)
+    assert sum(outcome["rows"] for outcome in found) == local.num_rows
     same_bytes(
         pa.concat_tables(pq.read_table(stage / ANSWERS / part_name(i)) for i in range(len(parts))), local
     )
@@ -51,17 +51,14 @@ def test_filters_and_completions_are_the_local_ones(
     keep = parse(condition, [0.9])
     local = str(tmp_path / "local.parquet")
     for source, completion, rows in ((queries, None, 25_000), (tmp_path / "open.parquet", options, 20)):
-        if completion is None:
-            answer_file(predictor, str(source), local, 0.9, keep=keep)
-        else:
-            complete_file(predictor, str(source), local, 0.9, **options, keep=keep)
+        answer_file(predictor, str(source), local, 0.9, completion=completion, keep=keep)
         expected = pq.read_table(local)
         assert 0 < expected.num_rows < (ROWS if completion is None else 180)
         parts = plan([str(source)], rows)
         assert len(parts) > 3
         with staged(str(tmp_path / "answers")) as own:
-            answerer = Answerer(str(run), str(own), 0.9, {}, completion, condition)
-            assert answerer(asked(parts))["error"].null_count == len(parts)
+            answerer = Answerer(Work(str(run), str(own), 0.9, {}, completion, condition))
+            assert not any(outcome["error"] for outcome in outcomes(answerer, parts))
             found = [pq.read_table(own / ANSWERS / part_name(part.number)) for part in parts]
         same_bytes(pa.concat_tables(found), expected)
 
@@ -73,8 +70,8 @@ def test_nothing_asked_and_nothing_kept_are_tables_too(
     source, local = tmp_path / "few.parquet", tmp_path / "local.parquet"
     pq.write_table(table.slice(0, rows), source)
     answer_file(Predictor.load(run), str(source), str(local), 0.9, keep=parse("width < 0", [0.9]))
-    answerer = Answerer(str(run), str(stage), 0.9, {}, condition="width < 0")
-    assert answerer(asked(plan([str(source)])))["error"].to_pylist() == [None]
+    answerer = Answerer(Work(str(run), str(stage), 0.9, {}, condition="width < 0"))
+    assert [outcome["error"] for outcome in outcomes(answerer, plan([str(source)]))] == [""]
     found = pq.read_table(stage / ANSWERS / part_name(0))
     assert found.schema == pq.read_table(local).schema
     assert found.num_rows == 0
@@ -95,17 +92,17 @@ def test_a_folder_is_one_file_for_the_local_engine(run: Path, table: pa.Table, t
 
 def test_a_finished_part_is_not_computed_again(run: Path, queries: Path, stage: Path) -> None:
     part = plan([str(queries)], 1000)[0]
-    answerer = Answerer(str(run), str(stage), 0.9, {})
-    answerer(asked([part]))
+    answerer = Answerer(Work(str(run), str(stage), 0.9, {}))
+    outcomes(answerer, [part])
     written = (stage / ANSWERS / part_name(0)).stat().st_mtime_ns
-    assert answerer(asked([part]))["attempts"].to_pylist() == [1]
+    assert outcomes(answerer, [part])[0]["attempts"] == 1
     assert (stage / ANSWERS / part_name(0)).stat().st_mtime_ns == written
 
 
 def test_a_part_that_kills_its_workers_is_given_up(run: Path, queries: Path, stage: Path) -> None:
     for attempt in range(LIMIT):
         (stage / ATTEMPTS / f"0-{attempt}").write_text("1 here")
-    outcome = Answerer(str(run), str(stage), 0.9, {})(asked(plan([str(queries)])[:1])).to_pylist()[0]
+    outcome = Answerer(Work(str(run), str(stage), 0.9, {}))(plan([str(queries)])[0]._asdict())
     assert not outcome["bad_input"]
     assert "died 5 times over rows 1 to 120000 of" in outcome["error"]
 
@@ -113,7 +110,7 @@ def test_a_part_that_kills_its_workers_is_given_up(run: Path, queries: Path, sta
 def test_errors_are_sentences(run: Path, queries: Path, stage: Path, tmp_path: Path) -> None:
     def error(**changed: Any) -> str:
         work = {"run": str(run), "stage": str(stage), "confidence": 0.9, "reading": {}, **changed}
-        outcome = Answerer(**work)(asked(plan([str(queries)], 1000)[1:2])).to_pylist()[0]
+        outcome = Answerer(Work(**work))(plan([str(queries)], 1000)[1]._asdict())
         assert outcome["bad_input"]
         assert "\n" not in outcome["error"]
         return str(outcome["error"])

@@ -22,7 +22,7 @@ from unkgcp.graph import queries as reading
 from unkgcp.graph.queries import count_queries, query_batches
 from unkgcp.parallel import AHEAD, in_order
 from unkgcp.predict.filter import parse
-from unkgcp.predict.stream import answer_file, complete_file
+from unkgcp.predict.stream import answer_file
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.answers import answer_batch
 from unkgcp.tabular.writer import ROW_GROUP, gathered
@@ -213,7 +213,7 @@ def test_filters_and_completions_of_files(predictor: Predictor, table: pa.Table,
     np.testing.assert_array_equal(found["upper"].to_numpy(), whole.upper[rows])
     text = tmp_path / "open.tsv"
     text.write_text("entity 1\tr1\t?\n\tr1\tentity 2\nentity 3\tr0\t\n")
-    assert complete_file(predictor, str(text), str(tmp_path / "c.tsv"), k=2) == 3
+    assert answer_file(predictor, str(text), str(tmp_path / "c.tsv"), completion={"k": 2}) == 3
     lines = [line.split("\t") for line in (tmp_path / "c.tsv").read_text().splitlines()]
     assert lines[0][:5] == ["query", "rank", *NAMES]
     assert [line[:2] for line in lines[1:]] == [[str(q), str(k)] for q in range(3) for k in (1, 2)]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from unkgcp.service.batching import INLINE, Batcher, Lookup
-from unkgcp.service.bodies import Asked, Problem
-from unkgcp.service.border import Metrics
+from unkgcp.service.middleware import Metrics
+from unkgcp.service.request_body import Asked, Problem
 from unkgcp.service.settings import Settings
 
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from unkgcp.run import calibrate
 from unkgcp.service import create_app
-from unkgcp.service.bodies import Problem, read_body
+from unkgcp.service.request_body import Problem, read_body
 from unkgcp.service.settings import Settings
 
 PATH = "/v1/intervals"

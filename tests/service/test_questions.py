@@ -188,7 +188,9 @@ def test_about_promises_no_more_than_the_protocol_allows(predictor, protocol, sa
 
 
 def test_a_method_without_a_promise_says_so_under_any_protocol(predictor):
-    none = calibrate(predictor.model, predictor.facts.graph(predictor.model.vocabulary), "fpi")
+    facts = predictor.facts.graph(predictor.model.vocabulary)
+    unseen = facts.with_confidence(np.random.default_rng(5).random(len(facts)))
+    none = calibrate(predictor.model, unseen, "fpi")
     assert replace(none, provenance={"protocol": "paper"}).guarantee == none.method.guarantee
 
 

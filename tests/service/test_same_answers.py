@@ -28,9 +28,9 @@ from unkgcp.graph import Graph, write
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.methods import PREDICTORS
 from unkgcp.predict.parts import ANSWERS, part_name, plan, staged
-from unkgcp.predict.ray_engine import PLAN, answer_on_ray
+from unkgcp.predict.ray_engine import answer_on_ray
 from unkgcp.run import Predictor, fit, fit_folds
-from unkgcp.service import create_app, documents
+from unkgcp.service import api_schema, create_app
 from unkgcp.training import TrainConfig
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
@@ -179,10 +179,15 @@ def on_ray(
     A process is started once for all of them: started by the engine for each, they would take minutes.
     """
 
-    def answer_all(works: list[tuple[dict[str, Any], pa.Table]]) -> list[str | None]:
-        from unkgcp.predict.ray_engine import Answerer
+    def answer_all(works: list[tuple[dict[str, Any], list[dict[str, Any]]]]) -> list[str]:
+        from unkgcp.predict.ray_engine import Answerer, Work
 
-        return [error for work, parts in works for error in Answerer(**work)(parts)["error"].to_pylist()]
+        return [
+            answer(part)["error"]
+            for work, parts in works
+            for answer in [Answerer(Work(**work))]
+            for part in parts
+        ]
 
     found: dict[tuple[str, bool], pa.Table] = {}
     works, stages = [], []
@@ -194,11 +199,10 @@ def on_ray(
                     (stage / part).mkdir(parents=True)
                 parts = plan([str(source)], 30 if completion is None else 3)
                 work = {"run": str(run), "stage": str(stage), "confidence": LEVELS, "reading": {}}
-                table = pa.Table.from_pylist([part._asdict() for part in parts], PLAN)
-                works.append((work | {"completion": completion}, table))
+                works.append((work | {"completion": completion}, [part._asdict() for part in parts]))
                 stages.append((name, completion is not None, stage, len(parts)))
         errors = ray.get(ray.remote(num_cpus=1)(answer_all).remote(works))
-        assert set(errors) == {None}
+        assert set(errors) == {""}
         for name, completing, stage, count in stages:
             assert count > 1
             tables = [pq.read_table(stage / ANSWERS / part_name(number)) for number in range(count)]
@@ -283,7 +287,7 @@ def test_http_tells_what_predict_tells(
         triples = [list(row) for row in zip(*(expected.pop(place) for place in NAMES), strict=True)]
         body = {"triples": triples, "confidence": confidence}
         said = services[name].post("/v1/intervals", json=body).json()
-        documents.Intervals.model_validate(said)  # no field that the OpenAPI document does not know
+        api_schema.Intervals.model_validate(said)  # no field that the OpenAPI document does not know
         assert said.pop("confidence") == confidence
         said.pop("notes")
         assert set(said) == set(expected) == names_of(name)
@@ -320,7 +324,7 @@ def test_completions_over_http_are_those_of_predict(
             assert (len(wanted), answer.status_code) == (1, 404)
             continue
         said = answer.json()
-        documents.Completions.model_validate(said)
+        api_schema.Completions.model_validate(said)
         assert said["confidence"] == confidence
         assert len(said["answers"]) == len(wanted) == 4
         for rank, (found, row) in enumerate(zip(said["answers"], wanted, strict=True), 1):

@@ -85,38 +85,39 @@ def command(
     With --top-k the columns query (the row of INPUT, from 0) and rank come first. A file appears when all of it is
     written.
     """
-    from unkgcp.files import check_place
-    from unkgcp.graph.queries import count_queries
-    from unkgcp.predict.filter import parse
-    from unkgcp.predict.stream import answer_file, complete_file
-    from unkgcp.progress import Reporter, say
-    from unkgcp.run import Predictor
-
     if top_k is None and (exclude_known or rank_by != "score"):
         raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
+    from unkgcp.files import check_place
+    from unkgcp.graph.queries import count_queries
+    from unkgcp.progress import Reporter, say
+    from unkgcp.run.predictor import Predictor
 
     if output is not None and output != "-":
         check_place(output)
     predictor = Predictor.load(run)
-    given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
     for level in confidence:
         if (caution := predictor.method.caution(level)) is not None:
             say(f"unkgcp: {caution}")
     levels = confidence[0] if len(confidence) == 1 else confidence
+    given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    keep = None if condition is None else parse(condition, confidence)
-    asked: dict[str, Any] | None = None
+    keep = None
+    if condition is not None:
+        from unkgcp.predict.filter import parse
+
+        keep = parse(condition, confidence)
     if top_k is not None:
-        asked = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
-    with Reporter("predicting", count_queries(queries)) as progress:
+        reading["completion"] = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
+    total = count_queries(queries)
+    with Reporter("predicting", total) as progress:
         if engine == "ray":
             from unkgcp.predict.ray_engine import answer_on_ray
 
-            ray |= {"completion": asked, "condition": condition}
-            answer_on_ray(run, queries, output, levels, progress=progress, **ray, **reading)
-        elif asked is not None:
-            complete_file(
-                predictor, queries, output, levels, **asked, keep=keep, progress=progress, **reading
-            )
+            reading |= {"condition": condition, **ray}
+            answer_on_ray(run, queries, output, levels, progress=progress, **reading)
         else:
-            answer_file(predictor, queries, output, levels, keep=keep, progress=progress, **reading)
+            from unkgcp.predict.stream import answer_file
+
+            answer_file(
+                predictor, queries, output, levels, keep=keep, progress=progress, total=total, **reading
+            )

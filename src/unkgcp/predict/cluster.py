@@ -1,8 +1,7 @@
 """A Ray cluster for the time of one piece of work: an existing one, or one on this machine that is gone after.
 
-What it is: starting, quietness and cleaning up. Ray's usage statistics are off, its messages stay out of our
-output, and a cluster started here keeps its files in a folder of its own that is removed at the end. What it is
-not: it does not know what is computed.
+Ray's usage statistics are off, its messages stay out of our output, and a cluster started here keeps its files in a
+folder of its own that is removed at the end.
 
 >>> with connected(workers=2) as cluster:     # doctest: +SKIP
 ...     cluster.data.from_arrow(...)

@@ -1,14 +1,12 @@
 """Which answers to keep: `lower >= 0.7`, `status == ok and (score > 0.5 or upper >= 0.9)`, `width < 0.2`.
 
-What it is: a tiny language of comparisons between a column of the answers and a value, joined by `and` and `or`
-(`and` binds tighter) and grouped by parentheses. What it is not: Python; nothing is ever evaluated but this grammar.
+A tiny language of comparisons between a column of the answers and a value, joined by `and` and `or` (`and` binds
+tighter) and grouped by parentheses. Each comparison is checked here, because its words are not Python's (`=`, bare
+`unknown-entity`, `lower_99.5`); what joins them is parsed by Python's own `ast`. Nothing of the text is ever executed.
 A comparison with a score that is unknown does not hold, whatever it is.
 
-    condition   both { "or" both }
-    both        one { "and" one }
-    one         "(" condition ")" | column relation value
-    relation    "<" | "<=" | ">" | ">=" | "==" | "=" | "!="
     column      score, lower, upper, width, status; with several levels lower_80, upper_80, width_80, ...
+    relation    "<" | "<=" | ">" | ">=" | "==" | "=" | "!="
     value       a number; for status a word, in quotation marks or not
 
 >>> parse("lower >= 0.7 and status == ok", [0.9]).keep(answers)     # doctest: +SKIP
@@ -16,9 +14,10 @@ A comparison with a score that is unknown does not hold, whatever it is.
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -29,10 +28,8 @@ from unkgcp.conformal.ranks import percent
 from unkgcp.errors import InputError
 from unkgcp.methods import STATUSES
 
-Column = Callable[[pa.RecordBatch], pa.Array]
-Mask = Callable[[pa.RecordBatch], pa.BooleanArray]
-
 LONGEST = 1000
+DEEPEST = 50
 _TOKEN = re.compile(
     r"""\s*(?:(?P<mark>[()])|(?P<relation><=|>=|==|!=|<|>|=)
     |(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
@@ -56,144 +53,118 @@ class Token(NamedTuple):
     place: int
 
 
-class Condition(NamedTuple):
-    """A condition on answers, and the text it came from."""
+class Comparison(NamedTuple):
+    """A column, one of `_RELATIONS`, and a number or a status."""
 
-    text: str
-    mask: Mask
+    column: str
+    relation: str
+    value: pa.Scalar
+
+    def mask(self, answers: pa.RecordBatch) -> pa.BooleanArray:
+        if self.column.startswith("width"):
+            upper, lower = (
+                answers.column(end + self.column.removeprefix("width")) for end in ("upper", "lower")
+            )
+            values = pc.subtract(upper, lower)
+        else:
+            values = answers.column(self.column)
+        if self.column == "status":
+            values = values.cast(pa.string())
+        return pc.fill_null(_RELATIONS[self.relation](values, self.value), False)
+
+
+class Condition(NamedTuple):
+    """Comparisons, and how they are joined: an expression in which the name `cN` is the N-th of them."""
+
+    comparisons: Sequence[Comparison]
+    joined: ast.expr
 
     def keep(self, answers: pa.RecordBatch) -> pa.RecordBatch:
         """The answers for which it holds, in their order."""
-        return answers.filter(self.mask(answers))
+        return answers.filter(self._mask(self.joined, answers))
+
+    def _mask(self, node: ast.expr, answers: pa.RecordBatch) -> pa.BooleanArray:
+        if isinstance(node, ast.BoolOp):
+            join = pc.and_ if isinstance(node.op, ast.And) else pc.or_
+            return reduce(join, [self._mask(part, answers) for part in node.values])
+        assert isinstance(node, ast.Name)
+        return self.comparisons[int(node.id[1:])].mask(answers)
 
 
 def parse(text: str, levels: Sequence[float]) -> Condition:
     """The condition that `text` says, for answers at these levels; an InputError points at what is wrong."""
     if len(text) > LONGEST:
         raise InputError(f"the filter has {len(text):,} characters; say it in at most {LONGEST:,}")
-    parser = _Parser(text, _columns(levels))
-    mask = parser.condition()
-    if parser.next.kind != "end":
-        raise parser.error("expected 'and', 'or' or the end")
-    return Condition(text, mask)
-
-
-def _columns(levels: Sequence[float]) -> dict[str, Column]:
-    """How to get each column that may be named."""
-    found: dict[str, Column] = {
-        "score": partial(_named, name="score"),
-        "status": lambda answers: answers.column("status").cast(pa.string()),
-    }
+    tokens = _tokens(text)
+    columns = ["score", "status"]
     for ending in [""] if len(levels) == 1 else [f"_{percent(level)}" for level in levels]:
-        lower, upper = f"lower{ending}", f"upper{ending}"
-        found |= {lower: partial(_named, name=lower), upper: partial(_named, name=upper)}
-        found[f"width{ending}"] = partial(_width, lower=lower, upper=upper)
-    return found
+        columns += [f"lower{ending}", f"upper{ending}", f"width{ending}"]
+    comparisons: list[Comparison] = []
+    python: list[str] = []  # the same condition with a name for each comparison
+    place = depth = 0
+    while True:
+        while tokens[place].text == "(" and tokens[place].kind == "mark":
+            depth += 1
+            if depth > DEEPEST:
+                raise _error(text, tokens[place], "there are too many parentheses inside each other")
+            python.append("(")
+            place += 1
+        python.append(f"c{len(comparisons)}")
+        comparisons.append(_comparison(text, tokens[place : place + 3], columns))
+        place += 3
+        while depth and tokens[place].text == ")":
+            depth -= 1
+            python.append(")")
+            place += 1
+        token = tokens[place]
+        if token.kind == "end" and not depth:
+            return Condition(comparisons, ast.parse(" ".join(python), mode="eval").body)
+        if token.kind != "word" or token.text.lower() not in ("and", "or"):
+            expected = "')', 'and' or 'or'" if depth else "'and', 'or' or the end"
+            raise _error(text, token, f"expected {expected}")
+        python.append(token.text.lower())
+        place += 1
 
 
-def _named(answers: pa.RecordBatch, name: str) -> pa.Array:
-    return answers.column(name)
+def _comparison(text: str, tokens: Sequence[Token], columns: Sequence[str]) -> Comparison:
+    """What the first three of the tokens that are left say; at the end of the text there are fewer."""
+    column, *others = tokens
+    if column.kind != "end" and (column.kind != "word" or column.text not in columns):
+        raise _error(text, column, f"expected one of {', '.join(columns)}")
+    if others and others[0].kind not in ("relation", "end"):
+        raise _error(text, others[0], f"expected one of {' '.join(_RELATIONS)}")
+    if tokens[-1].kind == "end":
+        raise _error(text, tokens[-1], "something is missing")
+    relation, value = others
+    if column.text == "status":
+        if relation.text not in ("=", "==", "!="):
+            raise _error(text, relation, "a status is compared with == or !=")
+        if value.kind not in ("word", "double", "single") or value.text not in STATUSES:
+            raise _error(text, value, f"expected one of {', '.join(STATUSES)}")
+        return Comparison(column.text, relation.text, pa.scalar(value.text))
+    if value.kind != "number":
+        raise _error(text, value, "expected a number")
+    number = float(value.text)
+    if column.text == "score":
+        # scores have 32 bits: 0.7 is rounded as they are, otherwise the score 0.7 would not be equal to 0.7
+        return Comparison("score", relation.text, pa.scalar(np.float32(number).item(), pa.float32()))
+    return Comparison(column.text, relation.text, pa.scalar(number, pa.float64()))
 
 
-def _width(answers: pa.RecordBatch, lower: str, upper: str) -> pa.Array:
-    return pc.subtract(answers.column(upper), answers.column(lower))
+def _error(text: str, token: Token, what: str) -> InputError:
+    here = "at its end" if token.kind == "end" else f"at character {token.place + 1}, {token.text!r}"
+    return InputError(f"the filter {text!r} cannot be read {here}: {what}")
 
 
-class _Parser:
-    def __init__(self, text: str, columns: dict[str, Column]) -> None:
-        self.text, self.columns = text, columns
-        self.tokens = self._tokens()
-        self.place, self.depth = 0, 0
-
-    @property
-    def next(self) -> Token:
-        return self.tokens[self.place]
-
-    def condition(self) -> Mask:
-        return self._joined("or", lambda: self._joined("and", self._one, pc.and_), pc.or_)
-
-    def error(self, what: str, at: Token | None = None) -> InputError:
-        token = at or self.next
-        here = "at its end" if token.kind == "end" else f"at character {token.place + 1}, {token.text!r}"
-        return InputError(f"the filter {self.text!r} cannot be read {here}: {what}")
-
-    def _joined(self, word: str, part: Callable[[], Mask], join: Callable[..., pa.BooleanArray]) -> Mask:
-        masks = [part()]
-        while self.next.kind == "word" and self.next.text.lower() == word:
-            self.place += 1
-            masks.append(part())
-        if len(masks) == 1:
-            return masks[0]
-
-        def mask(answers: pa.RecordBatch) -> pa.BooleanArray:
-            found = masks[0](answers)
-            for other in masks[1:]:
-                found = join(found, other(answers))
-            return found
-
-        return mask
-
-    def _one(self) -> Mask:
-        token = self._take()
-        if token.text == "(" and token.kind == "mark":
-            self.depth += 1
-            if self.depth > 50:
-                raise self.error("there are too many parentheses inside each other", token)
-            inner = self.condition()
-            if self.next.text != ")":
-                raise self.error("expected ')', 'and' or 'or'")
-            self.place, self.depth = self.place + 1, self.depth - 1
-            return inner
-        if token.kind != "word" or token.text not in self.columns:
-            raise self.error(f"expected one of {', '.join(self.columns)}", token)
-        relation = self._take()
-        if relation.kind != "relation":
-            raise self.error(f"expected one of {' '.join(_RELATIONS)}", relation)
-        return self._comparison(token.text, relation, self._take())
-
-    def _comparison(self, name: str, relation: Token, value: Token) -> Mask:
-        if name == "status":
-            if relation.text not in ("=", "==", "!="):
-                raise self.error("a status is compared with == or !=", relation)
-            if value.kind not in ("word", "double", "single") or value.text not in STATUSES:
-                raise self.error(f"expected one of {', '.join(STATUSES)}", value)
-            wanted = pa.scalar(value.text)
-        else:
-            if value.kind != "number":
-                raise self.error("expected a number", value)
-            wanted = pa.scalar(float(value.text), pa.float64())
-        compare, column = _RELATIONS[relation.text], self.columns[name]
-
-        def mask(answers: pa.RecordBatch) -> pa.BooleanArray:
-            values = column(answers)
-            if name == "score":
-                # 0.7 as the score would write it: otherwise the score 0.7 is not equal to 0.7
-                return pc.fill_null(
-                    compare(values, pa.scalar(np.float32(wanted.as_py()).item(), pa.float32())), False
-                )
-            return pc.fill_null(compare(values, wanted), False)
-
-        return mask
-
-    def _take(self) -> Token:
-        token = self.next
-        if token.kind == "end":
-            raise self.error("something is missing")
-        self.place += 1
-        return token
-
-    def _tokens(self) -> list[Token]:
-        tokens, place = [], 0
-        while self.text[place:].strip():
-            found = _TOKEN.match(self.text, place)
-            if found is None:
-                start = place + len(self.text[place:]) - len(self.text[place:].lstrip())
-                odd = self.text[start : start + 10]
-                raise InputError(
-                    f"the filter {self.text!r} cannot be read at character {start + 1}, {odd!r}: "
-                    "this is no column, number, comparison or parenthesis"
-                )
-            kind = found.lastgroup or ""
-            tokens.append(Token(kind, found.group(kind), found.start(kind)))
-            place = found.end()
-        return [*tokens, Token("end", "", len(self.text))]
+def _tokens(text: str) -> list[Token]:
+    tokens, place, end = [], 0, len(text.rstrip())
+    while place < end:
+        found = _TOKEN.match(text, place)
+        if found is None:
+            start = place + len(text[place:]) - len(text[place:].lstrip())
+            odd = Token("", text[start : start + 10], start)
+            raise _error(text, odd, "this is no column, number, comparison or parenthesis")
+        kind = found.lastgroup or ""
+        tokens.append(Token(kind, found.group(kind), found.start(kind)))
+        place = found.end()
+    return [*tokens, Token("end", "", len(text))]

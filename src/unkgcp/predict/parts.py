@@ -1,8 +1,8 @@
 """A file or folder of queries cut into parts, each answered as a whole by one worker.
 
-What it is: the plan. A part is a run of rows of one Parquet file, whole row groups where they are not too large;
-parts are numbered in the order of the input, files of a folder by name, so that answers named by their part and
-read in the order of their names are in the order of the input. What it is not: a reader of the rows.
+A part is a run of rows of one Parquet file, whole row groups where they are not too large. Parts are numbered in the
+order of the input, files of a folder by name, so that answers named by their part and read in the order of their
+names are in the order of the input. Their answers wait in a folder until all are there, and become the output then.
 
 >>> plan(["a.parquet"], 1 << 20)[0]     # doctest: +SKIP
 Part(number=0, path='a.parquet', first=0, rows=1048576, before=0)

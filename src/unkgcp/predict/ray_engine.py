@@ -1,9 +1,9 @@
 """A file of queries answered on a Ray cluster, part by part, with the answers of the local engine.
 
-What it is: a Ray Data pipeline whose blocks are the parts of a plan and whose stateful workers read, answer and
-write them (`Answerer`). Queries and answers never pass through the driver or Ray's object store, so neither grows
-with the file. A worker that dies is replaced, and its part computed again. What it is not: a file system; all
-machines must see the run, the queries and the output under the same names.
+A Ray Data pipeline whose rows are the parts of a plan and whose stateful workers read, answer and write them
+(`Answerer`). Queries and answers never pass through the driver or Ray's object store, so neither grows with the
+file. A worker that dies is replaced, and its part computed again. All machines must see the run, the queries and the
+output under the same names.
 
 >>> answer_on_ray("run", "queries/", "answers/", confidence=0.9, workers=8)     # doctest: +SKIP
 1000000000
@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +26,9 @@ from unkgcp._version import __version__
 from unkgcp.errors import InputError
 from unkgcp.graph.queries import parquet_files, query_batches
 from unkgcp.methods import Levels
+from unkgcp.parallel import cores
 from unkgcp.predict.cluster import connected
+from unkgcp.predict.filter import parse
 from unkgcp.predict.parts import (
     ANSWERS,
     ATTEMPTS,
@@ -39,12 +41,10 @@ from unkgcp.predict.parts import (
     plan,
     staged,
 )
-from unkgcp.predict.stream import speed, verifying
+from unkgcp.predict.stream import Answer, answering, speed, verifying
 from unkgcp.progress import Progress, Silent
 from unkgcp.run.predictor import Predictor
-
-if TYPE_CHECKING:
-    from unkgcp.predict.stream import Answer
+from unkgcp.tabular.writer import open_output
 
 MAGIC = b"PAR1"
 
@@ -78,18 +78,8 @@ def answer_on_ray(
     with staged(target) as stage, verifying(predictor) as verified:
         paths, reading = _sources(queries, stage / QUERIES, rows_per_part, completion is not None, reading)
         parts = plan(paths, rows_per_part)
-        work = {
-            "run": os.path.abspath(run),
-            "stage": str(stage),
-            "confidence": confidence,
-            "reading": reading,
-            "completion": completion,
-            "condition": condition,
-            "device": device,
-            "threads": 1,
-            "version": __version__,
-        }
-        with connected(workers or _cpus(), address, gpus=device == "cuda") as ray:
+        work = Work(os.path.abspath(run), str(stage), confidence, reading, completion, condition, device, 1)
+        with connected(workers or cores(), address, gpus=device == "cuda") as ray:
             try:
                 _compute(ray, parts, work, _workers(ray, workers, len(parts), device), progress or Silent())
             except BaseException:
@@ -140,22 +130,20 @@ def _spooled(batches: Iterator[pa.RecordBatch], folder: Path, rows: int) -> Iter
             writer.close()
 
 
-def _compute(ray: Any, parts: Sequence[Part], work: dict[str, Any], workers: int, progress: Progress) -> None:
+def _compute(ray: Any, parts: Sequence[Part], work: Work, workers: int, progress: Progress) -> None:
     """Have every part answered; returns when all are there, raises at the first that cannot be."""
-    blocks = [pa.Table.from_pylist([part._asdict()], PLAN) for part in parts]
-    outcomes = ray.data.from_arrow(blocks).map_batches(
+    rows = [part._asdict() for part in parts]
+    outcomes = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
         Answerer,
-        fn_constructor_kwargs=work,
-        batch_size=1,
-        batch_format="pyarrow",
+        fn_constructor_args=(work,),
         concurrency=workers,
-        num_cpus=0 if work["device"] == "cuda" else 1,
-        num_gpus=1 if work["device"] == "cuda" else None,
+        num_cpus=0 if work.device == "cuda" else 1,
+        num_gpus=1 if work.device == "cuda" else None,
     )
     start, done, finished, total = time.monotonic(), 0, 0, sum(part.rows for part in parts)
     try:
         for outcome in outcomes.iter_rows():
-            if outcome["error"] is not None:
+            if outcome["error"]:
                 raise (InputError if outcome["bad_input"] else RuntimeError)(outcome["error"])
             done, finished = done + outcome["rows"], finished + 1
             pace = speed(done, time.monotonic() - start, total)
@@ -176,68 +164,50 @@ def _workers(ray: Any, asked: int | None, parts: int, device: str) -> int:
     return max(1, min(asked or room, room, parts))
 
 
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 # What runs on a worker: a predictor, loaded once, that answers one part after another.
 
 LIMIT = 5  # attempts at one part: something that kills its worker every time would go on for ever
 
-PLAN = pa.schema(
-    [
-        ("number", pa.int64()),
-        ("path", pa.string()),
-        ("first", pa.int64()),
-        ("rows", pa.int64()),
-        ("before", pa.int64()),
-    ]
-)
-OUTCOME = pa.schema(
-    [("number", pa.int64()), ("rows", pa.int64()), ("attempts", pa.int64()), ("error", pa.string()),
-     ("bad_input", pa.bool_())]
-)  # fmt: skip
 
-
-class Answerer:
-    """Answers parts of a plan (a table of `PLAN`), and says for each what came of it (`OUTCOME`).
+class Work(NamedTuple):
+    """What every worker is told.
 
     `stage` is the folder where answers are written: all workers must see it, and the run and the queries, under
     the same name. `completion` holds options of `complete_batch`, for queries with an open place. `condition` is
-    the text of a filter. `threads` is how many Arrow may use in this process. `version` is that of the program that
+    the text of a filter. `threads` is how many Arrow may use in a process. `version` is that of the program that
     made the plan.
     """
 
-    def __init__(
-        self,
-        run: str,
-        stage: str,
-        confidence: Any,
-        reading: dict[str, Any],
-        completion: dict[str, Any] | None = None,
-        condition: str | None = None,
-        device: str = "cpu",
-        threads: int | None = None,
-        version: str = __version__,
-    ) -> None:
-        self.run, self.stage, self.confidence, self.reading = run, Path(stage), confidence, reading
-        self.completion, self.condition = completion, condition
-        self.device, self.version = device, version
-        if threads is not None:
-            pa.set_cpu_count(threads)  # other workers are on this machine too
+    run: str
+    stage: str
+    confidence: Levels
+    reading: dict[str, Any]
+    completion: dict[str, Any] | None = None
+    condition: str | None = None
+    device: str = "cpu"
+    threads: int | None = None
+    version: str = __version__
+
+
+class Answerer:
+    """Answers parts of a plan, each a dictionary of the fields of `Part`, and says for each what came of it."""
+
+    def __init__(self, work: Work) -> None:
+        self.work, self.stage = work, Path(work.stage)
+        if work.threads is not None:
+            pa.set_cpu_count(work.threads)  # other workers are on this machine too
         self._predictor: Predictor | None = None
 
-    def __call__(self, plan: pa.Table) -> pa.Table:
-        return pa.Table.from_pylist([self._outcome(Part(**row)) for row in plan.to_pylist()], OUTCOME)
-
-    def _outcome(self, part: Part) -> dict[str, Any]:
-        result = {"number": part.number, "rows": part.rows, "attempts": 0, "error": None, "bad_input": False}
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The rows of the part, the attempts at it so far, and a sentence if it cannot be answered."""
+        part, attempts, error, bad_input = Part(**row), 0, "", False
         try:
-            return {**result, "attempts": self._answer(part)}
-        except InputError as error:
-            return {**result, "error": str(error), "bad_input": True}
-        except Exception as error:
-            return {**result, "error": f"{error} ({type(error).__name__} on {socket.gethostname()})"}
+            attempts = self._answer(part)
+        except InputError as caught:
+            error, bad_input = str(caught), True
+        except Exception as caught:
+            error = f"{caught} ({type(caught).__name__} on {socket.gethostname()})"
+        return {"rows": part.rows, "attempts": attempts, "error": error, "bad_input": bad_input}
 
     def _answer(self, part: Part) -> int:
         """Write the answers of a part; returns how many attempts were made at it so far."""
@@ -263,15 +233,12 @@ class Answerer:
         return attempts + 1
 
     def _write(self, part: Part, target: Path) -> None:
-        from unkgcp.graph.queries import query_batches
-        from unkgcp.tabular.writer import open_output
-
         answer = self._answering()
         rows = range(part.first, part.first + part.rows)
         done = part.before
         with open_output(str(target)) as write:
             batches = query_batches(
-                part.path, rows=rows, open_places=self.completion is not None, **self.reading
+                part.path, rows=rows, open_places=self.work.completion is not None, **self.work.reading
             )
             for batch in batches:
                 write(answer(batch, done))
@@ -279,26 +246,22 @@ class Answerer:
 
     def _answering(self) -> Answer:
         """The function of the local engine: a batch and the number of rows before it in, answers out."""
-        from unkgcp.predict.filter import parse
-        from unkgcp.predict.stream import answering
-
         if self._predictor is None:
             self._predictor = self._load()
-        levels = [self.confidence] if isinstance(self.confidence, float) else self.confidence
-        keep = None if self.condition is None else parse(self.condition, levels)
-        return answering(self._predictor, self.confidence, self.completion, keep)
+        confidence, condition = self.work.confidence, self.work.condition
+        levels = [confidence] if isinstance(confidence, float) else confidence
+        keep = None if condition is None else parse(condition, levels)
+        return answering(self._predictor, confidence, self.work.completion, keep)
 
     def _load(self) -> Predictor:
-        from unkgcp.run.predictor import Predictor
-
-        if self.version != __version__:
+        if self.work.version != __version__:
             raise InputError(
-                f"{socket.gethostname()} has unkgcp {__version__}, this program is {self.version}: "
+                f"{socket.gethostname()} has unkgcp {__version__}, this program is {self.work.version}: "
                 "install the same version on every machine of the cluster"
             )
-        predictor = Predictor.load(self.run)
-        if self.device == "cpu":
+        predictor = Predictor.load(self.work.run)
+        if self.work.device == "cpu":
             return predictor
         from unkgcp.predict.device import on_device
 
-        return on_device(predictor, self.device)
+        return on_device(predictor, self.work.device)

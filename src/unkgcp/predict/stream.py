@@ -1,7 +1,7 @@
 """A file of queries answered batch by batch, in order, with memory that does not grow with the file.
 
-What it is: `answering`, what is done with a batch on any engine, and the local engine, which does it between a reader
-and a writer, overlapped in threads. What it is not: parallel over machines.
+`answering` is what is done with a batch on any engine. `answer_file` is the local engine: it does this between a
+reader and a writer, all three at the same time in threads.
 
 >>> answer_file(predictor, "queries.tsv", "answers.parquet", confidence=0.9)     # doctest: +SKIP
 1000000
@@ -12,8 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +23,15 @@ from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import query_batches
 from unkgcp.methods import Levels
 from unkgcp.parallel import in_order
-from unkgcp.predict.filter import Condition
 from unkgcp.progress import Progress, Silent
 from unkgcp.run.answers import answer_batch
-from unkgcp.run.completion import complete_batch
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.writer import open_output
 
+if TYPE_CHECKING:
+    from unkgcp.predict.filter import Condition
+
+# a batch of queries and the number of rows before it -> their answers
 Answer = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
 
@@ -44,6 +46,8 @@ def answering(
     `completion` has the options `k`, `rank_by` and `exclude_known` for queries with an open head or tail, None for
     others; `keep` leaves out the answers for which it does not hold.
     """
+    if completion is not None:
+        from unkgcp.run.completion import complete_batch
 
     def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         if completion is None:
@@ -61,76 +65,41 @@ def answer_file(
     target: str | None,
     confidence: Levels = 0.9,
     *,
+    completion: Mapping[str, Any] | None = None,
     keep: Condition | None = None,
     progress: Progress | None = None,
+    total: float | None = None,
     **reading: Any,
 ) -> int:
     """Answer every query of a file (`-`: standard input); returns how many there were.
 
-    `target` is a file or None for standard output; it appears when all of it is written. `keep` leaves out the
-    answers for which it does not hold. `reading` goes to `unkgcp.graph.queries.query_batches`.
+    `target` is a file or None for standard output; it appears when all of it is written. `completion` and `keep` are
+    those of `answering`. `total` is how many queries are expected, for `progress`. `reading` goes to
+    `unkgcp.graph.queries.query_batches`.
     """
-
-    with ThreadPoolExecutor(1, "unkgcp-ready") as pool:
-        ready = pool.submit(_ready, predictor)  # while the first queries are read
-
-        def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-            return answering(ready.result(), confidence, keep=keep)(batch, first)
-
-        return _stream(predictor, answer, queries, target, progress, **reading)
-
-
-def complete_file(
-    predictor: Predictor,
-    queries: str,
-    target: str | None,
-    confidence: Levels = 0.9,
-    *,
-    k: int = 10,
-    rank_by: str = "score",
-    exclude_known: bool = False,
-    keep: Condition | None = None,
-    progress: Progress | None = None,
-    **reading: Any,
-) -> int:
-    """The same for queries with an open head or tail: the best k entities for each; see `complete_batch`."""
-    options = {"k": k, "rank_by": rank_by, "exclude_known": exclude_known}
-    complete = answering(predictor, confidence, options, keep)
-
-    def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        try:
-            return complete(batch, first)
-        except InputError as error:
-            raise InputError(f"{'standard input' if queries == '-' else queries}: {error}") from None
-
-    return _stream(predictor, answer, queries, target, progress, open_places=True, **reading)
-
-
-def _stream(
-    predictor: Predictor,
-    answer: Answer,
-    queries: str,
-    target: str | None,
-    progress: Progress | None,
-    **reading: Any,
-) -> int:
-    report = progress or Silent()
-    total = getattr(report, "total", None)
-    start, done = time.monotonic(), 0
+    report, start, done = progress or Silent(), time.monotonic(), 0
 
     def work(numbered: tuple[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
         first, batch = numbered
-        return len(batch), answer(batch, first)
-
-    with open_output(target) as write, verifying(predictor) as verified:
-        answers = in_order(_numbered(query_batches(queries, **reading)), work)
         try:
+            return len(batch), answering(ready.result(), confidence, completion, keep)(batch, first)
+        except InputError as error:
+            if completion is None:
+                raise
+            raise InputError(f"{'standard input' if queries == '-' else queries}: {error}") from None
+
+    with (
+        ThreadPoolExecutor(1, "unkgcp-ready") as pool,
+        open_output(target) as write,
+        verifying(predictor) as verified,
+    ):
+        ready = pool.submit(_ready, predictor)  # while the first queries are read
+        batches = query_batches(queries, open_places=completion is not None, **reading)
+        with closing(in_order(_numbered(batches), work)) as answers:
             for count, found in answers:
                 write(found)
                 done += count
                 report.update(done, speed(done, time.monotonic() - start, total))
-        finally:
-            answers.close()
         verified.result()  # before the output appears
     return done
 

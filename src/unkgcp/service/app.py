@@ -1,13 +1,9 @@
 """The web application: paths, their parameters, and how errors are said.
 
-What it is: thin. Each path reads its parameters, asks `Knowledge` or the `Batcher`, and writes JSON. What it is
-not: a place for numbers; they come from `unkgcp.run`.
-
-Annotations are evaluated here, not postponed: FastAPI reads the parameters of a path from them, and some are made
-from the run.
+Each path reads its parameters, asks `Knowledge` or the `Batcher`, and writes JSON; all numbers come from `unkgcp.run`.
+There is no `from __future__ import annotations` here, because FastAPI reads the parameters of a path from its
+annotations, and some of these are made from the run.
 """
-
-from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,30 +20,26 @@ from starlette.responses import Response
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
 from unkgcp.run import Predictor
-from unkgcp.service import documents
+from unkgcp.service import api_schema
 from unkgcp.service.batching import Batcher, Jobs
-from unkgcp.service.bodies import DEFAULT_LEVEL, Problem, parse_intervals, quoted, read_body, to_text
-from unkgcp.service.border import Border, Metrics
-from unkgcp.service.run_questions import Knowledge
+from unkgcp.service.knowledge import Knowledge
+from unkgcp.service.middleware import Metrics, Middleware
+from unkgcp.service.request_body import DEFAULT_LEVEL, Problem, parse_intervals, quoted, read_body, to_text
 from unkgcp.service.settings import Settings
 
 # The explorer page and its files, held in memory; a browser asks again only for what has changed.
 
-SCRIPTS = (
-    "explorer.js",
-    "answer.js",
-    "api.js",
-    "combobox.js",
-    "completing.js",
-    "dom.js",
-    "state.js",
-)
-# path -> (file, type)
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+# path -> file
 FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),
-    **{f"/{name}": (name, "text/javascript; charset=utf-8") for name in SCRIPTS},
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/" if file.name == "index.html" else f"/{file.name}": file
+    for file in sorted((files("unkgcp.service") / "page").iterdir(), key=lambda file: file.name)
+    if file.name.rpartition(".")[2] in TYPES
 }
 
 
@@ -55,8 +47,8 @@ class Page:
     """One file of the page as an endpoint."""
 
     def __init__(self, path: str) -> None:
-        name, self._type = FILES[path]
-        self._content = (files("unkgcp.service") / "page" / name).read_bytes()
+        self._type = TYPES[FILES[path].name.rpartition(".")[2]]
+        self._content = FILES[path].read_bytes()
         self._headers = {
             "ETag": f'"{sha256(self._content).hexdigest()[:32]}"',
             "Cache-Control": "no-cache",
@@ -109,7 +101,7 @@ def build(predictor: Predictor, settings: Settings) -> FastAPI:
     if settings.token is not None:
         _declare_token(app)
     paths = [route.path for route in app.routes if hasattr(route, "path")]
-    app.add_middleware(Border, settings=settings, metrics=metrics, open_paths=OPEN, paths=paths)
+    app.add_middleware(Middleware, settings=settings, metrics=metrics, open_paths=OPEN, paths=paths)
     return app
 
 
@@ -118,12 +110,12 @@ def _json(value: Any) -> Response:
 
 
 def _add_intervals(app: FastAPI, batcher: Batcher, settings: Settings, example: list[str]) -> None:
-    said = documents.problems(400, 408, 413, 415, 422, 429, 503)
-    extra = documents.intervals_request(settings, example)
+    said = api_schema.problems(400, 408, 413, 415, 422, 429, 503)
+    extra = api_schema.intervals_request(settings, example)
 
     @app.post(
         "/v1/intervals",
-        response_model=documents.Intervals,
+        response_model=api_schema.Intervals,
         responses=said,
         openapi_extra=extra,
         summary="Score and interval of each triple",
@@ -141,8 +133,8 @@ def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Set
 
     @app.get(
         "/v1/complete",
-        response_model=documents.Completions,
-        responses=documents.problems(404, 422, 429, 503),
+        response_model=api_schema.Completions,
+        responses=api_schema.problems(404, 422, 429, 503),
         summary="The best completions of (head, relation, ?) or (?, relation, tail)",
     )
     async def complete(
@@ -165,24 +157,13 @@ def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Set
     ) -> Response:
         if (head is None) == (tail is None):
             raise Problem(422, "give either head or tail; the other is what is looked for")
-        return _json(
-            await jobs.run(
-                lambda: knowledge.complete(
-                    head,
-                    relation,
-                    tail,
-                    k=k,
-                    rank_by=rank_by,
-                    exclude_known=exclude_known == "true",
-                    levels=confidence,
-                )
-            )
-        )
+        options = {"k": k, "rank_by": rank_by, "exclude_known": exclude_known == "true", "levels": confidence}
+        return _json(await jobs.run(lambda: knowledge.complete(head, relation, tail, **options)))
 
     @app.get(
         "/v1/evidence",
-        response_model=documents.Evidence,
-        responses=documents.problems(404, 422, 429, 503),
+        response_model=api_schema.Evidence,
+        responses=api_schema.problems(404, 422, 429, 503),
         summary="The training facts around a triple",
     )
     async def evidence(
@@ -200,8 +181,8 @@ def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Set
 def _add_labels(app: FastAPI, knowledge: Knowledge, jobs: Jobs, kind: str) -> None:
     @app.get(
         f"/v1/{kind}",
-        response_model=documents.Labels,
-        responses=documents.problems(422, 429, 503),
+        response_model=api_schema.Labels,
+        responses=api_schema.problems(422, 429, 503),
         summary=f"Labels of {kind} by their first letters",
         operation_id=kind,
     )
@@ -214,11 +195,11 @@ def _add_labels(app: FastAPI, knowledge: Knowledge, jobs: Jobs, kind: str) -> No
 def _add_upkeep(app: FastAPI, knowledge: Knowledge, metrics: Metrics) -> None:
     about = to_text(knowledge.about())
 
-    @app.get("/v1/about", response_model=documents.About, summary="What is being served")
+    @app.get("/v1/about", response_model=api_schema.About, summary="What is being served")
     async def of_the_run() -> Response:
         return Response(about, media_type=JSON)
 
-    @app.get("/health", response_model=documents.Health, summary="Whether the service answers")
+    @app.get("/health", response_model=api_schema.Health, summary="Whether the service answers")
     async def health() -> Response:
         return _json({"status": "ok"})
 

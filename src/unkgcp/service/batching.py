@@ -1,9 +1,8 @@
 """Requests that wait at the same time are answered by one call of the model.
 
-What it is: a queue without a delay. Whatever is waiting when the model is free becomes one batch; as long as more
-arrive at the same moment they join it, but nobody waits for a batch to fill. A small batch runs where it is, because
-handing it to a thread would take longer than answering it; a large one runs in a thread, so that other requests are
-served meanwhile. What it is not: it computes nothing itself, the answers are those of `unkgcp.run.answers`.
+Whatever is waiting when the model is free becomes one batch; as long as more requests arrive at the same moment they
+join it, but nobody waits for a batch to fill. A small batch is answered in the event loop, because handing it to a
+thread would take longer than answering it; a large one runs in a thread, so that other requests are served meanwhile.
 
 >>> text = await Batcher(predictor, settings, metrics).answer(asked)     # doctest: +SKIP
 """
@@ -23,8 +22,8 @@ import numpy as np
 from unkgcp.graph.facts import Triples
 from unkgcp.run import Predictor
 from unkgcp.run.answers import answer, as_lists
-from unkgcp.service.bodies import Asked, Problem, to_text
-from unkgcp.service.border import Metrics
+from unkgcp.service.middleware import Metrics
+from unkgcp.service.request_body import Asked, Problem, to_text
 from unkgcp.service.settings import Settings
 from unkgcp.tabular.label_index import Ids
 

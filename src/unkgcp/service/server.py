@@ -1,6 +1,6 @@
 """A run behind a port: the address is checked, the token read, the run loaded, and requests are answered.
 
-What it is: what `unkgcp serve` does. What it is not: a supervisor; one process, one run, one port.
+This is what `unkgcp serve` does: one process, one run, one port.
 
 >>> serve("run", Address("127.0.0.1", 8000), Settings())     # doctest: +SKIP
 """
@@ -180,7 +180,7 @@ def _loopback(host: str) -> bool:
     return ipaddress.ip_address(host.partition("%")[0]).is_loopback
 
 
-# HTTP connections that cannot be kept open by sending slowly.
+# HTTP connections that cannot be kept open by sending slowly: uvicorn has no time limit for a request to arrive.
 
 
 class Connection(H11Protocol):

@@ -78,7 +78,7 @@ function sentence(status, score, level, lower, upper) {
 const BASIS = {
   relation: "The promise stands on calibration facts of this relation.",
   "similar relations": "The promise stands on calibration facts of this relation and of relations like it.",
-  "all facts": "The promise stands on calibration facts of all relations.",
+  none: "No calibration fact is of this relation or of one like it, so the interval is the whole range.",
 };
 
 // What some runs tell besides of a completion, or of a triple at one level. In the open world: whether it has to be a

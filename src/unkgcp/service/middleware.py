@@ -1,8 +1,7 @@
-"""The outermost layer: who may come in, what every answer carries, what is counted.
+"""What every request passes through: who may come in, which headers an answer carries, what is counted.
 
-What it is: an ASGI middleware that checks the host name and the bearer token, adds the security headers, counts
-and times requests, and turns whatever went wrong unforeseen into one sentence. What it is not: it does not look
-at bodies (see `bodies`).
+An ASGI middleware that checks the host name and the bearer token, adds the security headers, counts and times
+requests, and turns an unforeseen error into one sentence.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from threading import Lock
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from unkgcp.service.bodies import Problem
+from unkgcp.service.request_body import Problem
 from unkgcp.service.settings import Settings
 
 logger = logging.getLogger("unkgcp.service")
@@ -38,7 +37,7 @@ HEADERS = [
 NO_STORE = (b"cache-control", b"no-store")
 
 
-class Border:
+class Middleware:
     """Wraps the application. `open_paths` need no token; `paths` are those counted by name."""
 
     def __init__(
@@ -122,7 +121,8 @@ def host_name(header: bytes) -> str:
     return name if colon and port.isdecimal() else text
 
 
-# Counters of the service in the text format that Prometheus reads.
+# Counters of the service in the text format that Prometheus reads. They are written by hand: a dozen lines of text
+# are no reason to ask users to install a client library.
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 REQUESTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)

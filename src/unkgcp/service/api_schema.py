@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from unkgcp.service.settings import Settings
 
 Status = Literal["ok", "unknown-entity", "unknown-relation"]
-Promise = Literal["relation", "similar relations", "all facts"]
+Promise = Literal["relation", "similar relations", "none"]
 Share = Field(ge=0, le=1)
 End = Annotated[float, Share] | None
 
@@ -33,12 +33,14 @@ class Health(Document):
     status: Literal["ok"]
 
 
-class Intervals(Document):
-    """Columns with one entry for each triple, in the order of the request."""
+class Answers(Document):
+    """What answers have in common: fields with a default are missing in the answers of most runs."""
 
-    model_config = ConfigDict(
-        json_schema_serialization_defaults_required=False
-    )  # the last four may be missing
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+
+class Intervals(Answers):
+    """Columns with one entry for each triple, in the order of the request."""
 
     confidence: float | list[float] = Field(description="The level or levels, as asked.")
     score: list[Annotated[float, Share] | None] = Field(
@@ -56,12 +58,8 @@ class Intervals(Document):
     fact_upper: list[End] | list[list[End]] = Field(default=[], description="Upper ends, likewise.")
 
 
-class Completion(Document):
+class Completion(Answers):
     """What `Intervals` has for a triple. Several levels give a list of ends for each of them."""
-
-    model_config = ConfigDict(
-        json_schema_serialization_defaults_required=False
-    )  # the last four may be missing
 
     head: str
     relation: str

@@ -1,11 +1,11 @@
 """Everything the service knows of one run, and the questions it answers beside intervals.
 
-What it is: the predictor, the label searches and the facts, put together once when the service starts. What it
-is not: it knows nothing of HTTP but the sentences of `Problem`.
+The predictor, the label searches and the training facts are put together once, when the service starts.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from unkgcp._version import __version__
 from unkgcp.graph.known import Facts, KnownFacts
 from unkgcp.run import Predictor
 from unkgcp.run.answers import LABELS, as_lists
-from unkgcp.service.bodies import Problem, quoted
+from unkgcp.service.request_body import Problem, quoted
 from unkgcp.service.settings import Settings
 
 
@@ -75,27 +75,21 @@ class Knowledge:
         relation: str,
         tail: str | None,
         *,
-        k: int,
-        rank_by: str,
-        exclude_known: bool,
         levels: Sequence[float],
+        exclude_known: bool,
+        **options: Any,
     ) -> dict[str, Any]:
         """The best tails of (head, relation, ?) or heads of (?, relation, tail), each with its whole answer.
 
         One level gives plain numbers, several give a list for each completion, which are then ranked by the first.
+        `options` are `k` and `rank_by` of `Predictor.complete`.
         """
         h, r, t = self._ids(head, relation, tail)
         if exclude_known and self._surroundings is None:
             raise Problem(404, "this run holds no training facts to exclude; fit it again to have them")
         level = levels[0] if len(levels) == 1 else list(levels)
         found = self.predictor.complete(
-            head,
-            relation,
-            tail,
-            k=k,
-            confidence=level,
-            rank_by=rank_by,
-            exclude_known=exclude_known,
+            head, relation, tail, confidence=level, exclude_known=exclude_known, **options
         )
         assert found.labels is not None
         labels = {name: found.labels.column(name).to_pylist() for name in LABELS}
@@ -186,20 +180,12 @@ class LabelSearch:
     def _range(self, wanted: str) -> tuple[int, int]:
         """First and last place (exclusive) of labels that begin with the text."""
         key = wanted.encode()
-        start = self._place(key, len(self._lower))
-        # no UTF-8 text has a byte of all ones, so that this is above everything that begins with the key
-        return start, self._place(key + b"\xff", len(self._lower))
-
-    def _place(self, key: bytes, high: int) -> int:
-        """How many labels are below the key, in the order of their bytes."""
-        low = 0
-        while low < high:
-            middle = (low + high) // 2
-            if self._lower[middle].as_py().encode() < key:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        # no UTF-8 text has the byte of the separator, so that the second key is above all that begins with the first
+        start, stop = (
+            bisect_left(range(len(self._lower)), end, key=lambda place: self._lower[place].as_py().encode())
+            for end in (key, key + SEPARATOR)
+        )
+        return start, stop
 
 
 def _plain(labels: pa.StringArray) -> pa.StringArray:

@@ -6,8 +6,6 @@ object.
 >>> print(table(["level", "coverage"], [["0.9", "0.903"]]))
 level  coverage
 0.9       0.903
->>> draw_interval(0.25, 0.75, score=0.5, truth=0.625, columns=17)
-'|···[───●─x─]····|'
 """
 
 from __future__ import annotations
@@ -16,38 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from unkgcp.evaluation.metrics import MASS
+from unkgcp.evaluation.tables import Table, draw_interval, number
+
+__all__ = ["draw_interval", "evaluation_text", "number", "table"]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns under their titles, the first one aligned left, all others right."""
-    widths = [max(len(line[place]) for line in [header, *rows]) for place in range(len(header))]
-    lines = (
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in [header, *rows]
-    )
-    return "\n".join(lines)
-
-
-def draw_interval(
-    lower: float, upper: float, score: float | None = None, truth: float | None = None, columns: int = 41
-) -> str:
-    """The range [0, 1] on one line: [ ] the interval, ● the score, x the true confidence."""
-    cells = ["·"] * columns
-
-    def at(value: float) -> int:
-        return min(columns - 1, max(0, round(value * (columns - 1))))
-
-    for place in range(at(lower), at(upper) + 1):
-        cells[place] = "─"
-    cells[at(lower)], cells[at(upper)] = "[", "]"
-    if score is not None:
-        cells[at(score)] = "●"
-    if truth is not None:
-        cells[at(truth)] = "x"
-    return f"|{''.join(cells)}|"
+    return Table(header, rows).terminal()
 
 
 def evaluation_text(result: dict[str, Any]) -> str:
@@ -121,8 +95,3 @@ def _tie_sentence(coverage: float, tie: dict[str, Any]) -> str:
             f"without ties, and with ties broken at random it is {smoothed:.4f}"
         )
     return ""
-
-
-def number(value: float | None, digits: int) -> str:
-    """A figure, or a dash where there is none."""
-    return "-" if value is None else f"{value:.{digits}f}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from unkgcp.evaluation.text import draw_interval, evaluation_text, number, table
+from unkgcp.evaluation.tables import Table, draw_interval, number
+from unkgcp.evaluation.terminal import evaluation_text
 
 
 def test_table_aligns_columns() -> None:
-    text = table(["method", "n"], [["cp", "1,000"], ["unkgcp", "5"]])
+    text = Table(["method", "n"], [["cp", "1,000"], ["unkgcp", "5"]]).terminal()
     assert text.split("\n") == ["method      n", "cp      1,000", "unkgcp      5"]
 
 

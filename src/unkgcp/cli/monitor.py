@@ -136,7 +136,7 @@ def _calibration(
     predictor: Predictor, run: str, given: str | None, data_dir: str | None, reading: dict[str, Any]
 ) -> Graph | None:
     """The calibration facts, for a method that keeps no scores of theirs; None where they are not needed."""
-    from unkgcp.evaluation.monitor.watch import keeps_scores
+    from unkgcp.evaluation.assessment import keeps_scores
     from unkgcp.graph import read
     from unkgcp.run import provenance
 

@@ -12,10 +12,10 @@ import pytest
 from tests.evaluation.monitor.small import draw_facts, random_model
 
 from unkgcp.errors import InputError
+from unkgcp.evaluation.assessment import keeps_scores
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.evaluation.monitor.findings import describe
 from unkgcp.evaluation.monitor.state import Call, counted, resume, save
-from unkgcp.evaluation.monitor.watch import keeps_scores
 from unkgcp.graph import Graph, concatenate
 from unkgcp.run import Predictor, calibrate
 

@@ -9,9 +9,9 @@ import pytest
 from tests.evaluation.monitor.small import draw_facts, random_model
 
 from unkgcp.errors import InputError
+from unkgcp.evaluation.assessment import keeps_scores
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.evaluation.monitor.findings import describe, monitor_text, order_caution, sparkline
-from unkgcp.evaluation.monitor.watch import keeps_scores
 from unkgcp.graph import Graph
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model

@@ -27,14 +27,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.split import SplitConformal
 from unkgcp.errors import InputError
-from unkgcp.evaluation.monitor.martingale import (
-    Bag,
-    Martingale,
-    beta_binomial_p_value,
-    hypergeometric_p_value,
-)
+from unkgcp.evaluation.assessment import keeps_scores
+from unkgcp.evaluation.metrics import beta_binomial_p_value, hypergeometric_p_value
+from unkgcp.evaluation.monitor.martingale import Bag, Martingale
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import Queries, to_triples
@@ -343,16 +339,3 @@ def _errors(
     low, high = (truth, truth) if truth.ndim == 1 else (truth[:, 0], truth[:, 1])
     error: Floats = (low + high) / 2 - answer.score
     return error, (answer.lower <= low) & (high <= answer.upper)
-
-
-def keeps_scores(method: IntervalPredictor) -> bool:
-    """Whether one threshold, the k-th smallest calibration score, makes all intervals: then coverage has its law."""
-    if method.calibration_scores() is None or getattr(method, "share", None) is not None:
-        return False
-    if getattr(method, "groups", None) is not None:
-        return False
-    split = getattr(method, "calibration", None)
-    about = split._calibrated() if isinstance(split, SplitConformal) else None
-    if about is None:
-        return True
-    return about.groups is None and about.training_conditional is None and not about.weighted

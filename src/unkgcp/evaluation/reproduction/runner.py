@@ -19,7 +19,7 @@ from unkgcp.evaluation.reproduction import plan, scoring
 from unkgcp.evaluation.reproduction.cell import measure
 from unkgcp.evaluation.reproduction.plan import FORMAT, Block, Plan
 from unkgcp.evaluation.reproduction.scoring import Say, file_digest, read_cell, read_scores, write_cell
-from unkgcp.evaluation.text import table
+from unkgcp.evaluation.tables import Table
 from unkgcp.files import write_text
 from unkgcp.progress import say
 from unkgcp.run.fitting import Report, silent
@@ -78,9 +78,9 @@ def finish(
         say(f"no figures are drawn, as {error.name} is not installed; pip install 'unkgcp[plot]'")
     else:
         draw_reproduction(folder)
-    from unkgcp.evaluation.report.reproduction_page import write_report
+    from unkgcp.evaluation.report import write_report
 
-    return Path(write_report(folder))
+    return write_report(folder)
 
 
 def load(name: str, data_dir: str | None) -> Dataset:
@@ -304,7 +304,8 @@ def schedule(
         )
     rows.append(["all", "", "", str(missing_cells), _time(total)])
     where = "one H200-class GPU" if kind == "cuda" else "two CPU cores"
-    return table(["block", "cells", "done", "to do", "about"], rows) + f"\n\nTimes are rough, for {where}."
+    made = Table(["block", "cells", "done", "to do", "about"], rows)
+    return f"{made.terminal()}\n\nTimes are rough, for {where}."
 
 
 def estimate(block: Block, work: Work, facts: int, seeds: int, kind: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import IntervalPredictor, Scorer
+from unkgcp.methods.method import IntervalPredictor, Scorer, numbered
 from unkgcp.methods.registry import register
 
 SCORES = {"cp": "residual", "unkgcp": "entropy"}
@@ -40,13 +40,13 @@ class CrossConformalIntervals(IntervalPredictor):
     unknown ones among them. Assumption: facts and query are exchangeable, and training treats its facts alike.
     """
 
-    name: ClassVar[str] = "cv+"
-    guarantee: ClassVar[str] = (
+    name: str = "cv+"
+    guarantee: str = (
         "coverage of at least 1 - 2 (1 - level) in the worst case, usually close to the level, "
         "for facts exchangeable with those it was fitted on"
     )
-    needs_members: ClassVar[bool] = True
-    order_free: ClassVar[bool] = False
+    needs: tuple[str, ...] = ("members",)
+    order_free: bool = False
 
     cross: CrossConformal
 
@@ -61,6 +61,13 @@ class CrossConformalIntervals(IntervalPredictor):
 
     def options(self) -> dict[str, Any]:
         return {"base": self.base}
+
+    def models(self) -> dict[str, Scorer]:
+        return {**super().models(), **{f"member/{k}": member for k, member in enumerate(self.members)}}
+
+    @classmethod
+    def made_of(cls, models: Mapping[str, Scorer]) -> dict[str, Any]:
+        return {"members": list(numbered(models, "member", int).values())}
 
     def calibrate(self, model: Scorer, facts: Graph) -> Self:
         """Rank every fact with the member that was trained without it; see the class for which facts these are."""

@@ -1,4 +1,4 @@
-"""Split conformal prediction over triples: the paper's CP and UnKGCP, which differ in the score alone."""
+"""Split conformal prediction over triples: CP, UnKGCP and shortest intervals, which differ in the score alone."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.groups import RelationGroups, SmallGroupWarning, each_relation, group_relations
+from unkgcp.conformal.groups import SmallGroupWarning
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
@@ -23,6 +23,8 @@ from unkgcp.graph.facts import HasTriples, Triples
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import PerRelation
 from unkgcp.methods.registry import register
+from unkgcp.methods.relation_groups import RelationGroups, each_relation, group_relations
+from unkgcp.training.model import Model
 
 
 class ConformalPredictor(PerRelation):
@@ -32,9 +34,7 @@ class ConformalPredictor(PerRelation):
     (`unkgcp.conformal.groups`), and the promise holds in each of these groups.
     """
 
-    guarantee: ClassVar[str] = (
-        "coverage of at least the level, for facts exchangeable with the calibration facts"
-    )
+    guarantee: str = "coverage of at least the level, for facts exchangeable with the calibration facts"
 
     calibration: SplitConformal
     relations: NDArray[np.int32] | None
@@ -72,10 +72,10 @@ class ConformalPredictor(PerRelation):
 
     def _relation_groups(self) -> RelationGroups:
         """Groups of relations from the facts the model was trained on; from nothing where it does not know them."""
-        relations, training = len(self.model.seen_relations), getattr(self.model, "facts", None)
-        if training is None:
+        relations = len(self.model.seen_relations)
+        if not isinstance(self.model, Model) or self.model.facts is None:
             return each_relation(relations)
-        known = training.graph(self.model.vocabulary)  # type: ignore[attr-defined]
+        known = self.model.facts.graph(self.model.vocabulary)
         guess = self.model.score(known.head, known.relation, known.tail).astype(np.float64)
         score = self.score()
         plain = score.fallback() if isinstance(score, Recipe) else score
@@ -163,7 +163,7 @@ class AbsoluteResidual(ConformalPredictor):
     promises nothing.
     """
 
-    name: ClassVar[str] = "cp"
+    name: str = "cp"
 
     def score(self) -> Score:
         return Residual()
@@ -181,7 +181,7 @@ class EntropyNormalised(ConformalPredictor):
     exchangeable, and the model was trained and chosen without the calibration facts.
     """
 
-    name: ClassVar[str] = "unkgcp"
+    name: str = "unkgcp"
 
     def __init__(self, mapped_entropy: bool = False, per: str | None = None) -> None:
         super().__init__(per)
@@ -192,9 +192,6 @@ class EntropyNormalised(ConformalPredictor):
 
     def options(self) -> dict[str, Any]:
         return {"mapped_entropy": self.mapped_entropy, **super().options()}
-
-
-# Shortest intervals from scores alone: what labels lie beside a score is learned, then calibrated.
 
 
 @register
@@ -211,8 +208,8 @@ class ShortestIntervals(ConformalPredictor):
     in the order given, and the model was trained and chosen without the calibration facts.
     """
 
-    name: ClassVar[str] = "shortest"
-    order_free: ClassVar[bool] = False
+    name: str = "shortest"
+    order_free: bool = False
 
     def __init__(self, smallest: int = Shortest.smallest, per: str | None = None) -> None:
         super().__init__(per)

@@ -23,7 +23,8 @@ from unkgcp.evaluation.assessment import LEVELS, evaluate
 from unkgcp.evaluation.metrics import coverage_band, worst_slab_coverage
 from unkgcp.evaluation.report.html import readable_relations
 from unkgcp.graph import Graph
-from unkgcp.methods import IntervalPredictor, MeanLength
+from unkgcp.methods import IntervalPredictor
+from unkgcp.methods.interval_valued import MeanLength
 from unkgcp.run import Predictor, recalibrate
 from unkgcp.run.fitting import method_options
 
@@ -138,7 +139,7 @@ class Diagnosis:
 
 def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) -> Diagnosis:
     """All figures of a run on the test facts of a data set."""
-    if dataset.splits.test.ends is not None and not getattr(predictor.method, "needs_length", False):
+    if dataset.splits.test.ends is not None and "length" not in predictor.method.needs:
         raise InputError(
             f"the run predicts single confidences, and those of {dataset.name} are intervals; "
             "report on a run that was fitted on such facts"
@@ -185,7 +186,7 @@ def calibrated_on(method: IntervalPredictor) -> int | None:
     Methods without a promise have no law, several thresholds (one a relation, or one of the middle and one of the
     length) or models (CV+) have another one.
     """
-    several = getattr(method, "needs_members", False) or method.options().get("per") is not None
+    several = "members" in method.needs or method.options().get("per") is not None
     several = several or isinstance(method, MeanLength)
     return None if several or method.guarantee.startswith("none") else method.size
 
@@ -262,7 +263,7 @@ def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, Predictor]:
     again = record.get("recalibrated")
     elsewhere = isinstance(again, Mapping) and again.get("data") is not None
     # CV+ has no calibration facts apart, and what stands beside evidence is a backbone that it only uses in passing
-    alone = getattr(method, "needs_members", False) or getattr(method, "needs_evidence", False)
+    alone = "members" in method.needs or "evidence" in method.needs
     if elsewhere or alone or not len(dataset.splits.calibration):
         return {method.name: predictor}
     rivals = RIVALS if dataset.splits.calibration.ends is None else VALUED

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from unkgcp.conformal.cross import CrossConformal, guaranteed
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import Triples
+from unkgcp.graph.facts import Graph, Triples
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import IntervalPredictor, Scorer, numbered
 from unkgcp.methods.registry import register
@@ -28,7 +27,7 @@ class CrossConformalIntervals(IntervalPredictor):
     `members` are these models, `base` the nonconformity (`cp` or `unkgcp`). Facts to calibrate on are all that the
     members were trained on; `fold` (n,) says of each, in the same order, which member was trained without it, and -1
     of those that every member has seen, which are not ranked. Whoever trains the members draws the folds, once
-    (`unkgcp.run.folds`); they are needed to calibrate and not afterwards.
+    (`unkgcp.run.fit_folds`); they are needed to calibrate and not afterwards.
 
     A fact may have an entity that no other fold has. Its member then scores it with the numbers that this entity has
     without training, and it is ranked all the same: the theorem holds for any way to score, as long as facts and

@@ -10,15 +10,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.groups import group_codes
-from unkgcp.conformal.ranking import Codes, Ranking, Standing, rank_groups, rank_scores
+from unkgcp.conformal.ranking import Codes, Ranking, Standing, group_codes, rank_groups, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.errors import InputError
 from unkgcp.evidence.cells import Distribution
 from unkgcp.evidence.crossfit import CrossFit
 from unkgcp.evidence.evidence_model import EvidenceModel, Scores
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import PerRelation, Scorer
 from unkgcp.methods.registry import register

@@ -20,8 +20,7 @@ from unkgcp.conformal.inverse import outermost
 from unkgcp.conformal.ranking import Ranking, Standing, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.conformal.scores import EntropyResidual
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import IntervalPredictor, Scorer
 from unkgcp.methods.registry import register

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import copy
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 from unkgcp.methods.relation_groups import RelationGroups
 
@@ -49,6 +50,18 @@ class Scorer(Protocol):
         self, head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer]
     ) -> NDArray[np.floating]:
         """Predicted confidence of known triples, in [0, 1]: (n,)."""
+
+
+@runtime_checkable
+class TrainedScorer(Scorer, Protocol):
+    """A model that can say what it was trained on."""
+
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+
+    @property
+    def facts(self) -> KnownFacts | None:
+        """Its training facts, where they are at hand."""
 
 
 Number = TypeVar("Number", int, float)

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
 from unkgcp.errors import InputError
 from unkgcp.evidence.nonfacts import FactLikeness
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, Scorer, status_codes
 

@@ -24,7 +24,7 @@ MODULES = {
     "mean-length": "interval_valued",
     "cp": "split_methods",
     "unkgcp": "split_methods",
-    "shortest": "split_methods",
+    "shortest": "shortest_intervals",
 }
 """The modules of this package that register the methods we have."""
 

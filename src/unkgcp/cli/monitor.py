@@ -142,7 +142,7 @@ def _calibration(
 
     if given is not None:
         return read(given, **reading)
-    if keeps_scores(predictor.method) or predictor.method.needs_members:
+    if keeps_scores(predictor.method) or "members" in predictor.method.needs:
         return None  # the monitor says what is missing
     if predictor.provenance.get("recalibrated", {}).get("data") is not None:
         raise InputError(

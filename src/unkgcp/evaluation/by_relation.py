@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.groups import BASES
 from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import Slices, coverage_band, coverage_by_group, widths
 from unkgcp.evaluation.text import table
@@ -26,6 +25,7 @@ from unkgcp.graph.queries import to_triples
 from unkgcp.methods import create
 from unkgcp.methods.method import PerRelation, status_codes
 from unkgcp.methods.open_world import OpenWorld
+from unkgcp.methods.relation_groups import BASES
 from unkgcp.run import Predictor
 from unkgcp.run.untrained import check_untrained
 
@@ -113,8 +113,8 @@ def _two_ways(predictor: Predictor, dataset: Dataset) -> tuple[PerRelation, PerR
     )
     check_untrained(predictor.model, facts, predictor.provenance.get("protocol", "strict"))
     options = {**method.options(), "per": "relation"}
-    if method.needs_evidence:
-        options["evidence"] = method.evidence  # type: ignore[attr-defined]
+    if "evidence" in method.needs:
+        options["evidence"] = method.evidence
     again = create(method.name, **options).calibrate(predictor.model, facts)
     assert isinstance(again, PerRelation)
     return method, again

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.split import SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor.martingale import (
     Bag,
@@ -300,7 +299,7 @@ class Yardstick:
 
     def measure(self, triples: Triples, truth: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Score of each known labelled fact, and whether its interval covers the label: (n,), (n,)."""
-        if truth.ndim == 2 and not self.method.needs_length:
+        if truth.ndim == 2 and "length" not in self.method.needs:
             raise InputError(
                 "the labelled facts have lower and upper, the run was fitted on single confidences; "
                 "give facts with one confidence each"
@@ -317,7 +316,7 @@ def yardstick(predictor: Predictor, confidence: float, calibration: Graph | None
     kept = method.calibration_scores()
     if kept is not None and calibration is None and keeps_scores(method):
         return Yardstick(method, confidence, *kept, None)
-    if calibration is None and method.needs_members:
+    if calibration is None and "members" in method.needs:
         raise InputError(
             f"method {method.name} trained on all of its facts, which are then no measure for new ones; "
             "name labelled facts as they were at that time, on which nothing was trained (--calibration FILE)"
@@ -347,12 +346,4 @@ def _errors(
 
 def keeps_scores(method: IntervalPredictor) -> bool:
     """Whether one threshold, the k-th smallest calibration score, makes all intervals: then coverage has its law."""
-    if method.calibration_scores() is None or getattr(method, "share", None) is not None:
-        return False
-    if getattr(method, "groups", None) is not None:
-        return False
-    split = getattr(method, "calibration", None)
-    about = split._calibrated() if isinstance(split, SplitConformal) else None
-    if about is None:
-        return True
-    return about.groups is None and about.training_conditional is None and not about.weighted
+    return method.one_threshold

@@ -24,9 +24,11 @@ from unkgcp.evaluation.metrics import coverage_band, coverage_bands, worst_slab_
 from unkgcp.evaluation.report.html import readable_relations
 from unkgcp.graph import Graph
 from unkgcp.graph.queries import to_triples
-from unkgcp.methods import IntervalPredictor, Intervals, MeanLength
-from unkgcp.run import Predictor, recalibrate
+from unkgcp.methods import IntervalPredictor, Intervals, create
+from unkgcp.methods.interval_valued import MeanLength
+from unkgcp.run import Predictor
 from unkgcp.run.fitting import method_options
+from unkgcp.run.untrained import check_untrained
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
@@ -140,7 +142,7 @@ class Diagnosis:
 
 def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) -> Diagnosis:
     """All figures of a run on the test facts of a data set."""
-    if dataset.splits.test.ends is not None and not getattr(predictor.method, "needs_length", False):
+    if dataset.splits.test.ends is not None and "length" not in predictor.method.needs:
         raise InputError(
             f"the run predicts single confidences, and those of {dataset.name} are intervals; "
             "report on a run that was fitted on such facts"
@@ -171,12 +173,12 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
     compared = sorted({*LEVELS, confidence})
     rivals = []
     for name, rival in _rivals(predictor, dataset).items():
-        if rival is predictor:
+        if rival is method:
             found = dict(zip(shown, own, strict=True))
         else:
-            theirs = rival.method.interval(asked, compared)
+            theirs = rival.interval(asked, compared)
             found = {level: answered(theirs, at) for at, level in enumerate(compared)}
-        rivals.append(_rival(name, rival.method.guarantee, found, main, confidence))
+        rivals.append(_rival(name, rival.guarantee, found, main, confidence))
     return Diagnosis(
         predictor,
         dataset,
@@ -200,7 +202,7 @@ def calibrated_on(method: IntervalPredictor) -> int | None:
     Methods without a promise have no law, several thresholds (one a relation, or one of the middle and one of the
     length) or models (CV+) have another one.
     """
-    several = getattr(method, "needs_members", False) or method.options().get("per") is not None
+    several = "members" in method.needs or method.options().get("per") is not None
     several = several or isinstance(method, MeanLength)
     return None if several or method.guarantee.startswith("none") else method.size
 
@@ -271,25 +273,30 @@ def _correlation(answered: Answered) -> tuple[float, float, float]:
     return rho, *metrics.spearman_interval(rho, len(answered.score))
 
 
-def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, Predictor]:
+def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, IntervalPredictor]:
     """The methods that cost no further training, on the run's own model and calibration facts, and the run's own."""
-    method, record = predictor.method, predictor.provenance
-    again = record.get("recalibrated")
+    method, model, record = predictor.method, predictor.model, predictor.provenance
+    calibration, again = dataset.splits.calibration, record.get("recalibrated")
     elsewhere = isinstance(again, Mapping) and again.get("data") is not None
     # CV+ has no calibration facts apart. Evidence runs carry a backbone, but their intervals do not use its score.
-    alone = getattr(method, "needs_members", False) or getattr(method, "needs_evidence", False)
-    if elsewhere or alone or not len(dataset.splits.calibration):
-        return {method.name: predictor}
-    rivals = RIVALS if dataset.splits.calibration.ends is None else INTERVAL_RIVALS
-    names = [name for name in rivals if name != "qr" or predictor.quantiles]
-    options = {name: method_options(name, dataset.name, record.get("protocol", "strict")) for name in names}
-    found = {
-        name: recalibrate(predictor, dataset.splits.calibration, name, **options[name])
-        for name in names
-        if name != method.name
-    }
-    order = dict.fromkeys([*names, method.name])
-    return {name: found.get(name, predictor) for name in order}
+    alone = "members" in method.needs or "evidence" in method.needs
+    if elsewhere or alone or not len(calibration):
+        return {method.name: method}
+    triples, protocol = to_triples(calibration, model.vocabulary), record.get("protocol", "strict")
+    facts = Graph(*triples, calibration.confidence, model.vocabulary, calibration.ends)
+    check_untrained(model, facts, protocol)
+    found: dict[str, IntervalPredictor] = {}
+    for name in RIVALS if facts.ends is None else INTERVAL_RIVALS:
+        options = method_options(name, dataset.name, protocol)
+        if name == "qr":
+            options["quantiles"] = predictor.quantiles
+        if name in INTERVAL_RIVALS:
+            options |= {"length": predictor.models()["length"], "normalised": True}
+        if name == method.name:
+            found[name] = method
+        elif name != "qr" or predictor.quantiles:
+            found[name] = create(name, **options).calibrate(model, facts)
+    return found | {method.name: method}
 
 
 def _rival(

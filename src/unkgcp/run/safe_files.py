@@ -1,15 +1,22 @@
-"""The labels of a run, as a Parquet file that can be read without trusting it.
+"""The files of a run, read without trusting whoever wrote them.
 
-What it is: `vocabulary.parquet` with columns kind (entity, then relation), label and seen. It is not compressed, so
-that a small file cannot ask for much memory, and labels are read as a dictionary, so that one long label said a
-million times is noticed before it is spelt out. What it is not: the vocabulary (`unkgcp.graph.Vocabulary`).
+Every file must be a plain one and no larger than it may be. Settings are YAML that is a tree of plain values. Model
+parameters are safetensors, mapped into memory: nothing is read until it is used. Labels are a Parquet file with the
+columns kind (entity, then relation), label and seen. It is not compressed, so that a small file cannot ask for much
+memory, and labels are read as a dictionary, so that one long label said a million times is noticed before it is spelt
+out. Arrays are read by `unkgcp.files.read_npz`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +24,105 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import yaml
 from numpy.typing import NDArray
 
-from unkgcp.files import opened
-from unkgcp.graph import Vocabulary
+from unkgcp.errors import InputError
+from unkgcp.graph.vocabulary import Vocabulary
 
 Mask = NDArray[np.bool_]
+Weights = dict[str, NDArray[np.float32]]
 
 KINDS = ("entity", "relation")
 SCHEMA = pa.schema([("kind", pa.string()), ("label", pa.string()), ("seen", pa.bool_())])
+HEADER = 1 << 20  # bytes of the header of weights, far more than the names and shapes of some tables need
+BLOCK = 1 << 18  # numbers that stay in the cache while they are looked at
+LARGEST = 1 << 48
+LINE = 64  # bytes of a line of the processor's cache
+
+# Any file
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Path]:
+    """Whatever goes wrong inside while reading `path` becomes one sentence."""
+    try:
+        yield path
+    except InputError:
+        raise
+    except Exception as error:
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{path} is damaged or foreign ({why}); fit the run again") from error
+
+
+@contextmanager
+def open_plain(path: Path) -> Iterator[BufferedReader]:
+    """The file, which must be a plain one and no link."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        if path.is_symlink():
+            raise InputError(f"{path} is a link; a run holds its files itself, so copy the file there")
+        handle = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing, so the run is not whole; fit the run again") from None
+    except PermissionError:
+        raise InputError(f"{path} may not be read: change its permissions") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); fit the run again") from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise InputError(f"{path} is not a plain file, so this is no run; fit the run again")
+    with os.fdopen(handle, "rb") as file:
+        yield file
+
+
+def size_of(path: Path) -> int:
+    """Bytes of the file, which must be a plain one."""
+    with open_plain(path) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """All of the file; a ValueError if it is larger than it may be."""
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise ValueError(f"it has {size:,} bytes, more than the {most:,} it may have")
+        return file.read(most)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of the file, in hexadecimal."""
+    with open_plain(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without references, which can make a small file grow without end when it is read."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError("it refers to one value from several places")
+        return super().compose_node(parent, index)
+
+
+def read_yaml(path: Path, most: int) -> dict[str, Any]:
+    """Settings by name; a ValueError if the file holds anything else."""
+    found = yaml.load(read_bytes(path, most).decode("utf-8"), _Loader)
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise ValueError("it holds no settings")
+    return found
+
+
+def read_json(path: Path, most: int) -> dict[str, Any]:
+    """Values by name; a ValueError if the file holds anything else."""
+    found = json.loads(read_bytes(path, most).decode("utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError("it holds no names with values")
+    return found
+
+
+# Labels
 
 
 def write_labels(path: Path, vocabulary: Vocabulary, seen_entities: Mask, seen_relations: Mask) -> None:
@@ -52,7 +149,7 @@ def write_labels(path: Path, vocabulary: Vocabulary, seen_entities: Mask, seen_r
 
 def read_labels(path: Path, most: int) -> tuple[Vocabulary, Mask, Mask]:
     """The labels, at most so many as the model has rows for; ValueError if something is wrong."""
-    with opened(path) as file, pq.ParquetFile(file, read_dictionary=["kind", "label"]) as parquet:
+    with open_plain(path) as file, pq.ParquetFile(file, read_dictionary=["kind", "label"]) as parquet:
         rows = _check(parquet, most)
         size = path.stat().st_size
         table = parquet.read(use_threads=False)
@@ -116,19 +213,12 @@ def _spelt(labels: pa.DictionaryArray, most: int) -> pa.StringArray:
     return labels.cast(pa.string())
 
 
-# Model parameters in a safetensors file, mapped into memory: nothing is read until it is used.
-
-HEADER = 1 << 20  # bytes of the header, far more than the names and shapes of some tables need
-BLOCK = 1 << 18  # numbers: they stay in the cache while they are looked at
-LARGEST = 1 << 48
-LINE = 64  # bytes
-
-Weights = dict[str, NDArray[np.float32]]
+# Model parameters
 
 
 def read_weights(path: Path, mapped: bool = True) -> Weights:
     """Tables by name, read-only, mapped or read into memory; ValueError if the file is not what it says."""
-    with opened(path) as file:
+    with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or not 2 <= length <= min(HEADER, size - 8):

@@ -1,9 +1,9 @@
-"""How labels are distributed beside each prediction, and one interval for each that grows until it holds them all.
+"""The table that the shortest score learns: how labels lie beside each prediction, and the interval that grows there.
 
-What it is: plain counting. Labels are cut into cells (a frequent value is a cell of width 0, the rest are cells of
+It is made by plain counting. Labels are cut into cells (a frequent value is a cell of width 0, the rest are cells of
 about equal mass), predictions into nodes; the mass of every cell is smoothed over neighbouring nodes, and from the
-densest cell of a node an interval grows to where a unit of width brings most mass. What it is not: a calibrator. The
-masses may be as wrong as they like; ranks of other points repair them.
+densest cell of a node an interval grows to where a unit of width brings most mass. The masses may be as wrong as they
+like; ranks of other points repair them.
 
 >>> rng = np.random.default_rng(0)
 >>> table = learn_table(rng.random(500), rng.choice([0.2, 0.7], 500), cells=50, nodes=5, smoothing=0.2)
@@ -28,6 +28,9 @@ NEIGHBOURS = 50
 """Points on either side that a node looks at, or all there are."""
 PRIOR = 20
 """How many points of its own a kind of predictions needs to outweigh what all of them say."""
+OUTSIDE = 2.0
+"""The score of a label beyond all those learned from; larger than any mass."""
+COLUMNS = ("offset", "boundary", "lower", "upper", "value")
 _BLOCKS = 10  # blocks of neighbouring predictions a node: how finely the smoothing looks at their order
 _HAIR = 1e-3  # added to widths, so that the mass of cells without width can be compared
 
@@ -48,6 +51,34 @@ class Table:
     lower: Array
     upper: Array
     value: Array
+
+    def check(self) -> None:
+        """ValueError unless its sets are intervals that grow with the threshold."""
+        offset, boundary, lower, upper, value = (getattr(self, name) for name in COLUMNS)
+        if (
+            any(array.dtype != np.float64 for array in (boundary, lower, upper, value))
+            or offset.dtype != np.int64
+        ):
+            raise ValueError("the learned shapes are not numbers")
+        if any(array.ndim != 1 for array in (offset, boundary, lower)) or lower.shape != upper.shape:
+            raise ValueError("the learned shapes are broken")
+        if not len(lower) or len(offset) < 2 or offset[0] != 0 or (np.diff(offset) < 1).any():
+            raise ValueError("the learned shapes are broken")
+        if offset[-1] != len(boundary) or value.shape != (len(boundary), len(lower)):
+            raise ValueError("the learned shapes do not fit together")
+        falls = ~(boundary[1:] >= boundary[:-1])
+        falls[offset[1:-1] - 1] = False
+        if falls.any() or (boundary[offset[1:] - 1] != np.inf).any() or np.isnan(boundary).any():
+            raise ValueError("the nodes of the learned shapes are not in order")
+        if not (np.isfinite(lower).all() and np.isfinite(upper).all() and np.isfinite(value).all()):
+            raise ValueError("the learned shapes are not finite")
+        if (lower > upper).any() or (lower[1:] <= upper[:-1]).any():
+            raise ValueError("the cells of the learned shapes are not in order")
+        rise = np.maximum.accumulate(np.diff(value, axis=1) > 0, axis=1)
+        if ((np.diff(value, axis=1) < 0) & rise).any() or (value >= OUTSIDE).any():
+            raise ValueError("the learned shapes do not grow from one place")
+        if (value.astype(np.float32) != value).any():
+            raise ValueError("the learned shapes have too many digits")
 
 
 def learn_table(

@@ -1,4 +1,14 @@
-"""What calibration leaves behind, and how it answers the queries of one call, chunk by chunk."""
+"""The queries of one call and how a calibration answers them, chunk by chunk.
+
+`Queries` are the arrays of the call: checked as a whole when they arrive, and value by value as each chunk is worked
+on. `Engine` makes scores and ends of their rows, with compiled code for large calls, and with NumPy otherwise and
+wherever in doubt. `Answers` finds the threshold or the p-value of each row in what calibration left behind.
+
+With groups (Mondrian conformal prediction) a query is compared with the calibration points of its own group and with no
+others. A group with too few points for a level is answered with the whole range, and so is a group without any, at
+every level: then the promise holds in every group, and so on average over all. A threshold borrowed from the other
+groups would break both promises: the large groups use their own, so nobody would make up for what the small ones miss.
+"""
 
 from __future__ import annotations
 
@@ -11,77 +21,68 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.groups import SmallGroupWarning, group_codes, labels
+from unkgcp.conformal.array_checks import (
+    FLOAT32,
+    FLOAT64,
+    Floats,
+    check_finite,
+    check_non_negative,
+    check_positive,
+    check_within,
+    column,
+    labels,
+)
 from unkgcp.conformal.kernel_loading import kernels_for
-from unkgcp.conformal.ranking import Ranking
-from unkgcp.conformal.scores import Score
+from unkgcp.conformal.ranking import Ranking, group_codes
+from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score
 from unkgcp.parallel import ROWS
 
-# The border: arrays of a stranger become float columns of one length, or a ValueError says what and where.
-
-Floats = NDArray[np.floating[Any]]
-
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
+# float64 arrays of so many rows are just below the 128 KiB from which on the allocator asks the system for each
+_WITH_TEMPORARIES = 15 * 1024
+_WITHOUT = 8 * ROWS
 
 
-def column(name: str, values: ArrayLike, size: int | None = None, ndim: int = 1) -> Floats:
-    """`values` as a float32 array (if it is one, or float16) or a float64 one, of `size` rows."""
-    array = np.asarray(values)
-    if array.dtype.kind == "O":
-        try:
-            array = array.astype(FLOAT64)
-        except (TypeError, ValueError):
-            raise ValueError(f"{name} holds values that are not numbers") from None
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} has dtype {array.dtype}, expected real numbers")
-    if array.ndim != ndim:
-        expected = "(n,)" if ndim == 1 else "(n, d)"
-        raise ValueError(f"{name} has shape {array.shape}, expected {expected}")
-    if size is not None and len(array) != size:
-        raise ValueError(f"{name} has {len(array)} rows, but prediction has {size}")
-    small = array.dtype.kind == "f" and array.dtype.itemsize <= FLOAT32.itemsize
-    return array.astype(FLOAT32 if small else FLOAT64, copy=False)
+class MissingWeightWarning(UserWarning):
+    """Queries without a weight are asked of a calibration with weights."""
 
 
-def check_finite(name: str, chunk: Floats, start: int) -> None:
-    """Every value is a number and not infinite; `start` is the position of the chunk in its array."""
-    good = np.isfinite(chunk)
-    if not good.all():
-        place = np.unravel_index(int(np.argmin(good)), good.shape)
-        raise ValueError(f"{_where(name, place, start)} is {chunk[place]}, expected a finite number")
+class SmallGroupWarning(UserWarning):
+    """Some queries are in groups with too few calibration points for the level and got the whole range."""
 
 
-def check_positive(name: str, chunk: Floats, start: int) -> None:
-    check_finite(name, chunk, start)
-    if len(chunk) and not chunk.min() > 0:
-        place = (int(np.argmax(chunk <= 0)),)
-        raise ValueError(f"{_where(name, place, start)} is {chunk[place]}, expected a positive number")
+@dataclass(frozen=True)
+class Calibration:
+    """What calibration leaves behind: the scores in order, how they were made, and for which groups."""
+
+    given: Score | Recipe | None
+    """The score that was asked for; None leaves the choice to calibration."""
+    bounds: Limits
+    training_conditional: float | None
+    score: Score
+    ranking: Ranking
+    groups: NDArray[Any] | None = None
+    """Sorted labels of all groups there were; None without groups."""
+    heaviest: float | None = None
+    """The largest weight of a calibration point; None without weights."""
+
+    @property
+    def weighted(self) -> bool:
+        return self.heaviest is not None
+
+    @property
+    def learned(self) -> bool:
+        """Whether a part of the calibration points taught the score; not so where they were too few."""
+        return isinstance(self.score, LearnedScore)
 
 
-def check_non_negative(name: str, chunk: Floats, start: int) -> None:
-    check_finite(name, chunk, start)
-    if len(chunk) and not chunk.min() >= 0:
-        place = (int(np.argmax(chunk < 0)),)
-        raise ValueError(f"{_where(name, place, start)} is {chunk[place]}, expected no negative number")
-
-
-def check_within(name: str, chunk: Floats, start: int, low: float, high: float) -> None:
-    check_finite(name, chunk, start)
-    if len(chunk) and not (chunk.min() >= low and chunk.max() <= high):
-        place = (int(np.argmax((chunk < low) | (chunk > high))),)
-        raise ValueError(
-            f"{_where(name, place, start)} is {chunk[place]}, outside the bounds ({low:g}, {high:g}); "
-            "set bounds= to the range of the labels, or to None"
-        )
-
-
-def _where(name: str, place: tuple[Any, ...], start: int) -> str:
-    indices = ", ".join(str(int(index) + (start if axis == 0 else 0)) for axis, index in enumerate(place))
-    return f"{name}[{indices}]"
-
-
-# One call's arrays: checked as a whole when they arrive, and value by value as each chunk is worked on.
+def check_settings(bounds: Limits | None, training_conditional: float | None) -> Limits:
+    """The range of labels as two floats, infinite ones for None; a ValueError names a setting that cannot be."""
+    low, high = (-np.inf, np.inf) if bounds is None else bounds
+    if not low < high:
+        raise ValueError(f"bounds must be a smaller and a larger number, not {bounds}")
+    if training_conditional is not None and not 0 < training_conditional < 1:
+        raise ValueError(f"training_conditional must be above 0 and below 1, not {training_conditional}")
+    return float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Queries:
     """Predictions and what comes with them, (n,) each; `dtype` is the precision everything is computed in."""
 
     score: Score
-    bounds: tuple[float, float]
+    bounds: Limits
     prediction: Floats
     scale: Floats | None
     group: NDArray[Any] | None
@@ -114,9 +115,8 @@ class Queries:
         """Prediction and prepared scale of some rows, contiguous: the same bits alone as among others."""
         prediction = np.ascontiguousarray(self.prediction[start:stop], self.dtype)
         scale = None if self.scale is None else np.ascontiguousarray(self.scale[start:stop], self.dtype)
-        if self.kind is not None:
-            places: NDArray[np.intp] = self.score.places(self.kind[start:stop])  # type: ignore[attr-defined]
-            scale = places.astype(self.dtype)
+        if self.kind is not None and isinstance(self.score, LearnedScore):
+            scale = self.score.places(self.kind[start:stop]).astype(self.dtype)
         return prediction, self.score.prepare(prediction, scale)
 
     def scores(self, truth: Floats, start: int, stop: int) -> Floats:
@@ -137,7 +137,7 @@ class Queries:
 
 def read_queries(
     score: Score,
-    bounds: tuple[float, float],
+    bounds: Limits,
     prediction: ArrayLike,
     scale: ArrayLike | None,
     group: ArrayLike | None,
@@ -145,13 +145,13 @@ def read_queries(
     kind: ArrayLike | None = None,
 ) -> Queries:
     """Arrays of a caller as `Queries`; a ValueError names the one that does not fit."""
-    given = column("prediction", prediction, ndim=score.prediction_ndim)
+    given = column("prediction", prediction)
     size = len(given)
     if score.takes_scale != (scale is not None):
         needs = "needs a scale for every query" if score.takes_scale else "takes no scale"
         raise ValueError(f"the {score.name} score {needs}")
     unit = None if scale is None else column("scale", scale, size)
-    wanted = getattr(score, "kinds", None) is not None
+    wanted = isinstance(score, LearnedScore) and score.kinds is not None
     if wanted and kind is None:
         raise ValueError("kind is missing: the score was learned from predictions with a kind")
     # a bound that float32 cannot hold would be rounded, and with it the range of the labels
@@ -167,13 +167,6 @@ def read_queries(
         np.result_type(*dtypes, *([] if unit is None else [unit.dtype])),
         labels(kind, size, "kind") if wanted and kind is not None else None,
     )
-
-
-# Scores and ends of the rows of one call: compiled code for large calls, NumPy otherwise and wherever in doubt.
-
-# float64 arrays of so many rows are just below the 128 KiB from which on the allocator asks the system for each
-_WITH_TEMPORARIES = 15 * 1024
-_WITHOUT = 8 * ROWS
 
 
 class Engine:
@@ -227,27 +220,6 @@ class Engine:
         out = np.empty(stop - start, self.queries.dtype)
         self.fill_scores(truth, start, stop, out)
         return out
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """The calibration scores in order, how they were made, and for which groups."""
-
-    score: Score
-    ranking: Ranking
-    groups: NDArray[Any] | None
-    """Sorted labels of all groups there were; None without groups."""
-    training_conditional: float | None
-    heaviest: float | None = None
-    """The largest weight of a calibration point; None without weights."""
-
-    @property
-    def weighted(self) -> bool:
-        return self.heaviest is not None
-
-
-class MissingWeightWarning(UserWarning):
-    """Queries without a weight are asked of a calibration with weights."""
 
 
 class Answers:

@@ -8,7 +8,7 @@ from tests.conformal.test_predictors import Stub, known_facts
 
 from unkgcp.conformal import rank
 from unkgcp.graph import Graph
-from unkgcp.methods import Joint, MeanLength
+from unkgcp.methods.interval_valued import Joint, MeanLength
 
 
 def valued(n: int, seed: int) -> Graph:

@@ -249,8 +249,8 @@ def _train_folds(
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.progress import Reporter
     from unkgcp.run import fit_folds, provenance
+    from unkgcp.run.fitting import FOLDS
     from unkgcp.run.folder import check_target
-    from unkgcp.run.folds import FOLDS
 
     unfit = (
         ["--resume"] * resume + ["--per"] * (others.get("per") is not None) + ["--quick"] * others["quick"]

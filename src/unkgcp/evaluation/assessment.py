@@ -23,14 +23,13 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, rank, smoothed_exceeds
-from unkgcp.conformal.split import SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.evaluation import metrics
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.queries import to_triples
-from unkgcp.methods import IntervalPredictor, Intervals
+from unkgcp.methods import Intervals
 from unkgcp.methods.open_world import OpenWorld
 from unkgcp.run import Predictor
 
@@ -217,13 +216,12 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
     if standing is None:
         return None
     size, unknown = int(standing.size[0]), len(known) - count
-    one_threshold = keeps_scores(method)
     ranks = [rank(level, size) for level in answers.levels]
     smoothed = [smoothed_coverage(standing, level, unknown) for level in answers.levels]
     found = []
     for level, k, coverage in zip(answers.levels, ranks, smoothed, strict=True):
         band = None
-        if one_threshold and 1 <= k <= size:
+        if method.one_threshold and 1 <= k <= size:
             band = [(end * count + unknown) / len(known) for end in metrics.rank_band(k, size, count)]
         found.append({"confidence": level, "coverage_smoothed": coverage, "band": band})
     return found
@@ -233,19 +231,6 @@ def smoothed_coverage(standing: Standing, confidence: Confidence, unknown: int =
     """The mean probability of being covered with ties broken at random; `unknown` more facts always are."""
     covered = float(smoothed_exceeds(*standing, confidence).sum())
     return (covered + unknown) / (len(standing.below) + unknown)
-
-
-def keeps_scores(method: IntervalPredictor) -> bool:
-    """Whether one threshold, the k-th smallest calibration score, makes all intervals: then coverage has its law."""
-    if method.calibration_scores() is None or getattr(method, "share", None) is not None:
-        return False
-    if getattr(method, "groups", None) is not None:
-        return False
-    split = getattr(method, "calibration", None)
-    about = split._calibrated() if isinstance(split, SplitConformal) else None
-    if about is None:
-        return True
-    return about.groups is None and about.training_conditional is None and not about.weighted
 
 
 # Confidence filtering: keep triples whose whole interval is good, drop those whose whole one is not, else abstain.

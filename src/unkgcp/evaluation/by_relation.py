@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.groups import BASES
 from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import Answers
 from unkgcp.evaluation.metrics import coverage, coverage_band, coverage_by_group, sharpness
@@ -27,6 +26,7 @@ from unkgcp.graph.queries import to_triples
 from unkgcp.methods import create
 from unkgcp.methods.method import PerRelation
 from unkgcp.methods.open_world import OpenWorld
+from unkgcp.methods.relation_groups import BASES
 from unkgcp.run.untrained import check_untrained
 
 Floats = NDArray[np.float64]
@@ -102,8 +102,8 @@ def _two_methods(answers: Answers) -> tuple[PerRelation, PerRelation]:
     facts = Graph(*to_triples(calibration, vocabulary), calibration.confidence, vocabulary)
     check_untrained(predictor.model, facts, predictor.provenance.get("protocol", "strict"))
     options = {**method.options(), "per": "relation"}
-    if method.needs_evidence:
-        options["evidence"] = method.evidence  # type: ignore[attr-defined]
+    if "evidence" in method.needs:
+        options["evidence"] = method.evidence
     again = create(method.name, **options).calibrate(predictor.model, facts)
     assert isinstance(again, PerRelation)
     return method, again

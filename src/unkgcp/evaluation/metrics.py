@@ -18,6 +18,7 @@ Every figure of no rows is NaN: there is nothing to say about an empty set.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -166,6 +167,29 @@ def width_error_correlation(
     return float(width @ error) / norm if norm > 0 else math.nan
 
 
+BINS = 30
+
+
+def error_bins(error: Floats, bins: int = BINS) -> tuple[Floats, NDArray[np.intp]]:
+    """Bins of equal width between the smallest and the largest error, as in the paper.
+
+    Gives edges (bins + 1,) and the bin of each error (n,); the last bin contains its upper edge.
+    """
+    low, high = (float(error.min()), float(error.max())) if len(error) else (0.0, 1.0)
+    edges = np.linspace(low, high if high > low else low + 1e-9, bins + 1)
+    member = np.clip(np.searchsorted(edges, error, side="right") - 1, 0, bins - 1)
+    return edges, member
+
+
+def width_by_bin(
+    member: NDArray[np.intp], width: Floats, inside: NDArray[np.bool_], bins: int = BINS
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Mean width of the intervals that cover in each bin, NaN where there are none, and their number: (bins,)."""
+    n = np.bincount(member[inside], minlength=bins)
+    total = np.bincount(member[inside], weights=width[inside], minlength=bins)
+    return np.where(n > 0, total / np.maximum(n, 1), np.nan), n
+
+
 def spearman_interval(rho: float, n: int) -> tuple[float, float]:
     """95 % interval of a rank correlation of n pairs: Fisher's z with Bonett and Wright's standard error.
 
@@ -207,12 +231,20 @@ MASS = 0.999
 
 def coverage_band(calibration: int, test: int, confidence: float, mass: float = MASS) -> tuple[float, float]:
     """(low, high): coverage of `test` facts lies below low, or above high, with chance (1 - mass) / 2."""
+    return coverage_bands(calibration, [test], confidence, mass)[0]
+
+
+def coverage_bands(
+    calibration: int, tests: Sequence[int], confidence: float, mass: float = MASS
+) -> list[tuple[float, float]]:
+    """The band of each of several sets of test facts, given their sizes."""
     k = rank(confidence, calibration)
     if k > calibration:
-        return 1.0, 1.0
+        return [(1.0, 1.0)] * len(tests)
     if k < 1:
-        return 0.0, 0.0
-    return rank_band(k, calibration, test, mass)
+        return [(0.0, 0.0)] * len(tests)
+    found = {test: rank_band(k, calibration, test, mass) for test in set(tests)}
+    return [found[test] for test in tests]
 
 
 def rank_band(k: int, calibration: int, test: int, mass: float = MASS) -> tuple[float, float]:

@@ -12,7 +12,6 @@ import pytest
 from tests.evaluation.monitor.small import draw_facts, random_model
 
 from unkgcp.errors import InputError
-from unkgcp.evaluation.assessment import keeps_scores
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.evaluation.monitor.findings import describe
 from unkgcp.evaluation.monitor.state import Call, counted, resume, save
@@ -42,7 +41,7 @@ def cp(calibration: Graph, tmp_path_factory: pytest.TempPathFactory) -> Predicto
 
 
 def new(predictor: Predictor, calibration: Graph, **options: Any) -> Monitor:
-    own = None if keeps_scores(predictor.method) else calibration
+    own = None if predictor.method.one_threshold else calibration
     return Monitor(predictor, calibration=own, **options)
 
 

@@ -28,7 +28,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.evaluation.assessment import keeps_scores
 from unkgcp.evaluation.metrics import beta_binomial_p_value, hypergeometric_p_value
 from unkgcp.evaluation.monitor.martingale import Bag, Martingale
 from unkgcp.graph import Graph
@@ -296,7 +295,7 @@ class Yardstick:
 
     def measure(self, triples: Triples, truth: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Score of each known labelled fact, and whether its interval covers the label: (n,), (n,)."""
-        if truth.ndim == 2 and not self.method.needs_length:
+        if truth.ndim == 2 and "length" not in self.method.needs:
             raise InputError(
                 "the labelled facts have lower and upper, the run was fitted on single confidences; "
                 "give facts with one confidence each"
@@ -311,9 +310,9 @@ def yardstick(predictor: Predictor, confidence: float, calibration: Graph | None
     """The yardstick of a predictor; `calibration` are its calibration facts where it does not keep their scores."""
     method = predictor.method
     kept = method.calibration_scores()
-    if kept is not None and calibration is None and keeps_scores(method):
+    if kept is not None and calibration is None and method.one_threshold:
         return Yardstick(method, confidence, *kept, None)
-    if calibration is None and method.needs_members:
+    if calibration is None and "members" in method.needs:
         raise InputError(
             f"method {method.name} trained on all of its facts, which are then no measure for new ones; "
             "name labelled facts as they were at that time, on which nothing was trained (--calibration FILE)"

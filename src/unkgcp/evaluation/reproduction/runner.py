@@ -78,9 +78,9 @@ def finish(
         say(f"no figures are drawn, as {error.name} is not installed; pip install 'unkgcp[plot]'")
     else:
         draw_reproduction(folder)
-    from unkgcp.evaluation.report.reproduction_page import write_report
+    from unkgcp.evaluation.report import write_report
 
-    return Path(write_report(folder))
+    return write_report(folder)
 
 
 def load(name: str, data_dir: str | None) -> Dataset:
@@ -148,11 +148,9 @@ class Work:
         """Seeds without a sound cell."""
         return [seed for seed in self.block.seeds if not self._done(seed)]
 
-    def cell_path(self, seed: int) -> Path:
-        return self.block.folder(self.folder) / f"seed-{seed}.json"
-
     def scores_path(self, seed: int, quantiles: bool) -> Path:
-        return self.cell_path(seed).with_name(f"seed-{seed}{'-quantiles' if quantiles else ''}.npz")
+        name = f"seed-{seed}{'-quantiles' if quantiles else ''}.npz"
+        return self.folder / "cells" / self.block.name / name
 
     def _together(self) -> bool:
         import torch
@@ -178,7 +176,9 @@ class Work:
 
     def _done(self, seed: int) -> bool:
         """Whether the cell is there, sound, of these settings, and agrees with the score files that are there."""
-        cell = read_cell(self.cell_path(seed), self._cell_fingerprint(seed), self.say)
+        cell = read_cell(
+            self.folder, f"{self.block.name}/seed-{seed}", self._cell_fingerprint(seed), self.say
+        )
         if cell is None:
             return False
         for which, kind in ((False, "model"), (True, "quantiles")):
@@ -216,7 +216,8 @@ class Work:
         measuring = cell.pop("measuring_seconds")
         about, other = scores[1], None if quantiles is None else quantiles[1]
         write_cell(
-            self.cell_path(seed),
+            self.folder,
+            f"{self.block.name}/seed-{seed}",
             {
                 "format": FORMAT,
                 **cell,

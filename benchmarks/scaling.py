@@ -47,7 +47,7 @@ def predictor(entities: int) -> Any:
     import pyarrow as pa
 
     from unkgcp.graph import Graph, Vocabulary
-    from unkgcp.run.predictor import calibrate
+    from unkgcp.run import calibrate
     from unkgcp.training import Model, config_for
 
     rng = np.random.default_rng(0)

@@ -1,8 +1,7 @@
-"""Files written whole: under a temporary name first, then renamed, so that nobody ever sees half of one."""
+"""Files written whole, under a temporary name first, so that nobody ever sees half of one; and safe `.npz` files."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 import os
@@ -12,12 +11,10 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import yaml
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -43,13 +40,18 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        temporary.chmod(0o666 & ~umask())
         with explained(target):
             temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def umask() -> int:
+    """The permissions that this process does not give to files it makes."""
+    found = os.umask(0)  # the system tells it only when it is set
+    os.umask(found)
+    return found
 
 
 @contextmanager
@@ -98,63 +100,6 @@ def standard_output() -> BinaryIO:
 def write_text(target: str | os.PathLike[str], text: str) -> None:
     with atomic_path(target) as path:
         path.write_text(text, encoding="utf-8")
-
-
-# Files of a stranger's folder, opened with care: plain files only, never larger than they may be.
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[Path]:
-    """Whatever goes wrong inside while reading `path` becomes one sentence."""
-    try:
-        yield path
-    except InputError:
-        raise
-    except Exception as error:
-        why = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"{path} is damaged or foreign ({why}); fit the run again") from error
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[BufferedReader]:
-    """The file, which must be a plain one and no link."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    try:
-        if path.is_symlink():
-            raise InputError(f"{path} is a link; a run holds its files itself, so copy the file there")
-        handle = os.open(path, flags | getattr(os, "O_BINARY", 0))
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing, so the run is not whole; fit the run again") from None
-    except PermissionError:
-        raise InputError(f"{path} may not be read: change its permissions") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); fit the run again") from None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise InputError(f"{path} is not a plain file, so this is no run; fit the run again")
-    with os.fdopen(handle, "rb") as file:
-        yield file
-
-
-def size_of(path: Path) -> int:
-    """Bytes of the file, which must be a plain one."""
-    with opened(path) as file:
-        return os.fstat(file.fileno()).st_size
-
-
-def read_bytes(path: Path, most: int) -> bytes:
-    """All of the file; a ValueError if it is larger than it may be."""
-    with opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise ValueError(f"it has {size:,} bytes, more than the {most:,} it may have")
-        return file.read(most)
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of the file, in hexadecimal."""
-    with opened(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # Named numeric arrays in one `.npz` file, read without trusting it.
@@ -209,21 +154,3 @@ def _array(content: bytes, name: str) -> NDArray[Any]:
     if math.prod(shape) * dtype.itemsize != len(content) - buffer.tell():
         raise ValueError(f"array {name} is not as long as its header says")
     return np.frombuffer(content, dtype, offset=buffer.tell()).reshape(shape)
-
-
-# Settings of a stranger: YAML that is a tree of plain values, and nothing that grows when it is read.
-
-
-class _Loader(yaml.SafeLoader):
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise ValueError("it refers to one value from several places")
-        return super().compose_node(parent, index)
-
-
-def load_yaml(text: bytes) -> dict[str, Any]:
-    """The settings by name; a ValueError if it is anything else."""
-    found = yaml.load(text.decode("utf-8"), _Loader)
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise ValueError("it holds no settings")
-    return found

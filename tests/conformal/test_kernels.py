@@ -12,8 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from unkgcp.conformal import EntropyResidual, Residual, ScaledResidual, SplitConformal, calls, kernel_loading
-from unkgcp.conformal.calls import Engine, read_queries
+from unkgcp.conformal import (
+    EntropyResidual,
+    Residual,
+    ScaledResidual,
+    SplitConformal,
+    kernel_loading,
+    query_chunks,
+)
+from unkgcp.conformal.query_chunks import Engine, read_queries
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
 from unkgcp.conformal import residual_kernels
@@ -127,7 +134,7 @@ def test_a_large_call_uses_the_kernels_and_gives_the_same(monkeypatch: pytest.Mo
     cal = SplitConformal().calibrate(prediction, truth, scale=scale, group=group)
     asked = {"scale": scale, "group": group, "confidence": [0, 0.8, 0.9, 1]}
     ends = cal.interval(prediction, **asked)
-    monkeypatch.setattr(calls, "kernels_for", lambda rows: None)
+    monkeypatch.setattr(query_chunks, "kernels_for", lambda rows: None)
     assert np.array_equal(ends, cal.interval(prediction, **asked))
 
 
@@ -135,10 +142,10 @@ def test_small_calls_do_not_load_numba_and_large_ones_work_without_it() -> None:
     code = (
         "import sys; sys.modules['numba'] = None\n"
         "import numpy as np\n"
-        "from unkgcp.conformal import SplitConformal, loading\n"
+        "from unkgcp.conformal import SplitConformal, kernel_loading\n"
         "cal = SplitConformal().calibrate([0.1, 0.5], [0.2, 0.9])\n"
         "small = cal.interval([0.3], confidence=0.5)\n"
-        "loading.WORTH_LOADING = 1\n"
+        "kernel_loading.WORTH_LOADING = 1\n"
         "print((cal.interval([0.3], confidence=0.5) == small).all())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

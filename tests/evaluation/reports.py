@@ -41,6 +41,7 @@ def summary(
         "paper": {
             "table1": {data: {"ukge": {"cp": {"coverage": [0.9, 0.002], "sharpness": [0.84, 0.001]}}}},
             "table2": {data: {"ukge": {"mse": 0.24, "mae": 0.41}}},
+            "table3": {},
             "statistics": {data: {"entities": 15_000, "relations": 36}},
         },
         "checks": [
@@ -67,7 +68,7 @@ def _cell(protocol: str, data: str, model: str, generator: np.random.Generator) 
     def curve(off: float, width: float) -> dict[str, Any]:
         return {
             "coverage": {"mean": [level + off for level in LEVELS], "sd": [0.003] * 4},
-            "sharpness": {"mean": [width * level for level in LEVELS], "sd": None},
+            "sharpness": {"mean": [width * level for level in LEVELS], "sd": [None] * 4},
         }
 
     def errors() -> dict[str, Any]:
@@ -88,10 +89,11 @@ def _cell(protocol: str, data: str, model: str, generator: np.random.Generator) 
         "protocol": protocol, "data": data, "model": model, "seeds": [0, 1], "levels": LEVELS,
         "errors": dict.fromkeys(("positive", "negative", "mixed", "overlap_free"), error),
         "predictors": {m: {part: curve(*at) for part in PARTS} for m, at in methods.items()}
-        | ({"unkgcp-plain": {"positive": curve(0, 0.9)}} if model == "ukge" else {}),
+        | ({"unkgcp-plain": {part: curve(0, 0.9) for part in PARTS}} if model == "ukge" else {}),
         "conditionality": {"level": 0.9, "positive": errors(), "negative": errors()},
         "calibration_size": {"level": 0.9, "draws": 10, "positive": sizes(), "negative": sizes()},
-        "seconds": {"training": 100.0, "quantiles": None, "scoring": 1.5}, "machine": "a machine",
+        "seconds": {"training": 100.0, "quantiles": 0.0, "scoring": 1.5, "measuring": 2.0}, "machine": "a machine",
+        "n": {"test": 5, "overlap_free": 4}, "training": {"best_epoch": [10, 20]},
     }  # fmt: skip
 
 

@@ -12,17 +12,26 @@ import pytest
 
 from tests.evaluation.reports import HOSTILE, summary, write_summary
 from unkgcp.errors import InputError
-from unkgcp.evaluation.figures import draw_reproduction
 from unkgcp.evaluation.figures.charts import (
-    LevelCurve,
-    LevelPanel,
+    Curve,
+    ErrorPanel,
+    Panel,
     draw_conditionality,
     draw_levels,
     draw_slices,
-    error_bins,
 )
-from unkgcp.evaluation.figures.paper_figures import drawings
-from unkgcp.evaluation.figures.style import COLOURS, METHODS, MODELS, VALUED, design, inline, save, to_svg
+from unkgcp.evaluation.figures.paper_figures import draw_reproduction, drawings
+from unkgcp.evaluation.figures.style import (
+    COLOURS,
+    INTERVAL_METHODS,
+    METHODS,
+    MODELS,
+    design,
+    inline,
+    save,
+    to_svg,
+)
+from unkgcp.evaluation.metrics import error_bins, width_by_bin
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -33,10 +42,10 @@ def texts(svg: str) -> list[str]:
 
 def drawn() -> str:
     curves = {
-        name: LevelCurve([0.8, 0.9], [0.8, 0.9], [0.3, 0.4], [0.01, 0.02], None) for name in ("cp", "unkgcp")
+        name: Curve([0.8, 0.9], [0.8, 0.9], [0.3, 0.4], [0.01, 0.02], None) for name in ("cp", "unkgcp")
     }
     with design():
-        return to_svg(draw_levels([LevelPanel("UKGE", curves, [[0.7, 0.8], [0.9, 0.95]])]))
+        return to_svg(draw_levels([Panel("UKGE", curves, [[0.7, 0.8], [0.9, 0.95]])]))
 
 
 def test_text_is_text_and_bytes_are_the_same() -> None:
@@ -85,27 +94,12 @@ def test_a_folder_without_a_summary_is_refused(tmp_path: Path, content: str | No
         draw_reproduction(tmp_path)
 
 
-def test_bins_are_those_of_the_definition() -> None:
-    generator = np.random.default_rng(0)
-    error, width = generator.random(400) ** 3, generator.random(400)
-    inside = generator.random(400) < 0.5
-    inside[error > 0.5] = False
-    panel = error_bins(error, {"cp": width}, {"cp": inside})
-    edges = np.linspace(error.min(), error.max(), 31)
-    for place in range(30):
-        last = place == 29
-        member = (error >= edges[place]) & ((error <= edges[-1]) if last else (error < edges[place + 1]))
-        assert np.asarray(panel.count)[place] == member.sum()
-        chosen = width[member & inside]
-        found = np.asarray(panel.width["cp"])[place]
-        assert np.isnan(found) if not len(chosen) else found == pytest.approx(chosen.mean())
-    assert np.isnan(np.asarray(panel.width["cp"])).any(), "a bin without covered facts must be a gap"
-
-
 @pytest.mark.parametrize("error", [np.zeros(0), np.zeros(3), np.array([0.2])])
 def test_bins_of_hardly_any_errors(error: np.ndarray) -> None:
-    panel = error_bins(error, {"cp": error}, {"cp": error >= 0})
-    assert np.asarray(panel.count).sum() == len(error)
+    edges, member = error_bins(error)
+    count = np.bincount(member, minlength=30)
+    assert count.sum() == len(error)
+    panel = ErrorPanel("", edges, count, {"cp": width_by_bin(member, error, error >= 0)[0]})
     with design():
         assert texts(to_svg(draw_conditionality([panel])))
 
@@ -139,7 +133,7 @@ def test_inlined_figures_have_their_own_ids_and_load_nothing() -> None:
 
 
 def test_series_differ_in_more_than_colour() -> None:
-    for looks in (METHODS, VALUED, MODELS):
+    for looks in (METHODS, INTERVAL_METHODS, MODELS):
         assert len({look.colour for look in looks.values()}) == len(looks)
         assert len({look.marker for look in looks.values()}) == len(looks)
         assert {look.colour for look in looks.values()} <= set(COLOURS.values())

@@ -144,3 +144,22 @@ def test_lengths_that_differ_are_refused() -> None:
         metrics.coverage([0.1, 0.2], [0.1], [0.1])
     with pytest.raises(ValueError, match="group has shape"):
         metrics.coverage_by_group(TRUTH, LOWER, UPPER, [1, 2])
+
+
+def test_bins_are_those_of_the_definition() -> None:
+    generator = np.random.default_rng(0)
+    error, width = generator.random(400) ** 3, generator.random(400)
+    inside = generator.random(400) < 0.5
+    inside[error > 0.5] = False
+    found_edges, member = metrics.error_bins(error)
+    mean, covered = metrics.width_by_bin(member, width, inside)
+    edges = np.linspace(error.min(), error.max(), 31)
+    for place in range(30):
+        last = place == 29
+        rows = (error >= edges[place]) & ((error <= edges[-1]) if last else (error < edges[place + 1]))
+        assert (member == place).tolist() == rows.tolist()
+        chosen = width[rows & inside]
+        assert covered[place] == len(chosen)
+        assert np.isnan(mean[place]) if not len(chosen) else mean[place] == pytest.approx(chosen.mean())
+    assert found_edges.tolist() == edges.tolist()
+    assert np.isnan(mean).any(), "a bin without covered facts must be a gap"

@@ -9,7 +9,8 @@ import pytest
 
 from tests.evaluation.conftest import by_hand
 from unkgcp.conformal.scores import EntropyResidual, Residual
-from unkgcp.evaluation.reproduction.cell import error_bins, measure, size_curve, sizes, width_by_error
+from unkgcp.evaluation.metrics import error_bins
+from unkgcp.evaluation.reproduction.cell import measure, size_curve, sizes, width_by_error
 from unkgcp.evaluation.reproduction.plan import LEVELS, PREDICTORS, Block
 from unkgcp.graph import Dataset
 

@@ -7,6 +7,8 @@ import csv
 import io
 import json
 import math
+import shutil
+import zipfile
 
 import pytest
 
@@ -16,8 +18,7 @@ from unkgcp.evaluation.reproduction import checks
 from unkgcp.evaluation.reproduction.cell import measure
 from unkgcp.evaluation.reproduction.paper_tables import make_tables, write_tables
 from unkgcp.evaluation.reproduction.plan import LEVELS, PREDICTORS, Block
-from unkgcp.evaluation.reproduction.render import Cell, Table
-from unkgcp.evaluation.reproduction.scoring import write_cell
+from unkgcp.evaluation.reproduction.scoring import cell_names, read_cell, write_cell
 from unkgcp.evaluation.reproduction.summary import aggregate, write_summary
 
 
@@ -43,10 +44,8 @@ def cells(dataset):
 @pytest.fixture
 def folder(cells, tmp_path):
     for cell in cells:
-        path = (
-            tmp_path / "cells" / cell["protocol"] / cell["data"] / cell["model"] / f"seed-{cell['seed']}.json"
-        )
-        write_cell(path, cell)
+        name = f"{cell['protocol']}/{cell['data']}/{cell['model']}/seed-{cell['seed']}"
+        write_cell(tmp_path, name, cell)
     return tmp_path
 
 
@@ -116,7 +115,7 @@ def marks(summary, change):
         block["predictors"][method]["positive"]["coverage"]["mean"][2] = coverage
         block["predictors"][method]["positive"]["sharpness"]["mean"][2] = sharpness
     table = next(table for table in make_tables(changed) if table.name == "table1")
-    return {row[2].text: (row[3].valid, row[6].best) for row in table.rows}
+    return {row[2]: (row[3].valid, row[6].best) for row in table.rows}
 
 
 def test_valid_is_marked_and_the_sharpest_valid_is_bold(folder):
@@ -129,14 +128,6 @@ def test_valid_is_marked_and_the_sharpest_valid_is_bold(folder):
     tied = marks(summary, {"fpi": (0.80, 0.1), "cp": (0.9, 0.401), "unkgcp": (0.91, 0.399)})
     assert tied["CP"] == tied["UnKGCP"] == (True, True)
     assert marks(summary, {"cp": (0.894, 0.5)})["CP"] == (False, False)
-
-
-def test_special_marks_are_escaped():
-    table = Table("t", "50 % & more", "a_b", ["x|y"])
-    table.add(Cell("1 | 2", valid=True, best=True))
-    assert "**1 \\| 2** ✓" in table.markdown()
-    assert "50 \\% \\& more" in table.latex()
-    assert "\\textbf{1 | 2}" in table.latex()
 
 
 def check_of(summary, name):
@@ -188,6 +179,47 @@ def test_the_size_that_is_enough():
     assert checks.enough(sizes, {**curve, "coverage_sd": [0.05, 0.03, 0.02, 0.005, 0.0]}) == 80
     # close by chance at a small size, then far again: it does not count
     assert checks.enough(sizes, {**curve, "sharpness": [0.5, 0.5, 0.5, 0.6, 0.5]}) == 100
+
+
+def pack(folder):
+    """cells/ becomes cells.zip."""
+    shutil.make_archive(str(folder / "cells"), "zip", folder, "cells")
+    shutil.rmtree(folder / "cells")
+
+
+def test_cells_in_one_archive_give_the_same_summary(folder):
+    loose = write_summary(folder, print)
+    names = cell_names(folder)
+    pack(folder)
+    assert cell_names(folder) == names
+    assert write_summary(folder, print) == loose
+
+
+def test_a_file_of_its_own_goes_before_the_archive(folder, cells):
+    pack(folder)
+    first = {**cells[0], "fingerprint": "another"}
+    write_cell(folder, "paper/cn15k/ukge/seed-0", first)
+    assert read_cell(folder, "paper/cn15k/ukge/seed-0", "another", print) is not None
+    assert read_cell(folder, "paper/cn15k/ukge/seed-1", "x", print) is not None
+    assert read_cell(folder, "paper/cn15k/ukge/seed-9", "x", print) is None
+    assert len(cell_names(folder)) == len(cells)
+
+
+def test_a_damaged_archive_is_named(folder):
+    pack(folder)
+    path = folder / "cells.zip"
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo("cells/paper/cn15k/ukge/seed-0.json")
+    content[member.header_offset + 200] ^= 0xFF  # the header takes fewer than 100 bytes
+    path.write_bytes(content)
+    said = []
+    write_summary(folder, said.append)
+    assert len(said) == 1
+    assert "seed-0.json is damaged" in said[0]
+    path.write_bytes(content[:100])
+    with pytest.raises(InputError, match=r"cells\.zip cannot be read"):
+        write_summary(folder, print)
 
 
 def test_an_empty_folder_says_what_to_do(tmp_path):

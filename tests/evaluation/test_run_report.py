@@ -16,8 +16,9 @@ from unkgcp.evaluation import evaluate
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.report import write_report
 from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose
-from unkgcp.evaluation.report.html import Html, label, table, tag
+from unkgcp.evaluation.report.html import label
 from unkgcp.evaluation.report.sections import remarkable
+from unkgcp.evaluation.tables import Html, Table, tag
 from unkgcp.run import Predictor, provenance
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -204,4 +205,4 @@ def test_markup_is_escaped_unless_it_is_markup() -> None:
     assert isinstance(tag("p"), Html)
     assert label("a\u202eb\x00") == '<bdi class="label">a\ufffdb\ufffd</bdi>'
     assert len(label("x" * 10_000)) < 200
-    assert "<script>" not in table(["<script>"], [["<script>"]], caption="<script>")
+    assert "<script>" not in Table(["<script>"], [["<script>"]]).html(caption="<script>")

@@ -1,24 +1,8 @@
-"""Tables line up and intervals are drawn where they are."""
+"""The figures of an evaluation as a table for people."""
 
 from __future__ import annotations
 
-from unkgcp.evaluation.text import draw_interval, evaluation_text, number, table
-
-
-def test_table_aligns_columns() -> None:
-    text = table(["method", "n"], [["cp", "1,000"], ["unkgcp", "5"]])
-    assert text.split("\n") == ["method      n", "cp      1,000", "unkgcp      5"]
-
-
-def test_interval_is_drawn_to_scale() -> None:
-    assert draw_interval(0.25, 0.75, columns=9) == "|··[───]··|"
-    assert draw_interval(0.25, 0.75, score=0.5, truth=1.0, columns=9) == "|··[─●─]·x|"
-    assert draw_interval(0.0, 1.0, columns=5) == "|[───]|"
-
-
-def test_a_figure_without_rows_is_a_dash() -> None:
-    assert number(None, 3) == "-"
-    assert number(0.12345, 3) == "0.123"
+from unkgcp.evaluation.terminal import evaluation_text
 
 
 def test_evaluation_as_text() -> None:

@@ -17,7 +17,7 @@ from scipy.stats import betabinom
 from unkgcp.conformal import rank
 from unkgcp.graph import Graph
 from unkgcp.graph.demo import Oracle, generate
-from unkgcp.methods import Joint, MeanLength
+from unkgcp.methods.interval_valued import Joint, MeanLength
 from unkgcp.training import Model, config_for, train, train_length
 
 LEVEL, CALIBRATION, REPLICATIONS, FALSE_ALARM = 0.9, 1500, 15, 1e-6

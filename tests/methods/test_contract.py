@@ -72,15 +72,17 @@ class Member(Stub):
 
 def build(name: str, size: int = 400) -> IntervalPredictor:
     """An uncalibrated method for `size` facts, which only those that train on them need to know."""
-    options = {"quantiles": {tau: Stub(3 * tau) for tau in TAUS}} if PREDICTORS[name].needs_quantiles else {}
+    options = (
+        {"quantiles": {tau: Stub(3 * tau) for tau in TAUS}} if "quantiles" in PREDICTORS[name].needs else {}
+    )
     if name == "shortest":
         options = {"smallest": 100}
-    if PREDICTORS[name].needs_length:
+    if "length" in PREDICTORS[name].needs:
         options = {"length": Stub(5.0)}  # type: ignore[dict-item]
-    if PREDICTORS[name].needs_evidence:
+    if "evidence" in PREDICTORS[name].needs:
         pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
         options = {"evidence": evidence_model()}
-    if PREDICTORS[name].needs_members:
+    if "members" in PREDICTORS[name].needs:
         options = {"members": [Member(0.02 * k) for k in range(5)], "fold": draw_folds(size, 5, 0)}  # type: ignore[dict-item]
     return create(name, **options)
 
@@ -218,7 +220,7 @@ class TestContract:
         assert result.upper[1:].tolist() == [1.0] * 6
 
     def test_unknown_facts_do_not_calibrate(self, name: str) -> None:
-        if PREDICTORS[name].needs_members:
+        if "members" in PREDICTORS[name].needs:
             pytest.skip("it calibrates on the facts that it was trained on, and ranks them all")
         calibration, queries = facts(500, seed=7), known_facts(50)
         known = (calibration.head < 45) & (calibration.tail < 45) & (calibration.relation < 4)
@@ -232,7 +234,7 @@ class TestContract:
         )
 
     def test_nothing_known_to_calibrate_on(self, name: str) -> None:
-        if PREDICTORS[name].needs_members:
+        if "members" in PREDICTORS[name].needs:
             pytest.skip("it calibrates on the facts that it was trained on")
         calibration = facts(20)
         with pytest.raises(InputError, match="no calibration fact has its entities"):

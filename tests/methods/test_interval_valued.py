@@ -8,7 +8,7 @@ import pytest
 from tests.methods.test_contract import Stub, known_facts
 from unkgcp.conformal import rank
 from unkgcp.graph import Graph
-from unkgcp.methods import Joint, MeanLength
+from unkgcp.methods.interval_valued import Joint, MeanLength
 
 
 def valued(n: int, seed: int) -> Graph:

@@ -17,7 +17,7 @@ from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.methods import create
 from unkgcp.methods import open_world as module
-from unkgcp.methods.open_world import ScoreLikeness, _joint_threshold, open_world, restore_open_world
+from unkgcp.methods.open_world import _joint_threshold, open_world, restore_open_world
 
 ENTITIES = 4000
 VOCABULARY = vocabulary(ENTITIES)
@@ -226,7 +226,7 @@ def test_a_share_of_all_queries_is_none_of_each_relation():
 
 def test_stored_and_restored():
     world, more, _, _ = drawn(1, share=0.25)
-    again = restore_open_world(world.base, ScoreLikeness(world.base), world.nonfact_arrays())
+    again = restore_open_world(world.base, world.nonfact_arrays())
     one, other = (each.interval(triples(more[:50]), [0.8, 0.9]) for each in (world, again))
     assert (one.lower == other.lower).all()
     assert (one.no_fact == other.no_fact).all()
@@ -248,7 +248,7 @@ def test_stored_and_restored():
 def test_damaged_arrays_are_refused(damage):
     world, *_ = drawn(1)
     with pytest.raises(ValueError, match=r"damaged|missing"):
-        restore_open_world(world.base, world.likeness, damage)
+        restore_open_world(world.base, {f"calibration/{name}": array for name, array in damage.items()})
 
 
 def test_what_cannot_be_is_said():

@@ -7,12 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.worlds import vocabulary
-from unkgcp.conformal.groups import OWN, RelationGroups, each_relation, group_relations
 from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
 from unkgcp.methods import create
+from unkgcp.methods.relation_groups import OWN, RelationGroups, each_relation, group_relations
 
 SIZES = np.array([4000, 2500, 60, 40, 30, 20, 0])  # training facts of each relation; the last has none
 SPREAD = np.array([0.02, 0.4, 0.3, 0.01, 0.25, 0.02, 0.1])

@@ -43,12 +43,12 @@ def predictor(
     quantiles: dict[float, Model],
 ) -> Predictor:
     method = PREDICTORS[request.param]
-    options: dict[str, Any] = {"quantiles": quantiles} if method.needs_quantiles else {}
-    if method.needs_length:
+    options: dict[str, Any] = {"quantiles": quantiles} if "quantiles" in method.needs else {}
+    if "length" in method.needs:
         options = {"length": make_model(3)}
-    if method.needs_members:
+    if "members" in method.needs:
         options = {"members": [make_model(k) for k in range(5)], "fold": draw_folds(200, 5, 0)}
-    if method.needs_evidence:
+    if "evidence" in method.needs:
         options = {"evidence": request.getfixturevalue("evidence")}
     return calibrate(make_model(), make_facts(200), request.param, **options)
 

@@ -249,8 +249,8 @@ def _train_folds(
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.progress import Reporter
     from unkgcp.run import fit_folds, provenance
+    from unkgcp.run.fitting import FOLDS
     from unkgcp.run.folder import check_target
-    from unkgcp.run.folds import FOLDS
 
     unfit = (
         ["--resume"] * resume + ["--per"] * (others.get("per") is not None) + ["--quick"] * others["quick"]
@@ -322,7 +322,7 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> None:
     from dataclasses import replace
 
     from unkgcp.evaluation import evaluate
-    from unkgcp.evaluation.text import evaluation_text
+    from unkgcp.evaluation.terminal import evaluation_text
 
     start = time.monotonic()
     if dataset is not None and len(dataset.splits.test):

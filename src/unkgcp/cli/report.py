@@ -12,7 +12,7 @@ from unkgcp.errors import InputError
 EXAMPLES = examples(
     "unkgcp report run",
     "unkgcp report run --data new-facts.tsv -o new.html",
-    "unkgcp report docs/reproduction",
+    "unkgcp report out",
 )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal import calls
+from unkgcp.conformal.array_checks import check_finite, check_within, column
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
 from unkgcp.conformal.scores import Recipe, Residual, Score, make_score
 from unkgcp.conformal.split import Levels
@@ -64,7 +64,7 @@ class CrossConformal:
 
     def __init__(self, score: str | Score | None = None, bounds: tuple[float, float] = (0.0, 1.0)) -> None:
         made = make_score(score) if isinstance(score, str) else score or Residual()
-        if isinstance(made, Recipe) or made.takes_scale or made.prediction_ndim != 1:
+        if isinstance(made, Recipe) or made.takes_scale:
             raise ValueError(f"the {made.name} score does not go with CV+; use residual or entropy")
         self.score: Score = made
         self.bounds = (float(bounds[0]), float(bounds[1]))
@@ -72,10 +72,10 @@ class CrossConformal:
 
     def calibrate(self, prediction: ArrayLike, truth: ArrayLike, fold: ArrayLike) -> CrossConformal:
         """prediction[i] is that of the model which did not see point i; fold[i] its number, -1 to leave i out: (n,)."""
-        guess = calls.column("prediction", prediction).astype(np.float64)
-        label = calls.column("truth", truth, len(guess)).astype(np.float64)
-        calls.check_finite("prediction", guess, 0)
-        calls.check_within("truth", label, 0, *self.bounds)
+        guess = column("prediction", prediction).astype(np.float64)
+        label = column("truth", truth, len(guess)).astype(np.float64)
+        check_finite("prediction", guess, 0)
+        check_within("truth", label, 0, *self.bounds)
         member = np.asarray(fold)
         if member.dtype.kind not in "iu" or member.shape != guess.shape:
             raise ValueError(
@@ -108,10 +108,10 @@ class CrossConformal:
         if not self.residuals:
             raise RuntimeError("call calibrate before asking for intervals")
         levels, single = exact_levels(confidence)
-        guess = calls.column("prediction", prediction, ndim=2).astype(np.float64)
+        guess = column("prediction", prediction, ndim=2).astype(np.float64)
         if guess.shape[1] != self.folds:
             raise ValueError(f"prediction has {guess.shape[1]} columns, but there are {self.folds} models")
-        calls.check_finite("prediction", guess, 0)
+        check_finite("prediction", guess, 0)
         ranks = [rank(level, self.size) for level in levels]
         ends = np.empty((len(guess), 2, len(levels)))
         step = max(1, CELLS // self.size)

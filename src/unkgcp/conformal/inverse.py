@@ -69,8 +69,8 @@ def _beside(values: Floats, outwards: NDArray[np.bool_], side: int, positive: bo
     # positive floats are ordered like the integers with the same bits, negative ones the other way round
     if not positive:
         step = step * ((bits >> (8 * bits.itemsize - 1)) | 1)
-    # a value said to be positive that is not takes a step the wrong way: then nothing is bracketed, and the
-    # search decides
+    # If `positive` was promised wrongly, the float on the other side is returned for a negative value. Guess and
+    # neighbour then lie on the same side of the threshold, `outermost` sees that, and `_search` finds the answer.
     beside: Floats = (bits + step).view(values.dtype)
     return beside
 

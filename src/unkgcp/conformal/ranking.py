@@ -150,6 +150,16 @@ class Ranking:
         return low - starts
 
 
+def group_codes(known: NDArray[Any], group: NDArray[Any]) -> NDArray[np.intp]:
+    """Position of each label in `known` (sorted), -1 where it is not there: (n,)."""
+    if (known.dtype.kind == "U") != (group.dtype.kind == "U"):
+        raise ValueError(f"group has dtype {group.dtype}, but the calibration groups were {known.dtype}")
+    if not len(known):
+        return np.full(len(group), -1, np.intp)
+    position = np.minimum(np.searchsorted(known, group), len(known) - 1)
+    return np.where(known[position] == group, position, -1)
+
+
 def rank_scores(scores: Floats, weight: NDArray[np.float64] | None = None) -> Ranking:
     """A ranking of one segment, which takes over the array of scores."""
     offsets = np.array([0, len(scores)], np.int64)

@@ -2,8 +2,8 @@
 
 A row is settled when the guess and the float beside it bracket the threshold, exactly as in
 `inverse.outermost`. There is no search here and there are no messages: a chunk with a row that is not settled,
-or with a value that should not be there, goes back to NumPy. Importing this module imports numba; `engine`
-decides when that pays.
+or with a value that should not be there, goes back to NumPy. Importing this module imports numba;
+`kernel_loading` decides when that pays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HALF_SPACING = 2.0**-53
 
 @njit(**exact)
 def slack(value: Any) -> Any:
-    """The twin of `scores.residual.rounding_slack`."""
+    """The twin of `scores.rounding_slack`."""
     bits = np.float64(value).view(np.int64) & EXPONENT_AND_PARITY
     return np.int64(bits ^ 1).view(np.float64) * HALF_SPACING
 

@@ -1,7 +1,7 @@
-"""What a nonconformity score must offer, and the registry through which calibrators find scores by name.
+"""Nonconformity scores, each with its exact inverse, found by name: the residual, plain or in units of a scale.
 
 A score says how strange a label is beside a prediction; larger is stranger. It is not a calibrator: it sees
-no calibration set and knows no level. Adding one is a file with a registered class:
+no calibration set and knows no level. Adding one is a registered class:
 
     @register
     @dataclass(frozen=True)
@@ -12,9 +12,11 @@ no calibration set and knows no level. Adding one is a file with a registered cl
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +41,6 @@ class Score(Protocol):
     name: ClassVar[str]
     takes_scale: ClassVar[bool]
     """Whether the caller has to give a scale for every query."""
-    prediction_ndim: ClassVar[int]
-    """1 for one number a query, 2 for a row of numbers a query (two quantiles, a distribution)."""
     centred: ClassVar[bool]
     """Whether the score is |prediction - truth| over what `prepare` returns, for which ends are compiled."""
 
@@ -62,44 +62,45 @@ class Score(Protocol):
         ...
 
 
-class LearnedScore(Score, Protocol):
+class LearnedScore(Score):
     """A score made by a `Recipe`; `arrays` is all it learned."""
 
-    @property
-    def kinds(self) -> NDArray[Any] | None:
-        """Labels of kinds of predictions that it tells apart; None if predictions come without a kind."""
+    kinds: NDArray[Any] | None
+    """Labels of kinds of predictions that it tells apart; None if predictions come without a kind."""
 
+    @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]: ...
 
+    @abstractmethod
     def places(self, kind: NDArray[Any]) -> NDArray[np.intp]:
         """What `prepare` takes as scale for predictions of these kinds: (n,)."""
-        ...
 
 
-@runtime_checkable
-class Recipe(Protocol):
+class Recipe(ABC):
     """A score that has yet to be learned from labelled predictions: a part of the calibration points teaches it,
     the others are ranked by it. Parameters are dataclass fields, as those of a score.
     """
 
     name: ClassVar[str]
 
+    @abstractmethod
     def learning_rows(self, size: int) -> NDArray[np.bool_] | None:
         """Which of `size` points to learn from, chosen by their position alone; None: too few to learn from."""
-        ...
 
+    @abstractmethod
     def learn(self, prediction: Floats, truth: Floats, kind: NDArray[Any] | None) -> LearnedScore: ...
 
+    @abstractmethod
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> LearnedScore:
         """The score whose `arrays` these are; ValueError or KeyError if they are no such thing."""
-        ...
 
+    @abstractmethod
     def fallback(self) -> Score:
         """The score for too few points."""
-        ...
 
 
 _SCORES: dict[str, type[Any]] = {}
+_MODULES = {"shortest": "unkgcp.conformal.shortest"}  # imported when the score is first asked for
 ScoreClass = TypeVar("ScoreClass", bound=type[Any])
 
 
@@ -113,18 +114,23 @@ def register(score: ScoreClass) -> ScoreClass:
 
 def score_names() -> list[str]:
     """Scores that are ready to use."""
-    return sorted(name for name, kind in _SCORES.items() if not hasattr(kind, "learn"))
+    return sorted(name for name, kind in _SCORES.items() if not issubclass(kind, Recipe))
 
 
 def recipe_names() -> list[str]:
     """Scores that calibration has to learn first."""
-    return sorted(name for name, kind in _SCORES.items() if hasattr(kind, "learn"))
+    for module in _MODULES.values():
+        import_module(module)
+    return sorted(name for name, kind in _SCORES.items() if issubclass(kind, Recipe))
 
 
 def make_score(name: str, **parameters: float) -> Score | Recipe:
     """The registered score (or recipe of one) of that name."""
+    if name in _MODULES:
+        import_module(_MODULES[name])
     if name not in _SCORES:
-        raise ValueError(f"no nonconformity score is named {name!r}; there are {', '.join(sorted(_SCORES))}")
+        known = ", ".join(sorted({*_SCORES, *_MODULES}))
+        raise ValueError(f"no nonconformity score is named {name!r}; there are {known}")
     score: Score | Recipe = _SCORES[name](**parameters)
     return score
 
@@ -138,13 +144,10 @@ def score_parameters(score: Score | Recipe) -> dict[str, float]:
     return asdict(score)  # type: ignore[call-overload, no-any-return]
 
 
-# The absolute residual |prediction - truth|: one interval width for all queries (the paper's CP).
-
-
 @register
 @dataclass(frozen=True)
 class Residual:
-    """s = |prediction - truth|; the set at threshold q is [prediction - q, prediction + q].
+    """s = |prediction - truth|; the set at threshold q is [prediction - q, prediction + q] (the paper's CP).
 
     >>> Residual().score(np.array([0.5]), np.array([0.75]))
     array([0.25])
@@ -152,7 +155,6 @@ class Residual:
 
     name: ClassVar[str] = "residual"
     takes_scale: ClassVar[bool] = False
-    prediction_ndim: ClassVar[int] = 1
     centred: ClassVar[bool] = True
 
     def prepare(self, prediction: Floats, scale: Floats | None = None) -> Floats | None:
@@ -200,13 +202,10 @@ _SLACK: dict[np.dtype[Any], tuple[Any, Any, Any]] = {
 }
 
 
-# The residual in units of a given scale: wide intervals where the caller expects large errors.
-
-
 @register
 @dataclass(frozen=True)
 class ScaledResidual:
-    """s = |prediction - truth| / scale; the set at threshold q is prediction -+ q scale.
+    """s = |prediction - truth| / scale, where errors differ in size: the set at threshold q is prediction -+ q scale.
 
     Any positive scale keeps the guarantee, as long as it was chosen without the calibration labels.
 
@@ -216,7 +215,6 @@ class ScaledResidual:
 
     name: ClassVar[str] = "scaled"
     takes_scale: ClassVar[bool] = True
-    prediction_ndim: ClassVar[int] = 1
     centred: ClassVar[bool] = True
 
     def prepare(self, prediction: Floats, scale: Floats | None = None) -> Floats:
@@ -239,15 +237,13 @@ class ScaledResidual:
         return ends_within(prediction, radius, limits)
 
 
-# The entropy-normalised residual: the paper's adaptive nonconformity measure (UnKGCP).
-
 CLIP = 1e-6
 
 
 @register
 @dataclass(frozen=True)
 class EntropyResidual(ScaledResidual):
-    """s = |M - truth| / H(M), where H is the entropy of the predicted confidence M in natural units.
+    """s = |M - truth| / H(M), the paper's adaptive measure: H is the entropy of the predicted confidence M, in nats.
 
     M is mapped to slope M + offset (the reference experiments on CN15k use 0.5 M + 0.5) and clipped to
     [1e-6, 1 - 1e-6] before the entropy; the residual uses M as it is. The clip keeps H above 1.4e-5, so that

@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from unkgcp.conformal import calls
-from unkgcp.conformal.groups import group_codes, labels
-from unkgcp.conformal.label_shapes import NEIGHBOURS, Table, learn_table
+from unkgcp.conformal.ranking import group_codes
 from unkgcp.conformal.ranks import rank
-from unkgcp.conformal.scores import (
-    EntropyResidual,
-    Floats,
-    LearnedScore,
-    Limits,
-    Recipe,
-    Residual,
-    ScaledResidual,
-    Score,
-    Threshold,
-    make_score,
-    recipe_names,
-    register,
-    score_names,
-    score_parameters,
-)
+from unkgcp.conformal.scores import Floats, LearnedScore, Limits, Recipe, Residual, Threshold, register
+from unkgcp.conformal.shortest_table import COLUMNS, NEIGHBOURS, OUTSIDE, Table, learn_table
 
-OUTSIDE = 2.0
-"""The score of a label beyond all those learned from; larger than any mass."""
 MOST_KINDS = 200
 """Kinds of predictions with shapes of their own; a limit to time and memory."""
 
 
 @register
 @dataclass(frozen=True)
-class Shortest:
+class Shortest(Recipe):
     """s = the mass at which an interval that grows from the likeliest label first contains the truth.
 
     How labels lie beside a prediction is learned from a random `share` of the calibration points, drawn with `seed`
@@ -123,7 +104,8 @@ class Shortest:
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> LearnedShortest:
         """What `LearnedShortest.arrays` took apart; ValueError if it is not such a thing."""
-        table = _checked(Table(**{name: arrays[name] for name in _COLUMNS}))
+        table = Table(**{name: arrays[name] for name in COLUMNS})
+        table.check()
         kinds = arrays.get("kinds")
         segments = len(table.offset) - 1
         if kinds is None:
@@ -136,11 +118,8 @@ class Shortest:
         return LearnedShortest(table, kinds)
 
 
-_COLUMNS = ("offset", "boundary", "lower", "upper", "value")
-
-
 @dataclass(frozen=True, eq=False)
-class LearnedShortest:
+class LearnedShortest(LearnedScore):
     """The score of a learned table. All its answers are looked up, so nothing is ever rounded.
 
     kinds: sorted labels of the kinds of predictions with shapes of their own, perhaps none of them; None if
@@ -149,7 +128,6 @@ class LearnedShortest:
 
     name: ClassVar[str] = "shortest"
     takes_scale: ClassVar[bool] = False
-    prediction_ndim: ClassVar[int] = 1
     centred: ClassVar[bool] = False
 
     table: Table
@@ -175,7 +153,7 @@ class LearnedShortest:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What was learned, as plain arrays."""
-        columns = {name: getattr(self.table, name) for name in _COLUMNS}
+        columns = {name: getattr(self.table, name) for name in COLUMNS}
         return columns if self.kinds is None else {**columns, "kinds": self.kinds}
 
     def places(self, kind: NDArray[Any]) -> NDArray[np.intp]:
@@ -239,111 +217,3 @@ def _inwards(ends: NDArray[np.float64], dtype: np.dtype[Any], towards: float) ->
     rounded: Floats = ends.astype(dtype)
     off = (rounded < ends) if towards > 0 else (rounded > ends)
     return np.where(off, np.nextafter(rounded, dtype.type(towards)), rounded)
-
-
-def _checked(table: Table) -> Table:
-    """The table, if its sets are intervals that grow with the threshold."""
-    offset, boundary, lower, upper, value = (getattr(table, name) for name in _COLUMNS)
-    if (
-        any(array.dtype != np.float64 for array in (boundary, lower, upper, value))
-        or offset.dtype != np.int64
-    ):
-        raise ValueError("the learned shapes are not numbers")
-    if any(array.ndim != 1 for array in (offset, boundary, lower)) or lower.shape != upper.shape:
-        raise ValueError("the learned shapes are broken")
-    if not len(lower) or len(offset) < 2 or offset[0] != 0 or (np.diff(offset) < 1).any():
-        raise ValueError("the learned shapes are broken")
-    if offset[-1] != len(boundary) or value.shape != (len(boundary), len(lower)):
-        raise ValueError("the learned shapes do not fit together")
-    falls = ~(boundary[1:] >= boundary[:-1])
-    falls[offset[1:-1] - 1] = False
-    if falls.any() or (boundary[offset[1:] - 1] != np.inf).any() or np.isnan(boundary).any():
-        raise ValueError("the nodes of the learned shapes are not in order")
-    if not (np.isfinite(lower).all() and np.isfinite(upper).all() and np.isfinite(value).all()):
-        raise ValueError("the learned shapes are not finite")
-    if (lower > upper).any() or (lower[1:] <= upper[:-1]).any():
-        raise ValueError("the cells of the learned shapes are not in order")
-    rise = np.maximum.accumulate(np.diff(value, axis=1) > 0, axis=1)
-    if ((np.diff(value, axis=1) < 0) & rise).any() or (value >= OUTSIDE).any():
-        raise ValueError("the learned shapes do not grow from one place")
-    if (value.astype(np.float32) != value).any():
-        raise ValueError("the learned shapes have too many digits")
-    return table
-
-
-# Nonconformity scores, one a file, each with its exact inverse.
-
-__all__ = [
-    "EntropyResidual",
-    "LearnedScore",
-    "Recipe",
-    "Residual",
-    "ScaledResidual",
-    "Score",
-    "Shortest",
-    "make_score",
-    "recipe_names",
-    "register",
-    "score_names",
-    "score_parameters",
-]
-
-
-# Calibration points that first teach a score: which of them do, and what is left to rank.
-
-Bounds = tuple[float, float]
-
-
-class SmallCalibrationWarning(UserWarning):
-    """There are too few calibration points to learn a score from; a plainer one is used."""
-
-
-@dataclass(frozen=True)
-class Points:
-    """Calibration points that are left to rank, each column (l,) or None."""
-
-    prediction: NDArray[Any]
-    truth: NDArray[Any]
-    group: NDArray[Any] | None
-    weight: NDArray[Any] | None
-    kind: NDArray[Any] | None
-
-
-def learn_score(
-    recipe: Recipe,
-    bounds: Bounds,
-    prediction: ArrayLike,
-    truth: ArrayLike,
-    group: ArrayLike | None,
-    weight: ArrayLike | None,
-    kind: ArrayLike | None = None,
-) -> tuple[Score, Points]:
-    """The score that a part of the points teaches, and the other points; ValueError names a bad value."""
-    given = calls.column("prediction", prediction)
-    size = len(given)
-    label = calls.column("truth", truth, size)
-    # every value is checked before any is used, so that messages name its place among all points
-    calls.check_finite("prediction", given, 0)
-    calls.check_within("truth", label, 0, *bounds)
-    members = None if group is None else labels(group, size)
-    kinds = None if kind is None else labels(kind, size, "kind")
-    weights = None if weight is None else calls.column("weight", weight, size)
-    if weights is not None:
-        calls.check_non_negative("weight", weights, 0)
-    learning = recipe.learning_rows(size)
-    if learning is None:
-        score = recipe.fallback()
-        warnings.warn(
-            f"{size:,} calibration points are too few to learn the {recipe.name} score from; "
-            f"the {score.name} score is used instead",
-            SmallCalibrationWarning,
-            stacklevel=3,
-        )
-        return score, Points(given, label, members, weights, kinds)
-    left = np.flatnonzero(~learning)
-
-    def rest(column: NDArray[Any] | None) -> NDArray[Any] | None:
-        return None if column is None else column[left]
-
-    score = recipe.learn(given[learning], label[learning], None if kinds is None else kinds[learning])
-    return score, Points(given[left], label[left], rest(members), rest(weights), rest(kinds))

@@ -13,74 +13,27 @@ nothing of graphs or models, and needs neither torch nor a training set.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import replace
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal import calls
-from unkgcp.conformal.calls import Answers, Calibration, Engine, Queries, read_queries
-from unkgcp.conformal.groups import group_codes, labels
-from unkgcp.conformal.ranking import Standing, rank_groups, rank_scores
+from unkgcp.conformal import storage
+from unkgcp.conformal.array_checks import check_finite, check_non_negative, check_within, column, labels
+from unkgcp.conformal.query_chunks import Answers, Calibration, Engine, Queries, check_settings, read_queries
+from unkgcp.conformal.ranking import Standing, group_codes, rank_groups, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact_levels
-from unkgcp.conformal.scores import Recipe, Residual, ScaledResidual, Score, make_score
-from unkgcp.conformal.shortest import learn_score
+from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Residual, ScaledResidual, Score, make_score
 from unkgcp.parallel import run_chunks
-
-# What a calibration can say of itself: its size, its groups, its scores.
-
-
-class Calibrated:
-    """The read-only side of `SplitConformal`; a RuntimeError where nothing has been calibrated yet."""
-
-    score: Score | Recipe | None
-    _calibration: Calibration | None = None
-
-    @property
-    def calibration_scores(self) -> NDArray[np.floating[Any]]:
-        """The scores of all calibration points, upwards: (l,)."""
-        return self._calibrated().ranking.pooled().scores
-
-    @property
-    def grouped(self) -> bool:
-        """Whether there were groups at calibration."""
-        return self._calibrated().groups is not None
-
-    @property
-    def group_sizes(self) -> dict[Any, int]:
-        """The number of calibration points of each group that has any."""
-        calibration = self._calibrated()
-        known = [] if calibration.groups is None else calibration.groups.tolist()
-        return dict(zip(known, calibration.ranking.sizes.tolist(), strict=False))
-
-    @property
-    def learned(self) -> bool:
-        """Whether the score was learned from a part of the calibration points; not so where they were too few."""
-        return isinstance(self.score, Recipe) and hasattr(self._calibrated().score, "arrays")
-
-    @property
-    def takes_kind(self) -> bool:
-        """Whether queries come with a kind: the score was learned with one."""
-        return getattr(self._calibrated().score, "kinds", None) is not None
-
-    @property
-    def size(self) -> int:
-        """The number l of calibration points that are ranked; those that taught the score are not among them."""
-        return int(self._calibrated().ranking.offsets[-1])
-
-    def _calibrated(self) -> Calibration:
-        if self._calibration is None:
-            raise RuntimeError("call calibrate before asking for intervals")
-        return self._calibration
-
 
 Floats = NDArray[np.floating[Any]]
 Levels = Confidence | Iterable[Confidence]
 
 
-class SplitConformal(Calibrated):
+class SplitConformal:
     """Intervals that contain the true label with probability `confidence`, whatever the model.
 
     Guarantee: if calibration points and query are exchangeable (in particular i.i.d.) and the model, the
@@ -109,12 +62,7 @@ class SplitConformal(Calibrated):
         training_conditional: float | None = None,
     ) -> None:
         self.score = make_score(score) if isinstance(score, str) else score
-        low, high = (-np.inf, np.inf) if bounds is None else bounds
-        self.bounds = (float(low), float(high))
-        if not self.bounds[0] < self.bounds[1]:
-            raise ValueError(f"bounds must be a smaller and a larger number, not {bounds}")
-        if training_conditional is not None and not 0 < training_conditional < 1:
-            raise ValueError(f"training_conditional must be above 0 and below 1, not {training_conditional}")
+        self.bounds = check_settings(bounds, training_conditional)
         self.training_conditional = training_conditional
         self._calibration: Calibration | None = None
 
@@ -149,7 +97,7 @@ class SplitConformal(Calibrated):
             raise ValueError("prediction is empty, calibration needs at least one point")
         if weight is not None and self.training_conditional is not None:
             raise ValueError("training_conditional has no meaning with weights; leave one of them out")
-        label = calls.column("truth", truth, len(queries))
+        label = column("truth", truth, len(queries))
         queries = queries.at_least(label.dtype)
         scores = np.empty(len(queries), queries.dtype)
         engine = Engine(queries, len(queries))
@@ -160,7 +108,7 @@ class SplitConformal(Calibrated):
         run_chunks(len(queries), work, engine.chunk)
         heaviest = None
         if queries.weight is not None:
-            calls.check_non_negative("weight", queries.weight, 0)
+            check_non_negative("weight", queries.weight, 0)
             heaviest = float(queries.weight.max())
             if heaviest == 0:
                 raise ValueError("weight is zero everywhere")
@@ -172,7 +120,9 @@ class SplitConformal(Calibrated):
         else:
             known = np.unique(queries.group)
             ranking = rank_groups(scores, group_codes(known, queries.group), len(known), queries.weight)
-        self._calibration = Calibration(score, ranking, known, self.training_conditional, heaviest)
+        self._calibration = Calibration(
+            self.score, self.bounds, self.training_conditional, score, ranking, known, heaviest
+        )
         return self
 
     def interval(
@@ -228,7 +178,7 @@ class SplitConformal(Calibrated):
         """Whether each label is inside its interval: (n,) for one level, (n, levels) for several."""
         levels, single = exact_levels(confidence)
         calibration, queries = self._queries(prediction, scale, group, weight, kind)
-        label = calls.column("truth", truth, len(queries))
+        label = column("truth", truth, len(queries))
         inside = np.empty((len(queries), len(levels)), np.bool_)
         answers = Answers(calibration, queries, levels)
         engine = Engine(queries, len(queries))
@@ -257,7 +207,7 @@ class SplitConformal(Calibrated):
         exactly use `covers`, or `unkgcp.conformal.p_exceeds`: 1 - 0.9 is not 0.1 in floats.
         """
         calibration, queries = self._queries(prediction, scale, group, weight, kind)
-        label = calls.column("truth", truth, len(queries))
+        label = column("truth", truth, len(queries))
         p_values = np.empty(len(queries), np.float64)
         answers = Answers(calibration, queries, [])
         engine = Engine(queries, len(queries))
@@ -278,7 +228,7 @@ class SplitConformal(Calibrated):
     ) -> NDArray[np.floating[Any]]:
         """Nonconformity of each label, as it was computed at calibration: (n,)."""
         _, queries = self._queries(prediction, scale, None, None, kind)
-        label = calls.column("truth", truth, len(queries))
+        label = column("truth", truth, len(queries))
         return Engine(queries, 0).scores(label, 0, len(queries))
 
     def standing(
@@ -326,22 +276,69 @@ class SplitConformal(Calibrated):
             return self
         if calibration.weighted:
             raise ValueError("with weights the groups cannot be put together again; calibrate without groups")
-        found = SplitConformal(self.score, self.bounds, self.training_conditional)
-        found._calibration = replace(calibration, ranking=calibration.ranking.pooled(), groups=None)
-        return found
+        return SplitConformal._of(replace(calibration, ranking=calibration.ranking.pooled(), groups=None))
+
+    @property
+    def calibration_scores(self) -> Floats:
+        """The scores of all calibration points, upwards: (l,)."""
+        return self._calibrated().ranking.pooled().scores
+
+    @property
+    def grouped(self) -> bool:
+        """Whether there were groups at calibration."""
+        return self._calibrated().groups is not None
+
+    @property
+    def group_sizes(self) -> dict[Any, int]:
+        """The number of calibration points of each group that has any."""
+        calibration = self._calibrated()
+        known = [] if calibration.groups is None else calibration.groups.tolist()
+        return dict(zip(known, calibration.ranking.sizes.tolist(), strict=False))
+
+    @property
+    def learned(self) -> bool:
+        """Whether the score was learned from a part of the calibration points; not so where they were too few."""
+        return self._calibrated().learned
+
+    @property
+    def takes_kind(self) -> bool:
+        """Whether queries come with a kind: the score was learned with one."""
+        score = self._calibrated().score
+        return isinstance(score, LearnedScore) and score.kinds is not None
+
+    @property
+    def size(self) -> int:
+        """The number l of calibration points that are ranked; those that taught the score are not among them."""
+        return int(self._calibrated().ranking.offsets[-1])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibration to one .npz file, without pickle."""
-        from unkgcp.conformal.storage import save
-
-        save(self, path)
+        storage.save(self._calibrated(), path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SplitConformal:
         """Read what `save` wrote; a damaged or foreign file is an `InputError`."""
-        from unkgcp.conformal.storage import load
+        return cls._of(storage.load(path))
 
-        return load(path)
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The calibration as plain arrays by name, for a larger file."""
+        return storage.to_arrays(self._calibrated())
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> SplitConformal:
+        """What `arrays` took apart; a ValueError if it is not such a thing."""
+        return cls._of(storage.from_arrays(arrays))
+
+    @classmethod
+    def _of(cls, calibration: Calibration) -> SplitConformal:
+        made = cls(calibration.given, calibration.bounds, calibration.training_conditional)
+        made._calibration = calibration
+        return made
+
+    def _calibrated(self) -> Calibration:
+        if self._calibration is None:
+            raise RuntimeError("call calibrate before asking for intervals")
+        return self._calibration
 
     def _queries(
         self,
@@ -360,3 +357,58 @@ class SplitConformal(Calibrated):
         if weight is not None and not calibration.weighted:
             raise ValueError("weight is given, but there was no weight at calibration")
         return calibration, queries.at_least(calibration.ranking.dtype)
+
+
+class SmallCalibrationWarning(UserWarning):
+    """There are too few calibration points to learn a score from; a plainer one is used."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Calibration points that are left to rank, each column (l,) or None."""
+
+    prediction: NDArray[Any]
+    truth: NDArray[Any]
+    group: NDArray[Any] | None
+    weight: NDArray[Any] | None
+    kind: NDArray[Any] | None
+
+
+def learn_score(
+    recipe: Recipe,
+    bounds: Limits,
+    prediction: ArrayLike,
+    truth: ArrayLike,
+    group: ArrayLike | None,
+    weight: ArrayLike | None,
+    kind: ArrayLike | None = None,
+) -> tuple[Score, Points]:
+    """The score that a part of the points teaches, and the other points; ValueError names a bad value."""
+    given = column("prediction", prediction)
+    size = len(given)
+    label = column("truth", truth, size)
+    # every value is checked before any is used, so that messages name its place among all points
+    check_finite("prediction", given, 0)
+    check_within("truth", label, 0, *bounds)
+    members = None if group is None else labels(group, size)
+    kinds = None if kind is None else labels(kind, size, "kind")
+    weights = None if weight is None else column("weight", weight, size)
+    if weights is not None:
+        check_non_negative("weight", weights, 0)
+    learning = recipe.learning_rows(size)
+    if learning is None:
+        score = recipe.fallback()
+        warnings.warn(
+            f"{size:,} calibration points are too few to learn the {recipe.name} score from; "
+            f"the {score.name} score is used instead",
+            SmallCalibrationWarning,
+            stacklevel=3,
+        )
+        return score, Points(given, label, members, weights, kinds)
+    left = np.flatnonzero(~learning)
+
+    def rest(column: NDArray[Any] | None) -> NDArray[Any] | None:
+        return None if column is None else column[left]
+
+    score = recipe.learn(given[learning], label[learning], None if kinds is None else kinds[learning])
+    return score, Points(given[left], label[left], rest(members), rest(weights), rest(kinds))

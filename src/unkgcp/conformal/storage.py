@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.calls import Calibration
+from unkgcp.conformal.query_chunks import Calibration, check_settings
 from unkgcp.conformal.ranking import Order, Ranking
-from unkgcp.conformal.scores import Recipe, Score, make_score, score_parameters
-from unkgcp.conformal.split import SplitConformal
+from unkgcp.conformal.scores import LearnedScore, Recipe, Score, make_score, score_parameters
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path, read_npz, write_npz
 
@@ -27,19 +26,18 @@ BEFORE = "unkgcp split conformal 1"
 _LEARNED = "learned/"
 
 
-def to_arrays(cal: SplitConformal) -> dict[str, NDArray[Any]]:
-    """A calibrated `SplitConformal` as plain arrays by name, for a file of its own or a larger one."""
-    calibration = cal._calibrated()
-    ranking = calibration.ranking
-    score: Score | Recipe = cal.score if isinstance(cal.score, Recipe) else calibration.score
+def to_arrays(calibration: Calibration) -> dict[str, NDArray[Any]]:
+    """A calibration as plain arrays by name, for a file of its own or a larger one."""
+    given, ranking = calibration.given, calibration.ranking
+    score = given if isinstance(given, Recipe) else calibration.score
     about = {
         "format": FORMAT,
         "score": score.name,
         "parameters": score_parameters(score),
-        "given_score": cal.score is not None,
-        "learned": score is not calibration.score and hasattr(calibration.score, "arrays"),
-        "bounds": cal.bounds,
-        "training_conditional": cal.training_conditional,
+        "given_score": given is not None,
+        "learned": calibration.learned,
+        "bounds": calibration.bounds,
+        "training_conditional": calibration.training_conditional,
         "heaviest": calibration.heaviest,
     }
     columns: dict[str, NDArray[Any]] = {
@@ -51,11 +49,11 @@ def to_arrays(cal: SplitConformal) -> dict[str, NDArray[Any]]:
         columns["tails"] = ranking.tails
     if calibration.groups is not None:
         columns["groups"] = calibration.groups
-    learned: dict[str, NDArray[Any]] = calibration.score.arrays() if about["learned"] else {}  # type: ignore[attr-defined]
+    learned = calibration.score.arrays() if isinstance(calibration.score, LearnedScore) else {}
     return {**columns, **{_LEARNED + name: array for name, array in learned.items()}}
 
 
-def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> SplitConformal:
+def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Calibration:
     """The calibration that `to_arrays` took apart; ValueError if the arrays are not such a thing."""
     columns = dict(arrays)
     try:
@@ -64,13 +62,13 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> SplitConformal:
         raise ValueError(f"{error} is missing or out of place") from error
 
 
-def save(cal: SplitConformal, path: str | os.PathLike[str]) -> None:
-    """Write a calibrated `SplitConformal` whole, or not at all."""
+def save(calibration: Calibration, path: str | os.PathLike[str]) -> None:
+    """Write a calibration whole, or not at all."""
     with atomic_path(path) as temporary:
-        write_npz(temporary, to_arrays(cal))
+        write_npz(temporary, to_arrays(calibration))
 
 
-def load(path: str | os.PathLike[str]) -> SplitConformal:
+def load(path: str | os.PathLike[str]) -> Calibration:
     """Read a file that `save` wrote; anything else is an `InputError` that says what is wrong with it."""
     try:
         columns = read_npz(path)
@@ -86,7 +84,7 @@ def load(path: str | os.PathLike[str]) -> SplitConformal:
         raise InputError(f"{path} is damaged: {error}; calibrate again") from error
 
 
-def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitConformal:
+def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Calibration:
     groups = columns.get("groups")
     if about["format"] == BEFORE and groups is not None:
         raise InputError(
@@ -98,11 +96,7 @@ def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitCo
     given = make_score(about["score"], **about["parameters"])
     score = _learned(given, columns, about["learned"]) if isinstance(given, Recipe) else given
     low, high = about["bounds"]
-    cal = SplitConformal(
-        given if about["given_score"] else None,
-        (low, high),
-        about["training_conditional"],
-    )
+    bounds = check_settings((low, high), about["training_conditional"])
     ranking = _checked(columns["scores"], columns["offsets"], columns.get("tails"))
     if (0 if groups is None else len(groups)) != len(ranking.sizes) - 1:
         raise ValueError("groups and thresholds do not match")
@@ -113,8 +107,8 @@ def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> SplitCo
     heaviest = None if about["heaviest"] is None else float(about["heaviest"])
     if (heaviest is None) != (ranking.tails is None):
         raise ValueError("weights are missing")
-    cal._calibration = Calibration(score, ranking, groups, cal.training_conditional, heaviest)
-    return cal
+    asked = given if about["given_score"] else None
+    return Calibration(asked, bounds, about["training_conditional"], score, ranking, groups, heaviest)
 
 
 def _learned(recipe: Recipe, columns: dict[str, NDArray[Any]], learned: bool) -> Score:

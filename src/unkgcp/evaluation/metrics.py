@@ -18,12 +18,13 @@ Every figure of no rows is NaN: there is nothing to say about an empty set.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.ranks import rank
+from unkgcp.conformal.ranks import Confidence, rank
 
 Floats = NDArray[np.float64]
 
@@ -166,6 +167,29 @@ def width_error_correlation(
     return float(width @ error) / norm if norm > 0 else math.nan
 
 
+BINS = 30
+
+
+def error_bins(error: Floats, bins: int = BINS) -> tuple[Floats, NDArray[np.intp]]:
+    """Bins of equal width between the smallest and the largest error, as in the paper.
+
+    Gives edges (bins + 1,) and the bin of each error (n,); the last bin contains its upper edge.
+    """
+    low, high = (float(error.min()), float(error.max())) if len(error) else (0.0, 1.0)
+    edges = np.linspace(low, high if high > low else low + 1e-9, bins + 1)
+    member = np.clip(np.searchsorted(edges, error, side="right") - 1, 0, bins - 1)
+    return edges, member
+
+
+def width_by_bin(
+    member: NDArray[np.intp], width: Floats, inside: NDArray[np.bool_], bins: int = BINS
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Mean width of the intervals that cover in each bin, NaN where there are none, and their number: (bins,)."""
+    n = np.bincount(member[inside], minlength=bins)
+    total = np.bincount(member[inside], weights=width[inside], minlength=bins)
+    return np.where(n > 0, total / np.maximum(n, 1), np.nan), n
+
+
 def spearman_interval(rho: float, n: int) -> tuple[float, float]:
     """95 % interval of a rank correlation of n pairs: Fisher's z with Bonett and Wright's standard error.
 
@@ -199,7 +223,7 @@ def _ranks(values: Floats) -> Floats:
     return ranks
 
 
-# How far measured coverage may lie from the promised level by chance alone, exactly.
+# Laws of coverage: how far it may lie from the promised level by chance alone, exactly.
 
 MASS = 0.999
 """The share of coverages that a band holds."""
@@ -207,28 +231,71 @@ MASS = 0.999
 
 def coverage_band(calibration: int, test: int, confidence: float, mass: float = MASS) -> tuple[float, float]:
     """(low, high): coverage of `test` facts lies below low, or above high, with chance (1 - mass) / 2."""
+    return coverage_bands(calibration, [test], confidence, mass)[0]
+
+
+def coverage_bands(
+    calibration: int, tests: Sequence[int], confidence: float, mass: float = MASS
+) -> list[tuple[float, float]]:
+    """The band of each of several sets of test facts, given their sizes."""
     k = rank(confidence, calibration)
     if k > calibration:
-        return 1.0, 1.0
+        return [(1.0, 1.0)] * len(tests)
     if k < 1:
-        return 0.0, 0.0
-    from scipy.special import betaln, gammaln
+        return [(0.0, 0.0)] * len(tests)
+    found = {test: rank_band(k, calibration, test, mass) for test in set(tests)}
+    return [found[test] for test in tests]
 
-    hits = np.arange(test + 1, dtype=np.float64)
-    a, b = float(k), float(calibration + 1 - k)
-    log_mass = (
-        gammaln(test + 1.0)
-        - gammaln(hits + 1)
-        - gammaln(test - hits + 1)
-        + betaln(a + hits, b + test - hits)
-        - betaln(a, b)
-    )
-    below = np.cumsum(np.exp(log_mass))
-    above = np.cumsum(np.exp(log_mass)[::-1])
+
+def rank_band(k: int, calibration: int, test: int, mass: float = MASS) -> tuple[float, float]:
+    """The band where the threshold is the k-th smallest of the calibration scores, 1 <= k <= calibration."""
+    probability = np.exp(_log_beta_binomial(np.arange(test + 1.0), test, k, calibration))
     tail = (1 - mass) / 2
-    low = int(np.searchsorted(below, tail, side="right"))
-    high = test - int(np.searchsorted(above, tail, side="right"))
+    low = int(np.searchsorted(np.cumsum(probability), tail, side="right"))
+    high = test - int(np.searchsorted(np.cumsum(probability[::-1]), tail, side="right"))
     return low / test, high / test
+
+
+def beta_binomial_p_value(hits: int, facts: int, calibration: int, confidence: Confidence) -> float:
+    """P(covered <= hits) among `facts` new ones, for l = `calibration` scores at the level `confidence`."""
+    k = rank(confidence, calibration)
+    if hits >= facts or k > calibration or k < 1:
+        return 1.0
+    return _sum_of_exponentials(_log_beta_binomial(np.arange(hits + 1.0), facts, k, calibration))
+
+
+def hypergeometric_p_value(hits: int, facts: int, calibration_hits: int, calibration: int) -> float:
+    """P(covered <= hits) among `facts` drawn from calibration and new facts together."""
+    covered_in_all, least = hits + calibration_hits, max(0, hits + calibration_hits - calibration)
+    if hits >= min(facts, covered_in_all):
+        return 1.0
+    covered = np.arange(least, hits + 1.0)
+    return _sum_of_exponentials(
+        _log_choose(facts, covered)
+        + _log_choose(calibration, covered_in_all - covered)
+        - _log_choose(facts + calibration, np.array(float(covered_in_all)))
+    )
+
+
+def _log_beta_binomial(hits: Floats, facts: int, k: int, calibration: int) -> Floats:
+    """log P(hits) among `facts` new ones covered by the k-th smallest of the calibration scores: (n,)."""
+    from scipy.special import betaln
+
+    a, b = float(k), float(calibration + 1 - k)
+    log_mass: Floats = _log_choose(facts, hits) + betaln(a + hits, b + facts - hits) - betaln(a, b)
+    return log_mass
+
+
+def _log_choose(n: float, k: Floats) -> Floats:
+    from scipy.special import gammaln
+
+    return np.asarray(gammaln(n + 1.0) - gammaln(k + 1) - gammaln(n - k + 1))
+
+
+def _sum_of_exponentials(log_mass: Floats) -> float:
+    """A probability, from the logarithms of the probabilities of its cases."""
+    top = float(log_mass.max())
+    return float(min(1.0, np.exp(top) * np.exp(log_mass - top).sum()))
 
 
 # Worst-slab coverage: the lowest coverage over slabs {x : a <= v.x <= b} that hold a given share of rows.

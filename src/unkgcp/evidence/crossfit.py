@@ -80,30 +80,22 @@ class CrossFit:
                     out[rows, variant] = models[place].score(*columns)
         return out
 
-    def tensors(self) -> dict[str, NDArray[np.float32]]:
-        """The tables of all models, for saving."""
+    def by_name(self) -> dict[str, Model]:
+        """All models, under the names `variant/fold`."""
         return {
-            f"{variant}/{place}/{name}": table
+            f"{variant}/{place}": model
             for variant, models in enumerate(self.models)
             for place, model in enumerate(models)
-            for name, table in model.tensors().items()
         }
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, NDArray[np.float32]], like: Model) -> CrossFit:
-        """The models again; `like` is a model of the same graph and backbone. ValueError if tables are missing."""
-
-        def model(variant: int, place: int) -> Model:
-            start = f"{variant}/{place}/"
-            own = {
-                name.removeprefix(start): table for name, table in tensors.items() if name.startswith(start)
-            }
-            return type(like).from_tensors(
-                own, like.vocabulary, like.config, like.seed, like.seen_entities, like.seen_relations
-            )
-
-        count = len({name.split("/")[0] for name in tensors})
-        return cls(tuple(tuple(model(variant, place) for place in range(FOLDS)) for variant in range(count)))
+    def from_names(cls, models: Mapping[str, Model]) -> CrossFit:
+        """The same again from what `by_name` gave; ValueError if a model is missing."""
+        count = len({name.split("/")[0] for name in models})
+        names = [[f"{variant}/{place}" for place in range(FOLDS)] for variant in range(count)]
+        if missing := [name for row in names for name in row if name not in models]:
+            raise ValueError(f"the cross-fitted model {missing[0]} is missing")
+        return cls(tuple(tuple(models[name] for name in row) for row in names))
 
 
 def cross_fit(

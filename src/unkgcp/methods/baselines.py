@@ -1,20 +1,19 @@
-"""Fisher prediction intervals, the paper's classical baseline: one interval for every query."""
+"""The paper's two baselines, which guarantee nothing: Fisher intervals and quantile regression."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, exact
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import Triples
+from unkgcp.graph.facts import Graph, Triples
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import IntervalPredictor, Scorer
+from unkgcp.methods.method import IntervalPredictor, Scorer, numbered
 from unkgcp.methods.registry import register
 
 
@@ -30,8 +29,8 @@ class FisherIntervals(IntervalPredictor):
     one variance; real confidences are not, and coverage then lies anywhere.
     """
 
-    name: ClassVar[str] = "fpi"
-    guarantee: ClassVar[str] = "none: it presumes normal confidences distributed like the predictions"
+    name: str = "fpi"
+    guarantee: str = "none: it presumes normal confidences distributed like the predictions"
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         self.mean = float(score.mean())
@@ -62,9 +61,6 @@ class FisherIntervals(IntervalPredictor):
         self.mean, self.spread = float(arrays["mean"]), float(arrays["spread"])
 
 
-# Quantile regression, the paper's second baseline: two models trained with the pinball loss a level.
-
-
 @register
 class QuantileRegression(IntervalPredictor):
     """[q_lower(x), q_upper(x)] from models of the quantiles (1 - level) / 2 and (1 + level) / 2.
@@ -81,13 +77,20 @@ class QuantileRegression(IntervalPredictor):
     models are right.
     """
 
-    name: ClassVar[str] = "qr"
-    guarantee: ClassVar[str] = "none: it presumes that the learned quantiles are right"
-    needs_quantiles: ClassVar[bool] = True
+    name: str = "qr"
+    guarantee: str = "none: it presumes that the learned quantiles are right"
+    needs: tuple[str, ...] = ("quantiles",)
 
     def __init__(self, quantiles: Mapping[float, Scorer]) -> None:
         self.quantiles = {float(tau): model for tau, model in sorted(quantiles.items())}
         self.pairs = _pairs(list(self.quantiles))
+
+    def models(self) -> dict[str, Scorer]:
+        return {**super().models(), **{f"quantile/{tau!r}": model for tau, model in self.quantiles.items()}}
+
+    @classmethod
+    def made_of(cls, models: Mapping[str, Scorer]) -> dict[str, Any]:
+        return {"quantiles": numbered(models, "quantile", float)}
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         return

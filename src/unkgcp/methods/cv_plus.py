@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from unkgcp.conformal.cross import CrossConformal, guaranteed
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import Triples
+from unkgcp.graph.facts import Graph, Triples
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import IntervalPredictor, Scorer
+from unkgcp.methods.method import IntervalPredictor, Scorer, numbered
 from unkgcp.methods.registry import register
 
 SCORES = {"cp": "residual", "unkgcp": "entropy"}
@@ -28,7 +27,7 @@ class CrossConformalIntervals(IntervalPredictor):
     `members` are these models, `base` the nonconformity (`cp` or `unkgcp`). Facts to calibrate on are all that the
     members were trained on; `fold` (n,) says of each, in the same order, which member was trained without it, and -1
     of those that every member has seen, which are not ranked. Whoever trains the members draws the folds, once
-    (`unkgcp.run.folds`); they are needed to calibrate and not afterwards.
+    (`unkgcp.run.fit_folds`); they are needed to calibrate and not afterwards.
 
     A fact may have an entity that no other fold has. Its member then scores it with the numbers that this entity has
     without training, and it is ranked all the same: the theorem holds for any way to score, as long as facts and
@@ -40,13 +39,13 @@ class CrossConformalIntervals(IntervalPredictor):
     unknown ones among them. Assumption: facts and query are exchangeable, and training treats its facts alike.
     """
 
-    name: ClassVar[str] = "cv+"
-    guarantee: ClassVar[str] = (
+    name: str = "cv+"
+    guarantee: str = (
         "coverage of at least 1 - 2 (1 - level) in the worst case, usually close to the level, "
         "for facts exchangeable with those it was fitted on"
     )
-    needs_members: ClassVar[bool] = True
-    order_free: ClassVar[bool] = False
+    needs: tuple[str, ...] = ("members",)
+    order_free: bool = False
 
     cross: CrossConformal
 
@@ -61,6 +60,13 @@ class CrossConformalIntervals(IntervalPredictor):
 
     def options(self) -> dict[str, Any]:
         return {"base": self.base}
+
+    def models(self) -> dict[str, Scorer]:
+        return {**super().models(), **{f"member/{k}": member for k, member in enumerate(self.members)}}
+
+    @classmethod
+    def made_of(cls, models: Mapping[str, Scorer]) -> dict[str, Any]:
+        return {"members": list(numbered(models, "member", int).values())}
 
     def calibrate(self, model: Scorer, facts: Graph) -> Self:
         """Rank every fact with the member that was trained without it; see the class for which facts these are."""

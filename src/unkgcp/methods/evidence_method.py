@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.groups import RelationGroups, group_codes, group_relations
-from unkgcp.conformal.ranking import Codes, Ranking, Standing, rank_groups, rank_scores
+from unkgcp.conformal.ranking import Codes, Ranking, Standing, group_codes, rank_groups, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.evidence.crossfit import CrossFit
+from unkgcp.evidence.distribution import Distribution
+from unkgcp.evidence.evidence_model import EvidenceModel
+from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import PerRelation
+from unkgcp.methods.method import PerRelation, Scorer
 from unkgcp.methods.registry import register
-
-if TYPE_CHECKING:
-    from unkgcp.evidence import EvidenceModel
-    from unkgcp.evidence.crossfit import CrossFit
-    from unkgcp.evidence.distribution import Distribution
+from unkgcp.methods.relation_groups import RelationGroups, group_relations
 
 CHUNK = 1 << 14
 
@@ -44,12 +42,10 @@ class EvidenceIntervals(PerRelation):
     calibration facts and query are exchangeable, and the distribution was learned without the calibration facts.
     """
 
-    name: ClassVar[str] = "evidence"
-    guarantee: ClassVar[str] = (
-        "coverage of at least the level, for facts exchangeable with the calibration facts"
-    )
-    needs_evidence: ClassVar[bool] = True
-    own_answers: ClassVar[bool] = True
+    name: str = "evidence"
+    guarantee: str = "coverage of at least the level, for facts exchangeable with the calibration facts"
+    needs: tuple[str, ...] = ("evidence",)
+    own_answers: bool = True
 
     ranking: Ranking
     """The scores of all calibration facts, or those of each group."""
@@ -72,6 +68,25 @@ class EvidenceIntervals(PerRelation):
         self.allow_empty = allow_empty
         self.evidence = evidence
         self.backbone = backbone if evidence is None else evidence.backbone
+
+    def models(self) -> dict[str, Scorer]:
+        crossfit = self.backbone.by_name() if isinstance(self.backbone, CrossFit) else {}
+        return {**super().models(), **{f"crossfit/{name}": model for name, model in crossfit.items()}}
+
+    @classmethod
+    def made_of(cls, models: Mapping[str, Any]) -> dict[str, Any]:
+        crossfit = {
+            name.removeprefix("crossfit/"): model
+            for name, model in models.items()
+            if name.startswith("crossfit/")
+        }
+        return {"backbone": CrossFit.from_names(crossfit)} if crossfit else {}
+
+    def with_models(self, models: Mapping[str, Any]) -> Self:
+        again = super().with_models(models)
+        if self.evidence is not None:
+            again.evidence = replace(self.evidence, backbone=again.backbone)
+        return again
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         scores = self.nonconformity(facts, facts.confidence)
@@ -205,8 +220,6 @@ class EvidenceIntervals(PerRelation):
         return {"scores": scores, "relations": self.relations, **self._group_arrays(), **model}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        from unkgcp.evidence import EvidenceModel
-
         if "scores" not in arrays or "relations" not in arrays:
             raise ValueError("the calibration lacks its scores or their relations")
         scores = np.array(arrays["scores"], np.float64)

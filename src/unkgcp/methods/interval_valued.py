@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ from unkgcp.conformal.inverse import outermost
 from unkgcp.conformal.ranking import Ranking, Standing, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.conformal.scores import EntropyResidual
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import IntervalPredictor, Scorer
 from unkgcp.methods.registry import register
@@ -33,8 +32,8 @@ class IntervalValued(IntervalPredictor):
     `normalised` measures errors of the middle in units of the entropy of M, as UnKGCP does, instead of plainly.
     """
 
-    needs_length: ClassVar[bool] = True
-    names: ClassVar[tuple[str, ...]]
+    needs: tuple[str, ...] = ("length",)
+    names: tuple[str, ...]
     """What the sorted scores are called in a saved calibration."""
 
     rankings: list[Ranking]
@@ -44,6 +43,13 @@ class IntervalValued(IntervalPredictor):
 
     def options(self) -> dict[str, Any]:
         return {"normalised": self.normalised}
+
+    def models(self) -> dict[str, Scorer]:
+        return super().models() | ({} if self.length is None else {"length": self.length})
+
+    @classmethod
+    def made_of(cls, models: Mapping[str, Scorer]) -> dict[str, Any]:
+        return {"length": models["length"]}
 
     def half_length(self, triples: HasTriples) -> Floats:
         """Half of the predicted length of each known triple: (n,)."""
@@ -115,12 +121,12 @@ class Joint(IntervalValued):
     facts and query are exchangeable, and both models were trained and chosen without the calibration facts.
     """
 
-    name: ClassVar[str] = "joint"
-    guarantee: ClassVar[str] = (
+    name: str = "joint"
+    guarantee: str = (
         "both ends of the true interval are covered with at least the level, "
         "for facts exchangeable with the calibration facts"
     )
-    names: ClassVar[tuple[str, ...]] = ("joint",)
+    names: tuple[str, ...] = ("joint",)
 
     def _scores(self, score: Floats, triples: HasTriples, ends: Floats) -> list[Floats]:
         reach = np.maximum(score - ends[:, 0], ends[:, 1] - score)
@@ -163,12 +169,12 @@ class MeanLength(IntervalValued):
     both models were trained and chosen without the calibration facts.
     """
 
-    name: ClassVar[str] = "mean-length"
-    guarantee: ClassVar[str] = (
+    name: str = "mean-length"
+    guarantee: str = (
         "both ends of the true interval are covered with at least the level (union bound), "
         "for facts exchangeable with the calibration facts"
     )
-    names: ClassVar[tuple[str, ...]] = ("mean", "length")
+    names: tuple[str, ...] = ("mean", "length")
 
     def _level(self, level: Fraction) -> Fraction:
         return 1 - (1 - level) / 2

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unkgcp.conformal.groups import BASES
 from unkgcp.conformal.ranks import Confidence, percent
 from unkgcp.errors import InputError
+from unkgcp.methods.relation_groups import BASES
 
 SHOWN = 20
 """Rows of the table in a notebook."""
@@ -49,9 +49,6 @@ def columns(answers: Intervals) -> dict[str, Column]:
     query, the ends of an empty interval. `promise` is there for a method that promises per relation, the last three
     for the open world.
     """
-    pass
-    from unkgcp.conformal.groups import BASES
-
     found: dict[str, Column] = {"score": answers.score, "lower": answers.lower, "upper": answers.upper}
     found["status"] = Coded(answers.code, STATUSES)
     if answers.basis is not None:
@@ -253,8 +250,8 @@ class Intervals:
 
     score: (n,), NaN for an unknown query. lower, upper: (n,) for one level, (n, levels) for several, NaN where the
     interval is empty, which only `allow_empty` of the method `evidence` asks for.
-    code: (n,) int8, the position in `STATUSES`. basis: (n,) int8, the position in `relations.BASES`, of a method that
-    promises per relation: whose calibration facts set the threshold; None otherwise. no_fact, in the open world, in the
+    code: (n,) int8, the position in `STATUSES`. basis: (n,) int8, of a method that promises per relation: whose
+    calibration facts set the threshold, by the position in `BASES`; None otherwise. no_fact, in the open world, in the
     shape of lower: whether the query may be no fact at all; lower and upper are then the hull of 0 and the interval
     from fact_lower to fact_upper in which its confidence lies if it is one. labels: the queries as they
     were asked, columns head, relation and tail, where they came as labels.

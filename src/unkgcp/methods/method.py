@@ -12,20 +12,27 @@ not: it reads no labels and no files; ids come in, numbers go out, and torch is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.groups import RelationGroups
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.methods.intervals import Floats, Intervals, Levels
+from unkgcp.methods.relation_groups import RelationGroups
+
+if TYPE_CHECKING:
+    from unkgcp.evidence import EvidenceModel
+
+PER = "relation"
 
 
 class Scorer(Protocol):
@@ -43,6 +50,29 @@ class Scorer(Protocol):
         self, head: NDArray[np.integer], relation: NDArray[np.integer], tail: NDArray[np.integer]
     ) -> NDArray[np.floating]:
         """Predicted confidence of known triples, in [0, 1]: (n,)."""
+
+
+@runtime_checkable
+class TrainedScorer(Scorer, Protocol):
+    """A model that can say what it was trained on."""
+
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+
+    @property
+    def facts(self) -> KnownFacts | None:
+        """Its training facts, where they are at hand."""
+
+
+Number = TypeVar("Number", int, float)
+
+
+def numbered(models: Mapping[str, Any], kind: str, number: Callable[[str], Number]) -> dict[Number, Any]:
+    """The models with names like `kind/number`, by their number, upwards."""
+    found = {
+        number(name.split("/")[1]): model for name, model in models.items() if name.startswith(f"{kind}/")
+    }
+    return dict(sorted(found.items()))
 
 
 def status_codes(model: Scorer, triples: HasTriples) -> NDArray[np.int8]:
@@ -65,21 +95,24 @@ class IntervalPredictor(ABC):
     ends is an empty interval.
     """
 
-    name: ClassVar[str]
-    guarantee: ClassVar[str]
-    needs_quantiles: ClassVar[bool] = False
-    needs_length: ClassVar[bool] = False
-    needs_members: ClassVar[bool] = False
-    """Whether it asks several models, each trained without one part of the facts."""
-    needs_evidence: ClassVar[bool] = False
-    own_answers: ClassVar[bool] = False
+    name: str
+    guarantee: str
+    needs: tuple[str, ...] = ()
+    """What must be learned for it beside the model: `quantiles`, a model of `length`, `members` or `evidence`."""
+    own_answers: bool = False
     """Whether its scores, or its ends, come from more than the score of the model: `interval` alone knows them."""
-    order_free: ClassVar[bool] = True
+    order_free: bool = True
     """Whether the order of the calibration facts is of no consequence."""
 
     model: Scorer
     size: int
     """Number of calibration facts used."""
+    groups: RelationGroups | None = None
+    """The groups of relations that have a threshold each, if it promises per relation."""
+    evidence: EvidenceModel | None = None
+    """What was learned from the training graph, for a method that answers from it."""
+    share: Fraction | None = None
+    """The share of facts among the queries, where a promise for the open world presumes one."""
 
     def calibrate(self, model: Scorer, facts: Graph) -> Self:
         """Learn what this method needs from calibration facts, none of which the model was trained on."""
@@ -93,6 +126,26 @@ class IntervalPredictor(ABC):
         score = model.score(facts.head, facts.relation, facts.tail)
         self._calibrate(score.astype(np.float64), facts)
         return self
+
+    def models(self) -> dict[str, Scorer]:
+        """Every model that it asks, by the name under which a run stores it."""
+        return {"model": self.model}
+
+    @classmethod
+    def made_of(cls, models: Mapping[str, Scorer]) -> dict[str, Any]:
+        """The arguments of the class that are models, found among those of a run by their names."""
+        return {}
+
+    def with_models(self, models: Mapping[str, Scorer]) -> Self:
+        """The same method over other copies of its models, which come under the names that `models` gives them."""
+        again = copy(self)
+        vars(again).update(self.made_of(models), model=models["model"])
+        return again
+
+    @property
+    def one_threshold(self) -> bool:
+        """Whether one threshold, the k-th smallest calibration score, makes all intervals: hits then have a law."""
+        return self.groups is None and self.share is None and self.calibration_scores() is not None
 
     def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each triple at one level or at several."""
@@ -165,6 +218,10 @@ class IntervalPredictor(ABC):
         """Settings with which `create` makes the same uncalibrated predictor; plain YAML values."""
         return {}
 
+    def nonfact_arrays(self) -> dict[str, NDArray[Any]]:
+        """What a second calibration, on triples that are no facts, learned; empty for asserted facts."""
+        return {}
+
     @abstractmethod
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         """score: (l,) of the facts, all known."""
@@ -184,11 +241,6 @@ class IntervalPredictor(ABC):
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None: ...
 
 
-# What methods share that can promise coverage for every relation instead of on average over all facts.
-
-PER = "relation"
-
-
 class PerRelation(IntervalPredictor):
     """An interval method with one threshold for all facts or, with `per="relation"`, one for every group of relations.
 
@@ -196,8 +248,6 @@ class PerRelation(IntervalPredictor):
     them, and the promise holds in each group: one that in the end has too few calibration facts for a level gets the
     whole range. Groups come from training facts alone.
     """
-
-    groups: RelationGroups | None = None
 
     def __init__(self, per: str | None = None) -> None:
         if per not in (None, PER):
@@ -226,7 +276,7 @@ class PerRelation(IntervalPredictor):
         return self._group_size(self.groups.of(relation))
 
     def relation_basis(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.int8]:
-        """Position in `relations.BASES` of each relation: (n,)."""
+        """Position in `BASES` of each relation: (n,)."""
         assert self.groups is not None
         return self.groups.basis(relation, self.relation_sizes(relation))
 

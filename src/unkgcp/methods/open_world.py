@@ -13,21 +13,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.evidence.nonfacts import FactLikeness
+from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels
-from unkgcp.methods.method import IntervalPredictor, status_codes
+from unkgcp.methods.method import IntervalPredictor, Scorer, status_codes
 
-POPULATIONS = ("asserted", "open")
 MOST_LEVELS = 1024
 """Levels at which the thresholds of a known share of facts are kept."""
+SCORES, SHARE, LIKENESS = "calibration/scores.", "calibration/share", "likeness/"
+"""How the arrays of a saved calibration on non-facts are named."""
 
 
 class Likeness(Protocol):
@@ -35,6 +36,10 @@ class Likeness(Protocol):
 
     def __call__(self, triples: HasTriples) -> Floats:
         """(n,), larger for what looks more like a fact. It was learned without calibration or test facts."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that it learned."""
+        ...
 
 
 class OpenWorld(IntervalPredictor):
@@ -48,7 +53,7 @@ class OpenWorld(IntervalPredictor):
     kinds, and each query is a fact with probability `share`, if that is given.
     """
 
-    own_answers: ClassVar[bool] = True
+    own_answers: bool = True
 
     def __init__(
         self,
@@ -61,9 +66,9 @@ class OpenWorld(IntervalPredictor):
         self.base, self.likeness, self.share = base, likeness, share
         self.scores = dict(scores)
         self._known: dict[Fraction, tuple[Fraction, float]] = {}  # what was worked out at levels asked before
-        self.name = base.name  # type: ignore[misc]
-        self.guarantee = self._guarantee()  # type: ignore[misc]
-        self.model, self.size = base.model, base.size
+        self.name, self.needs, self.order_free = base.name, base.needs, base.order_free
+        self.model, self.size, self.groups, self.evidence = base.model, base.size, base.groups, base.evidence
+        self.guarantee = self._guarantee()
 
     def _guarantee(self) -> str:
         kinds = ", ".join(self.scores)
@@ -77,11 +82,11 @@ class OpenWorld(IntervalPredictor):
             f"where {float(self.share):g} of the queries are facts"
         )
 
-    def __getattr__(self, name: str) -> Any:
-        """What else the method for facts has: its backbones, its evidence, its calibration."""
-        if name == "base":
-            raise AttributeError(name)
-        return getattr(self.base, name)
+    def models(self) -> dict[str, Scorer]:
+        return self.base.models()
+
+    def with_models(self, models: Mapping[str, Scorer]) -> OpenWorld:
+        return restore_open_world(self.base.with_models(models), self.nonfact_arrays())
 
     def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
         """Score and hull of each triple, whether it may be no fact, and its interval if it is one."""
@@ -95,20 +100,12 @@ class OpenWorld(IntervalPredictor):
             flags[known] = self.likeness(asked)[:, None] <= limits
         lower = np.where(flags, 0.0, fact.lower)
         upper = np.where(flags & np.isnan(fact.upper), 0.0, fact.upper)  # nothing but "no fact" is left
-        columns = [lower, upper, flags, fact.lower, fact.upper]
+        told: dict[str, Any] = {"lower": lower, "upper": upper, "no_fact": flags}
+        told |= {"fact_lower": fact.lower, "fact_upper": fact.upper}
         if single:
-            columns = [column[:, 0] for column in columns]
-        lower, upper, no_fact, fact_lower, fact_upper = columns
-        told = float(levels[0]) if single else [float(level) for level in levels]
-        return replace(
-            fact,
-            lower=lower,
-            upper=upper,
-            no_fact=no_fact,
-            fact_lower=fact_lower,
-            fact_upper=fact_upper,
-            confidence=told,
-        )
+            told = {name: column[:, 0] for name, column in told.items()}
+        told["confidence"] = float(levels[0]) if single else [float(level) for level in levels]
+        return replace(fact, **told)
 
     def _split(self, levels: list[Fraction]) -> tuple[list[Fraction], Floats]:
         """For each level: the one to ask the method for facts at, and the largest likeness of a non-fact (levels,)."""
@@ -175,11 +172,11 @@ class OpenWorld(IntervalPredictor):
         return self.base.arrays()
 
     def nonfact_arrays(self) -> dict[str, NDArray[Any]]:
-        """Scores of every kind, and the share of facts as numerator and denominator."""
-        found: dict[str, NDArray[Any]] = {f"scores.{kind}": scores for kind, scores in self.scores.items()}
+        """Scores of every kind, the share of facts as numerator and denominator, and what the likeness learned."""
+        found: dict[str, NDArray[Any]] = {f"{SCORES}{kind}": scores for kind, scores in self.scores.items()}
         if self.share is not None:
-            found["share"] = np.array([self.share.numerator, self.share.denominator], np.int64)
-        return found
+            found[SHARE] = np.array([self.share.numerator, self.share.denominator], np.int64)
+        return found | {f"{LIKENESS}{name}": array for name, array in self.likeness.arrays().items()}
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         raise TypeError("the open world joins two calibrations: see open_world")
@@ -221,23 +218,30 @@ def open_world(
     return OpenWorld(base, likeness, scores, exactly)
 
 
-def restore_open_world(
-    base: IntervalPredictor, likeness: Likeness, arrays: Mapping[str, NDArray[Any]]
-) -> OpenWorld:
+def restore_open_world(base: IntervalPredictor, arrays: Mapping[str, NDArray[Any]]) -> OpenWorld:
     """The same again from `nonfact_arrays`; ValueError if they do not fit."""
-    scores = {
-        name.removeprefix("scores."): np.array(array)
-        for name, array in arrays.items()
-        if name.startswith("scores.")
-    }
+    scores: dict[str, NDArray[Any]] = {}
+    learned: dict[str, NDArray[Any]] = {}
+    for name, array in arrays.items():
+        if name.startswith(SCORES):
+            scores[name.removeprefix(SCORES)] = np.array(array)
+        elif name.startswith(LIKENESS):
+            learned[name.removeprefix(LIKENESS)] = array
+        elif name != SHARE:
+            raise ValueError(f"the calibration holds {name}, which nobody knows")
+    likeness: Likeness = ScoreLikeness(base)
+    if learned:
+        if base.evidence is None:
+            raise ValueError("the calibration holds trees for a method that has none")
+        likeness = FactLikeness.restore(base.evidence, learned)
     for found in scores.values():
         if found.dtype != np.float64 or found.ndim != 1 or not len(found) or not (np.diff(found) >= 0).all():
             raise ValueError("the scores of the calibration non-facts are damaged")
     if not scores:
         raise ValueError("the scores of the calibration non-facts are missing")
     share = None
-    if "share" in arrays:
-        pair = np.array(arrays["share"])
+    if SHARE in arrays:
+        pair = np.array(arrays[SHARE])
         if pair.shape != (2,) or pair.dtype != np.int64 or not 0 < pair[0] < pair[1]:
             raise ValueError("the share of facts is damaged")
         share = Fraction(int(pair[0]), int(pair[1]))
@@ -256,6 +260,9 @@ class ScoreLikeness:
             return self.base.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
         return np.abs(strange)
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {}
+
 
 def check_share(share: float | Fraction, method: type[IntervalPredictor], per: str | None) -> Fraction:
     """The share of facts among the queries as a fraction; InputError if it is none, or of no use to the method."""
@@ -265,7 +272,7 @@ def check_share(share: float | Fraction, method: type[IntervalPredictor], per: s
             "leave out --share-of-facts or --per relation"
         )
     # facts and non-facts are compared by one score that is 0 at best: that of an interval-valued fact may be below
-    if method.calibration_scores is IntervalPredictor.calibration_scores or method.needs_length:
+    if method.calibration_scores is IntervalPredictor.calibration_scores or "length" in method.needs:
         raise InputError(
             "a share of facts needs a method that ranks calibration facts by single confidences, which "
             f"{method.name} does not"
@@ -302,10 +309,8 @@ def _joint_threshold(facts: Floats, others: Floats, share: Fraction, level: Frac
     if kept(np.inf):
         return np.inf
     scores = np.sort(np.concatenate([facts, others]))
-    low, high = (
-        0,
-        len(scores),
-    )  # p falls from score to score: the first `low` are kept, those from `high` on are not
+    # p falls from score to score: the first `low` are kept, those from `high` on are not
+    low, high = 0, len(scores)
     while low < high:
         middle = (low + high) // 2
         low, high = (middle + 1, high) if kept(scores[middle]) else (low, middle)

@@ -1,4 +1,4 @@
-"""Interval methods by name, so that a method is one file and one decorator.
+"""Interval methods by name: each is imported when it is first asked for.
 
 >>> create("fpi").name
 'fpi'
@@ -8,21 +8,59 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any, TypeVar
 
 from unkgcp.errors import InputError
 from unkgcp.methods.method import IntervalPredictor
 
-PREDICTORS: dict[str, type[IntervalPredictor]] = {}
+MODULES = {
+    "fpi": "baselines",
+    "qr": "baselines",
+    "cv+": "cv_plus",
+    "evidence": "evidence_method",
+    "joint": "interval_valued",
+    "mean-length": "interval_valued",
+    "cp": "split_methods",
+    "unkgcp": "split_methods",
+    "shortest": "shortest_intervals",
+}
+"""The modules of this package that register the methods we have."""
 
 Method = TypeVar("Method", bound=type[IntervalPredictor])
 
 
+class Methods(Mapping[str, type[IntervalPredictor]]):
+    """Classes of interval methods by name."""
+
+    def __init__(self) -> None:
+        self._registered: dict[str, type[IntervalPredictor]] = {}
+
+    def add(self, method: type[IntervalPredictor]) -> None:
+        """Make a method known under its name, which must be new."""
+        if method.name in self._registered:
+            raise ValueError(f"an interval method named {method.name!r} is registered already")
+        self._registered[method.name] = method
+
+    def __getitem__(self, name: str) -> type[IntervalPredictor]:
+        if name not in self._registered and name in MODULES:
+            import_module(f"unkgcp.methods.{MODULES[name]}")
+        return self._registered[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(MODULES | self._registered)
+
+    def __len__(self) -> int:
+        return len(MODULES | self._registered)
+
+
+PREDICTORS = Methods()
+
+
 def register(method: Method) -> Method:
     """Class decorator: make the method known under its `name`."""
-    if method.name in PREDICTORS:
-        raise ValueError(f"an interval method named {method.name!r} is registered already")
-    PREDICTORS[method.name] = method
+    PREDICTORS.add(method)
     return method
 
 

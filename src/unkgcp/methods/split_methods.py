@@ -6,23 +6,21 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.groups import RelationGroups, SmallGroupWarning, each_relation, group_relations
+from unkgcp.conformal.query_chunks import SmallGroupWarning
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
-from unkgcp.conformal.shortest import Shortest, SmallCalibrationWarning
-from unkgcp.conformal.split import SplitConformal
-from unkgcp.conformal.storage import from_arrays, to_arrays
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
+from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import PerRelation
+from unkgcp.methods.method import PerRelation, TrainedScorer
 from unkgcp.methods.registry import register
+from unkgcp.methods.relation_groups import RelationGroups, each_relation, group_relations
 
 
 class ConformalPredictor(PerRelation):
@@ -32,9 +30,7 @@ class ConformalPredictor(PerRelation):
     (`unkgcp.conformal.groups`), and the promise holds in each of these groups.
     """
 
-    guarantee: ClassVar[str] = (
-        "coverage of at least the level, for facts exchangeable with the calibration facts"
-    )
+    guarantee: str = "coverage of at least the level, for facts exchangeable with the calibration facts"
 
     calibration: SplitConformal
     relations: NDArray[np.int32] | None
@@ -72,10 +68,10 @@ class ConformalPredictor(PerRelation):
 
     def _relation_groups(self) -> RelationGroups:
         """Groups of relations from the facts the model was trained on; from nothing where it does not know them."""
-        relations, training = len(self.model.seen_relations), getattr(self.model, "facts", None)
-        if training is None:
+        relations = len(self.model.seen_relations)
+        if not isinstance(self.model, TrainedScorer) or self.model.facts is None:
             return each_relation(relations)
-        known = training.graph(self.model.vocabulary)  # type: ignore[attr-defined]
+        known = self.model.facts.graph(self.model.vocabulary)
         guess = self.model.score(known.head, known.relation, known.tail).astype(np.float64)
         score = self.score()
         plain = score.fallback() if isinstance(score, Recipe) else score
@@ -134,7 +130,7 @@ class ConformalPredictor(PerRelation):
     def _arrays(self) -> dict[str, NDArray[Any]]:
         known = {"relations": self.relations, "sides": self.sides}
         kept: dict[str, NDArray[Any]] = {name: array for name, array in known.items() if array is not None}
-        return to_arrays(self.calibration) | kept | self._group_arrays()
+        return self.calibration.arrays() | kept | self._group_arrays()
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         rest = dict(arrays)
@@ -142,7 +138,7 @@ class ConformalPredictor(PerRelation):
         self.groups = self._restored_groups(rest)
         for name in ("relation_groups", "relation_own"):
             rest.pop(name, None)
-        self.calibration = from_arrays(rest)
+        self.calibration = SplitConformal.from_arrays(rest)
         for array in (self.relations, self.sides):
             if array is not None and (array.shape != (self.size,) or array.dtype.kind != "i"):
                 raise ValueError("the relations or sides of the calibration facts do not match their scores")
@@ -163,7 +159,7 @@ class AbsoluteResidual(ConformalPredictor):
     promises nothing.
     """
 
-    name: ClassVar[str] = "cp"
+    name: str = "cp"
 
     def score(self) -> Score:
         return Residual()
@@ -181,7 +177,7 @@ class EntropyNormalised(ConformalPredictor):
     exchangeable, and the model was trained and chosen without the calibration facts.
     """
 
-    name: ClassVar[str] = "unkgcp"
+    name: str = "unkgcp"
 
     def __init__(self, mapped_entropy: bool = False, per: str | None = None) -> None:
         super().__init__(per)
@@ -192,54 +188,3 @@ class EntropyNormalised(ConformalPredictor):
 
     def options(self) -> dict[str, Any]:
         return {"mapped_entropy": self.mapped_entropy, **super().options()}
-
-
-# Shortest intervals from scores alone: what labels lie beside a score is learned, then calibrated.
-
-
-@register
-class ShortestIntervals(ConformalPredictor):
-    """Shortest: the interval around the likeliest confidences of facts with such a score, widened by rank.
-
-    One half of the calibration facts teaches how confidences lie beside scores, in all relations alike or, where that
-    helps, relation by relation; the other half is ranked. The
-    interval says where such facts' confidences are, so it need not contain the score itself: a model may score
-    0.9 where confidences are 0.4375 or 1. With fewer than `smallest` calibration facts it is CP on all of them.
-
-    Guarantee: as for CP, coverage of at least `confidence` over calibration facts and query together, whatever was
-    learned; frequent values tie, and ties can only raise it. Assumption: calibration facts and query are exchangeable
-    in the order given, and the model was trained and chosen without the calibration facts.
-    """
-
-    name: ClassVar[str] = "shortest"
-    order_free: ClassVar[bool] = False
-
-    def __init__(self, smallest: int = Shortest.smallest, per: str | None = None) -> None:
-        super().__init__(per)
-        self.smallest = int(smallest)
-
-    def score(self) -> Shortest:
-        return Shortest(smallest=self.smallest)
-
-    def _kind(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
-        return relation
-
-    def options(self) -> dict[str, Any]:
-        return {"smallest": self.smallest, **super().options()}
-
-    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        super()._restore(arrays)
-        if self.calibration.learned != self.calibration.takes_kind:
-            raise ValueError("the learned shapes do not know of relations")
-
-    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
-        # at level 0 the smallest set there is: the lowest rank answers
-        lowest = Fraction(1, self.size + 1)
-        return self._intervals(score, triples, [max(level, lowest) for level in levels])
-
-    def caution(self, confidence: Confidence) -> str | None:
-        found = super().caution(confidence)
-        if self.calibration.learned:
-            return found
-        few = f"{self.size:,} calibration facts are too few to learn shortest intervals from: cp answers"
-        return few if found is None else f"{few}; {found}"

@@ -15,11 +15,10 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from unkgcp.conformal.groups import SmallGroupWarning
+from unkgcp.conformal.query_chunks import SmallGroupWarning
 from unkgcp.conformal.ranks import percent, rank
 from unkgcp.conformal.scores import recipe_names
-from unkgcp.conformal.shortest import SmallCalibrationWarning
-from unkgcp.conformal.split import SplitConformal
+from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path, check_file, standard_output
 from unkgcp.tabular.prediction_tables import Table, Writer, check_name, given_table, require

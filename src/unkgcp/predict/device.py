@@ -9,8 +9,7 @@ a reason to expect speed: most of the time goes into labels and Parquet, and onl
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,13 +63,6 @@ def on_device(predictor: Predictor, device: str) -> Predictor:
         raise InputError("there is no CUDA device here; choose --device cpu")
 
     def move(model: Model) -> Model:
-        values = {each.name: getattr(model, each.name) for each in fields(model)}
-        return DeviceModel(**values, device=device)
+        return DeviceModel(**{each.name: getattr(model, each.name) for each in fields(model)}, device=device)
 
-    model = move(predictor.model)
-    method = copy.copy(predictor.method)
-    method.model = model
-    quantiles = {tau: move(quantile) for tau, quantile in predictor.quantiles.items()}
-    if hasattr(method, "quantiles"):
-        method.quantiles = quantiles
-    return replace(predictor, model=model, method=method, quantiles=quantiles)
+    return predictor.with_models({name: move(model) for name, model in predictor.models().items()})

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
+from unkgcp.files import umask
 from unkgcp.tabular.writer import ENDINGS, open_output
 
 ROWS = 1 << 20
@@ -132,7 +133,7 @@ def staged(target: str | None) -> Iterator[Path]:
     try:
         for name in (ANSWERS, ATTEMPTS, QUERIES):
             (stage / name).mkdir()
-        stage.chmod(0o777 & ~_umask())  # workers may run as somebody else
+        stage.chmod(0o777 & ~umask())  # workers may run as somebody else
         yield stage
     finally:
         shutil.rmtree(stage, ignore_errors=True)
@@ -156,9 +157,3 @@ def deliver(stage: Path, parts: int, target: str | None) -> None:
                 for batch in file.iter_batches():
                     write(batch)
             (answers / name).unlink()  # the disk never holds the answers twice
-
-
-def _umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask

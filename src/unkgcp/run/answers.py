@@ -14,21 +14,29 @@ whose candidates are answered and written down here too), or a reader or writer 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from unkgcp.graph.queries import Queries, to_triples
-from unkgcp.methods import Intervals, Levels
-from unkgcp.methods.intervals import BY_LEVEL, Coded, arrow_columns, columns
-
-if TYPE_CHECKING:
-    from unkgcp.run.predictor import Predictor
+from unkgcp.methods.intervals import BY_LEVEL, Coded, Intervals, Levels, arrow_columns, columns
+from unkgcp.methods.method import IntervalPredictor
+from unkgcp.training.model import Model
 
 LABELS = ("head", "relation", "tail")
 
 
-def answer(predictor: Predictor, queries: Queries, confidence: Levels = 0.9) -> Intervals:
+class Calibrated(Protocol):
+    """What answers are made of; `unkgcp.run.predictor.Predictor` is such a pair."""
+
+    @property
+    def model(self) -> Model: ...
+
+    @property
+    def method(self) -> IntervalPredictor: ...
+
+
+def answer(predictor: Calibrated, queries: Queries, confidence: Levels = 0.9) -> Intervals:
     """Score, interval, status and whatever else the run's method tells of each query, in order.
 
     An unknown entity or relation gives the whole range [0, 1], no score, and a status that says so.
@@ -36,7 +44,7 @@ def answer(predictor: Predictor, queries: Queries, confidence: Levels = 0.9) -> 
     return predictor.method.interval(to_triples(queries, predictor.model.vocabulary), confidence)
 
 
-def answer_batch(predictor: Predictor, batch: pa.RecordBatch, confidence: Levels = 0.9) -> pa.RecordBatch:
+def answer_batch(predictor: Calibrated, batch: pa.RecordBatch, confidence: Levels = 0.9) -> pa.RecordBatch:
     """head, relation and tail of a batch as given, then its answers; see `as_batch`.
 
     Labels are strings or dictionaries of strings.

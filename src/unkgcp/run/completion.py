@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +24,9 @@ from unkgcp.conformal.ranks import exact_levels
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import OPEN, spelt, to_triples
-from unkgcp.methods import Intervals, Levels
-from unkgcp.methods.intervals import numbers
+from unkgcp.methods.intervals import Intervals, Levels, numbers
 from unkgcp.methods.method import status_codes
-from unkgcp.run.answers import LABELS, answer, as_batch
-
-if TYPE_CHECKING:
-    from unkgcp.run.predictor import Predictor
+from unkgcp.run.answers import LABELS, Calibrated, answer, as_batch
 
 RANKINGS = ("score", "lower")
 SHORTLIST = 2048
@@ -56,7 +52,7 @@ class Found(NamedTuple):
 
 
 def complete(
-    predictor: Predictor,
+    predictor: Calibrated,
     *,
     relation: str,
     head: str | None = None,
@@ -79,7 +75,7 @@ def complete(
 
 
 def complete_batch(
-    predictor: Predictor,
+    predictor: Calibrated,
     batch: pa.RecordBatch,
     k: int,
     confidence: Levels = 0.9,
@@ -101,7 +97,7 @@ def complete_batch(
 
 
 def _found(
-    predictor: Predictor,
+    predictor: Calibrated,
     batch: pa.RecordBatch,
     k: int,
     confidence: Levels,
@@ -113,7 +109,7 @@ def _found(
         raise InputError(f"{k} completions cannot be given; ask for at least 1")
     if rank_by not in RANKINGS:
         raise InputError(f"completions are ranked by {' or '.join(RANKINGS)}, not by {rank_by!r}")
-    if exclude_known and predictor.facts is None:
+    if exclude_known and predictor.model.facts is None:
         raise InputError(
             "this run does not hold its training facts, so they cannot be left out; fit it again"
         )
@@ -163,11 +159,11 @@ def _open_places(batch: pa.RecordBatch, first: int) -> tuple[Mask, Mask]:
 
 class _Search:
     def __init__(
-        self, predictor: Predictor, k: int, confidence: Levels, rank_by: str, exclude_known: bool
+        self, predictor: Calibrated, k: int, confidence: Levels, rank_by: str, exclude_known: bool
     ) -> None:
         self.predictor, self.method, self.model = predictor, predictor.method, predictor.model
         self.level = exact_levels(confidence)[0][0]
-        self.rank_by, self.facts = rank_by, predictor.facts if exclude_known else None
+        self.rank_by, self.facts = rank_by, predictor.model.facts if exclude_known else None
         self.candidates = np.flatnonzero(self.model.seen_entities).astype(np.int32)
         self.k = min(k, len(self.candidates))
 
@@ -219,7 +215,7 @@ def _triples(candidates: Ids, anchor: int, relation: int, at_head: bool) -> Trip
     return Triples(candidates, between, same) if at_head else Triples(same, between, candidates)
 
 
-def _answers(predictor: Predictor, batch: pa.RecordBatch, found: Found, confidence: Levels) -> Intervals:
+def _answers(predictor: Calibrated, batch: pa.RecordBatch, found: Found, confidence: Levels) -> Intervals:
     """The answers of the candidates, with labels."""
     vocabulary, rows = predictor.model.vocabulary, numbers(found.query)
     labels = {}

@@ -31,20 +31,20 @@ import yaml
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.files import (
-    check_place,
+from unkgcp.files import check_place, explained, read_npz, umask, write_npz
+from unkgcp.graph.known import Columns, KnownFacts, restored
+from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.run.safe_files import (
     digest,
-    explained,
-    load_yaml,
-    read_bytes,
-    read_npz,
+    finite,
+    read_json,
+    read_labels,
+    read_weights,
+    read_yaml,
     reading,
     size_of,
-    write_npz,
+    write_labels,
 )
-from unkgcp.graph import Vocabulary
-from unkgcp.graph.known import Columns, KnownFacts, restored
-from unkgcp.run.stored import finite, read_labels, read_weights, write_labels
 
 FORMAT, VERSION = "unkgcp-run", 2
 CONFIG, MODEL, VOCABULARY = "config.yaml", "model.safetensors", "vocabulary.parquet"
@@ -106,19 +106,18 @@ def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
         # a run read from disk and written again carries what the older one said of itself
         provenance = {**about, **parts.provenance, **about, "files": files}
         _write_json(stage / PROVENANCE, provenance)
-        umask = os.umask(0)
-        os.umask(umask)
+        hidden = umask()
         for name in names:
             with (stage / name).open("rb") as written:
                 os.fsync(written.fileno())
-            (stage / name).chmod(0o666 & ~umask)  # some writers make files that only their owner can read
+            (stage / name).chmod(0o666 & ~hidden)  # some writers make files that only their owner can read
         if folder.is_dir():
             for name in names:
                 (stage / name).replace(folder / name)
             if parts.facts is None:
                 (folder / FACTS).unlink(missing_ok=True)
         else:
-            stage.chmod(0o777 & ~umask)
+            stage.chmod(0o777 & ~hidden)
             stage.rename(folder)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
@@ -148,7 +147,7 @@ def read_run(folder: str | os.PathLike[str]) -> RunParts:
         if written["bytes"] <= AT_ONCE and name != FACTS:
             _check_digest(folder / name, written)
     with reading(folder / CONFIG) as path:
-        config = load_yaml(read_bytes(path, MOST[CONFIG]))
+        config = read_yaml(path, MOST[CONFIG])
     with reading(folder / MODEL) as path:
         tensors = read_weights(path)
         if files[MODEL]["bytes"] <= AT_ONCE:
@@ -159,7 +158,7 @@ def read_run(folder: str | os.PathLike[str]) -> RunParts:
     with reading(folder / CALIBRATION) as path:
         calibration = read_npz(path)
     with reading(folder / METRICS) as path:
-        metrics = _json(path)
+        metrics = read_json(path, MOST[METRICS])
     facts = None
     if FACTS in files:
         facts = KnownFacts(partial(_read_facts, folder / FACTS, files[FACTS], vocabulary))
@@ -190,7 +189,7 @@ def read_provenance(folder: str | os.PathLike[str]) -> dict[str, Any]:
             raise InputError(f"{folder} is not finished; continue with unkgcp fit DATA -o {folder} --resume")
         raise InputError(f"{folder} is no run of unkgcp: it has no {PROVENANCE}")
     with reading(path):
-        provenance = _json(path)
+        provenance = read_json(path, MOST[PROVENANCE])
         if provenance.get("format") != FORMAT:
             raise ValueError("it is not written by unkgcp")
     if provenance.get("version") != VERSION:
@@ -235,13 +234,6 @@ def _read_facts(path: Path, written: dict[str, Any], vocabulary: Vocabulary) -> 
     _check_digest(path, written)
     with reading(path):
         return restored(read_npz(path), len(vocabulary.entities), len(vocabulary.relations))
-
-
-def _json(path: Path) -> dict[str, Any]:
-    found = json.loads(read_bytes(path, MOST[path.name]).decode("utf-8"))
-    if not isinstance(found, dict):
-        raise ValueError("it holds no names with values")
-    return found
 
 
 def _check_digest(path: Path, written: dict[str, Any]) -> None:

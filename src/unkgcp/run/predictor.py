@@ -1,7 +1,7 @@
 """A trained model with a calibrated interval method: what users ask, save and load.
 
-What it is: `Predictor` and `calibrate`. What it is not: a trainer, or an interval method; it joins one of
-each with the labels of the vocabulary.
+What it is: `Predictor`, made by `unkgcp.calibrate` or `unkgcp.run.fit`. What it is not: a trainer, or an interval
+method; it joins one of each with the labels of the vocabulary.
 
 >>> predictor = calibrate(model, splits.calibration, method="unkgcp")                  # doctest: +SKIP
 >>> predictor.interval([("h", "r", "t")], confidence=0.9).upper                        # doctest: +SKIP
@@ -11,31 +11,29 @@ each with the labels of the vocabulary.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from numpy.typing import NDArray
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts, restored
-from unkgcp.graph.negatives import KINDS
-from unkgcp.graph.queries import Queries, as_queries, labels_of, to_triples
-from unkgcp.methods import IntervalPredictor, Intervals, Levels, create, predictor_class
+from unkgcp.graph.queries import Queries, as_queries, labels_of
+from unkgcp.methods.intervals import Intervals, Levels, draw
+from unkgcp.methods.method import IntervalPredictor, numbered
+from unkgcp.methods.registry import create, predictor_class
 from unkgcp.run.answers import answer
+from unkgcp.run.completion import complete
 from unkgcp.run.folder import AT_ONCE, MODEL, RunParts, read_run, verify, write_run
-from unkgcp.run.population import check_population, opened, parts_of, reopened
-from unkgcp.run.stored import read_weights
-from unkgcp.run.untrained import check_untrained
+from unkgcp.run.safe_files import read_weights
+from unkgcp.training.config import TrainConfig
+from unkgcp.training.model import Model
 
-if TYPE_CHECKING:
-    from unkgcp.evidence import EvidenceModel
-    from unkgcp.training import Model
+QUANTILE = "quantile/"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,8 +78,6 @@ class Predictor:
 
         See `unkgcp.run.completion.complete`.
         """
-        from unkgcp.run.completion import complete
-
         return complete(
             self,
             relation=relation,
@@ -98,8 +94,6 @@ class Predictor:
 
         Returns matplotlib's axes; `ax` draws into those of a figure of your own.
         """
-        from unkgcp.methods.intervals import draw
-
         return draw(self.interval(queries, confidence), ax)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -135,11 +129,28 @@ class Predictor:
         """The same with weights read into memory, which is quicker to look up at random: for long work."""
         if self.folder is None:
             return self
-        tables = _under("model", read_weights(self.folder / MODEL, mapped=False))
-        model = replace(self.model, tables={name: tables[name] for name in self.model.tables})
-        method = copy(self.method)
-        method.model = model
-        return replace(self, model=model, method=method)
+        weights = read_weights(self.folder / MODEL, mapped=False)
+        return self.with_models(
+            {
+                name: replace(model, tables={table: weights[f"{name}/{table}"] for table in model.tables})
+                for name, model in self.models().items()
+            }
+        )
+
+    def models(self) -> dict[str, Model]:
+        """Every model it is made of, by the name under which a run stores it."""
+        own = {"model": self.model, **{_quantile(tau): model for tau, model in self.quantiles.items()}}
+        return own | cast("dict[str, Model]", self.method.models())
+
+    def with_models(self, models: Mapping[str, Model]) -> Predictor:
+        """The same over other copies of its models, which come under the names that `models` gives them."""
+        return replace(
+            self,
+            model=models["model"],
+            method=self.method.with_models(models),
+            negative=None if self.negative is None else self.negative.with_models(models),
+            quantiles={tau: models[_quantile(tau)] for tau in self.quantiles},
+        )
 
     @property
     def unverified(self) -> bool:
@@ -165,19 +176,12 @@ class Predictor:
         return self.model.facts
 
     def _parts(self) -> RunParts:
-        tensors = _prefixed("model", self.model.tensors())
-        for tau, model in self.quantiles.items():
-            tensors |= _prefixed(f"quantile/{tau!r}", model.tensors())
-        for place, member in enumerate(getattr(self.method, "members", ())):
-            tensors |= _prefixed(f"member/{place}", member.tensors())
-        crossfit = getattr(self.method, "backbone", None)
-        if crossfit is not None:
-            tensors |= _prefixed("crossfit", crossfit.tensors())
-        length = getattr(self.method, "length", None)
-        if length is not None:
-            tensors |= _prefixed("length", length.tensors())
-        calibration = _prefixed("facts", self.method.arrays())
-        calibration |= _prefixed("nonfacts", parts_of(self.method))
+        tensors: dict[str, NDArray[Any]] = {}
+        for name, model in self.models().items():
+            tensors |= _prefixed(name, model.tensors())
+        calibration = _prefixed("facts", self.method.arrays()) | _prefixed(
+            "nonfacts", self.method.nonfact_arrays()
+        )
         if self.model.stopping is not None:
             calibration |= _prefixed("stopping", self.model.stopping.arrays())
         if self.negative is not None:
@@ -206,111 +210,45 @@ class Predictor:
         )
 
 
-def calibrate(
-    model: Model,
-    facts: Graph,
-    method: str = "unkgcp",
-    *,
-    negatives: Graph | None = None,
-    quantiles: Mapping[float, Model] | None = None,
-    population: str = "asserted",
-    kinds: Sequence[str] = KINDS,
-    share: float | None = None,
-    protocol: str = "strict",
-    **options: Any,
-) -> Predictor:
-    """Calibrate an interval method on facts that the model was not trained on.
-
-    Training facts among them, where the model knows its own, are told in a `TrainedFactsWarning`, and refused if they
-    are many; so are facts that early stopping looked at, unless `protocol` is "paper": there it looked at the
-    calibration facts, as the paper's experiments did, and the guarantee is not strict.
-    `method` is `unkgcp`, `cp`, `fpi`, `qr`, `shortest` or `evidence`; `qr` needs `quantiles` (see
-    `unkgcp.training.train_quantiles`). `evidence` learns from the model's training facts first, unless it is given
-    `evidence=`, what `unkgcp.evidence.learn` made of them.
-    Further options are those of the method. `negatives` adds the threshold with which the paper's tables of
-    negatives are made. The guarantee of each method stands in `unkgcp.methods`.
-    With `population="open"` queries may be no facts at all, and the promise holds for these too: see
-    `unkgcp.run.population`. `kinds` are the kinds of non-facts it is to hold for, `share` that of facts among the
-    queries if it is known.
-    """
-    check_population(population, kinds, share, method, options.get("per"))
-    if predictor_class(method).needs_quantiles:
-        if not quantiles:
-            raise InputError(f"method {method!r} needs quantile models; train them with train_quantiles")
-        options["quantiles"] = quantiles
-    if predictor_class(method).needs_evidence and options.get("evidence") is None:
-        options["evidence"] = _learn_evidence(model)
-    if predictor_class(method).needs_members and "members" not in options:
-        raise InputError(f"method {method!r} needs models of its own; fit them with --calibrate {method}")
-    facts = _own(facts, model)
-    if not predictor_class(method).needs_members:
-        check_untrained(model, facts, protocol)
-    predictor = Predictor(
-        model,
-        create(method, **options).calibrate(model, facts),
-        None if negatives is None else create(method, **options).calibrate(model, _own(negatives, model)),
-        quantiles or {},
-    )
-    return opened(predictor, facts, kinds=kinds, share=share) if population == "open" else predictor
-
-
-def _learn_evidence(model: Model) -> EvidenceModel:
-    from unkgcp.evidence import learn
-
-    if model.facts is None:
-        raise InputError(
-            "the model does not know its training facts, from which the evidence method learns; train it again"
-        )
-    return learn(model.facts.graph(model.vocabulary), seed=model.seed)
-
-
-def _own(facts: Graph, model: Model) -> Graph:
-    """The facts in the model's ids; an unknown label becomes -1, which calibration leaves out."""
-    if facts.vocabulary == model.vocabulary:
-        return facts
-    return Graph(*to_triples(facts, model.vocabulary), facts.confidence, model.vocabulary, facts.ends)
-
-
 def _assemble(parts: RunParts) -> Predictor:
-    from unkgcp.training import Model, TrainConfig
-
-    config = TrainConfig.from_dict(parts.config["training"])
-
-    def model(prefix: str, quantile: float | None = None) -> Model:
-        return Model.from_tensors(
-            _under(prefix, parts.tensors),
-            parts.vocabulary,
-            replace(config, quantile=quantile),
-            int(parts.config["seed"]),
-            parts.seen_entities,
-            parts.seen_relations,
-        )
-
-    taus = dict.fromkeys(name.split("/")[1] for name in parts.tensors if name.startswith("quantile/"))
-    quantiles = {float(tau): model(f"quantile/{tau}", float(tau)) for tau in taus}
-    options = dict(parts.config["options"])
-    if predictor_class(parts.config["method"]).needs_quantiles:
-        options["quantiles"] = quantiles
-    if predictor_class(parts.config["method"]).needs_members:
-        places = {int(name.split("/")[1]) for name in parts.tensors if name.startswith("member/")}
-        options["members"] = [model(f"member/{place}") for place in sorted(places)]
-    if predictor_class(parts.config["method"]).needs_length:
-        options["length"] = model("length")
-    point = replace(model("model"), facts=parts.facts, stopping=_stopping(parts))
-    crossfit = _under("crossfit", parts.tensors)
-    if crossfit:
-        from unkgcp.evidence.crossfit import CrossFit
-
-        options["backbone"] = CrossFit.from_tensors(crossfit, point)
+    models = _models(parts)
+    point = models["model"]
+    name = parts.config["method"]
+    options = {**parts.config["options"], **predictor_class(name).made_of(models)}
 
     def method(prefix: str) -> IntervalPredictor:
-        return create(parts.config["method"], **options).restore(point, _under(prefix, parts.calibration))
+        return create(name, **options).restore(point, _under(prefix, parts.calibration))
 
     negative = method("negatives") if _under("negatives", parts.calibration) else None
     asked = method("facts")
     if nonfacts := _under("nonfacts", parts.calibration):
-        asked = reopened(asked, nonfacts)
+        from unkgcp.methods.open_world import (
+            restore_open_world,  # it loads the evidence room, which few runs need
+        )
+
+        asked = restore_open_world(asked, nonfacts)
+    quantiles = numbered(models, "quantile", float)
     return Predictor(point, asked, negative, quantiles, parts.provenance, parts.metrics)
+
+
+def _models(parts: RunParts) -> dict[str, Model]:
+    """All models of a run by their names; a table is stored as `name of its model/name of the table`."""
+    tables: dict[str, dict[str, NDArray[Any]]] = {}
+    for name, table in parts.tensors.items():
+        owner, _, own_name = name.rpartition("/")
+        tables.setdefault(owner, {})[own_name] = table
+    config, seed = TrainConfig.from_dict(parts.config["training"]), int(parts.config["seed"])
+    seen = (parts.seen_entities, parts.seen_relations)
+    models = {}
+    for name, own in tables.items():
+        quantile = float(name.removeprefix(QUANTILE)) if name.startswith(QUANTILE) else None
+        settings = replace(config, quantile=quantile)
+        models[name] = Model.from_tensors(own, parts.vocabulary, settings, seed, *seen)
+    return models | {"model": replace(models["model"], facts=parts.facts, stopping=_stopping(parts))}
+
+
+def _quantile(tau: float) -> str:
+    return f"{QUANTILE}{tau!r}"
 
 
 def _stopping(parts: RunParts) -> KnownFacts | None:

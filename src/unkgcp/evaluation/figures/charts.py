@@ -1,7 +1,6 @@
-"""Width and coverage against the level asked for: the paper's Figures 1 and 4-8.
+"""The charts: curves over the level or the number of calibration facts, width against error, coverage of slices.
 
-What it is: one column a panel (a backbone, or a single run), mean width above, coverage below with the level
-itself as a dashed line. What it is not: it computes nothing but where to put the axes.
+Each function takes plain arrays and gives a figure, to be called and saved inside `style.design`.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from unkgcp.evaluation.figures.style import BAND, COLOURS, INK, RULE, SOFT, curve, legend, sheet
 
 
 @dataclass(frozen=True, slots=True)
-class LevelCurve:
-    """One method at several levels; every column has shape (levels,). A missing spread is not drawn."""
+class Curve:
+    """One method at several levels or sizes `x`; every column has shape (n,). What is None is not drawn."""
 
-    level: Sequence[float]
+    x: Sequence[float]
     coverage: ArrayLike | None
     sharpness: ArrayLike
     coverage_sd: ArrayLike | None = None
@@ -28,30 +27,30 @@ class LevelCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelPanel:
-    """A column of the figure: its title and the curve of each method, by name.
+class Panel:
+    """A column of a figure: its title and the curve of each method, by name.
 
-    `band`: (2, levels), the coverage that chance alone allows, shaded.
+    `band`: (2, n), the coverage that chance alone allows, shaded.
     """
 
     title: str
-    curves: Mapping[str, LevelCurve]
+    curves: Mapping[str, Curve]
     band: ArrayLike | None = None
 
 
-def draw_levels(panels: Sequence[LevelPanel], *, width: float | None = None) -> Any:
-    """The figure of these panels; to be called and saved inside `style.design`."""
+def draw_levels(panels: Sequence[Panel], *, width: float | None = None) -> Any:
+    """Mean width above, coverage below, against the level: the paper's Figures 1 and 4-8."""
     figure = sheet(width or (0.7 + 2.15 * len(panels)), 4.5)
     grid = figure.subplots(2, len(panels), sharex=True, sharey="row", squeeze=False)
     handles: dict[str, Any] = {}
     for (top, bottom), panel in zip(grid.T, panels, strict=True):
-        levels = np.unique(np.concatenate([curve.level for curve in panel.curves.values()]))
+        levels = np.unique(np.concatenate([curve.x for curve in panel.curves.values()]))
         if panel.band is not None:
             bottom.fill_between(levels, *np.asarray(panel.band, dtype=float), color=BAND, linewidth=0)
         for place, (name, line) in enumerate(panel.curves.items()):
-            handles[name] = curve(top, name, place, line.level, line.sharpness, line.sharpness_sd)
+            handles[name] = curve(top, name, place, line.x, line.sharpness, line.sharpness_sd)
             if line.coverage is not None:
-                curve(bottom, name, place, line.level, line.coverage, line.coverage_sd)
+                curve(bottom, name, place, line.x, line.coverage, line.coverage_sd)
         (asked,) = bottom.plot(levels, levels, color=INK, linewidth=0.8, linestyle=(0, (3, 3)), zorder=3)
         top.set_title(panel.title)
         bottom.set_xticks(levels, [f"{100 * level:g}" for level in levels])
@@ -71,38 +70,17 @@ def _limits(grid: Any) -> None:
     bottom.set_ylim(max(-0.02, low), 1.015)
 
 
-# How many calibration facts are enough? The paper's Figures 3 and 14-18.
-
-
-@dataclass(frozen=True, slots=True)
-class SizeCurve:
-    """Means and standard deviations over subsets of each size; every column has shape (sizes,)."""
-
-    size: Sequence[int]
-    coverage: ArrayLike
-    coverage_sd: ArrayLike
-    sharpness: ArrayLike
-    sharpness_sd: ArrayLike
-
-
-@dataclass(frozen=True, slots=True)
-class SizePanel:
-    """A column of the figure: its title and its curves, by method."""
-
-    title: str
-    curves: Mapping[str, SizeCurve]
-
-
-def draw_sizes(panels: Sequence[SizePanel], level: float, *, width: float | None = None) -> Any:
-    """The figure of these panels; to be called and saved inside `style.design`."""
-    figure = sheet(width or (0.7 + 2.15 * len(panels)), 4.3)
+def draw_sizes(panels: Sequence[Panel], level: float) -> Any:
+    """Coverage above, mean width below, against the number of calibration facts: the paper's Figures 3 and 14-18."""
+    figure = sheet(0.7 + 2.15 * len(panels), 4.3)
     grid = figure.subplots(2, len(panels), sharex=True, sharey="row", squeeze=False)
     handles: dict[str, Any] = {}
     for (top, bottom), panel in zip(grid.T, panels, strict=True):
         asked = top.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (3, 3)), zorder=3)
         for place, (name, line) in enumerate(panel.curves.items()):
-            handles[name] = curve(top, name, place, line.size, line.coverage, line.coverage_sd, 0.85)
-            curve(bottom, name, place, line.size, line.sharpness, line.sharpness_sd, 0.85)
+            if line.coverage is not None:
+                handles[name] = curve(top, name, place, line.x, line.coverage, line.coverage_sd, 0.85)
+            curve(bottom, name, place, line.x, line.sharpness, line.sharpness_sd, 0.85)
         top.set_title(panel.title)
         bottom.set_xscale("log")
         bottom.set_xlabel("calibration facts")
@@ -123,11 +101,6 @@ def _ticks(grid: Any) -> None:
     grid[0, 0].set_ylim(max(0.0, grid[0, 0].get_ylim()[0]), 1.01)
 
 
-# Does an interval widen where the model errs? The paper's Figures 2 and 9-13.
-
-BINS = 30
-
-
 @dataclass(frozen=True, slots=True)
 class ErrorPanel:
     """A column of the figure.
@@ -142,30 +115,8 @@ class ErrorPanel:
     width: Mapping[str, ArrayLike]
 
 
-def error_bins(
-    error: NDArray[np.float64],
-    width: Mapping[str, NDArray[np.float64]],
-    inside: Mapping[str, NDArray[np.bool_]],
-    title: str = "",
-    bins: int = BINS,
-) -> ErrorPanel:
-    """Bins of equal width between the smallest and the largest error, as in the paper.
-
-    error: (n,); width, inside: by method, (n,) each: the interval's width and whether it covers.
-    """
-    low, high = (float(error.min()), float(error.max())) if len(error) else (0.0, 1.0)
-    edges = np.linspace(low, high if high > low else low + 1e-9, bins + 1)
-    member = np.clip(np.searchsorted(edges, error, side="right") - 1, 0, bins - 1)
-    means = {}
-    for name, covered in inside.items():
-        n = np.bincount(member[covered], minlength=bins)
-        total = np.bincount(member[covered], weights=width[name][covered], minlength=bins)
-        means[name] = np.where(n > 0, total / np.maximum(n, 1), np.nan)
-    return ErrorPanel(title, edges, np.bincount(member, minlength=bins), means)
-
-
 def draw_conditionality(panels: Sequence[ErrorPanel], *, width: float | None = None) -> Any:
-    """The figure of these panels; to be called and saved inside `style.design`."""
+    """Mean width of covering intervals above, number of facts below, against the error: Figures 2 and 9-13."""
     figure = sheet(width or (0.7 + 2.3 * len(panels)), 3.9)
     grid = figure.subplots(
         2, len(panels), sharex="col", sharey="row", squeeze=False, gridspec_kw={"height_ratios": [2.6, 1]}
@@ -201,8 +152,6 @@ def _scale(grid: Any) -> None:
     bottom.tick_params(axis="y", colors=RULE, labelcolor=INK)
 
 
-# Coverage of slices of the data as a dot plot: by relation, by decile of the prediction or of the width.
-
 LONGEST = 30
 
 
@@ -214,10 +163,9 @@ def draw_slices(
     bands: Sequence[tuple[float, float]] | None = None,
     *,
     title: str = "",
-    axis: str = "",
     width: float = 4.6,
 ) -> Any:
-    """The figure of these slices, the first on top; to be called and saved inside `style.design`.
+    """Coverage of slices of the data as a dot plot, the first slice on top.
 
     n, coverage: (slices,). `bands`: (low, high) of each slice; None where nothing is promised.
     """
@@ -243,8 +191,6 @@ def draw_slices(
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("coverage")
     axes.set_title(title, loc="left")
-    if axis:
-        axes.set_ylabel(axis)
     counts = axes.secondary_yaxis("right")
     counts.set_yticks(rows, [f"{count:,}" for count in size.tolist()])
     counts.tick_params(length=0, labelcolor=SOFT, labelsize=7.5)

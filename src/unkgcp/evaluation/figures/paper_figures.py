@@ -1,9 +1,4 @@
-"""The paper's figures from the summary of a reproduction.
-
-What it is: `draw_reproduction`, which reads `summary.json` of the folder and writes `figures/` there, a figure
-a protocol, data set and class of test triples, as SVG and PNG. What it is not: an experiment; everything
-drawn stands in the summary.
-"""
+"""The paper's figures, from `summary.json` of a reproduction: one a protocol, data set and class of triples."""
 
 from __future__ import annotations
 
@@ -17,11 +12,9 @@ import numpy as np
 
 from unkgcp.errors import InputError
 from unkgcp.evaluation.figures.charts import (
+    Curve,
     ErrorPanel,
-    LevelCurve,
-    LevelPanel,
-    SizeCurve,
-    SizePanel,
+    Panel,
     draw_conditionality,
     draw_levels,
     draw_sizes,
@@ -59,7 +52,7 @@ def read_summary(directory: Path) -> dict[str, Any]:
         raise InputError(
             f"{path} cannot be read ({why}); run unkgcp reproduce -o {directory} again"
         ) from None
-    if not isinstance(summary, dict) or not isinstance(summary.get("cells"), list):
+    if not isinstance(summary, dict) or not all(summary.get(part) for part in ("cells", "paper", "checks")):
         raise InputError(f"{path} is no summary of a reproduction; run unkgcp reproduce -o {directory} again")
     return summary
 
@@ -77,24 +70,16 @@ def drawings(summary: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]
 
 
 def _levels(cells: list[Cell], part: str) -> Callable[[], Any] | None:
-    panels = [
-        LevelPanel(
-            look(cell["model"]).name,
-            {
-                method: LevelCurve(
-                    cell["levels"],
-                    numbers(found[part]["coverage"]["mean"]),
-                    numbers(found[part]["sharpness"]["mean"]),
-                    numbers(found[part]["coverage"]["sd"]),
-                    numbers(found[part]["sharpness"]["sd"]),
-                )
-                for method, found in _chosen(cell["predictors"])
-                if part in found
-            },
-        )
-        for cell in cells
-    ]
-    panels = [panel for panel in panels if panel.curves]
+    panels = []
+    for cell in cells:
+        found = [(method, parts[part]) for method, parts in _chosen(cell["predictors"]) if part in parts]
+        columns = [("coverage", "mean"), ("sharpness", "mean"), ("coverage", "sd"), ("sharpness", "sd")]
+        curves = {
+            method: Curve(cell["levels"], *(numbers(figures[kind][what]) for kind, what in columns))
+            for method, figures in found
+        }
+        if curves:
+            panels.append(Panel(look(cell["model"]).name, curves))
     return (lambda: draw_levels(panels)) if panels else None
 
 
@@ -120,13 +105,13 @@ def _sizes(cells: list[Cell], part: str) -> Callable[[], Any] | None:
             continue
         levels.append(about["level"])
         curves = {
-            method: SizeCurve(
+            method: Curve(
                 found["sizes"],
-                *(numbers(curve[name]) for name in ("coverage", "coverage_sd", "sharpness", "sharpness_sd")),
+                *(numbers(curve[name]) for name in ("coverage", "sharpness", "coverage_sd", "sharpness_sd")),
             )
             for method, curve in _chosen(found["predictors"])
         }
-        panels.append(SizePanel(look(cell["model"]).name, curves))
+        panels.append(Panel(look(cell["model"]).name, curves))
     return (lambda: draw_sizes(panels, levels[0])) if panels else None
 
 

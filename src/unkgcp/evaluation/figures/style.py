@@ -66,7 +66,7 @@ METHODS = {
     "best": Look("best possible", COLOURS["ink"], "_", (0, (6, 2))),
 }
 # for confidences that are intervals: never drawn beside the others
-VALUED = {
+INTERVAL_METHODS = {
     "joint": Look("joint", COLOURS["red"], "o", "-"),
     "mean-length": Look("mean and length", COLOURS["blue"], "s", (0, (4, 1.6)), hollow=True),
 }
@@ -76,6 +76,11 @@ MODELS = {
     "passleaf": Look("PASSLEAF", COLOURS["orange"], "s", (0, (4, 1.6))),
     "beurre": Look("BEUrRE", COLOURS["green"], "^", (0, (4, 1.2, 1.2, 1.2))),
 }
+DATA = {
+    "cn15k": "CN15k",
+    "nl27k": "NL27k",
+    "ppi5k": "PPI5k",
+}  # how the paper writes the names of its data sets
 _PROPERTIES = {"#ffffff": "var(--paper)", **{code: f"var(--{name})" for name, code in COLOURS.items()}}
 _SPARE = ("red", "blue", "green", "orange", "plum", "sky")
 _SETTINGS: dict[str, Any] = {
@@ -130,7 +135,7 @@ _SETTINGS: dict[str, Any] = {
 
 def look(name: str, place: int = 0) -> Look:
     """The look of a method or a model; an unknown one gets a colour by its place."""
-    known = (METHODS | VALUED | MODELS).get(name)
+    known = (METHODS | INTERVAL_METHODS | MODELS).get(name)
     return known or Look(name, COLOURS[_SPARE[place % len(_SPARE)]], "o", "-")
 
 

@@ -27,14 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.split import SplitConformal
 from unkgcp.errors import InputError
-from unkgcp.evaluation.monitor.martingale import (
-    Bag,
-    Martingale,
-    beta_binomial_p_value,
-    hypergeometric_p_value,
-)
+from unkgcp.evaluation.metrics import beta_binomial_p_value, hypergeometric_p_value
+from unkgcp.evaluation.monitor.martingale import Bag, Martingale
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import Queries, to_triples
@@ -300,7 +295,7 @@ class Yardstick:
 
     def measure(self, triples: Triples, truth: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Score of each known labelled fact, and whether its interval covers the label: (n,), (n,)."""
-        if truth.ndim == 2 and not self.method.needs_length:
+        if truth.ndim == 2 and "length" not in self.method.needs:
             raise InputError(
                 "the labelled facts have lower and upper, the run was fitted on single confidences; "
                 "give facts with one confidence each"
@@ -315,9 +310,9 @@ def yardstick(predictor: Predictor, confidence: float, calibration: Graph | None
     """The yardstick of a predictor; `calibration` are its calibration facts where it does not keep their scores."""
     method = predictor.method
     kept = method.calibration_scores()
-    if kept is not None and calibration is None and keeps_scores(method):
+    if kept is not None and calibration is None and method.one_threshold:
         return Yardstick(method, confidence, *kept, None)
-    if calibration is None and method.needs_members:
+    if calibration is None and "members" in method.needs:
         raise InputError(
             f"method {method.name} trained on all of its facts, which are then no measure for new ones; "
             "name labelled facts as they were at that time, on which nothing was trained (--calibration FILE)"
@@ -343,16 +338,3 @@ def _errors(
     low, high = (truth, truth) if truth.ndim == 1 else (truth[:, 0], truth[:, 1])
     error: Floats = (low + high) / 2 - answer.score
     return error, (answer.lower <= low) & (high <= answer.upper)
-
-
-def keeps_scores(method: IntervalPredictor) -> bool:
-    """Whether one threshold, the k-th smallest calibration score, makes all intervals: then coverage has its law."""
-    if method.calibration_scores() is None or getattr(method, "share", None) is not None:
-        return False
-    if getattr(method, "groups", None) is not None:
-        return False
-    split = getattr(method, "calibration", None)
-    about = split._calibrated() if isinstance(split, SplitConformal) else None
-    if about is None:
-        return True
-    return about.groups is None and about.training_conditional is None and not about.weighted

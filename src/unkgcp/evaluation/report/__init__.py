@@ -6,6 +6,39 @@ PosixPath('run/report.html')
 
 from __future__ import annotations
 
-from unkgcp.evaluation.report.reproduction_page import write_report
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-__all__ = ["write_report"]
+from unkgcp.files import write_text
+
+
+def write_report(
+    directory: str | os.PathLike[str],
+    *,
+    output: str | os.PathLike[str] | None = None,
+    data: str | None = None,
+    confidence: float = 0.9,
+    reading: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write the report of a run or of a reproduction; gives its path (`report.html` in the folder).
+
+    The test facts of a run are found as `unkgcp evaluate` finds them: where the run's data were, or those of
+    `data`, read with the options `reading`. The same folder gives the same bytes.
+    """
+    from unkgcp.evaluation.figures.style import matplotlib
+
+    matplotlib()  # without it, say so before the work
+    directory = Path(directory)
+    target = directory / "report.html" if output is None else Path(output)
+    if (directory / "summary.json").is_file():
+        from unkgcp.evaluation.report.reproduction_page import reproduction_page
+
+        written = reproduction_page(directory)
+    else:
+        from unkgcp.evaluation.report.run_page import run_page
+
+        written = run_page(directory, data, confidence, dict(reading or {}))
+    write_text(target, written)
+    return target

@@ -1,8 +1,8 @@
-"""Everything a report says about a run, as numbers: levels, slices, rivals, remarkable facts.
+"""Everything a report says about a run, as numbers: levels, slices, other methods, remarkable facts.
 
-What it is: the figures, computed once from the run's own test facts. What it is not: a page; nothing here
-knows HTML. Coverage is judged on the facts whose entities and relation the model knows: an unknown one gets
-the whole range, which always covers and would flatter the figure.
+Coverage is judged on the facts whose entities and relation the model knows: an unknown one gets the whole range,
+which always covers and would flatter the figure. Every method is asked once, for all levels; what follows is
+arithmetic on its answers.
 
 >>> diagnose(predictor, dataset).levels[3].coverage     # doctest: +SKIP
 0.902
@@ -19,20 +19,23 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.evaluation import metrics
-from unkgcp.evaluation.assessment import LEVELS, evaluate
-from unkgcp.evaluation.metrics import coverage_band, worst_slab_coverage
+from unkgcp.evaluation.assessment import LEVELS, ask, judge
+from unkgcp.evaluation.metrics import coverage_band, coverage_bands, worst_slab_coverage
 from unkgcp.evaluation.report.html import readable_relations
 from unkgcp.graph import Graph
-from unkgcp.methods import IntervalPredictor, MeanLength
-from unkgcp.run import Predictor, recalibrate
+from unkgcp.graph.queries import to_triples
+from unkgcp.methods import IntervalPredictor, Intervals, create
+from unkgcp.methods.interval_valued import MeanLength
+from unkgcp.run import Predictor
 from unkgcp.run.fitting import method_options
+from unkgcp.run.untrained import check_untrained
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
 
 SHOWN = (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)
 RIVALS = ("fpi", "qr", "cp", "unkgcp", "shortest")  # none needs training, but for the models of qr
-VALUED = ("joint", "mean-length")  # the same where confidences are intervals
+INTERVAL_RIVALS = ("joint", "mean-length")  # the same where confidences are intervals
 SLICE_MASS = 0.99
 SLAB_SHARE = 0.1
 
@@ -67,39 +70,29 @@ class Slices:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rival:
-    """A method on the same model, calibrated on the same facts, at `LEVELS`: every column (levels,)."""
-
-    name: str
-    guarantee: str
-    coverage: Floats
-    sharpness: Floats
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Answered:
-    """The known test facts and their answers at the main level; every column (n,)."""
+    """The known test facts and their answers at one level; every column (n,), but `ends`.
+
+    `ends`, (n, 2), are lower and upper end of each true confidence, the same where it is a number; `middle` is the
+    confidence itself or the middle between them.
+    """
 
     facts: Graph
+    ends: Floats
+    middle: Floats
     score: Floats
     lower: Floats
     upper: Floats
 
     @property
-    def ends(self) -> Floats:
-        """Lower and upper end of each true confidence, the same where it is a number: (n, 2)."""
-        both = self.facts.ends
-        return np.column_stack([self.facts.confidence] * 2) if both is None else both
-
-    @property
     def inside(self) -> NDArray[np.bool_]:
-        return metrics.contains(self.facts.truth, self.lower, self.upper)
+        return metrics.contains(self.ends, self.lower, self.upper)
 
     @property
     def outside(self) -> Floats:
         """How far the true confidence reaches out of its interval; below zero where it does not, NaN if it is empty."""
-        ends: Floats = np.maximum(self.lower - self.ends[:, 0], self.ends[:, 1] - self.upper)
-        return ends
+        reach: Floats = np.maximum(self.lower - self.ends[:, 0], self.ends[:, 1] - self.upper)
+        return reach
 
     @property
     def width(self) -> Floats:
@@ -107,7 +100,22 @@ class Answered:
 
     @property
     def error(self) -> Floats:
-        return np.abs(self.score - self.facts.confidence)
+        return np.abs(self.score - self.middle)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rival:
+    """A method on the same model, calibrated on the same facts, at `LEVELS`: every column (levels,).
+
+    `answered` are its answers at the main level, None where it predicts other scores than the run does: only methods
+    around the same prediction can be compared error by error.
+    """
+
+    name: str
+    guarantee: str
+    coverage: Floats
+    sharpness: Floats
+    answered: Answered | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,41 +135,50 @@ class Diagnosis:
     worst_slab: float
     correlation: tuple[float, float, float]
     rivals: Sequence[Rival]
-    rival_answers: Mapping[str, Answered]
     best: Floats | None
-
-    @property
-    def valued(self) -> bool:
-        """Whether confidences are intervals themselves."""
-        return self.answered.facts.ends is not None
+    intervals: bool
+    """Whether confidences are intervals themselves."""
 
 
 def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) -> Diagnosis:
     """All figures of a run on the test facts of a data set."""
-    if dataset.splits.test.ends is not None and not getattr(predictor.method, "needs_length", False):
+    if dataset.splits.test.ends is not None and "length" not in predictor.method.needs:
         raise InputError(
             f"the run predicts single confidences, and those of {dataset.name} are intervals; "
             "report on a run that was fitted on such facts"
         )
     shown = sorted({*SHOWN, confidence})
-    evaluation = evaluate(predictor, dataset, shown)  # refuses a data set without test facts
+    answers = ask(predictor, dataset, shown)  # refuses a data set without test facts
+    evaluation = judge(answers)
     test, method = dataset.splits.test, predictor.method
-    answer = predictor.interval(test, shown)
-    known = answer.code == 0
+    answer, known = answers.facts, answers.known
     if not known.any():
         raise InputError(
             f"the model knows the entities and relation of none of the {len(test):,} test facts of {dataset.name}; "
             "report on facts about known entities"
         )
     size = calibrated_on(method)
-    facts, score = test[known], answer.score[known].astype(np.float64)
-    levels = [
-        _level(level, facts.truth, answer.lower[known, at], answer.upper[known, at], size)
-        for at, level in enumerate(shown)
-    ]
-    main = shown.index(confidence)
-    answered = Answered(facts, score, answer.lower[known, main], answer.upper[known, main])
-    rivals = _rivals(predictor, dataset)
+    facts = test[known]
+    middle, truth, intervals = facts.confidence, facts.truth, facts.ends is not None
+    ends = truth if intervals else np.column_stack([middle, middle])
+
+    def answered(answer: Intervals, at: int, rows: Any = slice(None)) -> Answered:
+        score = answer.score[rows].astype(np.float64)
+        return Answered(facts, ends, middle, score, answer.lower[rows, at], answer.upper[rows, at])
+
+    own = [answered(answer, at, known) for at in range(len(shown))]
+    levels = [_level(level, one, size) for level, one in zip(shown, own, strict=True)]
+    main = own[shown.index(confidence)]
+    asked = to_triples(facts, predictor.model.vocabulary)
+    compared = sorted({*LEVELS, confidence})
+    rivals = []
+    for name, rival in _rivals(predictor, dataset).items():
+        if rival is method:
+            found = dict(zip(shown, own, strict=True))
+        else:
+            theirs = rival.interval(asked, compared)
+            found = {level: answered(theirs, at) for at, level in enumerate(compared)}
+        rivals.append(_rival(name, rival.guarantee, found, main, confidence))
     return Diagnosis(
         predictor,
         dataset,
@@ -169,13 +186,13 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         not method.guarantee.startswith("none"),
         evaluation,
         levels,
-        answered,
-        *_slices(answered, dataset, confidence, size),
-        worst_slab=_worst_slab(answered, dataset, predictor.model.seed),
-        correlation=_correlation(answered),
-        rivals=[_rival(name, rival, facts) for name, rival in rivals.items()],
-        rival_answers=_rival_answers(rivals, facts, score, confidence),
+        main,
+        *_slices(main, dataset, confidence, size),
+        worst_slab=_worst_slab(main, dataset, predictor.model.seed),
+        correlation=_correlation(main),
+        rivals=rivals,
         best=_best(dataset, facts),
+        intervals=intervals,
     )
 
 
@@ -185,19 +202,20 @@ def calibrated_on(method: IntervalPredictor) -> int | None:
     Methods without a promise have no law, several thresholds (one a relation, or one of the middle and one of the
     length) or models (CV+) have another one.
     """
-    several = getattr(method, "needs_members", False) or method.options().get("per") is not None
+    several = "members" in method.needs or method.options().get("per") is not None
     several = several or isinstance(method, MeanLength)
     return None if several or method.guarantee.startswith("none") else method.size
 
 
-def _level(confidence: float, truth: Floats, lower: Floats, upper: Floats, size: int | None) -> Level:
+def _level(confidence: float, found: Answered, size: int | None) -> Level:
+    lower, upper = found.lower, found.upper
     return Level(
         confidence,
-        metrics.coverage(truth, lower, upper),
+        float(found.inside.mean()),
         metrics.sharpness(lower, upper),
-        float(np.median(metrics.widths(lower, upper))),
-        metrics.interval_score(truth, lower, upper, confidence),
-        None if size is None else coverage_band(size, len(truth), confidence),
+        float(np.median(found.width)),
+        metrics.interval_score(found.ends, lower, upper, confidence),
+        None if size is None else coverage_band(size, len(lower), confidence),
     )
 
 
@@ -205,13 +223,12 @@ def _slices(
     answered: Answered, dataset: Dataset, confidence: float, size: int | None
 ) -> tuple[Slices, Slices, Slices]:
     """By relation (largest first), by decile of the prediction, by decile of the width."""
-    columns = answered.facts.truth, answered.lower, answered.upper
+    columns = answered.ends, answered.lower, answered.upper
 
     def banded(names: Sequence[str], found: metrics.Slices) -> Slices:
         if size is None:
             return Slices(names, found, None)
-        bands = {n: coverage_band(size, n, confidence, SLICE_MASS) for n in set(found.n.tolist())}
-        return Slices(names, found, [bands[n] for n in found.n.tolist()])
+        return Slices(names, found, coverage_bands(size, found.n.tolist(), confidence, SLICE_MASS))
 
     relation = metrics.coverage_by_group(*columns, answered.facts.relation)
     order = np.argsort(-relation.n, kind="stable")
@@ -251,52 +268,48 @@ def _worst_slab(answered: Answered, dataset: Dataset, seed: int) -> float:
 
 def _correlation(answered: Answered) -> tuple[float, float, float]:
     """Spearman's rank correlation of width and error, and its approximate 95 % interval."""
-    middle = answered.facts.confidence
-    rho = metrics.width_error_correlation(answered.score, middle, answered.lower, answered.upper)
+    columns = answered.score, answered.middle, answered.lower, answered.upper
+    rho = metrics.width_error_correlation(*columns)
     return rho, *metrics.spearman_interval(rho, len(answered.score))
 
 
-def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, Predictor]:
+def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, IntervalPredictor]:
     """The methods that cost no further training, on the run's own model and calibration facts, and the run's own."""
-    method, record = predictor.method, predictor.provenance
-    again = record.get("recalibrated")
+    method, model, record = predictor.method, predictor.model, predictor.provenance
+    calibration, again = dataset.splits.calibration, record.get("recalibrated")
     elsewhere = isinstance(again, Mapping) and again.get("data") is not None
-    # CV+ has no calibration facts apart, and what stands beside evidence is a backbone that it only uses in passing
-    alone = getattr(method, "needs_members", False) or getattr(method, "needs_evidence", False)
-    if elsewhere or alone or not len(dataset.splits.calibration):
-        return {method.name: predictor}
-    rivals = RIVALS if dataset.splits.calibration.ends is None else VALUED
-    names = [name for name in rivals if name != "qr" or predictor.quantiles]
-    options = {name: method_options(name, dataset.name, record.get("protocol", "strict")) for name in names}
-    found = {
-        name: recalibrate(predictor, dataset.splits.calibration, name, **options[name])
-        for name in names
-        if name != method.name
-    }
-    order = dict.fromkeys([*names, method.name])
-    return {name: found.get(name, predictor) for name in order}
+    # CV+ has no calibration facts apart. Evidence runs carry a backbone, but their intervals do not use its score.
+    alone = "members" in method.needs or "evidence" in method.needs
+    if elsewhere or alone or not len(calibration):
+        return {method.name: method}
+    triples, protocol = to_triples(calibration, model.vocabulary), record.get("protocol", "strict")
+    facts = Graph(*triples, calibration.confidence, model.vocabulary, calibration.ends)
+    check_untrained(model, facts, protocol)
+    found: dict[str, IntervalPredictor] = {}
+    for name in RIVALS if facts.ends is None else INTERVAL_RIVALS:
+        options = method_options(name, dataset.name, protocol)
+        if name == "qr":
+            options["quantiles"] = predictor.quantiles
+        if name in INTERVAL_RIVALS:
+            options |= {"length": predictor.models()["length"], "normalised": True}
+        if name == method.name:
+            found[name] = method
+        elif name != "qr" or predictor.quantiles:
+            found[name] = create(name, **options).calibrate(model, facts)
+    return found | {method.name: method}
 
 
-def _rival_answers(
-    rivals: Mapping[str, Predictor], facts: Graph, score: Floats, confidence: float
-) -> dict[str, Answered]:
-    """At the main level; only methods around the same prediction can be compared error by error."""
-    answers = {name: rival.interval(facts, confidence) for name, rival in rivals.items()}
-    return {
-        name: Answered(facts, score, answer.lower, answer.upper)
-        for name, answer in answers.items()
-        if np.array_equal(answer.score.astype(np.float64), score)
-    }
-
-
-def _rival(name: str, rival: Predictor, facts: Graph) -> Rival:
-    answer = rival.interval(facts, LEVELS)
-    ends = [(answer.lower[:, at], answer.upper[:, at]) for at in range(len(LEVELS))]
+def _rival(
+    name: str, guarantee: str, found: Mapping[float, Answered], main: Answered, confidence: float
+) -> Rival:
+    chosen = [found[level] for level in LEVELS]
+    same = np.array_equal(found[confidence].score, main.score)
     return Rival(
         name,
-        rival.method.guarantee,
-        np.array([metrics.coverage(facts.truth, *pair) for pair in ends]),
-        np.array([metrics.sharpness(*pair) for pair in ends]),
+        guarantee,
+        np.array([one.inside.mean() for one in chosen]),
+        np.array([metrics.sharpness(one.lower, one.upper) for one in chosen]),
+        found[confidence] if same else None,
     )
 
 

@@ -1,59 +1,21 @@
-"""Markup that is safe by construction: whatever is not `Html` already is escaped.
-
-What it is: a handful of functions that nest. What it is not: a template language.
-
->>> tag("p", "a < b & ", tag("b", "c"), class_="note")
-Html('<p class="note">a &lt; b &amp; <b>c</b></p>')
->>> tag("p", "<script>")
-Html('<p>&lt;script&gt;</p>')
-"""
+"""Parts of a report page: the page itself, sections, figures, large numbers, bars, and numbers as people read them."""
 
 from __future__ import annotations
 
-import math
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from unkgcp._version import __version__
-from unkgcp.evaluation.figures.style import inline, to_svg
+from unkgcp.evaluation.figures.style import DATA, inline, to_svg
+from unkgcp.evaluation.tables import Html, join, tag, text
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
 
 LONGEST = 120  # characters of a label that are shown
-
-
-class Html(str):
-    """Text that is markup already."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"Html({str(self)!r})"
-
-
-def text(value: object) -> Html:
-    """A value as text of a page; markup stays what it is."""
-    return value if isinstance(value, Html) else Html(escape(str(value), quote=True))
-
-
-def join(parts: Iterable[object], between: str = "") -> Html:
-    """Several pieces one after the other."""
-    return Html(between.join(text(part) for part in parts))
-
-
-def tag(name: str, *children: object, **attributes: object) -> Html:
-    """An element; `class_` and `for_` lose their underscore, an attribute that is None is left out."""
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value), quote=True)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    return Html(f"<{name}{written}>{join(children)}</{name}>")
 
 
 def label(value: str) -> Html:
@@ -65,46 +27,6 @@ def label(value: str) -> Html:
     if len(shown) > LONGEST:
         shown = shown[: LONGEST - 1] + "…"
     return tag("bdi", shown or "(empty)", class_="label")
-
-
-def table(
-    header: Sequence[object],
-    rows: Iterable[Sequence[object]],
-    *,
-    words: Collection[int] = (0,),
-    caption: object | None = None,
-    groups: Sequence[tuple[object, int]] = (),
-    class_: str | None = None,
-    titled: bool = False,
-) -> Html:
-    """A table that scrolls by itself where it is too wide; columns in `words` are text, all others numbers.
-
-    `groups`: titles above the header, each with the number of columns it spans. `titled`: every
-    cell also carries its column's title, for screens so narrow that rows are set as blocks.
-    """
-
-    def kind(place: int) -> str | None:
-        return "words" if place in words else None
-
-    head = [tag("tr", *(tag("th", title, class_=kind(i), scope="col") for i, title in enumerate(header)))]
-    if groups:
-        cells = (tag("th", title, colspan=span, scope="colgroup") for title, span in groups)
-        head.insert(0, tag("tr", *cells, class_="groups"))
-    body = [
-        tag(
-            "tr",
-            *(
-                tag("th", cell, class_=kind(i), scope="row")
-                if i == 0
-                else tag("td", cell, class_=kind(i), data_title=header[i] if titled else None)
-                for i, cell in enumerate(row)
-            ),
-        )
-        for row in rows
-    ]
-    parts = [] if caption is None else [tag("caption", caption)]
-    inner = tag("table", *parts, tag("thead", *head), tag("tbody", *body), class_=class_)
-    return tag("div", inner, class_="scroll", tabindex="0")
 
 
 # The page around a report: one file, no script, nothing loaded from anywhere.
@@ -177,13 +99,6 @@ def beside(*parts: Html, broad: bool = False) -> Html:
     return tag("div", *parts, class_="beside broad" if broad else "beside")
 
 
-def mark(holds: bool | None, yes: str = "holds", no: str = "does not hold", open_: str = "open") -> Html:
-    """A verdict, in words and with a sign, never by colour alone."""
-    if holds is None:
-        return tag("span", f"○ {open_}", class_="mark open")
-    return tag("span", f"✓ {yes}" if holds else f"✗ {no}", class_="mark yes" if holds else "mark no")
-
-
 def bar(interval: tuple[float, float], score: float, truth: tuple[float, float]) -> Html:
     """An interval on [0, 1]: a thick line, the prediction a ring, the true confidence a tick, or a bracket if it spans
     something itself."""
@@ -207,14 +122,15 @@ def bar(interval: tuple[float, float], score: float, truth: tuple[float, float])
 
 # Numbers as a reader wants them: percentages, spans, means with their spread, durations.
 
-DATA = {"cn15k": "CN15k", "nl27k": "NL27k", "ppi5k": "PPI5k", "demo": "demo graph"}
-NOTHING = "\N{EN DASH}"
-
 
 def data_name(name: object) -> str:
     """What a data set is called: the benchmarks as the paper writes them, a file by the last part of its path."""
     written = str(name)
-    return DATA.get(written) or written.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] or written
+    return (
+        (DATA | {"demo": "demo graph"}).get(written)
+        or written.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+        or written
+    )
 
 
 def percent(value: float, digits: int = 0) -> str:
@@ -228,30 +144,8 @@ def span(ends: tuple[float, float]) -> str:
     return f"{ends[0]:.3f}\N{EN DASH}{ends[1]:.3f}"
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """A figure, or a dash where there is none."""
-    return NOTHING if value is None or math.isnan(value) else f"{value:.{digits}f}"
-
-
-def mean_sd(entry: dict[str, Any], digits: int = 3) -> str:
-    """`0.901 (0.003)`; the spread is left out where there is none."""
-    spread = "" if entry.get("sd") is None else f" ({number(entry['sd'], digits)})"
-    return number(entry.get("mean"), digits) + spread
-
-
-def difference(ours: float | None, theirs: float | None) -> Html:
-    """Ours less theirs, with its sign; emphasised beyond 0.05."""
-    if ours is None or theirs is None:
-        return tag("span", NOTHING, class_="small")
-    gap = ours - theirs
-    shown = f"{gap:+.3f}".replace("-", "\N{MINUS SIGN}")
-    return tag("span", shown, class_="away" if abs(gap) > 0.05 else "small")
-
-
-def duration(seconds: float | None) -> str:
+def duration(seconds: float) -> str:
     """`12 s`, `3.4 min` or `1.2 h`."""
-    if seconds is None:
-        return NOTHING
     if seconds < 120:
         return f"{seconds:.1f}\u202fs" if seconds < 10 else f"{seconds:.0f}\u202fs"
     return f"{seconds / 60:.1f}\u202fmin" if seconds < 7200 else f"{seconds / 3600:.1f}\u202fh"

@@ -1,41 +1,25 @@
-"""The report of a reproduction: the paper's tables and figures, ours beside the published ones.
-
-What it is: the page of a folder made by `unkgcp reproduce`, from its `summary.json` alone. What it is not: an
-interpretation; checks and their sentences come with the summary.
-"""
+"""The report of a reproduction: its tables and figures, ours beside the published ones, from `summary.json` alone."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unkgcp.evaluation.figures.paper_figures import SUMMARY, drawings, read_summary
-from unkgcp.evaluation.figures.style import design, look, matplotlib
-from unkgcp.evaluation.report.comparison import (
-    beyond_tables,
-    coverage_tables,
-    error_table,
-    runtime_table,
-    statistics_table,
-)
+from unkgcp.evaluation.figures.paper_figures import drawings, read_summary
+from unkgcp.evaluation.figures.style import design, look
 from unkgcp.evaluation.report.html import (
-    Html,
     Section,
     beside,
-    data_name,
     duration,
     figure,
-    mark,
     page,
     paragraph,
     percent,
-    table,
-    tag,
     tiles,
 )
-from unkgcp.files import write_text
+from unkgcp.evaluation.reproduction.checks import at_level
+from unkgcp.evaluation.reproduction.paper_tables import data_name, make_tables
+from unkgcp.evaluation.tables import Html, Table, tag
 
 KINDS = {
     "levels": (
@@ -60,42 +44,48 @@ CLASSES = {"positive": "test facts", "negative": "test negatives"}
 def reproduction_page(directory: Path) -> str:
     """The whole page of a reproduction."""
     summary = read_summary(directory)
-    title = str(summary.get("title") or "The paper, reproduced")
-    main = _protocols(summary)[0] if summary["cells"] else "paper"
+    tables = {table.name: table for table in make_tables(summary)}
+
+    def section(key: str, title: str, short: str, *names: str) -> list[Section]:
+        """The tables of these names under one heading; no section where none of them is there."""
+        body = [part for name in names if name in tables for part in _shown(tables[name], len(names) > 1)]
+        return [Section(key, title, body, short)] if body else []
+
+    beyond = ("combined", "combined-strict", "overlap-free", "overlap-free-strict", "protocols", "entropy")
     sections = [
-        *_checks(summary),
-        Section(
-            "table-1",
-            "Coverage and width on test facts",
-            coverage_tables(summary, "positive", "table1", main),
-            "Table 1",
-        ),
-        Section("table-2", "Error of the models", error_table(summary, main), "Table 2"),
-        Section(
-            "table-3",
-            "Coverage and width on negatives",
-            coverage_tables(summary, "negative", "table3", main),
-            "Table 3",
-        ),
+        *section("checks", "The paper\u2019s statements as checks", "Checks", "checks"),
+        *section("table-1", "Coverage and width on test facts", "Table 1", "table1"),
+        *section("table-2", "Error of the models", "Table 2", "table2"),
+        *section("table-3", "Coverage and width on negatives", "Table 3", "table3"),
         *_figures(summary),
-        *_section("beyond", "What the paper does not print", beyond_tables(summary), "Beyond"),
-        *_section("runtime", "How long it took", runtime_table(summary), "Runtime"),
-        *_section("data", "The data", statistics_table(summary), "Data"),
+        *section("beyond", "What the paper does not print", "Beyond", *beyond),
+        *section("runtime", "How long it took", "Runtime", "runtime", "runtime-strict"),
+        *section("data", "The data", "Data", "statistics"),
     ]
     about = paragraph(
-        "Means over seeds, standard deviations in brackets. Published values are those of the paper\u2019s tables; "
-        "differences are ours minus theirs."
+        "Means over seeds, standard deviations in brackets; sharpness is the mean width. Published values are those of "
+        "the paper\u2019s tables; differences are ours minus theirs. The paper prints one UKGE, which stands beside "
+        "both of its variants."
     )
-    return page(title, "Reproduction", _lead(summary, main), sections, about)
+    title = str(summary.get("title") or "The paper, reproduced")
+    return page(title, "Reproduction", _lead(summary), sections, about)
+
+
+def _shown(table: Table, titled: bool) -> list[Html]:
+    """A table with its note above and, where several stand in one section, its title."""
+    heading = [tag("h3", table.title)] if titled else []
+    names = len(table.text_columns)
+    shown = table.html(class_="prose") if table.name == "checks" else table.html(once=max(0, names - 1))
+    return [*heading, paragraph(table.note, class_="note"), shown]
 
 
 def _protocols(summary: dict[str, Any]) -> list[str]:
     """Protocols in the order of the page: the paper's own first."""
-    found = list(dict.fromkeys(str(cell["protocol"]) for cell in summary["cells"]))
-    return sorted(found, key=lambda name: name != "paper")
+    return sorted({str(cell["protocol"]) for cell in summary["cells"]})
 
 
-def _lead(summary: dict[str, Any], protocol: str) -> list[Html]:
+def _lead(summary: dict[str, Any]) -> list[Html]:
+    protocol = _protocols(summary)[0]
     cells = [cell for cell in summary["cells"] if cell["protocol"] == protocol]
     seeds = max((len(cell["seeds"]) for cell in cells), default=0)
     kept, of = _kept(cells)
@@ -119,23 +109,9 @@ def _lead(summary: dict[str, Any], protocol: str) -> list[Html]:
 
 def _kept(cells: list[dict[str, Any]]) -> tuple[int, int]:
     """In how many of the conformal entries mean coverage at 90 % is within 0.01, and of how many."""
-    shares = [
-        cell["predictors"][method]["positive"]["coverage"]["mean"][cell["levels"].index(0.9)]
-        for cell in cells
-        for method in ("cp", "unkgcp")
-        if method in cell["predictors"] and 0.9 in cell["levels"]
-    ]
-    return sum(abs(share - 0.9) <= 0.01 for share in shares if share is not None), len(shares)
-
-
-def _checks(summary: dict[str, Any]) -> list[Section]:
-    checks = summary.get("checks") or []
-    rows = [(c.get("title", c.get("name", "")), mark(c.get("holds")), c.get("result", "")) for c in checks]
-    body = [
-        paragraph("What the paper says of its results, tested on ours."),
-        table(["statement", "here", "measured"], rows, words=(0, 1, 2), class_="prose"),
-    ]
-    return _section("checks", "The paper\u2019s statements as checks", body if rows else [], "Checks")
+    found = [at_level(cell, m, "positive", "coverage")["mean"] for cell in cells for m in ("cp", "unkgcp")]
+    shares = [share for share in found if share is not None]
+    return sum(abs(share - 0.9) <= 0.01 for share in shares), len(shares)
 
 
 def _figures(summary: dict[str, Any]) -> list[Section]:
@@ -161,48 +137,3 @@ def _figures(summary: dict[str, Any]) -> list[Section]:
         for kind, found in pairs.items()
         if found
     ]
-
-
-def _section(key: str, title: str, body: list[Html], short: str) -> list[Section]:
-    """The section, or nothing if there is nothing to say."""
-    return [Section(key, title, body, short)] if body else []
-
-
-# From a folder to its report: finds out what the folder is, writes one page into it.
-
-REPORT = "report.html"
-
-
-def write_report(
-    directory: str | os.PathLike[str],
-    *,
-    output: str | os.PathLike[str] | None = None,
-    data: str | None = None,
-    confidence: float = 0.9,
-    reading: Mapping[str, Any] | None = None,
-) -> Path:
-    """Write the report of a run or of a reproduction; gives its path (`report.html` in the folder).
-
-    The test facts of a run are found as `unkgcp evaluate` finds them: where the run's data were, or those of
-    `data`, read with the options `reading`. The same folder gives the same bytes.
-    """
-    matplotlib()  # without it, say so before the work
-    directory = Path(directory)
-    target = directory / REPORT if output is None else Path(output)
-    if (directory / SUMMARY).is_file():
-        pass
-
-        write_text(target, reproduction_page(directory))
-        return target
-    from unkgcp.evaluation.report.diagnosis import diagnose
-    from unkgcp.evaluation.report.run_page import run_page
-    from unkgcp.run import Predictor, provenance
-
-    predictor, options = Predictor.load(directory), dict(reading or {})
-    record = predictor.provenance.get("data", {})
-    if data is not None:
-        dataset = provenance.load_named(data, record, predictor.model.seed, options)
-    else:
-        dataset = provenance.reload(record, str(directory), options.get("data_dir"))
-    write_text(target, run_page(diagnose(predictor, dataset, confidence)))
-    return target

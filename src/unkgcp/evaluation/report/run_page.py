@@ -1,40 +1,45 @@
-"""The report of a run: do the test facts speak against the promise, how sharp are the intervals, and where.
-
-What it is: the words, tables and figures of the page, from a `Diagnosis`. What it is not: a judgement of
-the data; it says what was measured, what is promised and what is assumed.
-"""
+"""The report of a run: do the test facts speak against the promise, how sharp are the intervals, and where."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from unkgcp.evaluation.assessment import LEVELS
-from unkgcp.evaluation.figures.charts import LevelCurve, LevelPanel, draw_levels
+from unkgcp.evaluation.figures.charts import Curve, Panel, draw_levels
 from unkgcp.evaluation.figures.style import design, look
-from unkgcp.evaluation.report.diagnosis import Diagnosis
+from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose
 from unkgcp.evaluation.report.html import (
     WIDTH,
-    Html,
     Section,
     beside,
     data_name,
     figure,
-    join,
-    number,
     page,
     paragraph,
     percent,
     span,
-    table,
-    tag,
     tiles,
 )
-from unkgcp.evaluation.report.sections import conditional_section, error_section, fact_section, provenance
+from unkgcp.evaluation.report.sections import (
+    conditional_section,
+    error_section,
+    fact_section,
+    provenance_section,
+)
+from unkgcp.evaluation.tables import Cell, Html, Table, join, number, tag
+from unkgcp.run import Predictor, provenance
 
 
-def run_page(diagnosis: Diagnosis) -> str:
-    """The whole page of a run."""
+def run_page(directory: Path, data: str | None, confidence: float, reading: dict[str, Any]) -> str:
+    """The whole page of a run: its test facts, or those of `data`, judged at a level."""
+    predictor = Predictor.load(directory)
+    record = predictor.provenance.get("data", {})
+    if data is not None:
+        dataset = provenance.load_named(data, record, predictor.model.seed, reading)
+    else:
+        dataset = provenance.reload(record, str(directory), reading.get("data_dir"))
+    diagnosis = diagnose(predictor, dataset, confidence)
     with design():
         sections = [
             _promise(diagnosis),
@@ -43,9 +48,9 @@ def run_page(diagnosis: Diagnosis) -> str:
             conditional_section(diagnosis),
             error_section(diagnosis),
             fact_section(diagnosis),
-            Section("provenance", "Where it comes from", provenance(diagnosis.predictor)),
+            provenance_section(predictor),
         ]
-    method, model = diagnosis.predictor.method, diagnosis.predictor.model.config.model
+    method, model = predictor.method, predictor.model.config.model
     title = f"{data_name(diagnosis.dataset.name)}: {look(model).name} + {look(method.name).name}"
     about = paragraph(
         "Figures are of test facts that took part neither in training nor in calibration. "
@@ -62,7 +67,7 @@ def _lead(d: Diagnosis) -> list[Html]:
         chance = f"chance allows {span(main.band)}"
     else:
         chance = "promised on average" if d.promised else "nothing is promised"
-    of = "of the middle; " if d.valued else ""
+    of = "of the middle; " if d.intervals else ""
     return [
         paragraph(verdict(d), class_="lead"),
         tiles(
@@ -79,7 +84,7 @@ def _lead(d: Diagnosis) -> list[Html]:
 def verdict(d: Diagnosis) -> Html:
     """What the test facts say about the promise, in two sentences; they can speak against it, but not prove it."""
     main = next(level for level in d.levels if level.confidence == d.confidence)
-    whole = "all of their true confidence" if d.valued else "their true confidence"
+    whole = "all of their true confidence" if d.intervals else "their true confidence"
     said = (
         f"Of {len(d.answered.score):,} test facts, {percent(main.coverage, 1)} have {whole} inside "
         f"the interval that was to hold it with probability {percent(d.confidence)}. "
@@ -108,7 +113,7 @@ def _promise(d: Diagnosis) -> Section:
             f"{look(method.name).name}: {method.guarantee}. It was calibrated on {method.size:,} facts.",
         )
     ]
-    if d.valued:
+    if d.intervals:
         body.append(
             paragraph(
                 tag("strong", "Confidences are intervals. "),
@@ -159,25 +164,15 @@ def _stopping(record: dict[str, Any]) -> str:
 
 
 def _levels(d: Diagnosis) -> Section:
-    rows: list[Sequence[object]] = []
+    rows: list[list[str | Cell]] = []
     for level, found in zip(d.levels, d.evaluation["levels"], strict=True):
-        band = "\u2013" if level.band is None else span(level.band)
+        band = "-" if level.band is None else span(level.band)
         low = level.band is not None and level.coverage < level.band[0]
-        free, negative = found["positive"]["overlap_free"], found["negative"]
-        rows.append(
-            [
-                percent(level.confidence),
-                tag("span", f"{level.coverage:.3f}", class_="away" if low else None),
-                tag("span", band, class_="small"),
-                number(level.sharpness),
-                number(level.median),
-                number(level.interval_score),
-                number(free["coverage"]),
-                number(free["sharpness"]),
-                number(negative["coverage"]),
-                number(negative["sharpness"]),
-            ]
-        )
+        share = Cell(f"{level.coverage:.3f}", style="away" if low else None)
+        own = (level.sharpness, level.median, level.interval_score)
+        others = (found["positive"]["overlap_free"], found["negative"])
+        figures = [*own, *(part[kind] for part in others for kind in ("coverage", "sharpness"))]
+        rows.append([percent(level.confidence), share, Cell(band, style="small"), *map(number, figures)])
     header = ["level", "coverage", "chance allows", "mean width", "median", "interval score", "coverage", "width",
               "coverage", "width"]  # fmt: skip
     groups = [("", 1), ("known test facts", 5), ("overlap-free", 2), ("negatives", 2)]
@@ -197,20 +192,20 @@ def _levels(d: Diagnosis) -> Section:
     return Section(
         "levels",
         "Coverage and width at every level",
-        [intro, table(header, rows, groups=groups), notes],
+        [intro, Table(header, rows, groups=groups).html(), notes],
         "Levels",
     )
 
 
 def _methods(d: Diagnosis) -> list[Section]:
     """The same model with other interval methods; left out if there is none to compare with."""
-    curves = {rival.name: LevelCurve(LEVELS, rival.coverage, rival.sharpness) for rival in d.rivals}
+    curves = {rival.name: Curve(LEVELS, rival.coverage, rival.sharpness) for rival in d.rivals}
     if d.best is not None:
-        curves["best"] = LevelCurve(LEVELS, None, d.best)
+        curves["best"] = Curve(LEVELS, None, d.best)
     bands = [level.band for level in d.levels if level.confidence in LEVELS]
     band = None if any(pair is None for pair in bands) else [list(ends) for ends in zip(*bands, strict=True)]
     picture = figure(
-        draw_levels([LevelPanel("", curves, band)], width=WIDTH),
+        draw_levels([Panel("", curves, band)], width=WIDTH),
         "figure-levels",
         "Mean width (above; lower is sharper) and coverage (below) against the level. A valid method lies on or above "
         "the dashed line"
@@ -219,17 +214,15 @@ def _methods(d: Diagnosis) -> list[Section]:
     )
     if len(d.rivals) < 2:
         return [Section("methods", "Width and coverage against the level", [picture], "Curves")]
-    rows = []
+    rows: list[list[str | Cell]] = []
     for rival in d.rivals:
-        cells: list[object] = [look(rival.name).name]
-        for share, width in zip(rival.coverage.tolist(), rival.sharpness.tolist(), strict=True):
-            cells += [f"{share:.3f}", f"{width:.3f}"]
-        rows.append(cells)
+        pairs = zip(rival.coverage.tolist(), rival.sharpness.tolist(), strict=True)
+        rows.append([look(rival.name).name, *(f"{figure:.3f}" for pair in pairs for figure in pair)])
     if d.best is not None:
         widths = (cell for width in d.best.tolist() for cell in ("", f"{width:.3f}"))
-        rows.append([tag("span", "best possible", class_="small"), *widths])
+        rows.append([Cell("best possible", style="small"), *widths])
     header = ["method", *(title for _ in LEVELS for title in ("coverage", "width"))]
-    groups: list[tuple[object, int]] = [("", 1), *((percent(level), 2) for level in LEVELS)]
+    groups = [("", 1), *((percent(level), 2) for level in LEVELS)]
     promises = tag(
         "ul", *(tag("li", tag("strong", look(r.name).name), f" \u2013 {r.guarantee}") for r in d.rivals)
     )
@@ -247,7 +240,7 @@ def _methods(d: Diagnosis) -> list[Section]:
             "One trained model, one set of calibration facts, several ways to make an interval. "
             "Narrow intervals count for nothing where coverage is below the level."
         ),
-        table(header, rows, groups=groups),
+        Table(header, rows, groups=groups).html(),
         beside(picture, tag("div", *notes)),
     ]
     return [Section("methods", "Interval methods on the same model", body, "Methods")]

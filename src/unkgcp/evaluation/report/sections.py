@@ -9,26 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evaluation.figures.charts import draw_conditionality, draw_slices, error_bins
+from unkgcp.evaluation import metrics
+from unkgcp.evaluation.figures.charts import ErrorPanel, draw_conditionality, draw_slices
 from unkgcp.evaluation.figures.style import look
 from unkgcp.evaluation.report.diagnosis import SLAB_SHARE, SLICE_MASS, Answered, Diagnosis, Slices
 from unkgcp.evaluation.report.html import (
     WIDTH,
-    Html,
     Section,
     bar,
     beside,
     figure,
     label,
-    number,
     paragraph,
     percent,
     readable_entities,
     readable_relations,
     span,
-    table,
-    tag,
 )
+from unkgcp.evaluation.tables import Cell, Html, Table, number, tag
 from unkgcp.run import Predictor
 
 RELATIONS = 20  # rows of the figure by relation; the table has all
@@ -58,13 +56,13 @@ def conditional_section(d: Diagnosis) -> Section:
                     "It is searched on one half of the facts and judged on the other, so that the search itself "
                     "does not make it look worse.",
                 ),
-                "" if d.valued else _per_relation(),
+                "" if d.intervals else _per_relation(),
             ),
         ),
         tag(
             "details",
             tag("summary", f"All {len(d.by_relation.names):,} relations as a table"),
-            _slice_table(d.by_relation, "relation"),
+            _relation_table(d.by_relation),
         ),
     ]  # fmt: skip
     return Section("conditional", "Where it covers and where not", body, "Slices")
@@ -106,37 +104,26 @@ def _dots(d: Diagnosis, slices: Slices, key: str, title: str, what: str) -> Html
     return figure(drawn, key, caption, f"Coverage {title}")
 
 
-def _slice_table(slices: Slices, what: str) -> Html:
+def _relation_table(slices: Slices) -> Html:
+    found = slices.found
+    bands = ["-"] * len(slices.names) if slices.bands is None else [span(band) for band in slices.bands]
+    columns = (found.n.tolist(), found.coverage.tolist(), bands, found.sharpness.tolist())
     rows = [
-        [
-            label(name),
-            f"{n:,}",
-            f"{share:.3f}",
-            "\u2013" if slices.bands is None else span(slices.bands[i]),
-            f"{width:.3f}",
-        ]
-        for i, (name, n, share, width) in enumerate(
-            zip(
-                slices.names,
-                slices.found.n.tolist(),
-                slices.found.coverage.tolist(),
-                slices.found.sharpness.tolist(),
-                strict=True,
-            )
-        )
+        [label(name), f"{n:,}", f"{share:.3f}", band, f"{width:.3f}"]
+        for name, n, share, band, width in zip(slices.names, *columns, strict=True)
     ]
-    return table([what, "facts", "coverage", "chance allows", "mean width"], rows)
+    return Table(["relation", "facts", "coverage", "chance allows", "mean width"], rows).html()
 
 
 def error_section(d: Diagnosis) -> Section:
     """Width against error."""
     rho, low, high = d.correlation
-    answers = d.rival_answers
-    panel = error_bins(
-        d.answered.error,
-        {name: answer.width for name, answer in answers.items()},
-        {name: answer.inside for name, answer in answers.items()},
-    )
+    answers = {rival.name: rival.answered for rival in d.rivals if rival.answered is not None}
+    edges, member = metrics.error_bins(d.answered.error)
+    widths = {
+        name: metrics.width_by_bin(member, answer.width, answer.inside)[0] for name, answer in answers.items()
+    }
+    panel = ErrorPanel("", edges, np.bincount(member, minlength=len(edges) - 1), widths)
     own = look(d.predictor.method.name).name
     if math.isnan(rho):
         said = f"{own} gives every query the same width here, so its width says nothing about difficulty."
@@ -175,8 +162,9 @@ def fact_section(d: Diagnosis) -> Section:
     rows = remarkable(d.answered)
     key = tag(
         "p",
-        bar((0.3, 0.8), 0.55, (0.4, 0.7) if d.valued else (0.65, 0.65)),
-        f" interval, ring: prediction, {'bracket' if d.valued else 'tick'}: true confidence, red where it is missed.",
+        bar((0.3, 0.8), 0.55, (0.4, 0.7) if d.intervals else (0.65, 0.65)),
+        f" interval, ring: prediction, {'bracket' if d.intervals else 'tick'}: true confidence, red where it is "
+        "missed.",
         class_="note",
     )
     body = [
@@ -193,28 +181,22 @@ def fact_section(d: Diagnosis) -> Section:
 
 
 def _fact_table(d: Diagnosis, rows: NDArray[Any]) -> Html:
-    facts, answered = d.answered.facts[rows], d.answered
+    answered = d.answered
+    facts = answered.facts[rows]
     heads = readable_entities(d.dataset, facts.head.tolist())
     relations = readable_relations(d.dataset, facts.relation.tolist())
     tails = readable_entities(d.dataset, facts.tail.tolist())
-    body = []
-    for i, head, relation, tail in zip(rows.tolist(), heads, relations, tails, strict=True):
+    shown: list[list[str | Cell]] = []
+    for i, *names in zip(rows.tolist(), heads, relations, tails, strict=True):
         found, score = (float(answered.lower[i]), float(answered.upper[i])), float(answered.score[i])
         first, last = answered.ends[i].tolist()
-        truth = f"{first:.3f}" if facts.ends is None else span((first, last))
-        body.append(
-            [
-                label(head),
-                label(relation),
-                label(tail),
-                bar(found, score, (first, last)),
-                span(found),
-                f"{score:.3f}",
-                tag("span", truth, class_=None if found[0] <= first and last <= found[1] else "away"),
-            ]
-        )
+        truth = span((first, last)) if d.intervals else f"{first:.3f}"
+        away = not (found[0] <= first and last <= found[1])
+        drawn = bar(found, score, (first, last))
+        true = Cell(truth, style="away" if away else None)
+        shown.append([*map(label, names), drawn, span(found), f"{score:.3f}", true])
     header = ["head", "relation", "tail", "0 to 1", "interval", "predicted", "true"]
-    return table(header, body, words=(0, 1, 2, 3), class_="facts", titled=True)
+    return Table(header, shown, text_columns=(0, 1, 2, 3)).html(class_="facts", titled=True)
 
 
 def remarkable(answered: Answered, count: int = EXTREMES) -> dict[str, NDArray[np.intp]]:
@@ -229,7 +211,7 @@ def remarkable(answered: Answered, count: int = EXTREMES) -> dict[str, NDArray[n
 # Where a run comes from: what the run itself recorded, as tables.
 
 
-def provenance(predictor: Predictor) -> list[Html]:
+def provenance_section(predictor: Predictor) -> Section:
     """What was recorded when the run was made, and in folded tables the settings and files."""
     record = predictor.provenance
     data = _mapping(record.get("data"))
@@ -254,12 +236,13 @@ def provenance(predictor: Predictor) -> list[Html]:
     options = [
         (f"{predictor.method.name}: {k}", label(str(v))) for k, v in predictor.method.options().items()
     ]
-    body = [table(["", ""], shown, words=(0, 1), class_="record")]
+    body = [Table(["", ""], shown, text_columns=(0, 1)).html(class_="record")]
     for title, found in (("Training settings", settings + options), ("SHA-256 of the data", hashes)):
         if found:
             pairs = [(label(name), value) for name, value in found]
-            body.append(tag("details", tag("summary", title), table(["", ""], pairs, words=(0, 1))))
-    return body
+            folded = Table(["", ""], pairs, text_columns=(0, 1)).html()
+            body.append(tag("details", tag("summary", title), folded))
+    return Section("provenance", "Where it comes from", body)
 
 
 def _recalibrated(record: Mapping[str, Any]) -> str | None:

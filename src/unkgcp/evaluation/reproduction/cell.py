@@ -164,7 +164,7 @@ def _conditionality(
     known = ~np.isnan(score)
     truth = facts.confidence[known]
     error = np.abs(score[known] - truth)
-    edges, member = error_bins(error)
+    edges, member = metrics.error_bins(error)
     place = list(asked).index(LEVEL)
     found = {}
     for name, answer in answers.items():
@@ -277,27 +277,16 @@ def _width(asked: Floats, threshold: float, unit: NDArray[np.floating[Any]] | No
 
 # Do wide intervals mark hard queries? Mean width against absolute error (the paper's Figures 2 and 9-13).
 
-BINS = 30
-
-
-def error_bins(error: Floats, bins: int = BINS) -> tuple[Floats, NDArray[np.intp]]:
-    """(edges (bins + 1,), bin of each error (n,)); the last bin contains its upper edge."""
-    edges = np.linspace(error.min(), error.max(), bins + 1)
-    member = np.clip(np.searchsorted(edges, error, side="right") - 1, 0, bins - 1)
-    return edges, member
-
 
 def width_by_error(
     error: Floats, member: NDArray[np.intp], width: Floats, inside: NDArray[np.bool_]
 ) -> dict[str, Any]:
     """Mean width of covering intervals a bin, their number, and the rank correlation with the error."""
-    covered = np.bincount(member[inside], minlength=BINS)
-    total = np.bincount(member[inside], weights=width[inside], minlength=BINS)
-    mean = [float(t / c) if c else None for t, c in zip(total, covered, strict=True)]
+    mean, covered = metrics.width_by_bin(member, width, inside)
     rho = metrics.width_error_correlation(error[inside], 0 * error[inside], 0 * width[inside], width[inside])
     low, high = metrics.spearman_interval(rho, int(inside.sum()))
     return {
-        "width": mean,
+        "width": [none_if_nan(value) for value in mean.tolist()],
         "covered": covered.tolist(),
         "spearman": none_if_nan(rho),
         "spearman_low": none_if_nan(low),

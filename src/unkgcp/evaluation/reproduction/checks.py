@@ -285,11 +285,17 @@ def _beside(blocks: list[Block], paper: dict[str, Any], table: str) -> Iterator[
             yield block, printed
 
 
+def at_level(block: Block, method: str, part: str, kind: str) -> dict[str, Any]:
+    """Mean over seeds and standard deviation at the 90 % level; both None where that was not measured."""
+    found = block["predictors"].get(method, {}).get(part)
+    if found is None or LEVEL not in block["levels"]:
+        return {"mean": None, "sd": None}
+    place = block["levels"].index(LEVEL)
+    return {what: found[kind][what][place] for what in ("mean", "sd")}
+
+
 def _at(block: Block, method: str, part: str, kind: str) -> Any:
-    """The mean over seeds at the 90 % level, None if there is none."""
-    if method not in block["predictors"] or LEVEL not in block["levels"]:
-        return None
-    return block["predictors"][method][part][kind]["mean"][block["levels"].index(LEVEL)]
+    return at_level(block, method, part, kind)["mean"]
 
 
 def _name(block: Block) -> str:

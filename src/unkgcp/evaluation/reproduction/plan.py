@@ -52,9 +52,6 @@ class Block:
     def has_quantiles(self) -> bool:
         return has_quantiles(self.model)
 
-    def folder(self, directory: Path) -> Path:
-        return directory / "cells" / self.protocol / label(self.data) / self.model
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -19,7 +19,7 @@ from unkgcp.evaluation.reproduction import plan, scoring
 from unkgcp.evaluation.reproduction.cell import measure
 from unkgcp.evaluation.reproduction.plan import FORMAT, Block, Plan
 from unkgcp.evaluation.reproduction.scoring import Say, file_digest, read_cell, read_scores, write_cell
-from unkgcp.evaluation.text import table
+from unkgcp.evaluation.tables import Table
 from unkgcp.files import write_text
 from unkgcp.progress import say
 from unkgcp.run.fitting import Report, silent
@@ -78,9 +78,9 @@ def finish(
         say(f"no figures are drawn, as {error.name} is not installed; pip install 'unkgcp[plot]'")
     else:
         draw_reproduction(folder)
-    from unkgcp.evaluation.report.reproduction_page import write_report
+    from unkgcp.evaluation.report import write_report
 
-    return Path(write_report(folder))
+    return write_report(folder)
 
 
 def load(name: str, data_dir: str | None) -> Dataset:
@@ -148,11 +148,9 @@ class Work:
         """Seeds without a sound cell."""
         return [seed for seed in self.block.seeds if not self._done(seed)]
 
-    def cell_path(self, seed: int) -> Path:
-        return self.block.folder(self.folder) / f"seed-{seed}.json"
-
     def scores_path(self, seed: int, quantiles: bool) -> Path:
-        return self.cell_path(seed).with_name(f"seed-{seed}{'-quantiles' if quantiles else ''}.npz")
+        name = f"seed-{seed}{'-quantiles' if quantiles else ''}.npz"
+        return self.folder / "cells" / self.block.name / name
 
     def _together(self) -> bool:
         import torch
@@ -178,7 +176,9 @@ class Work:
 
     def _done(self, seed: int) -> bool:
         """Whether the cell is there, sound, of these settings, and agrees with the score files that are there."""
-        cell = read_cell(self.cell_path(seed), self._cell_fingerprint(seed), self.say)
+        cell = read_cell(
+            self.folder, f"{self.block.name}/seed-{seed}", self._cell_fingerprint(seed), self.say
+        )
         if cell is None:
             return False
         for which, kind in ((False, "model"), (True, "quantiles")):
@@ -216,7 +216,8 @@ class Work:
         measuring = cell.pop("measuring_seconds")
         about, other = scores[1], None if quantiles is None else quantiles[1]
         write_cell(
-            self.cell_path(seed),
+            self.folder,
+            f"{self.block.name}/seed-{seed}",
             {
                 "format": FORMAT,
                 **cell,
@@ -304,7 +305,8 @@ def schedule(
         )
     rows.append(["all", "", "", str(missing_cells), _time(total)])
     where = "one H200-class GPU" if kind == "cuda" else "two CPU cores"
-    return table(["block", "cells", "done", "to do", "about"], rows) + f"\n\nTimes are rough, for {where}."
+    made = Table(["block", "cells", "done", "to do", "about"], rows)
+    return f"{made.terminal()}\n\nTimes are rough, for {where}."
 
 
 def estimate(block: Block, work: Work, facts: int, seeds: int, kind: str) -> float:

@@ -7,12 +7,14 @@ is answered from these files. A query about an entity or relation without a trai
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import platform
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import negatives_of
 from unkgcp.evaluation.reproduction.plan import FORMAT, digest
 from unkgcp.files import atomic_path, write_text
@@ -151,6 +154,7 @@ def machine(device: str) -> str:
 # Stored work: score files (.npz) and measured cells (.json), written whole and recognised when damaged.
 
 Arrays = dict[str, NDArray[Any]]
+ARCHIVE = "cells.zip"
 Say = Callable[[str], None]
 
 
@@ -180,20 +184,37 @@ def read_scores(path: Path, fingerprint: str | None, say: Say) -> tuple[Arrays, 
     return arrays, about
 
 
-def write_cell(path: Path, cell: Mapping[str, Any]) -> None:
+def cell_path(folder: Path, name: str) -> Path:
+    """The file of a cell, by its name: `paper/cn15k/ukge/seed-0`."""
+    return folder / "cells" / f"{name}.json"
+
+
+def cell_names(folder: Path) -> list[str]:
+    """All cells of a folder: those with a file of their own and those in its archive."""
+    paths = [path.relative_to(folder).as_posix() for path in folder.glob("cells/*/*/*/seed-*.json")]
+    with _archive(folder) as archive:
+        packed = [] if archive is None else archive.namelist()
+    found = {path for path in [*paths, *packed] if fnmatch.fnmatch(path, "cells/*/*/*/seed-*.json")}
+    return sorted(path.removeprefix("cells/").removesuffix(".json") for path in found)
+
+
+def write_cell(folder: Path, name: str, cell: Mapping[str, Any]) -> None:
     """A measured cell with its checksum."""
-    write_text(path, json.dumps({**cell, "checksum": checksum(cell)}, allow_nan=False) + "\n")
+    text = json.dumps({**cell, "checksum": checksum(cell)}, allow_nan=False)
+    write_text(cell_path(folder, name), text + "\n")
 
 
-def read_cell(path: Path, fingerprint: str | None, say: Say) -> dict[str, Any] | None:
+def read_cell(folder: Path, name: str, fingerprint: str | None, say: Say) -> dict[str, Any] | None:
     """What `write_cell` wrote, or None after a sentence about why it is of no use; None alone if absent."""
-    if not path.exists():
-        return None
+    path = cell_path(folder, name)
     try:
-        cell = json.loads(path.read_text(encoding="utf-8"))
+        content = _content(folder, path)
+        if content is None:
+            return None
+        cell = json.loads(content)
         sound = cell["kind"] == "cell" and cell["checksum"] == checksum(cell)
         current = cell["format"] == FORMAT and fingerprint in (None, cell["fingerprint"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
         sound = current = False
     if not sound:
         say(f"{path} is damaged and is made again")
@@ -203,6 +224,30 @@ def read_cell(path: Path, fingerprint: str | None, say: Say) -> dict[str, Any] |
         return None
     found: dict[str, Any] = cell
     return found
+
+
+def _content(folder: Path, path: Path) -> bytes | None:
+    """The cell's own file or, where it has none, its member of the archive; None if it is in neither."""
+    if path.exists():
+        return path.read_bytes()
+    with _archive(folder) as archive:
+        member = path.relative_to(folder).as_posix()
+        return None if archive is None or member not in archive.namelist() else archive.read(member)
+
+
+@contextmanager
+def _archive(folder: Path) -> Iterator[zipfile.ZipFile | None]:
+    """`cells.zip`, which may stand in the place of the folder `cells`; None if there is none."""
+    path = folder / ARCHIVE
+    if not path.exists():
+        yield None
+        return
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} cannot be read ({error}); restore it or remove it") from None
+    with archive:
+        yield archive
 
 
 def checksum(cell: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from unkgcp._version import __version__
 from unkgcp.errors import InputError
 from unkgcp.evaluation.reproduction.checks import published
 from unkgcp.evaluation.reproduction.plan import FORMAT, place
-from unkgcp.evaluation.reproduction.scoring import Say, read_cell
+from unkgcp.evaluation.reproduction.scoring import Say, cell_names, read_cell
 from unkgcp.files import write_text
 
 Cell = dict[str, Any]
@@ -42,8 +42,8 @@ def write_summary(folder: Path, say: Say) -> dict[str, Any]:
 def read_blocks(folder: Path, say: Say) -> list[list[Cell]]:
     """The cells of each block, in the order of the paper's tables; seeds ascending."""
     blocks: dict[tuple[str, str, str], list[Cell]] = {}
-    for path in sorted((folder / "cells").glob("*/*/*/seed-*.json")):
-        cell = read_cell(path, None, say)
+    for name in cell_names(folder):
+        cell = read_cell(folder, name, None, say)
         if cell is not None:
             blocks.setdefault((cell["protocol"], cell["data"], cell["model"]), []).append(cell)
     if not blocks:

@@ -1,0 +1,302 @@
+"""The queries of one call and how a calibration answers them, chunk by chunk.
+
+`Queries` are the arrays of the call: checked as a whole when they arrive, and value by value as each chunk is worked
+on. `Engine` makes scores and ends of their rows, with compiled code for large calls, and with NumPy otherwise and
+wherever in doubt. `Answers` finds the threshold or the p-value of each row in what calibration left behind.
+
+With groups (Mondrian conformal prediction) a query is compared with the calibration points of its own group and with no
+others. A group with too few points for a level is answered with the whole range, and so is a group without any, at
+every level: then the promise holds in every group, and so on average over all. A threshold borrowed from the other
+groups would break both promises: the large groups use their own, so nobody would make up for what the small ones miss.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unkgcp.conformal.array_checks import (
+    FLOAT32,
+    FLOAT64,
+    Floats,
+    check_finite,
+    check_non_negative,
+    check_positive,
+    check_within,
+    column,
+    labels,
+)
+from unkgcp.conformal.kernel_loading import kernels_for
+from unkgcp.conformal.ranking import Ranking, group_codes
+from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score
+from unkgcp.parallel import ROWS
+
+# float64 arrays of so many rows are just below the 128 KiB from which on the allocator asks the system for each
+_WITH_TEMPORARIES = 15 * 1024
+_WITHOUT = 8 * ROWS
+
+
+class MissingWeightWarning(UserWarning):
+    """Queries without a weight are asked of a calibration with weights."""
+
+
+class SmallGroupWarning(UserWarning):
+    """Some queries are in groups with too few calibration points for the level and got the whole range."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What calibration leaves behind: the scores in order, how they were made, and for which groups."""
+
+    given: Score | Recipe | None
+    """The score that was asked for; None leaves the choice to calibration."""
+    bounds: Limits
+    training_conditional: float | None
+    score: Score
+    ranking: Ranking
+    groups: NDArray[Any] | None = None
+    """Sorted labels of all groups there were; None without groups."""
+    heaviest: float | None = None
+    """The largest weight of a calibration point; None without weights."""
+
+    @property
+    def weighted(self) -> bool:
+        return self.heaviest is not None
+
+    @property
+    def learned(self) -> bool:
+        """Whether a part of the calibration points taught the score; not so where they were too few."""
+        return isinstance(self.score, LearnedScore)
+
+
+def check_settings(bounds: Limits | None, training_conditional: float | None) -> Limits:
+    """The range of labels as two floats, infinite ones for None; a ValueError names a setting that cannot be."""
+    low, high = (-np.inf, np.inf) if bounds is None else bounds
+    if not low < high:
+        raise ValueError(f"bounds must be a smaller and a larger number, not {bounds}")
+    if training_conditional is not None and not 0 < training_conditional < 1:
+        raise ValueError(f"training_conditional must be above 0 and below 1, not {training_conditional}")
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Predictions and what comes with them, (n,) each; `dtype` is the precision everything is computed in."""
+
+    score: Score
+    bounds: Limits
+    prediction: Floats
+    scale: Floats | None
+    group: NDArray[Any] | None
+    weight: NDArray[np.float64] | None
+    dtype: np.dtype[Any]
+    kind: NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.prediction)
+
+    def at_least(self, dtype: np.dtype[Any]) -> Queries:
+        """The same in a precision no lower than `dtype`."""
+        return replace(self, dtype=np.result_type(self.dtype, dtype))
+
+    def check(self, start: int, stop: int) -> None:
+        """ValueError if a value of these rows cannot be used; it names the first one."""
+        check_finite("prediction", self.prediction[start:stop], start)
+        if self.scale is not None:
+            check_positive("scale", self.scale[start:stop], start)
+
+    def rows(self, start: int, stop: int) -> tuple[Floats, Floats | None]:
+        """Prediction and prepared scale of some rows, contiguous: the same bits alone as among others."""
+        prediction = np.ascontiguousarray(self.prediction[start:stop], self.dtype)
+        scale = None if self.scale is None else np.ascontiguousarray(self.scale[start:stop], self.dtype)
+        if self.kind is not None and isinstance(self.score, LearnedScore):
+            scale = self.score.places(self.kind[start:stop]).astype(self.dtype)
+        return prediction, self.score.prepare(prediction, scale)
+
+    def scores(self, truth: Floats, start: int, stop: int) -> Floats:
+        """Nonconformity of the labels of some rows, everything checked: (n,)."""
+        self.check(start, stop)
+        prediction, scale = self.rows(start, stop)
+        labels = truth[start:stop]
+        check_within("truth", labels, start, *self.bounds)
+        near = np.ascontiguousarray(labels, self.dtype)
+        value = self.score.score(prediction, near, scale)
+        if truth.dtype.itemsize > self.dtype.itemsize:
+            # a label between two floats of the interval's precision is inside exactly when both of them are
+            towards = np.where(near < labels, np.inf, -np.inf).astype(self.dtype)
+            other = np.where(near == labels, near, np.nextafter(near, towards))
+            value = np.maximum(value, self.score.score(prediction, other, scale))
+        return value
+
+
+def read_queries(
+    score: Score,
+    bounds: Limits,
+    prediction: ArrayLike,
+    scale: ArrayLike | None,
+    group: ArrayLike | None,
+    weight: ArrayLike | None,
+    kind: ArrayLike | None = None,
+) -> Queries:
+    """Arrays of a caller as `Queries`; a ValueError names the one that does not fit."""
+    given = column("prediction", prediction)
+    size = len(given)
+    if score.takes_scale != (scale is not None):
+        needs = "needs a scale for every query" if score.takes_scale else "takes no scale"
+        raise ValueError(f"the {score.name} score {needs}")
+    unit = None if scale is None else column("scale", scale, size)
+    wanted = isinstance(score, LearnedScore) and score.kinds is not None
+    if wanted and kind is None:
+        raise ValueError("kind is missing: the score was learned from predictions with a kind")
+    # a bound that float32 cannot hold would be rounded, and with it the range of the labels
+    small = all(float(np.float32(bound)) == bound for bound in bounds)
+    dtypes = [given.dtype, FLOAT32 if small else FLOAT64]
+    return Queries(
+        score,
+        bounds,
+        given,
+        unit,
+        None if group is None else labels(group, size),
+        None if weight is None else column("weight", weight, size).astype(np.float64, copy=False),
+        np.result_type(*dtypes, *([] if unit is None else [unit.dtype])),
+        labels(kind, size, "kind") if wanted and kind is not None else None,
+    )
+
+
+class Engine:
+    """Computes with the rows of `queries`; compiled if the score is a residual, in float64, and work is large."""
+
+    def __init__(self, queries: Queries, work: int) -> None:
+        self.queries = queries
+        fits = queries.score.centred and queries.dtype == np.float64
+        self.kernels: Any = kernels_for(work) if fits else None
+        self.chunk = ROWS
+        if self.kernels is not None:
+            self.chunk = _WITHOUT if queries.score.takes_scale else _WITH_TEMPORARIES
+
+    def rows(self, start: int, stop: int) -> tuple[Floats, Floats | None]:
+        """Prediction and prepared scale of some rows; checked here unless a kernel will do it."""
+        if self.kernels is None:
+            self.queries.check(start, stop)
+        return self.queries.rows(start, stop)
+
+    def fill_ends(
+        self,
+        rows: tuple[Floats, Floats | None],
+        threshold: Any,
+        start: int,
+        stop: int,
+        lower: Floats,
+        upper: Floats,
+    ) -> None:
+        """Write the ends of what `rows(start, stop)` gave, at one threshold or one a row, into `lower`, `upper`."""
+        prediction, scale = rows
+        if self.kernels is not None:
+            unit = np.ones_like(prediction) if scale is None else scale
+            fill = self.kernels.ends_at_each if threshold.ndim else self.kernels.ends_at_one
+            if fill(prediction, unit, threshold, *self.queries.bounds, lower, upper):
+                return
+            self.queries.check(start, stop)
+        lower[:], upper[:] = self.queries.score.bounds(prediction, threshold, scale, self.queries.bounds)
+
+    def fill_scores(self, truth: Floats, start: int, stop: int, out: Floats) -> None:
+        """Write the nonconformity of the labels of some rows into `out`."""
+        if self.kernels is not None and truth.dtype.itemsize <= self.queries.dtype.itemsize:
+            prediction, scale = self.queries.rows(start, stop)
+            unit = np.ones_like(prediction) if scale is None else scale
+            label = np.ascontiguousarray(truth[start:stop], self.queries.dtype)
+            if self.kernels.scores(prediction, unit, label, *self.queries.bounds, out):
+                return
+        out[:] = self.queries.scores(truth, start, stop)
+
+    def scores(self, truth: Floats, start: int, stop: int) -> Floats:
+        """Nonconformity of the labels of some rows: (n,)."""
+        out = np.empty(stop - start, self.queries.dtype)
+        self.fill_scores(truth, start, stop, out)
+        return out
+
+
+class Answers:
+    """Thresholds and p-values for the queries of one call; counts those whose group is too small."""
+
+    def __init__(self, calibration: Calibration, queries: Queries, levels: Sequence[Fraction]) -> None:
+        if calibration.groups is not None and queries.group is None:
+            raise ValueError(
+                "group is missing: there were groups at calibration, so every query needs its own"
+            )
+        if calibration.weighted and queries.weight is None:
+            warnings.warn(
+                "the queries have no weight; each counts as the heaviest calibration point, and the promise holds "
+                "for queries that are no heavier",
+                MissingWeightWarning,
+                stacklevel=4,
+            )
+        self.calibration, self.queries, self.levels = calibration, queries, levels
+        self.wide: list[int] = []  # one count a chunk: appending is safe from several threads
+        below = [level for level in levels if level < 1]
+        self.highest = levels.index(max(below)) if below else None
+        if not calibration.weighted:
+            table = calibration.ranking.thresholds(levels, calibration.training_conditional)
+            self.table = table.astype(queries.dtype, copy=False)
+
+    def thresholds(self, start: int, stop: int) -> list[Any]:
+        """For each level one threshold, or an array of one a row."""
+        codes, weight = self.codes(start, stop), self._weight(start, stop)
+        if weight is not None:
+            ranking = self.calibration.ranking
+            rows = [ranking.weighted_thresholds(level, weight, codes) for level in self.levels]
+            rows = [row.astype(self.queries.dtype, copy=False) for row in rows]
+        elif codes is not None:
+            rows = [np.take(column, codes) for column in self.table.T]
+        else:
+            return list(self.table[-1])
+        if codes is not None and self.highest is not None:
+            self.wide.append(int(np.count_nonzero(rows[self.highest] == np.inf)))
+        return rows
+
+    def p_values(self, scores: Floats, start: int, stop: int) -> NDArray[np.float64]:
+        codes = self.codes(start, stop)
+        if codes is not None:
+            self.wide.append(int(np.count_nonzero(codes < 0)))
+        return self.calibration.ranking.p_values(scores, codes, self._weight(start, stop))
+
+    def warn(self) -> None:
+        """Say how many queries got the whole range, or the p-value 1, because of their group."""
+        count = sum(self.wide)
+        if not count:
+            return
+        said = "without calibration points: their p-value is 1"
+        if self.highest is not None:
+            level = float(self.levels[self.highest])
+            few = (
+                "too little weight at calibration"
+                if self.calibration.weighted
+                else "too few calibration points"
+            )
+            said = f"with {few} for confidence {level:g}: their set is the whole range"
+        warnings.warn(
+            f"{count:,} of {len(self.queries):,} queries are in groups {said}",
+            SmallGroupWarning,
+            stacklevel=3,
+        )
+
+    def codes(self, start: int, stop: int) -> NDArray[np.intp] | None:
+        """The segment of each row, -1 if its group had no calibration point; None without groups."""
+        if self.queries.group is None or self.calibration.groups is None:
+            return None
+        return group_codes(self.calibration.groups, self.queries.group[start:stop])
+
+    def _weight(self, start: int, stop: int) -> NDArray[np.float64] | None:
+        if self.calibration.heaviest is None:
+            return None
+        if self.queries.weight is None:
+            return np.full(stop - start, self.calibration.heaviest)
+        weight = self.queries.weight[start:stop]
+        check_non_negative("weight", weight, start)
+        return weight

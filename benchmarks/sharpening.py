@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 import common
 from unkgcp.conformal import EntropyResidual, SplitConformal
 from unkgcp.evaluation.metrics import coverage_band, coverage_by_prediction
-from unkgcp.evaluation.text import table
+from unkgcp.evaluation.tables import Table
 from unkgcp.graph.datasets import Dataset, load_dataset
 
 DATA, MODELS = ("cn15k", "ppi5k", "nl27k"), ("ukge", "passleaf", "beurre")
@@ -192,7 +192,7 @@ def markdown(report: dict[str, Any]) -> str:
         "Worst decile: coverage in the worst tenth of the predictions, of UnKGCP, shortest, and with the relation.",
         "",
         "```",
-        table(header, rows),
+        Table(header, rows).terminal(),
         "```",
         "",
         f"At least 12 % narrower on {report['at least 12 % narrower at 0.9']} of {report['pairs']} pairs. "

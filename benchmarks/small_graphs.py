@@ -18,7 +18,7 @@ import numpy as np
 
 import common
 from unkgcp.conformal.cross import guaranteed
-from unkgcp.evaluation.text import table
+from unkgcp.evaluation.tables import Table
 from unkgcp.graph import Graph, Splits, Vocabulary
 from unkgcp.graph.datasets import Dataset
 from unkgcp.run import fit, fit_folds
@@ -112,7 +112,7 @@ def main() -> None:
                     + [f"{row[key]:.3f}" for key in ("guaranteed", "coverage_sd", "lowest", "width", "mse")]
                 )
     header = ["", "level", "coverage", "guaranteed", "sd", "lowest", "width", "MSE"]
-    text = table(header, rows)
+    text = Table(header, rows).terminal()
     report = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unkgcp.evaluation.text import evaluation_text
+from unkgcp.evaluation.terminal import evaluation_text
 
 
 def test_evaluation_as_text() -> None:

@@ -16,7 +16,7 @@ from unkgcp.conformal.ranks import smoothed_exceeds
 from unkgcp.evaluation import evaluate
 from unkgcp.evaluation.assessment import smoothed_coverage
 from unkgcp.evaluation.metrics import coverage_band
-from unkgcp.evaluation.text import evaluation_text
+from unkgcp.evaluation.terminal import evaluation_text
 from unkgcp.graph import Dataset, Graph, Splits, Vocabulary
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import TrainConfig

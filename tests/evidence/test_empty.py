@@ -18,11 +18,12 @@ from tests.evidence.graphs import vocabulary
 from unkgcp.cli import main
 from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
+from unkgcp.evaluation.assessment import ask
 from unkgcp.evaluation.by_relation import by_relation
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.report.diagnosis import diagnose
 from unkgcp.evaluation.report.sections import fact_section
-from unkgcp.evaluation.text import evaluation_text
+from unkgcp.evaluation.terminal import evaluation_text
 from unkgcp.evidence import learn
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Dataset, Graph, Splits, write
@@ -169,7 +170,7 @@ def test_evaluate_counts_them() -> None:
 def test_per_relation() -> None:
     """Relation 0 has one value, so that nothing of it is left out at any level but 0; all its scores tie or nearly."""
     made = predictor(allow_empty=True, per="relation")
-    result = by_relation(made, data(), 0.7)
+    (result,) = by_relation(ask(made, data(), [0.7]))
     assert result["after"]["share_below_band"] == 0
     assert np.isfinite(result["after"]["sharpness"])
     assert made.method.options() == {"per": "relation", "allow_empty": True}

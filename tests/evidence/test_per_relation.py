@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import unkgcp
 from unkgcp.conformal.ranking import Standing
-from unkgcp.evaluation.assessment import smoothed_coverage
+from unkgcp.evaluation.assessment import ask, smoothed_coverage
 from unkgcp.evaluation.by_relation import by_relation
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evidence import EvidenceModel, learn
@@ -166,4 +166,4 @@ def test_a_run(tmp_path: Path) -> None:
     np.testing.assert_array_equal(before.basis, after.basis)
     assert after.basis is not None
     # what it would gain can be asked of a run without, too
-    assert by_relation(plain, data, 0.9) == by_relation(loaded, data, 0.9)
+    assert by_relation(ask(plain, data, [0.8, 0.9])) == by_relation(ask(loaded, data, [0.8, 0.9]))

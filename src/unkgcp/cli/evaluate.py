@@ -57,10 +57,8 @@ def command(
     """
     import json
 
-    from unkgcp.evaluation import assessment, evaluate
-    from unkgcp.evaluation import completion_quality as ranks
-    from unkgcp.evaluation.by_relation import by_relation, relations_text
-    from unkgcp.evaluation.text import evaluation_text
+    from unkgcp.evaluation import terminal
+    from unkgcp.evaluation.assessment import ask, decisions, judge
     from unkgcp.run import Predictor, provenance
 
     predictor = Predictor.load(run)
@@ -69,20 +67,25 @@ def command(
         dataset = provenance.load_named(data, record, predictor.model.seed, reading)
     else:
         dataset = provenance.reload(record, run, reading.get("data_dir"))
-    result = evaluate(predictor, dataset, confidence)
+    answers = ask(predictor, dataset, confidence)
+    result = judge(answers)
     if per is not None:
-        result["per_relation"] = [by_relation(predictor, dataset, level) for level in confidence]
+        from unkgcp.evaluation.by_relation import by_relation
+
+        result["per_relation"] = by_relation(answers)
     if ranking:
+        from unkgcp.evaluation.completion_quality import ranking as rank_facts
+
         splits = dataset.splits
         known = [splits.train, splits.validation, splits.calibration]
-        result["ranking"] = ranks.ranking(predictor.model, splits.test, known)
-        result["decisions"] = assessment.decisions(predictor, dataset, confidence, threshold)
+        result["ranking"] = rank_facts(predictor.model, splits.test, known)
+        result["decisions"] = decisions(answers, threshold)
     if as_json:
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
         return
-    click.echo(evaluation_text(result))
+    click.echo(terminal.evaluation_text(result))
     for part in result.get("per_relation", []):
-        click.echo("\n" + relations_text(part))
+        click.echo("\n" + terminal.relations_text(part))
     if ranking:
-        click.echo("\n" + ranks.ranking_text(result["ranking"]))
-        click.echo("\n" + assessment.decisions_text(result["decisions"]))
+        click.echo("\n" + terminal.ranking_text(result["ranking"]))
+        click.echo("\n" + terminal.decisions_text(result["decisions"]))

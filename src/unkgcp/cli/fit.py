@@ -322,7 +322,7 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> None:
     from dataclasses import replace
 
     from unkgcp.evaluation import evaluate
-    from unkgcp.evaluation.text import evaluation_text
+    from unkgcp.evaluation.terminal import evaluation_text
 
     start = time.monotonic()
     if dataset is not None and len(dataset.splits.test):

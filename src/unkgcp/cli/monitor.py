@@ -136,13 +136,12 @@ def _calibration(
     predictor: Predictor, run: str, given: str | None, data_dir: str | None, reading: dict[str, Any]
 ) -> Graph | None:
     """The calibration facts, for a method that keeps no scores of theirs; None where they are not needed."""
-    from unkgcp.evaluation.monitor.watch import keeps_scores
     from unkgcp.graph import read
     from unkgcp.run import provenance
 
     if given is not None:
         return read(given, **reading)
-    if keeps_scores(predictor.method) or "members" in predictor.method.needs:
+    if predictor.method.one_threshold or "members" in predictor.method.needs:
         return None  # the monitor says what is missing
     if predictor.provenance.get("recalibrated", {}).get("data") is not None:
         raise InputError(

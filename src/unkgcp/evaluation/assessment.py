@@ -1,7 +1,8 @@
-"""Coverage, sharpness and error of a predictor on the test facts of a data set, as one plain object.
+"""How a run is judged: its answers about test facts are asked once, and every figure is taken from these arrays.
 
-What it is: what `unkgcp evaluate --json` prints and a run keeps as `metrics.json`. What it is not: a table
-of the paper (those repeat it over seeds and models).
+What it is: `ask` collects the answers at all levels; `judge` makes of them what `unkgcp evaluate --json` prints and a
+run keeps as `metrics.json`, `decisions` tells what keeping and dropping triples by their interval is worth, and
+`evaluate` does the first two in one step. What it is not: a table of the paper (those repeat it over seeds and models).
 
 Unknown test facts count: the whole range covers them at width 1. Their error is unknown, so `mse` and `mae`
 are those of the known facts; how many are unknown stands beside.
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +25,6 @@ from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, rank, smoothed_exceeds
 from unkgcp.errors import InputError
 from unkgcp.evaluation import metrics
-from unkgcp.evaluation.metrics import coverage_band
-from unkgcp.evaluation.monitor.watch import keeps_scores
-from unkgcp.evaluation.text import number, table
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.negatives import corrupt
@@ -37,110 +36,56 @@ from unkgcp.run import Predictor
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
 
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
 LEVELS = (0.8, 0.85, 0.9, 0.95)
+THRESHOLD = 0.7
+"""The confidence from which on a triple is worth keeping."""
 
 
-def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LEVELS) -> dict[str, Any]:
-    """Figures at each level for test facts (`positive`), negatives (`negative`) and both (`mixed`).
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """What a run answers about the test facts of a data set, and about negatives, at all levels.
 
-    `overlap_free` are the test facts whose triple is in neither the training nor the calibration facts.
-    Negatives come with the data set or, where it has none, are corrupted test facts (`negatives` says which).
-    They are judged with the run's own threshold, calibrated on facts, which is the one that predictions use;
-    a run of the paper's protocol has a second one, calibrated on corrupted calibration facts
-    (`negative_threshold` says which was used). In the open world all are judged by the hull, as predictions are.
-    `ties` tells, level by level, coverage of facts above its band because of ties from facts unlike those of
-    calibration (`unkgcp.evaluation.assessment`). `empty` has, level by level, the share of test facts whose
-    interval is empty and the coverage of the others; None if none is.
+    Negatives come with the data set or, where it has none, are corrupted test facts (`origin` says which).
     """
-    facts = dataset.splits.test
+
+    predictor: Predictor
+    dataset: Dataset
+    levels: Sequence[float]
+    ids: Triples
+    """The test facts in the ids of the model."""
+    facts: Intervals
+    negatives: Graph
+    of_negatives: Intervals
+    """A run of the paper's protocol judges negatives by a second threshold, calibrated on such; others by their own."""
+    origin: str
+
+    @property
+    def known(self) -> Mask:
+        """Which test facts are about entities and a relation that the model knows: (n,)."""
+        return self.facts.code == 0
+
+
+def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LEVELS) -> Answers:
+    """Ask a run about the test facts of a data set and about as many negatives."""
+    facts, levels = dataset.splits.test, [float(level) for level in confidence]
     if not len(facts):
         raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
     negatives, origin = negatives_of(dataset, predictor.model.seed)
-    levels = [float(level) for level in confidence]
-    positive = predictor.interval(facts, levels)
-    judge = predictor.negative or predictor.method
-    negative = judge.interval(to_triples(negatives, predictor.model.vocabulary), levels)
-    free = ~np.isin(facts.keys, np.concatenate([part.keys for part in _known(dataset)]))
-    truth, zeros = facts.truth, negatives.truth
-    return {
-        "data": dataset.name,
-        "model": predictor.model.config.model,
-        "method": predictor.method.name,
-        "seed": predictor.model.seed,
-        "negatives": origin,
-        "negative_threshold": _threshold(predictor),
-        "population": "asserted" if positive.no_fact is None else "open",
-        "unknown": {"positive": int((positive.code != 0).sum()), "negative": int((negative.code != 0).sum())},
-        "levels": [
-            {
-                "confidence": level,
-                "positive": {
-                    **figures([(positive, truth)], place),
-                    "overlap_free": figures([(positive, truth)], place, free),
-                },
-                "negative": figures([(negative, zeros)], place),
-                "mixed": figures([(positive, truth), (negative, zeros)], place),
-            }
-            for place, level in enumerate(levels)
-        ],
-        "ties": tie_figures(predictor, facts, positive.code == 0, levels),
-        "empty": _empty(positive, truth, levels),
-    }
-
-
-def _threshold(predictor: Predictor) -> str:
-    """What negatives are judged by: the calibration on facts, the one on negatives, or both as in the open world."""
-    if predictor.negative is not None:
-        return "negatives"
-    return "both" if isinstance(predictor.method, OpenWorld) else "facts"
-
-
-def _empty(
-    answers: Intervals, truth: NDArray[np.float64], levels: Sequence[float]
-) -> list[dict[str, Any]] | None:
-    """Share of facts with an empty interval, and coverage of those with another, at each level."""
-    empty = np.isnan(answers.lower)
-    if not empty.any():
-        return None
-    found = []
-    for place, level in enumerate(levels):
-        rows = ~empty[:, place]
-        inside = metrics.coverage(truth[rows], answers.lower[rows, place], answers.upper[rows, place])
-        found.append(
-            {
-                "confidence": level,
-                "share": float(empty[:, place].mean()),
-                "coverage_of_others": None if math.isnan(inside) else inside,
-            }
-        )
-    return found
-
-
-def figures(
-    parts: Sequence[tuple[Intervals, NDArray[np.float64]]],
-    place: int,
-    rows: NDArray[np.bool_] | slice = slice(None),
-) -> dict[str, float | int | None]:
-    """n, coverage, sharpness, mse and mae of answers and their labels at one level; None where n is 0.
-
-    Labels are numbers (n,) or intervals (n, 2): these are covered if all of each is; errors are of the middle.
-    """
-    score = np.concatenate([answer.score[rows].astype(np.float64) for answer, _ in parts])
-    lower = np.concatenate([answer.lower[rows, place] for answer, _ in parts])
-    upper = np.concatenate([answer.upper[rows, place] for answer, _ in parts])
-    truth = np.concatenate([metrics.middle(label[rows]) for _, label in parts])
-    inside = [
-        metrics.contains(label[rows], answer.lower[rows, place], answer.upper[rows, place])
-        for answer, label in parts
-    ]
-    known = ~np.isnan(score)
-    found = {
-        "coverage": float(np.concatenate(inside).mean()) if len(truth) else math.nan,
-        "sharpness": metrics.sharpness(lower, upper),
-        "mse": metrics.mse(score[known], truth[known]),
-        "mae": metrics.mae(score[known], truth[known]),
-    }
-    return {"n": len(truth), **{key: None if math.isnan(value) else value for key, value in found.items()}}
+    ids, others = (to_triples(part, predictor.model.vocabulary) for part in (facts, negatives))
+    judge_of_negatives = predictor.negative or predictor.method
+    return Answers(
+        predictor,
+        dataset,
+        levels,
+        ids,
+        predictor.method.interval(ids, levels),
+        negatives,
+        judge_of_negatives.interval(others, levels),
+        origin,
+    )
 
 
 def negatives_of(dataset: Dataset, seed: int) -> tuple[Graph, str]:
@@ -150,11 +95,136 @@ def negatives_of(dataset: Dataset, seed: int) -> tuple[Graph, str]:
     return corrupt(dataset.splits.test, dataset.splits.train, seed=seed), "sampled"
 
 
-def _known(dataset: Dataset) -> list[Graph]:
-    return [dataset.splits.train, dataset.splits.validation, dataset.splits.calibration]
+def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LEVELS) -> dict[str, Any]:
+    """Ask a run about a data set and judge its answers; see `judge`."""
+    return judge(ask(predictor, dataset, confidence))
 
 
-# Coverage above the band: harmless ties, or facts unlike those of calibration?
+def judge(answers: Answers) -> dict[str, Any]:
+    """Figures at each level for test facts (`positive`), negatives (`negative`) and both (`mixed`).
+
+    `overlap_free` are the test facts whose triple is in neither the training nor the calibration facts.
+    Negatives are judged with the run's own threshold, calibrated on facts, which is the one that predictions use;
+    a run of the paper's protocol has a second one, calibrated on corrupted calibration facts
+    (`negative_threshold` says which was used). In the open world all are judged by the hull, as predictions are.
+    `ties` tells, level by level, coverage of facts above its band because of ties from facts unlike those of
+    calibration. `empty` has, level by level, the share of test facts whose interval is empty and the coverage of the
+    others; None if none is.
+    """
+    predictor, splits = answers.predictor, answers.dataset.splits
+    others = np.concatenate([part.keys for part in (splits.train, splits.validation, splits.calibration)])
+    free = ~np.isin(splits.test.keys, others)
+    facts = _rows(answers.facts, splits.test.truth)
+    negatives = _rows(answers.of_negatives, answers.negatives.truth)
+    overlap_free = Rows(*(column[free] for column in facts))
+    both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
+    return {
+        "data": answers.dataset.name,
+        "model": predictor.model.config.model,
+        "method": predictor.method.name,
+        "seed": predictor.model.seed,
+        "negatives": answers.origin,
+        "negative_threshold": _threshold(predictor),
+        "population": "asserted" if answers.facts.no_fact is None else "open",
+        "unknown": {
+            "positive": int((answers.facts.code != 0).sum()),
+            "negative": int((answers.of_negatives.code != 0).sum()),
+        },
+        "levels": [
+            {
+                "confidence": level,
+                "positive": {**_figures(facts, place), "overlap_free": _figures(overlap_free, place)},
+                "negative": _figures(negatives, place),
+                "mixed": _figures(both, place),
+            }
+            for place, level in enumerate(answers.levels)
+        ],
+        "ties": _ties(answers),
+        "empty": _empty(facts, answers.levels),
+    }
+
+
+class Rows(NamedTuple):
+    """Answers beside labels: scores (n,), ends (n, levels) each, and both ends of the label (n, 2)."""
+
+    score: Floats
+    lower: Floats
+    upper: Floats
+    truth: Floats
+
+
+def _rows(answers: Intervals, truth: Floats) -> Rows:
+    """truth: (n,), or (n, 2) where labels are intervals; a number is an interval with two equal ends."""
+    both_ends = truth if truth.ndim == 2 else np.stack([truth, truth], axis=1)
+    return Rows(answers.score.astype(np.float64), answers.lower, answers.upper, both_ends)
+
+
+def _threshold(predictor: Predictor) -> str:
+    """What negatives are judged by: the calibration on facts, the one on negatives, or both as in the open world."""
+    if predictor.negative is not None:
+        return "negatives"
+    return "both" if isinstance(predictor.method, OpenWorld) else "facts"
+
+
+def _figures(rows: Rows, place: int) -> dict[str, float | int | None]:
+    """n, coverage, sharpness, mse and mae at one level; None where n is 0.
+
+    Labels that are intervals are covered if all of each is; errors are those of the middle.
+    """
+    lower, upper = rows.lower[:, place], rows.upper[:, place]
+    known = ~np.isnan(rows.score)
+    score, middle = rows.score[known], metrics.middle(rows.truth[known])
+    found = {
+        "coverage": metrics.coverage(rows.truth, lower, upper),
+        "sharpness": metrics.sharpness(lower, upper),
+        "mse": metrics.mse(score, middle),
+        "mae": metrics.mae(score, middle),
+    }
+    return {"n": len(lower), **{key: _none_if_nan(value) for key, value in found.items()}}
+
+
+def _empty(rows: Rows, levels: Sequence[float]) -> list[dict[str, Any]] | None:
+    """Share of facts with an empty interval, and coverage of those with another, at each level."""
+    empty = np.isnan(rows.lower)
+    if not empty.any():
+        return None
+    found = []
+    for place, level in enumerate(levels):
+        others = ~empty[:, place]
+        inside = metrics.coverage(rows.truth[others], rows.lower[others, place], rows.upper[others, place])
+        share = float(empty[:, place].mean())
+        found.append({"confidence": level, "share": share, "coverage_of_others": _none_if_nan(inside)})
+    return found
+
+
+def _none_if_nan(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+# Coverage above its band may come from ties, which are harmless, or from facts unlike those of calibration.
+
+
+def _ties(answers: Answers) -> list[dict[str, Any]] | None:
+    """`confidence`, `coverage_smoothed` and `band` (low, high) of test facts at each level; unknown facts are covered.
+
+    None for a method that ranks no scores, and in the open world, whose hulls have two thresholds. The band is None
+    where every relation has a threshold, and where the answer at a level is no matter of rank.
+    """
+    known, method = answers.known, answers.predictor.method
+    asked, count = Triples(*(column[known] for column in answers.ids)), int(known.sum())
+    standing = method.standing(asked, answers.dataset.splits.test.truth[known]) if count else None
+    if standing is None:
+        return None
+    size, unknown = int(standing.size[0]), len(known) - count
+    ranks = [rank(level, size) for level in answers.levels]
+    smoothed = [smoothed_coverage(standing, level, unknown) for level in answers.levels]
+    found = []
+    for level, k, coverage in zip(answers.levels, ranks, smoothed, strict=True):
+        band = None
+        if method.one_threshold and 1 <= k <= size:
+            band = [(end * count + unknown) / len(known) for end in metrics.rank_band(k, size, count)]
+        found.append({"confidence": level, "coverage_smoothed": coverage, "band": band})
+    return found
 
 
 def smoothed_coverage(standing: Standing, confidence: Confidence, unknown: int = 0) -> float:
@@ -163,93 +233,35 @@ def smoothed_coverage(standing: Standing, confidence: Confidence, unknown: int =
     return (covered + unknown) / (len(standing.below) + unknown)
 
 
-def tie_figures(
-    predictor: Predictor, facts: Graph, known: NDArray[np.bool_], levels: Sequence[float]
-) -> list[dict[str, Any]] | None:
-    """`confidence`, `coverage_smoothed` and `band` (low, high) of test facts at each level; unknown facts are covered.
-
-    None for a method that ranks no scores, and in the open world, whose hulls have two thresholds. The band is None
-    where every relation has a threshold, and where the answer at a level is no matter of rank.
-    """
-    ids, unknown = to_triples(facts, predictor.model.vocabulary), int((~known).sum())
-    asked = Triples(*(column[known] for column in ids))
-    standing = predictor.method.standing(asked, facts.truth[known]) if len(asked.head) else None
-    if standing is None:
-        return None
-    one = keeps_scores(predictor.method)
-    return [
-        {
-            "confidence": level,
-            "coverage_smoothed": smoothed_coverage(standing, level, unknown),
-            "band": _band(standing, level, unknown) if one else None,
-        }
-        for level in levels
-    ]
-
-
-def _band(standing: Standing, level: float, unknown: int) -> list[float] | None:
-    known, size = len(standing.below), int(standing.size[0])
-    if not 1 <= rank(level, size) <= size:
-        return None
-    ends = coverage_band(size, known, level)
-    return [(end * known + unknown) / (known + unknown) for end in ends]
-
-
 # Confidence filtering: keep triples whose whole interval is good, drop those whose whole one is not, else abstain.
 
-Floats = NDArray[np.float64]
 
-THRESHOLD = 0.7
-
-
-def decisions(
-    predictor: Predictor, dataset: Dataset, confidence: Sequence[float], threshold: float = THRESHOLD
-) -> dict[str, Any]:
-    """Decisions about the test facts (`positive`) and about these and as many negatives (`mixed`) at each level."""
-    pass
-
-    facts = dataset.splits.test
-    negatives, _ = negatives_of(dataset, predictor.model.seed)
-    levels = [float(level) for level in confidence]
-    positive, negative = predictor.interval(facts, levels), predictor.interval(negatives, levels)
-    truth = np.concatenate([facts.confidence, negatives.confidence])
-    score = np.concatenate([positive.score, negative.score])
-    lower, upper = (
-        np.concatenate([getattr(answers, end) for answers in (positive, negative)])
-        for end in ("lower", "upper")
-    )
-    n = len(facts)
+def decisions(answers: Answers, threshold: float = THRESHOLD) -> dict[str, Any]:
+    """Decisions about the test facts (`positive`) and about these and the negatives (`mixed`) at each level."""
+    predictor, negative = answers.predictor, answers.of_negatives
+    if predictor.negative is not None:  # whoever filters does not know which triples are negatives
+        negative = predictor.interval(answers.negatives, answers.levels)
+    parts = (answers.facts, negative)
+    truth = np.concatenate([answers.dataset.splits.test.confidence, answers.negatives.confidence])
+    score = np.concatenate([part.score for part in parts]).astype(np.float64)
+    lower = np.concatenate([part.lower for part in parts])
+    upper = np.concatenate([part.upper for part in parts])
+    rows = {"positive": slice(len(answers.facts.score)), "mixed": slice(None)}
     return {
         "threshold": threshold,
         "levels": [
-            {
-                "confidence": level,
-                "positive": decide(truth[:n], lower[:n, place], upper[:n, place], score[:n], threshold),
-                "mixed": decide(truth, lower[:, place], upper[:, place], score, threshold),
+            {"confidence": level}
+            | {
+                name: decide(truth[some], lower[some, place], upper[some, place], score[some], threshold)
+                for name, some in rows.items()
             }
-            for place, level in enumerate(levels)
+            for place, level in enumerate(answers.levels)
         ],
     }
 
 
-def decisions_text(result: dict[str, Any]) -> str:
-    """The same for people."""
-    names = ("kept", "dropped", "abstained", "accuracy", "precision", "wrong", "score_accuracy")
-    rows = [
-        [f"{level['confidence']:g} {part}", *(number(level[part][name], 4) for name in names)]
-        for level in result["levels"]
-        for part in ("positive", "mixed")
-    ]
-    heading = f"keep or drop at {result['threshold']:g} (facts, then facts and negatives)"
-    return heading + "\n\n" + table(["level", *(name.replace("_", " ") for name in names)], rows)
-
-
 def decide(
-    truth: Floats,
-    lower: Floats,
-    upper: Floats,
-    score: NDArray[np.floating[Any]],
-    threshold: float = THRESHOLD,
+    truth: Floats, lower: Floats, upper: Floats, score: Floats, threshold: float = THRESHOLD
 ) -> dict[str, Any]:
     """Shares and accuracies of decisions about labels (n,) with intervals (n,) and scores (n,), NaN if unknown.
 
@@ -257,23 +269,21 @@ def decide(
     `wrong` the share of wrong decisions among all triples, `score_accuracy` the accuracy of the score alone, where
     an unknown triple is dropped. None where there is nothing to divide by.
     """
-    good = truth >= threshold
-    keep, drop = lower >= threshold, upper < threshold
-    decided = keep | drop
-    right = (keep & good) | (drop & ~good)
-    by_score = np.nan_to_num(score.astype(np.float64), nan=-np.inf) >= threshold
+    good, keep, drop = truth >= threshold, lower >= threshold, upper < threshold
+    decided, right = keep | drop, (keep & good) | (drop & ~good)
+    by_score = np.nan_to_num(score, nan=-np.inf) >= threshold
+
+    def share(rows: Mask, of: int) -> float | None:
+        return int(rows.sum()) / of if of else None
+
     n = len(truth)
     return {
         "n": n,
-        "kept": _share(keep, n),
-        "dropped": _share(drop, n),
-        "abstained": _share(~decided, n),
-        "accuracy": _share(right, int(decided.sum())),
-        "precision": _share(keep & good, int(keep.sum())),
-        "wrong": _share(decided & ~right, n),
-        "score_accuracy": _share(by_score == good, n),
+        "kept": share(keep, n),
+        "dropped": share(drop, n),
+        "abstained": share(~decided, n),
+        "accuracy": share(right, int(decided.sum())),
+        "precision": share(keep & good, int(keep.sum())),
+        "wrong": share(decided & ~right, n),
+        "score_accuracy": share(by_score == good, n),
     }
-
-
-def _share(rows: NDArray[np.bool_], of: int) -> float | None:
-    return int(rows.sum()) / of if of else None

@@ -4,96 +4,89 @@ What it is: the diagnostic behind `unkgcp evaluate RUN --per relation`. Each rel
 beside the band in which it lies 99 times in 100 if the promise holds for that relation, exactly (beta-binomial, given
 how many calibration facts set its threshold). What it is not: a test of the run as a whole; see `unkgcp monitor`.
 
->>> result = by_relation(predictor, dataset, 0.9)     # doctest: +SKIP
+>>> (result,) = by_relation(ask(predictor, dataset, [0.9]))                 # doctest: +SKIP
 >>> result["before"]["share_in_band"], result["after"]["share_in_band"]     # doctest: +SKIP
 (0.8, 0.98)
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.evaluation.metrics import Slices, coverage_band, coverage_by_group, widths
-from unkgcp.evaluation.text import table
+from unkgcp.evaluation.assessment import Answers
+from unkgcp.evaluation.metrics import coverage, coverage_band, coverage_by_group, sharpness
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import create
-from unkgcp.methods.method import PerRelation, status_codes
+from unkgcp.methods.method import PerRelation
 from unkgcp.methods.open_world import OpenWorld
 from unkgcp.methods.relation_groups import BASES
-from unkgcp.run import Predictor
 from unkgcp.run.untrained import check_untrained
 
-if TYPE_CHECKING:
-    from unkgcp.graph.datasets import Dataset
+Floats = NDArray[np.float64]
 
 MASS = 0.99
 AT_LEAST = 50
 """Relations with fewer test facts are listed but not counted: their band is nearly everything."""
+SLACK = 1e-9
+"""Shares of the same count computed in two ways may differ by so much."""
 
 
-def by_relation(predictor: Predictor, dataset: Dataset, confidence: float) -> dict[str, Any]:
+class Way(NamedTuple):
+    """One way to set thresholds: ends (n, levels) of known test facts, and calibration facts of each relation (r,)."""
+
+    lower: Floats
+    upper: Floats
+    calibration: NDArray[np.int64]
+
+
+def by_relation(answers: Answers) -> list[dict[str, Any]]:
     """Coverage and width of every relation with known test facts, before and after, and the share in the band.
 
-    `before` is the threshold of all facts together, `after` the promise per relation. A run that was fitted without
-    `--per relation` is calibrated anew on the data set's calibration facts for the comparison; it is not changed.
+    One object a level. `before` is the threshold of all facts together, `after` the promise per relation. A run that
+    was fitted without `--per relation` is calibrated anew on the data set's calibration facts for the comparison; it
+    is not changed.
     """
-    before, after = _two_ways(predictor, dataset)
-    facts = dataset.splits.test
-    ids = to_triples(facts, predictor.model.vocabulary)
-    known = status_codes(predictor.model, ids) == 0
-    ids, truth = Triples(*(column[known] for column in ids)), facts.confidence[known]
+    method, per_relation = _two_methods(answers)
+    known, levels = answers.known, answers.levels
+    ids, truth = Triples(*(column[known] for column in answers.ids)), answers.dataset.splits.test.truth[known]
     if not len(truth):
         raise InputError(
-            f"{dataset.name} has no test facts about known relations; give a data set that has some"
+            f"{answers.dataset.name} has no test facts about known relations; give a data set that has some"
         )
-    pooled = before.pooled(ids, confidence)
-    own = after.interval(ids, confidence)
-    assert own.basis is not None
-    slices = [
-        coverage_by_group(truth, pooled[:, 0], pooled[:, 1], ids.relation),
-        coverage_by_group(truth, own.lower, own.upper, ids.relation),
-    ]
-    relations = slices[0].key.astype(np.int32)
-    sizes, basis = after.relation_sizes(relations), after.relation_basis(relations)
-    bands = [
-        [coverage_band(before.size, int(n), confidence, MASS) for n in slices[0].n],
-        [
-            coverage_band(int(size), int(n), confidence, MASS)
-            for size, n in zip(sizes, slices[0].n, strict=True)
-        ],
-    ]
-    labels = predictor.model.vocabulary.relations
-    rows = [
-        {
-            "relation": labels[int(relation)].as_py(),
-            "n": int(slices[0].n[place]),
-            "calibration": int(sizes[place]),
-            "promise": BASES[basis[place]],
-            "before": _figures(slices[0], bands[0], place),
-            "after": _figures(slices[1], bands[1], place),
-        }
-        for place, relation in enumerate(relations)
-    ]
-    rows.sort(key=lambda row: (-row["n"], row["relation"]))
-    summary = {
-        when: _summary(rows, when, coverage, width)
-        for when, coverage, width in (
-            ("before", (pooled[:, 0] <= truth) & (truth <= pooled[:, 1]), widths(pooled[:, 0], pooled[:, 1])),
-            ("after", (own.lower <= truth) & (truth <= own.upper), own.width),
+    relations, counts = np.unique(ids.relation, return_counts=True)
+    sizes, basis = per_relation.relation_sizes(relations), per_relation.relation_basis(relations)
+    own = answers.facts.lower[known], answers.facts.upper[known]
+    if per_relation is method:
+        pooled = np.stack([method.pooled(ids, level) for level in levels], axis=2)
+        before, after = (pooled[:, 0], pooled[:, 1]), own
+    else:
+        again = per_relation.interval(ids, levels)
+        before, after = own, (again.lower, again.upper)
+    ways = {"before": Way(*before, np.full_like(sizes, method.size)), "after": Way(*after, sizes)}
+    labels = answers.predictor.model.vocabulary.relations
+    described = [
+        {"relation": labels[code].as_py(), "n": n, "calibration": size, "promise": BASES[promise]}
+        for code, n, size, promise in zip(
+            *(c.tolist() for c in (relations, counts, sizes, basis)), strict=True
         )
-    }
-    return {"confidence": confidence, "band": MASS, "at_least": AT_LEAST, **summary, "relations": rows}
+    ]
+    return [
+        {"confidence": level, "band": MASS, "at_least": AT_LEAST}
+        | _at_level(place, level, ways, truth, ids.relation, described)
+        for place, level in enumerate(levels)
+    ]
 
 
-def _two_ways(predictor: Predictor, dataset: Dataset) -> tuple[PerRelation, PerRelation]:
-    """The method with one threshold and with one a relation; both hold the same calibration scores."""
-    method = predictor.method
+def _two_methods(answers: Answers) -> tuple[PerRelation, PerRelation]:
+    """The run's method and the one with a promise per relation, which may be the same; both hold the same scores."""
+    predictor, method = answers.predictor, answers.predictor.method
     if isinstance(method, OpenWorld):
         raise InputError(
             "a run for queries that may be no facts (--population open) has two promises; "
@@ -105,12 +98,8 @@ def _two_ways(predictor: Predictor, dataset: Dataset) -> tuple[PerRelation, PerR
         )
     if method.groups is not None:
         return method, method
-    calibration = dataset.splits.calibration
-    facts = Graph(
-        *to_triples(calibration, predictor.model.vocabulary),
-        calibration.confidence,
-        predictor.model.vocabulary,
-    )
+    calibration, vocabulary = answers.dataset.splits.calibration, predictor.model.vocabulary
+    facts = Graph(*to_triples(calibration, vocabulary), calibration.confidence, vocabulary)
     check_untrained(predictor.model, facts, predictor.provenance.get("protocol", "strict"))
     options = {**method.options(), "per": "relation"}
     if "evidence" in method.needs:
@@ -120,75 +109,38 @@ def _two_ways(predictor: Predictor, dataset: Dataset) -> tuple[PerRelation, PerR
     return method, again
 
 
-def _figures(slices: Slices, bands: list[tuple[float, float]], place: int) -> dict[str, Any]:
-    coverage, (low, high) = float(slices.coverage[place]), bands[place]
-    slack = 1e-9  # shares of the same count computed in two ways
-    return {
-        "coverage": coverage,
-        "sharpness": float(slices.sharpness[place]),
-        "band": [low, high],
-        "in_band": low - slack <= coverage <= high + slack,
-    }
-
-
-def _summary(
-    rows: list[dict[str, Any]], when: str, covered: NDArray[np.bool_], width: NDArray[np.float64]
+def _at_level(
+    place: int,
+    level: float,
+    ways: dict[str, Way],
+    truth: Floats,
+    relation: NDArray[np.int32],
+    described: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    large = [row[when] for row in rows if row["n"] >= AT_LEAST]
-    below = [row["coverage"] < row["band"][0] - 1e-9 for row in large]
-    return {
-        "coverage": float(covered.mean()),
-        "sharpness": float(width.mean()),
-        "relations": len(large),
-        "share_in_band": float(np.mean([row["in_band"] for row in large])) if large else None,
-        "share_below_band": float(np.mean(below)) if large else None,
-        "worst_coverage": min((row["coverage"] for row in large), default=None),
-    }
-
-
-def relations_text(result: dict[str, Any], most: int = 30) -> str:
-    """The object of `by_relation` for people: the largest relations, then what it comes to."""
-    rows = [row for row in result["relations"] if row["n"] >= AT_LEAST] or result["relations"]
-
-    def cells(row: dict[str, Any]) -> list[str]:
-        parts = [row["relation"], f"{row['n']:,}", f"{row['calibration']:,}", row["promise"]]
-        for when in ("before", "after"):
-            figures = row[when]
-            low, high = figures["band"]
-            mark = " " if figures["in_band"] else "!"
-            parts += [
-                f"{figures['coverage']:.3f}{mark}",
-                f"{low:.2f}-{high:.2f}",
-                f"{figures['sharpness']:.3f}",
-            ]
-        return parts
-
-    header = [
-        "relation",
-        "test",
-        "calibration",
-        "promise",
-        "before",
-        "band",
-        "width",
-        "after",
-        "band",
-        "width",
-    ]
-    lines = [
-        f"coverage by relation at {result['confidence']:g}, with one threshold for all facts (before) and one a "
-        "relation (after)",
-        f"! lies outside the band that holds {result['band']:.0%} of coverages if the promise is kept",
-        "",
-        table(header, [cells(row) for row in rows[:most]]),
-    ]
-    if len(rows) > most:
-        lines.append(f"... and {len(rows) - most:,} more; --json lists all")
-    for when in ("before", "after"):
-        part = result[when]
-        share = "-" if part["share_in_band"] is None else f"{part['share_in_band']:.1%}"
-        lines.append(
-            f"{when}: coverage {part['coverage']:.4f}, width {part['sharpness']:.3f}; {share} of "
-            f"{part['relations']:,} relations with at least {result['at_least']} test facts lie in their band"
-        )
-    return "\n".join(lines)
+    """What both ways come to at one level, and every relation with its figures, the largest first."""
+    rows = [dict(about) for about in described]
+    totals = {}
+    for name, way in ways.items():
+        lower, upper = way.lower[:, place], way.upper[:, place]
+        slices = coverage_by_group(truth, lower, upper, relation)
+        figures = zip(slices.n, slices.coverage, slices.sharpness, way.calibration, strict=True)
+        for row, (n, share, width, size) in zip(rows, figures, strict=True):
+            low, high = coverage_band(int(size), int(n), level, MASS)
+            row[name] = {
+                "coverage": float(share),
+                "sharpness": float(width),
+                "band": [low, high],
+                "in_band": bool(low - SLACK <= share <= high + SLACK),
+            }
+        large = [row[name] for row in rows if row["n"] >= AT_LEAST]
+        below = [row["coverage"] < row["band"][0] - SLACK for row in large]
+        totals[name] = {
+            "coverage": coverage(truth, lower, upper),
+            "sharpness": sharpness(lower, upper),
+            "relations": len(large),
+            "share_in_band": float(np.mean([row["in_band"] for row in large])) if large else None,
+            "share_below_band": float(np.mean(below)) if large else None,
+            "worst_coverage": min((row["coverage"] for row in large), default=None),
+        }
+    rows.sort(key=lambda row: (-row["n"], row["relation"]))
+    return {**totals, "relations": rows}

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evaluation.text import number, table
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.method import status_codes
 
@@ -80,20 +79,6 @@ def ranking(model: Model, test: Graph, known: Sequence[Graph]) -> dict[str, Any]
         "tails": tails,
         "heads": heads,
     }
-
-
-def ranking_text(result: dict[str, Any]) -> str:
-    """The same for people."""
-    rows = []
-    for side in ("tails", "heads"):
-        part = result[side]
-        figures = [part["ndcg_linear"], part["ndcg_exponential"], part["wmrr"], *part["whits"].values()]
-        rows.append([side, f"{part['queries']:,}", *(number(figure, 4) for figure in figures)])
-    header = ["", "queries", "nDCG linear", "nDCG exp.", "WMRR", *(f"WHits@{n}" for n in HITS)]
-    heading = f"ranking among {result['candidates']:,} candidates, known facts left out"
-    if result["unknown"]:
-        heading += f"; {result['unknown']:,} of {result['facts']:,} test facts are unknown and not ranked"
-    return heading + "\n\n" + table(header, rows)
 
 
 def _figures(model: Model, facts: Facts, known: list[Integers], at_head: bool) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from unkgcp.evaluation import metrics
 from unkgcp.evaluation.assessment import LEVELS, evaluate
 from unkgcp.evaluation.metrics import coverage_band
-from unkgcp.evaluation.text import draw_interval, table
+from unkgcp.evaluation.tables import Table, draw_interval
 from unkgcp.graph import Graph
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.graph.demo import Oracle, generate
@@ -88,7 +88,7 @@ def comparison(predictors: dict[str, Predictor], test: Graph, oracle: Oracle) ->
     promises = "\n".join(f"  {name}: {PREDICTORS[name].guarantee}" for name in predictors)
     return (
         "Share of test facts whose confidence lies in its interval, and mean width of the intervals:\n\n"
-        f"{table(header, rows)}\n\n"
+        f"{Table(header, rows).terminal()}\n\n"
         f"Guarantee of each method:\n{promises}\n"
         "'best possible': mean width of the shortest intervals of someone who knows the true distribution."
     )

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.ranks import rank
+from unkgcp.conformal.ranks import Confidence, rank
 
 Floats = NDArray[np.float64]
 
@@ -223,7 +223,7 @@ def _ranks(values: Floats) -> Floats:
     return ranks
 
 
-# How far measured coverage may lie from the promised level by chance alone, exactly.
+# Laws of coverage: how far it may lie from the promised level by chance alone, exactly.
 
 MASS = 0.999
 """The share of coverages that a band holds."""
@@ -242,32 +242,62 @@ def coverage_bands(
 
     def band(test: int, k: int) -> tuple[float, float]:
         if 1 <= k <= calibration:
-            return _band(k, calibration, test, mass)
+            return rank_band(k, calibration, test, mass)
         return (0.0, 0.0) if k < 1 else (1.0, 1.0)
 
     found = {case: band(case[0], ranks[case[1]]) for case in set(cases)}
     return [found[case] for case in cases]
 
 
-def _band(k: int, calibration: int, test: int, mass: float) -> tuple[float, float]:
-    """Quantiles of the beta-binomial law of hits among `test` facts, as shares."""
-    from scipy.special import betaln, gammaln
-
-    hits = np.arange(test + 1, dtype=np.float64)
-    a, b = float(k), float(calibration + 1 - k)
-    log_mass = (
-        gammaln(test + 1.0)
-        - gammaln(hits + 1)
-        - gammaln(test - hits + 1)
-        + betaln(a + hits, b + test - hits)
-        - betaln(a, b)
-    )
-    below = np.cumsum(np.exp(log_mass))
-    above = np.cumsum(np.exp(log_mass)[::-1])
+def rank_band(k: int, calibration: int, test: int, mass: float = MASS) -> tuple[float, float]:
+    """The band where the threshold is the k-th smallest of the calibration scores, 1 <= k <= calibration."""
+    probability = np.exp(_log_beta_binomial(np.arange(test + 1.0), test, k, calibration))
     tail = (1 - mass) / 2
-    low = int(np.searchsorted(below, tail, side="right"))
-    high = test - int(np.searchsorted(above, tail, side="right"))
+    low = int(np.searchsorted(np.cumsum(probability), tail, side="right"))
+    high = test - int(np.searchsorted(np.cumsum(probability[::-1]), tail, side="right"))
     return low / test, high / test
+
+
+def beta_binomial_p_value(hits: int, facts: int, calibration: int, confidence: Confidence) -> float:
+    """P(covered <= hits) among `facts` new ones, for l = `calibration` scores at the level `confidence`."""
+    k = rank(confidence, calibration)
+    if hits >= facts or k > calibration or k < 1:
+        return 1.0
+    return _sum_of_exponentials(_log_beta_binomial(np.arange(hits + 1.0), facts, k, calibration))
+
+
+def hypergeometric_p_value(hits: int, facts: int, calibration_hits: int, calibration: int) -> float:
+    """P(covered <= hits) among `facts` drawn from calibration and new facts together."""
+    covered_in_all, least = hits + calibration_hits, max(0, hits + calibration_hits - calibration)
+    if hits >= min(facts, covered_in_all):
+        return 1.0
+    covered = np.arange(least, hits + 1.0)
+    return _sum_of_exponentials(
+        _log_choose(facts, covered)
+        + _log_choose(calibration, covered_in_all - covered)
+        - _log_choose(facts + calibration, np.array(float(covered_in_all)))
+    )
+
+
+def _log_beta_binomial(hits: Floats, facts: int, k: int, calibration: int) -> Floats:
+    """log P(hits) among `facts` new ones covered by the k-th smallest of the calibration scores: (n,)."""
+    from scipy.special import betaln
+
+    a, b = float(k), float(calibration + 1 - k)
+    log_mass: Floats = _log_choose(facts, hits) + betaln(a + hits, b + facts - hits) - betaln(a, b)
+    return log_mass
+
+
+def _log_choose(n: float, k: Floats) -> Floats:
+    from scipy.special import gammaln
+
+    return np.asarray(gammaln(n + 1.0) - gammaln(k + 1) - gammaln(n - k + 1))
+
+
+def _sum_of_exponentials(log_mass: Floats) -> float:
+    """A probability, from the logarithms of the probabilities of its cases."""
+    top = float(log_mass.max())
+    return float(min(1.0, np.exp(top) * np.exp(log_mass - top).sum()))
 
 
 # Worst-slab coverage: the lowest coverage over slabs {x : a <= v.x <= b} that hold a given share of rows.

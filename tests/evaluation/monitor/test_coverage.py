@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from unkgcp.conformal import rank
-from unkgcp.evaluation.monitor.martingale import beta_binomial_p_value, hypergeometric_p_value
+from unkgcp.evaluation.metrics import beta_binomial_p_value, hypergeometric_p_value
 
 
 @given(st.integers(1, 400), st.integers(1, 300), st.sampled_from([0.5, 0.8, 0.9, 0.95]), st.data())

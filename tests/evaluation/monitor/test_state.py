@@ -15,7 +15,6 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.evaluation.monitor.findings import describe
 from unkgcp.evaluation.monitor.state import Call, counted, resume, save
-from unkgcp.evaluation.monitor.watch import keeps_scores
 from unkgcp.graph import Graph, concatenate
 from unkgcp.run import Predictor, calibrate
 
@@ -42,7 +41,7 @@ def cp(calibration: Graph, tmp_path_factory: pytest.TempPathFactory) -> Predicto
 
 
 def new(predictor: Predictor, calibration: Graph, **options: Any) -> Monitor:
-    own = None if keeps_scores(predictor.method) else calibration
+    own = None if predictor.method.one_threshold else calibration
     return Monitor(predictor, calibration=own, **options)
 
 

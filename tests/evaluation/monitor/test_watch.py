@@ -11,7 +11,6 @@ from tests.evaluation.monitor.small import draw_facts, random_model
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.evaluation.monitor.findings import describe, monitor_text, order_caution, sparkline
-from unkgcp.evaluation.monitor.watch import keeps_scores
 from unkgcp.graph import Graph
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model
@@ -33,7 +32,7 @@ def predictor(request: pytest.FixtureRequest, model: Model, calibration: Graph) 
 
 
 def watch(predictor: Predictor, calibration: Graph, **options: object) -> Monitor:
-    own = None if keeps_scores(predictor.method) else calibration
+    own = None if predictor.method.one_threshold else calibration
     return Monitor(predictor, calibration=own, **options)  # type: ignore[arg-type]
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor.watch import Monitor, Stream
-from unkgcp.evaluation.text import number, table
+from unkgcp.evaluation.tables import Table, number
 from unkgcp.files import atomic_path
 from unkgcp.graph import Graph
 
@@ -214,7 +214,7 @@ def _relation_lines(relations: dict[str, Any]) -> str:
         ]
         for row in rows[:SHOWN]
     ]
-    lines = [table(["relation", "facts", "coverage", "evidence", "adjusted p", ""], shown)]
+    lines = [Table(["relation", "facts", "coverage", "evidence", "adjusted p", ""], shown).terminal()]
     if len(rows) > SHOWN:
         lines.append(f"... and {len(rows) - SHOWN:,} more relations (--json lists all)")
     if relations["correction"]:

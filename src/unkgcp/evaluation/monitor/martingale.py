@@ -33,8 +33,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranks import Confidence, rank
-
 Floats = NDArray[np.float64]
 
 SETTLING = 10
@@ -294,48 +292,3 @@ def _earlier(values: _Floats) -> tuple[Counts, Counts]:
         lefts = np.cumsum(~right) - (rows >> (bit + 1) << bit)
         not_larger[rows[right]] += lefts[right]
     return time - not_larger, equal
-
-
-# How likely so few covered facts are by chance alone: exact p-values for one look at the coverage.
-
-
-def beta_binomial_p_value(hits: int, facts: int, calibration: int, confidence: Confidence) -> float:
-    """P(covered <= hits) among `facts` new ones, for l = `calibration` scores at the level `confidence`."""
-    k = rank(confidence, calibration)
-    if hits >= facts or k > calibration or k < 1:
-        return 1.0
-    from scipy.special import betaln, gammaln
-
-    covered = np.arange(hits + 1, dtype=np.float64)
-    log_mass = (
-        gammaln(facts + 1.0)
-        - gammaln(covered + 1)
-        - gammaln(facts - covered + 1)
-        + betaln(k + covered, calibration + 1 - k + facts - covered)
-        - betaln(k, calibration + 1 - k)
-    )
-    return _sum(log_mass)
-
-
-def hypergeometric_p_value(hits: int, facts: int, calibration_hits: int, calibration: int) -> float:
-    """P(covered <= hits) among `facts` drawn from calibration and new facts together."""
-    covered_in_all, least = hits + calibration_hits, max(0, hits + calibration_hits - calibration)
-    if hits >= min(facts, covered_in_all):
-        return 1.0
-    from scipy.special import gammaln
-
-    def log_choose(n: float, k: Floats) -> Floats:
-        return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
-
-    covered = np.arange(least, hits + 1, dtype=np.float64)
-    log_mass = (
-        log_choose(facts, covered)
-        + log_choose(calibration, covered_in_all - covered)
-        - log_choose(facts + calibration, np.array(float(covered_in_all)))
-    )
-    return _sum(log_mass)
-
-
-def _sum(log_mass: Floats) -> float:
-    top = float(log_mass.max())
-    return float(min(1.0, np.exp(top) * np.exp(log_mass - top).sum()))

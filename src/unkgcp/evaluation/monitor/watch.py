@@ -28,12 +28,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.evaluation.monitor.martingale import (
-    Bag,
-    Martingale,
-    beta_binomial_p_value,
-    hypergeometric_p_value,
-)
+from unkgcp.evaluation.metrics import beta_binomial_p_value, hypergeometric_p_value
+from unkgcp.evaluation.monitor.martingale import Bag, Martingale
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import Queries, to_triples
@@ -314,7 +310,7 @@ def yardstick(predictor: Predictor, confidence: float, calibration: Graph | None
     """The yardstick of a predictor; `calibration` are its calibration facts where it does not keep their scores."""
     method = predictor.method
     kept = method.calibration_scores()
-    if kept is not None and calibration is None and keeps_scores(method):
+    if kept is not None and calibration is None and method.one_threshold:
         return Yardstick(method, confidence, *kept, None)
     if calibration is None and "members" in method.needs:
         raise InputError(
@@ -342,8 +338,3 @@ def _errors(
     low, high = (truth, truth) if truth.ndim == 1 else (truth[:, 0], truth[:, 1])
     error: Floats = (low + high) / 2 - answer.score
     return error, (answer.lower <= low) & (high <= answer.upper)
-
-
-def keeps_scores(method: IntervalPredictor) -> bool:
-    """Whether one threshold, the k-th smallest calibration score, makes all intervals: then coverage has its law."""
-    return method.one_threshold

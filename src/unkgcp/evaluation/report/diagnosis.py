@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.evaluation import metrics
-from unkgcp.evaluation.assessment import LEVELS, evaluate
+from unkgcp.evaluation.assessment import LEVELS, ask, judge
 from unkgcp.evaluation.metrics import coverage_bands, worst_slab_coverage
 from unkgcp.evaluation.report.html import readable_relations
 from unkgcp.graph import Graph
+from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.methods.interval_valued import MeanLength
@@ -149,10 +150,10 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
             "report on a run that was fitted on such facts"
         )
     shown = sorted({*SHOWN, confidence})
-    evaluation = evaluate(predictor, dataset, shown)  # refuses a data set without test facts
+    answers = ask(predictor, dataset, shown)  # refuses a data set without test facts
+    evaluation = judge(answers)
     test, method = dataset.splits.test, predictor.method
-    answer = predictor.interval(test, shown)
-    known = answer.code == 0
+    answer, known = answers.facts, answers.known
     if not known.any():
         raise InputError(
             f"the model knows the entities and relation of none of the {len(test):,} test facts of {dataset.name}; "
@@ -171,7 +172,7 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
     bands = [None] * len(shown) if size is None else coverage_bands(size, [(len(facts), at) for at in shown])
     levels = [_level(*each) for each in zip(shown, own, bands, strict=True)]
     main = own[shown.index(confidence)]
-    asked = to_triples(facts, predictor.model.vocabulary)
+    asked = Triples(*(column[known] for column in answers.ids))
     compared = sorted({*LEVELS, confidence})
     rivals = []
     for name, rival in _rivals(predictor, dataset).items():

@@ -1,0 +1,141 @@
+"""What `unkgcp evaluate` prints for people: its figures as aligned tables, and sentences where they need one.
+
+Scripts take the objects that these texts are made of (`--json`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unkgcp.evaluation.metrics import MASS
+from unkgcp.evaluation.tables import Table, number
+
+MOST_RELATIONS = 30
+
+
+def evaluation_text(result: dict[str, Any]) -> str:
+    """The object of `assessment.judge` as a table with a heading."""
+    levels, facts = result["levels"], result["levels"][0]["positive"]
+    lines = [
+        f"{result['data']}: {result['model']} + {result['method']}, seed {result['seed']}; "
+        f"{facts['n']:,} test facts, {levels[0]['negative']['n']:,} negatives "
+        f"({result['negatives']}) judged with the threshold of {result['negative_threshold']}"
+    ]
+    if unknown := result["unknown"]["positive"]:
+        lines.append(f"{unknown:,} test facts have an unknown entity or relation: whole range, no error")
+    widths = [cell for level in levels for cell in (f"cover {level['confidence']:g}", "width")]
+    table = Table(["", "n", "MSE", "MAE", *widths])
+    table.add("facts", *_cells([level["positive"] for level in levels]))
+    sentences = []
+    if ties := result.get("ties"):
+        smoothed = [cell for tie in ties for cell in (number(tie["coverage_smoothed"], 4), "")]
+        table.add("facts, ties at random", f"{facts['n']:,}", "", "", *smoothed)
+        pairs = zip(levels, ties, strict=True)
+        sentences = [_tie_sentence(level["positive"]["coverage"], tie) for level, tie in pairs]
+    table.add("overlap-free", *_cells([level["positive"]["overlap_free"] for level in levels]))
+    table.add("negatives", *_cells([level["negative"] for level in levels]))
+    table.add("mixed", *_cells([level["mixed"] for level in levels]))
+    sentences += [_empty_sentence(empty) for empty in result.get("empty") or ()]
+    sentences = [sentence for sentence in sentences if sentence]
+    return "\n".join([*lines, "", table.terminal(), *([""] if sentences else []), *sentences])
+
+
+def _cells(levels: list[dict[str, Any]]) -> list[str]:
+    """One row of the table: count and errors, then coverage and width at each level."""
+    row = [f"{levels[0]['n']:,}", number(levels[0]["mse"], 4), number(levels[0]["mae"], 4)]
+    for figures in levels:
+        row += [number(figures["coverage"], 4), number(figures["sharpness"], 3)]
+    return row
+
+
+def _tie_sentence(coverage: float, tie: dict[str, Any]) -> str:
+    """What to say where coverage of facts, or that with ties broken at random, lies outside the band."""
+    if tie["band"] is None:
+        return ""
+    (low, high), smoothed = tie["band"], tie["coverage_smoothed"]
+    slack = 1e-9  # shares of the same count computed in two ways
+    said = f"{tie['confidence']:g}: coverage of facts lies"
+    if not low - slack <= smoothed <= high + slack:
+        return (
+            f"{said} outside the band from {low:.4f} to {high:.4f} with ties broken at random ({smoothed:.4f}): "
+            f"that seldom happens ({100 - 100 * MASS:.2g} %) if these facts are like the calibration facts"
+        )
+    if coverage > high + slack:
+        return (
+            f"{said} above the band, which ties explain: {low:.4f} to {high:.4f} holds {100 * MASS:g} % of coverages "
+            f"without ties, and with ties broken at random it is {smoothed:.4f}"
+        )
+    return ""
+
+
+def _empty_sentence(empty: dict[str, Any]) -> str:
+    """What to say of a level at which the intervals of some facts are empty."""
+    if not empty["share"]:
+        return ""
+    return (
+        f"{empty['confidence']:g}: {empty['share']:.1%} of the facts have an empty interval; "
+        f"coverage of the others {number(empty['coverage_of_others'], 4)}"
+    )
+
+
+def relations_text(result: dict[str, Any]) -> str:
+    """One level of `by_relation`: the largest relations, then what it comes to."""
+    ways = ("before", "after")
+    rows = [row for row in result["relations"] if row["n"] >= result["at_least"]] or result["relations"]
+    table = Table(
+        ["relation", "test", "calibration", "promise", *(c for way in ways for c in (way, "band", "width"))]
+    )
+    for row in rows[:MOST_RELATIONS]:
+        cells = []
+        for figures in (row["before"], row["after"]):
+            low, high = figures["band"]
+            mark = " " if figures["in_band"] else "!"
+            cells += [
+                f"{figures['coverage']:.3f}{mark}",
+                f"{low:.2f}-{high:.2f}",
+                f"{figures['sharpness']:.3f}",
+            ]
+        table.add(row["relation"], f"{row['n']:,}", f"{row['calibration']:,}", row["promise"], *cells)
+    lines = [
+        f"coverage by relation at {result['confidence']:g}, with one threshold for all facts (before) and one a "
+        "relation (after)",
+        f"! lies outside the band that holds {result['band']:.0%} of coverages if the promise is kept",
+        "",
+        table.terminal(),
+    ]
+    if len(rows) > MOST_RELATIONS:
+        lines.append(f"... and {len(rows) - MOST_RELATIONS:,} more; --json lists all")
+    for way in ways:
+        total = result[way]
+        share = "-" if total["share_in_band"] is None else f"{total['share_in_band']:.1%}"
+        lines.append(
+            f"{way}: coverage {total['coverage']:.4f}, width {total['sharpness']:.3f}; {share} of "
+            f"{total['relations']:,} relations with at least {result['at_least']} test facts lie in their band"
+        )
+    return "\n".join(lines)
+
+
+def ranking_text(result: dict[str, Any]) -> str:
+    """The object of `completion_quality.ranking`."""
+    hits = [f"WHits@{n}" for n in result["tails"]["whits"]]
+    table = Table(["", "queries", "nDCG linear", "nDCG exp.", "WMRR", *hits])
+    for side in ("tails", "heads"):
+        part = result[side]
+        figures = [part["ndcg_linear"], part["ndcg_exponential"], part["wmrr"], *part["whits"].values()]
+        table.add(side, f"{part['queries']:,}", *(number(figure, 4) for figure in figures))
+    heading = f"ranking among {result['candidates']:,} candidates, known facts left out"
+    if result["unknown"]:
+        heading += f"; {result['unknown']:,} of {result['facts']:,} test facts are unknown and not ranked"
+    return f"{heading}\n\n{table.terminal()}"
+
+
+def decisions_text(result: dict[str, Any]) -> str:
+    """The object of `assessment.decisions`."""
+    names = ("kept", "dropped", "abstained", "accuracy", "precision", "wrong", "score_accuracy")
+    table = Table(["level", *(name.replace("_", " ") for name in names)])
+    for level in result["levels"]:
+        for part in ("positive", "mixed"):
+            figures = level[part]
+            table.add(f"{level['confidence']:g} {part}", *(number(figures[name], 4) for name in names))
+    heading = f"keep or drop at {result['threshold']:g} (facts, then facts and negatives)"
+    return f"{heading}\n\n{table.terminal()}"

@@ -231,20 +231,22 @@ MASS = 0.999
 
 def coverage_band(calibration: int, test: int, confidence: float, mass: float = MASS) -> tuple[float, float]:
     """(low, high): coverage of `test` facts lies below low, or above high, with chance (1 - mass) / 2."""
-    return coverage_bands(calibration, [test], confidence, mass)[0]
+    return coverage_bands(calibration, [(test, confidence)], mass)[0]
 
 
 def coverage_bands(
-    calibration: int, tests: Sequence[int], confidence: float, mass: float = MASS
+    calibration: int, cases: Sequence[tuple[int, float]], mass: float = MASS
 ) -> list[tuple[float, float]]:
-    """The band of each of several sets of test facts, given their sizes."""
-    k = rank(confidence, calibration)
-    if k > calibration:
-        return [(1.0, 1.0)] * len(tests)
-    if k < 1:
-        return [(0.0, 0.0)] * len(tests)
-    found = {test: rank_band(k, calibration, test, mass) for test in set(tests)}
-    return [found[test] for test in tests]
+    """The band of each case, a number of test facts and a level."""
+    ranks = {level: rank(level, calibration) for level in {level for _, level in cases}}
+
+    def band(test: int, k: int) -> tuple[float, float]:
+        if 1 <= k <= calibration:
+            return rank_band(k, calibration, test, mass)
+        return (0.0, 0.0) if k < 1 else (1.0, 1.0)
+
+    found = {case: band(case[0], ranks[case[1]]) for case in set(cases)}
+    return [found[case] for case in cases]
 
 
 def rank_band(k: int, calibration: int, test: int, mass: float = MASS) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.evaluation import metrics
 from unkgcp.evaluation.assessment import LEVELS, ask, judge
-from unkgcp.evaluation.metrics import coverage_band, coverage_bands, worst_slab_coverage
+from unkgcp.evaluation.metrics import coverage_bands, worst_slab_coverage
 from unkgcp.evaluation.report.html import readable_relations
 from unkgcp.graph import Graph
+from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.methods.interval_valued import MeanLength
@@ -167,9 +169,10 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         return Answered(facts, ends, middle, score, answer.lower[rows, at], answer.upper[rows, at])
 
     own = [answered(answer, at, known) for at in range(len(shown))]
-    levels = [_level(level, one, size) for level, one in zip(shown, own, strict=True)]
+    bands = [None] * len(shown) if size is None else coverage_bands(size, [(len(facts), at) for at in shown])
+    levels = [_level(*each) for each in zip(shown, own, bands, strict=True)]
     main = own[shown.index(confidence)]
-    asked = to_triples(facts, predictor.model.vocabulary)
+    asked = Triples(*(column[known] for column in answers.ids))
     compared = sorted({*LEVELS, confidence})
     rivals = []
     for name, rival in _rivals(predictor, dataset).items():
@@ -179,6 +182,7 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
             theirs = rival.interval(asked, compared)
             found = {level: answered(theirs, at) for at, level in enumerate(compared)}
         rivals.append(_rival(name, rival.guarantee, found, main, confidence))
+    by_relation, by_prediction, by_width = _slices(main, dataset, confidence, size)
     return Diagnosis(
         predictor,
         dataset,
@@ -187,12 +191,14 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         evaluation,
         levels,
         main,
-        *_slices(main, dataset, confidence, size),
-        worst_slab=_worst_slab(main, dataset, predictor.model.seed),
-        correlation=_correlation(main),
-        rivals=rivals,
-        best=_best(dataset, facts),
-        intervals=intervals,
+        by_relation,
+        by_prediction,
+        by_width,
+        _worst_slab(main, dataset, predictor.model.seed),
+        _correlation(main),
+        rivals,
+        _best(dataset, facts),
+        intervals,
     )
 
 
@@ -207,7 +213,7 @@ def calibrated_on(method: IntervalPredictor) -> int | None:
     return None if several or method.guarantee.startswith("none") else method.size
 
 
-def _level(confidence: float, found: Answered, size: int | None) -> Level:
+def _level(confidence: float, found: Answered, band: tuple[float, float] | None) -> Level:
     lower, upper = found.lower, found.upper
     return Level(
         confidence,
@@ -215,34 +221,31 @@ def _level(confidence: float, found: Answered, size: int | None) -> Level:
         metrics.sharpness(lower, upper),
         float(np.median(found.width)),
         metrics.interval_score(found.ends, lower, upper, confidence),
-        None if size is None else coverage_band(size, len(lower), confidence),
+        band,
     )
 
 
-def _slices(
-    answered: Answered, dataset: Dataset, confidence: float, size: int | None
-) -> tuple[Slices, Slices, Slices]:
+def _slices(answered: Answered, dataset: Dataset, confidence: float, size: int | None) -> list[Slices]:
     """By relation (largest first), by decile of the prediction, by decile of the width."""
     columns = answered.ends, answered.lower, answered.upper
-
-    def banded(names: Sequence[str], found: metrics.Slices) -> Slices:
-        if size is None:
-            return Slices(names, found, None)
-        return Slices(names, found, coverage_bands(size, found.n.tolist(), confidence, SLICE_MASS))
 
     relation = metrics.coverage_by_group(*columns, answered.facts.relation)
     order = np.argsort(-relation.n, kind="stable")
     relation = metrics.Slices(
         relation.key[order], relation.n[order], relation.coverage[order], relation.sharpness[order]
     )
-    labels = readable_relations(dataset, relation.key.tolist())
     prediction = metrics.coverage_by_prediction(answered.score, *columns)
     width = metrics.coverage_by_width(*columns)
-    return (
-        banded(labels, relation),
-        banded(_ranges(prediction.key, answered.score), prediction),
-        banded(_ranges(width.key, answered.width), width),
-    )
+    named = [
+        (readable_relations(dataset, relation.key.tolist()), relation),
+        (_ranges(prediction.key, answered.score), prediction),
+        (_ranges(width.key, answered.width), width),
+    ]
+    if size is None:
+        return [Slices(names, found, None) for names, found in named]
+    cases = [(n, confidence) for _, found in named for n in found.n.tolist()]
+    bands = iter(coverage_bands(size, cases, SLICE_MASS))
+    return [Slices(names, found, list(islice(bands, len(names)))) for names, found in named]
 
 
 def _ranges(keys: NDArray[Any], values: Floats) -> list[str]:

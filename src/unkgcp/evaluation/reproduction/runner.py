@@ -15,10 +15,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unkgcp.errors import InputError
+from unkgcp.evaluation.figures.paper_figures import draw_reproduction
+from unkgcp.evaluation.report import write_report
 from unkgcp.evaluation.reproduction import plan, scoring
 from unkgcp.evaluation.reproduction.cell import measure
+from unkgcp.evaluation.reproduction.paper_tables import write_tables
 from unkgcp.evaluation.reproduction.plan import FORMAT, Block, Plan
-from unkgcp.evaluation.reproduction.scoring import Say, file_digest, read_cell, read_scores, write_cell
+from unkgcp.evaluation.reproduction.scoring import (
+    Say,
+    file_digest,
+    read_cell,
+    read_scores,
+    silently,
+    write_cell,
+)
+from unkgcp.evaluation.reproduction.summary import write_summary
 from unkgcp.evaluation.tables import Table
 from unkgcp.files import write_text
 from unkgcp.progress import say
@@ -39,7 +50,7 @@ def reproduce(
     scores_only: bool = False,
     figures: bool = True,
     report: Report = silent,
-    say: Say = lambda sentence: None,
+    say: Say = silently,
 ) -> Path | None:
     """Do the plan in `directory`; gives the report page, if one was written.
 
@@ -60,26 +71,13 @@ def reproduce(
     return None if scores_only else finish(folder, say, figures)
 
 
-def finish(
-    directory: str | os.PathLike[str], say: Say = lambda sentence: None, figures: bool = True
-) -> Path | None:
+def finish(directory: str | os.PathLike[str], say: Say = silently, figures: bool = True) -> Path | None:
     """Summary, tables, figures and report page, from the cells that lie in the folder."""
-    from unkgcp.evaluation.reproduction.paper_tables import write_tables
-    from unkgcp.evaluation.reproduction.summary import write_summary
-
     folder = Path(directory)
-    summary = write_summary(folder, say)
-    write_tables(folder, summary)
+    write_tables(folder, write_summary(folder, say))
     if not figures:
         return None
-    try:
-        from unkgcp.evaluation.figures.paper_figures import draw_reproduction
-    except ImportError as error:
-        say(f"no figures are drawn, as {error.name} is not installed; pip install 'unkgcp[plot]'")
-    else:
-        draw_reproduction(folder)
-    from unkgcp.evaluation.report import write_report
-
+    draw_reproduction(folder)
     return write_report(folder)
 
 
@@ -136,7 +134,7 @@ class Work:
             return
         self.say(f"{prefix} {self.block.name}: {len(missing)} of {len(self.block.seeds)} cells to do")
         # on a GPU all seeds run together; on a CPU one after the other, each stored when it is finished
-        for seeds in [tuple(missing)] if self._together() else [(seed,) for seed in missing]:
+        for seeds in [tuple(missing)] if scoring.uses_gpu(self.device) else [(seed,) for seed in missing]:
             self._score(seeds, ())
             if self.quantiles:
                 self._score(seeds, self.quantiles)
@@ -151,11 +149,6 @@ class Work:
     def scores_path(self, seed: int, quantiles: bool) -> Path:
         name = f"seed-{seed}{'-quantiles' if quantiles else ''}.npz"
         return self.folder / "cells" / self.block.name / name
-
-    def _together(self) -> bool:
-        import torch
-
-        return self.device.startswith("cuda") or (self.device == "auto" and torch.cuda.is_available())
 
     def _scores_fingerprint(self, seed: int, quantiles: tuple[float, ...]) -> str:
         config = self.quantile_config if quantiles else self.config
@@ -200,7 +193,6 @@ class Work:
             scoring.run(job, self.device, self.report)
 
     def _measure(self, seed: int) -> None:
-        silently: Say = lambda sentence: None  # noqa: E731
         scores = read_scores(self.scores_path(seed, False), None, silently)
         assert scores is not None
         quantiles = read_scores(self.scores_path(seed, True), None, silently) if self.quantiles else None
@@ -267,7 +259,8 @@ def _training(about: Mapping[str, Any], quantiles: Mapping[str, Any] | None) -> 
 
 # What a plan will cost, before anything is done: blocks, what is there already, and rough times.
 
-# products a second as above: an H200 with all seeds together; two cores, compiled kernels (beurre has none)
+# training facts times epochs, models, triples drawn for a fact and dimensions that are done in a second:
+# an H200 with all seeds together; two cores with compiled kernels, which beurre has none of
 SPEED = {
     ("cuda", "models"): 2.2e10,
     ("cuda", "quantiles"): 4e9,
@@ -286,60 +279,38 @@ def schedule(
     override: Mapping[str, Any] | None = None,
 ) -> str:
     """A table of the blocks with the cells that are missing and the time they take; writes nothing."""
-    kind = _kind(device)
     rows, total, missing_cells = [], 0.0, 0
     for block in plan.blocks():
         dataset = load(block.data, data_dir)
-        work = Work(Path(directory), block, dataset, plan, dict(override or {}), device, silent, _no_word)
-        missing = work.missing()
-        seconds = estimate(block, work, len(dataset.splits.train), len(missing), kind)
-        total, missing_cells = total + seconds, missing_cells + len(missing)
-        rows.append(
-            [
-                block.name,
-                str(len(block.seeds)),
-                str(len(block.seeds) - len(missing)),
-                str(len(missing)),
-                _time(seconds),
-            ]
-        )
+        work = Work(Path(directory), block, dataset, plan, dict(override or {}), device, silent, silently)
+        missing, cells = len(work.missing()), len(block.seeds)
+        seconds = estimate(work, missing)
+        total, missing_cells = total + seconds, missing_cells + missing
+        rows.append([block.name, str(cells), str(cells - missing), str(missing), _time(seconds)])
     rows.append(["all", "", "", str(missing_cells), _time(total)])
-    where = "one H200-class GPU" if kind == "cuda" else "two CPU cores"
+    where = "one H200-class GPU" if scoring.uses_gpu(device) else "two CPU cores"
     made = Table(["block", "cells", "done", "to do", "about"], rows)
     return f"{made.terminal()}\n\nTimes are rough, for {where}."
 
 
-def estimate(block: Block, work: Work, facts: int, seeds: int, kind: str) -> float:
-    """Seconds for the missing seeds of a block."""
+def estimate(work: Work, seeds: int) -> float:
+    """Seconds for so many missing seeds of a block."""
     if not seeds:
         return 0.0
-    slow = kind == "cpu" and block.model == "beurre"
-    speed = SPEED["cpu", "beurre"] if slow else SPEED[kind, "models"]
-    seconds = _products(work.config, facts, seeds) / speed
-    if work.quantiles:
-        models = seeds * len(work.quantiles)
-        speed = SPEED["cpu", "beurre"] if slow else SPEED[kind, "quantiles"]
-        seconds += _products(work.quantile_config, facts, models) / speed
-    return seconds + MEASURING * seeds
-
-
-def _products(config: TrainConfig, facts: int, models: int) -> float:
-    return float(facts) * config.epochs * models * (1 + 2 * config.negatives) * config.dimension
-
-
-def _kind(device: str) -> str:
-    import torch
-
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return "cuda" if device.startswith("cuda") else "cpu"
+    kind = "cuda" if scoring.uses_gpu(work.device) else "cpu"
+    slow = kind == "cpu" and work.block.model == "beurre"
+    models = {
+        "models": (work.config, seeds),
+        "quantiles": (work.quantile_config, seeds * len(work.quantiles)),
+    }
+    seconds = MEASURING * seeds
+    for what, (config, count) in models.items():
+        products = len(work.dataset.splits.train) * config.epochs * count * (1 + 2 * config.negatives)
+        seconds += float(products) * config.dimension / SPEED[kind, "beurre" if slow else what]
+    return seconds
 
 
 def _time(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _no_word(sentence: str) -> None:
-    return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
 import platform
 import time
 import zipfile
@@ -140,13 +141,18 @@ def _best_epoch(model: Model) -> int:
     return int(min(model.history, key=lambda entry: entry["validation"])["epoch"])
 
 
-def machine(device: str) -> str:
-    """What the training ran on, in words."""
-    import os
-
+def uses_gpu(device: str) -> bool:
+    """Whether work on this device, `auto` included, runs on a GPU."""
     import torch
 
-    gpu = device != "cpu" and torch.cuda.is_available()
+    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+
+
+def machine(device: str) -> str:
+    """What the training ran on, for readers of the tables."""
+    import torch
+
+    gpu = uses_gpu(device)
     where = torch.cuda.get_device_name() if gpu else f"{os.cpu_count()} cores of {platform.machine()}"
     return f"{where}, torch {torch.__version__}, Python {platform.python_version()}"
 
@@ -156,6 +162,10 @@ def machine(device: str) -> str:
 Arrays = dict[str, NDArray[Any]]
 ARCHIVE = "cells.zip"
 Say = Callable[[str], None]
+
+
+def silently(sentence: str) -> None:
+    """A `Say` that says nothing."""
 
 
 def write_scores(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:

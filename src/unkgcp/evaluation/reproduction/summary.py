@@ -10,7 +10,7 @@ from typing import Any
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
-from unkgcp.evaluation.reproduction.checks import published
+from unkgcp.evaluation.reproduction.checks import all_checks, published
 from unkgcp.evaluation.reproduction.plan import FORMAT, place
 from unkgcp.evaluation.reproduction.scoring import Say, cell_names, read_cell
 from unkgcp.files import write_text
@@ -21,8 +21,6 @@ ERRORS = ("positive", "negative", "mixed", "overlap_free")
 
 def write_summary(folder: Path, say: Say) -> dict[str, Any]:
     """Read every cell in the folder, aggregate, check, and write summary.json."""
-    from unkgcp.evaluation.reproduction.checks import all_checks
-
     blocks = [aggregate(cells) for cells in read_blocks(folder, say)]
     scaling = _json(folder / "scaling.json")
     summary = {

@@ -109,14 +109,7 @@ class SplitConformal:
             engine.fill_scores(label, start, stop, scores[start:stop])
 
         run_chunks(len(queries), work, engine.chunk)
-        heaviest = None
-        if queries.weight is not None:
-            check_non_negative("weight", queries.weight, 0)
-            heaviest = float(queries.weight.max())
-            if heaviest == 0:
-                raise ValueError("weight is zero everywhere")
-            if heaviest > np.finfo(np.float64).max / (len(queries) + 1):
-                raise ValueError("weight may add up to infinity; divide it by its largest value")
+        heaviest = queries.heaviest()
         known: NDArray[Any] | None = None
         if queries.group is None:
             ranking = rank_scores(scores, queries.weight)
@@ -290,6 +283,11 @@ class SplitConformal:
     def grouped(self) -> bool:
         """Whether there were groups at calibration."""
         return self._calibrated().groups is not None
+
+    @property
+    def weighted(self) -> bool:
+        """Whether there were weights at calibration."""
+        return self._calibrated().weighted
 
     @property
     def group_sizes(self) -> dict[Any, int]:

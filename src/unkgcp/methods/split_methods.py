@@ -140,8 +140,10 @@ class ConformalPredictor(PerRelation):
                 raise ValueError("the relations or sides of the calibration facts do not match their scores")
         if self.calibration.size != self.size or self.calibration.score != self.score():
             raise ValueError("the calibration belongs to another method or to other facts")
-        if self.groups is not None and not self.calibration.grouped:
+        if self.calibration.grouped != (self.groups is not None):
             raise ValueError("the groups of the relations are missing or do not match the vocabulary")
+        if self.calibration.weighted or self.calibration.training_conditional is not None:
+            raise ValueError("the calibration makes another promise than the method")
 
 
 @register

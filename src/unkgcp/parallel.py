@@ -1,7 +1,7 @@
-"""Work on long arrays in chunks that stay in the processor's cache, on all cores when that pays.
+"""Work shared among the cores of one machine: long arrays in chunks, streams of items in order, rows of a loop.
 
-NumPy lets other threads run while it computes, so plain threads are enough. Memory stays flat: the
-temporaries of a chunk are all there ever is beside input and output.
+NumPy and compiled loops let other threads run while they compute, so plain threads are enough. Memory stays flat: what
+is being worked on is all there ever is beside input and output.
 """
 
 from __future__ import annotations
@@ -18,6 +18,14 @@ import numpy as np
 ROWS = 8192
 """Rows a chunk: a float64 temporary of 64 KiB, which the allocator reuses instead of asking the system."""
 _ROWS_A_TASK = 16 * ROWS
+FEWEST = 2048  # rows of a compiled loop that are worth a thread
+AT_MOST = 4  # threads that work on a stream: with more the reader cannot keep up
+AHEAD = 10  # items under way: so many are ready when a row group, which takes eight batches, has been written
+READER = "unkgcp-read"
+PATIENCE = 0.5  # seconds to wait for a reader that is told to stop
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def run_chunks(size: int, work: Callable[[int, int], None], rows: int = ROWS) -> None:
@@ -48,24 +56,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# Read, work and hand on at the same time, in order: a few items are under way at once, never all of them.
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-AT_MOST = 4  # threads that work: with more the reader cannot keep up
-AHEAD = 10  # items under way: so many are ready when a row group, which takes eight batches, has been written
-READER = "unkgcp-read"
-PATIENCE = 0.5  # seconds
-
-
 def in_order(
     items: Iterator[T], work: Callable[[T], R], threads: int | None = None
 ) -> Generator[R, None, None]:
     """What `work` makes of each item, in the order of the items; an error comes where its item would.
 
-    Items are drawn one after the other in a thread of their own. Closing the iterator, or leaving it with an
-    error, waits for what is being worked on and starts nothing new.
+    Reading, working and what the caller does go on at the same time; a few items are under way, never all of them.
+    Items are drawn one after the other in a thread of their own. Closing the iterator, or leaving it with an error,
+    waits for what is being worked on and starts nothing new.
     """
     # reading and writing keep a core busy
     workers = ThreadPoolExecutor(threads or max(1, min(cores() - 1, AT_MOST)), "unkgcp-answer")
@@ -103,9 +101,8 @@ class _Reader(Generic[T, R]):
             failed: Future[R] = Future()
             failed.set_exception(error)
             self._put(failed)
-        close = getattr(self._items, "close", None)
-        if close is not None:
-            close()
+        if isinstance(self._items, Generator):
+            self._items.close()
         self._put(None)
 
     def _put(self, found: Future[R] | None) -> bool:
@@ -116,11 +113,6 @@ class _Reader(Generic[T, R]):
             except queue.Full:
                 continue
         return False
-
-
-# Rows of a compiled loop shared among threads.
-
-FEWEST = 2048  # rows worth a thread
 
 
 def in_threads(n: int, work: Callable[[slice], None], fewest: int = FEWEST) -> None:

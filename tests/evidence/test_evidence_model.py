@@ -63,7 +63,7 @@ def test_coverage_is_within_the_exact_law(model: EvidenceModel, parts: tuple[Gra
         law = stats.betabinom(len(test), k, predictor.size + 1 - k)
         inside = (result.lower[:, place] <= test.confidence) & (test.confidence <= result.upper[:, place])
         assert law.cdf(inside.sum()) > 1e-6
-    p_value = predictor.p_value(test, test.confidence)  # type: ignore[attr-defined]
+    p_value = predictor.ranking.p_values(predictor.nonconformity(test, test.confidence), None, None)  # type: ignore[attr-defined]
     inside = (result.lower[:, 1] <= test.confidence) & (test.confidence <= result.upper[:, 1])
     np.testing.assert_array_equal(inside, p_exceeds(p_value, predictor.size, 0.8))
 

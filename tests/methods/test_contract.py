@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from copy import copy
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -172,6 +173,18 @@ class TestContract:
         for missing in arrays.keys() - {"relations", "sides"}:
             with pytest.raises(ValueError, match=r"\w+ \w+"):
                 build(name).restore(Stub(), {key: value for key, value in arrays.items() if key != missing})
+
+    def test_over_other_copies_of_its_models(self, name: str, predictor: IntervalPredictor) -> None:
+        models = predictor.models()
+        assert models["model"] is predictor.model
+        others = {place: copy(model) for place, model in models.items()}
+        moved = predictor.with_models(others)
+        assert all(moved.models()[place] is model for place, model in others.items())
+        assert all(predictor.models()[place] is model for place, model in models.items())
+        queries = facts(200, seed=12)
+        one, two = predictor.interval(queries, LEVELS), moved.interval(queries, LEVELS)
+        np.testing.assert_array_equal(one.lower, two.lower)
+        np.testing.assert_array_equal(one.upper, two.upper)
 
     def test_new_facts_are_scored_like_calibration_facts(
         self, name: str, predictor: IntervalPredictor

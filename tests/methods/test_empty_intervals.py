@@ -118,7 +118,9 @@ def test_empty_where_it_doubts_most_and_otherwise_the_same() -> None:
     method = made.method
     assert isinstance(method, EvidenceIntervals)
     inside = (after.lower[:, 1] <= test.confidence) & (test.confidence <= after.upper[:, 1])
-    np.testing.assert_array_equal(method.p_value(test, test.confidence) > 0.3 + 1e-12, inside)
+    np.testing.assert_array_equal(
+        method.ranking.p_values(method.nonconformity(test, test.confidence), None, None) > 0.3 + 1e-12, inside
+    )
 
 
 def test_level_0_and_1() -> None:

@@ -76,10 +76,11 @@ def test_every_group_is_covered_as_promised() -> None:
     per, one, test = calibrated(per="relation"), calibrated(), draw(20_000, 2)
     result, pooled = per.interval(test, 0.9), one.interval(test, 0.9)
     assert per.groups is not None
-    assert len(per.group_sizes) >= 3
+    sizes = dict(zip(per.found.tolist(), per.ranking.sizes.tolist(), strict=False))
+    assert len(sizes) >= 3
     groups, standing = per.groups.of(test.relation), per.standing(test, test.confidence)
     missed = []
-    for group, size in per.group_sizes.items():
+    for group, size in sizes.items():
         rows = groups == group
         low, high = coverage_band(size, int(rows.sum()), 0.9, 1 - 1e-6)
         assert set(standing.size[rows].tolist()) == {size}
@@ -93,7 +94,8 @@ def test_every_group_is_covered_as_promised() -> None:
 
 def test_a_label_is_inside_exactly_when_its_p_value_exceeds() -> None:
     per, test = calibrated(per="relation"), draw(500, 3)
-    p_values, standing = per.p_value(test, test.confidence), per.standing(test, test.confidence)
+    strange, codes = per.nonconformity(test, test.confidence), per._codes(test.relation)
+    p_values, standing = per.ranking.p_values(strange, codes, None), per.standing(test, test.confidence)
     levels = [0.0, 0.3, 0.8, 0.95, 0.99]
     result = per.interval(test, levels)
     assert (result.lower <= result.upper).all()

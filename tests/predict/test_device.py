@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from tests.rounding import apart, assert_within, ends_apart
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.predict.device import on_device
+from unkgcp.graph.known import KnownFacts
+from unkgcp.predict.device import DeviceModel, on_device
 from unkgcp.run import calibrate
 from unkgcp.training import Model
 
@@ -39,6 +41,22 @@ def test_a_moved_predictor_answers_alike(
     assert_within(found.lower, expected.lower, bound)
     assert_within(found.upper, expected.upper, bound)
     assert type(predictor.method.model) is Model  # the original stays where it was
+
+
+def test_every_model_of_an_open_world_run_is_moved(
+    make_model: Callable[..., Model], make_facts: Callable[..., Graph]
+) -> None:
+    model = replace(make_model(), facts=KnownFacts.of(make_facts(300)))
+    members = [make_model(1), make_model(2)]
+    world = calibrate(model, make_facts(200, seed=2), "cp", population="open", kinds=["uniform"])
+    cross = calibrate(model, make_facts(200, seed=2), "cv+", members=members, fold=np.arange(200) % 2)
+    for predictor in (world, cross):
+        moved = on_device(predictor, "cpu")
+        asked = {**moved.models(), **moved.method.models()}
+        assert all(isinstance(each, DeviceModel) for each in asked.values())
+        found, expected = (each.interval(make_facts(300, seed=1)) for each in (moved, predictor))
+        np.testing.assert_allclose(found.upper, expected.upper, atol=1e-5)
+    assert isinstance(on_device(world, "cpu").method.base.model, DeviceModel)  # type: ignore[attr-defined]
 
 
 def test_no_gpu_is_a_sentence(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,27 @@ def same(first: Predictor, second: Predictor, queries: Graph) -> None:
     one, two = first.interval(queries, LEVELS), second.interval(queries, LEVELS)
     for name in ("score", "lower", "upper", "code"):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+
+
+def is_mapped(table: np.ndarray) -> bool:
+    """Whether an array lies in a file that is mapped into memory."""
+    base: Any = table
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap)
+
+
+def test_all_models_are_read_into_memory(
+    predictor: Predictor, make_facts: Callable[..., Graph], tmp_path: Path
+) -> None:
+    predictor.save(tmp_path / "run")
+    loaded = Predictor.load(tmp_path / "run")
+    held = loaded.in_memory()
+    assert list(held.models()) == list(predictor.models())
+    for models, mapped in ((loaded.models(), True), (held.models(), False)):
+        assert all(is_mapped(table) is mapped for model in models.values() for table in model.tables.values())
+    assert held.method.models()["model"] is held.model
+    same(predictor, held, make_facts(100, seed=5))
 
 
 def test_round_trip(predictor: Predictor, make_facts: Callable[..., Graph], tmp_path: Path) -> None:

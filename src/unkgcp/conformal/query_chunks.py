@@ -105,6 +105,18 @@ class Queries:
         """The same in a precision no lower than `dtype`."""
         return replace(self, dtype=np.result_type(self.dtype, dtype))
 
+    def heaviest(self) -> float | None:
+        """The largest weight, None without weights; a ValueError if no sums can be made of them."""
+        if self.weight is None:
+            return None
+        check_non_negative("weight", self.weight, 0)
+        heaviest = float(self.weight.max())
+        if heaviest == 0:
+            raise ValueError("weight is zero everywhere")
+        if heaviest > np.finfo(np.float64).max / (len(self) + 1):
+            raise ValueError("weight may add up to infinity; divide it by its largest value")
+        return heaviest
+
     def check(self, start: int, stop: int) -> None:
         """ValueError if a value of these rows cannot be used; it names the first one."""
         check_finite("prediction", self.prediction[start:stop], start)

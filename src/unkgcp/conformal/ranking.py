@@ -7,7 +7,7 @@ intervals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from threading import Lock
@@ -138,16 +138,14 @@ class Ranking:
             below = np.empty(len(scores), np.int64)
             below[order] = np.searchsorted(self.scores[self.offsets[-2] :], scores[order], side)
             return below
-        low = self.offsets[segments]
-        high = low + self.sizes[segments]
-        starts = low.copy()
-        for _ in range(int(self.sizes.max()).bit_length()):
-            middle = (low + high) // 2
-            value = self.scores[np.minimum(middle, len(self.scores) - 1)]
-            less = (value < scores if side == "left" else value <= scores) & (low < high)
-            low = np.where(less, middle + 1, low)
-            high = np.where(less, high, middle)
-        return low - starts
+        starts, sizes = self.offsets[segments], self.sizes[segments]
+        last = len(self.scores) - 1
+
+        def less(place: NDArray[Any]) -> NDArray[np.bool_]:
+            value = self.scores[np.minimum(starts + place, last)]
+            return np.asarray(value < scores if side == "left" else value <= scores)
+
+        return bisected(sizes, less)
 
 
 def group_codes(known: NDArray[Any], group: NDArray[Any]) -> NDArray[np.intp]:
@@ -179,6 +177,21 @@ def rank_groups(
     if weight is not None:
         tails = np.concatenate([tail_sums(part) for part in np.split(weight[order], offsets[1:-1])])
     return Ranking(Order(scores[order], True), offsets, tails)
+
+
+def bisected(
+    sizes: NDArray[np.int64], within: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+) -> NDArray[np.int64]:
+    """How many of the first `sizes` places of each row are within, which are the first ones, by bisection: (n,).
+
+    `within` gets one place a row; what it says of places beyond the size does not matter.
+    """
+    low, high = np.zeros_like(sizes), sizes
+    for _ in range(int(sizes.max(initial=0)).bit_length()):
+        middle = (low + high) // 2
+        more = within(middle) & (low < high)
+        low, high = np.where(more, middle + 1, low), np.where(more, high, middle)
+    return low
 
 
 def tail_sums(weight: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -299,12 +312,7 @@ def weighted_ranks(
     """
     total = tails[starts] + weight
     cutoff = float(1 - level) * total - weight
-    low, high = np.zeros_like(sizes), sizes + 1
-    for _ in range(int(sizes.max(initial=0) + 1).bit_length()):
-        middle = (low + high) // 2
-        more = (tails[starts + np.minimum(middle, sizes)] > cutoff) & (low < high)
-        low = np.where(more, middle + 1, low)
-        high = np.where(more, high, middle)
+    low = bisected(sizes + 1, lambda place: tails[starts + np.minimum(place, sizes)] > cutoff)
     margin = _ROUNDING * total
     near = np.abs(tails[starts + np.maximum(low - 1, 0)] - cutoff) <= margin
     near |= np.abs(tails[starts + np.minimum(low, sizes)] - cutoff) <= margin

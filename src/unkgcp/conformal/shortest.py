@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import group_codes
+from unkgcp.conformal.ranking import bisected, group_codes
 from unkgcp.conformal.ranks import rank
 from unkgcp.conformal.scores import Floats, LearnedScore, Limits, Recipe, Residual, Threshold, register
 from unkgcp.conformal.shortest_table import COLUMNS, NEIGHBOURS, OUTSIDE, Table, learn_table
@@ -167,12 +167,9 @@ class LearnedShortest(LearnedScore):
         if scale is None:
             return np.searchsorted(table.boundary[: table.offset[1] - 1], prediction).astype(prediction.dtype)
         segment = scale.astype(np.intp)
-        low, high = table.offset[segment], table.offset[segment + 1] - 1  # the last node has no end
-        for _ in range(int(np.diff(table.offset).max()).bit_length()):
-            middle = (low + high) // 2
-            beyond = (low < high) & (table.boundary[middle] < prediction)
-            low, high = np.where(beyond, middle + 1, low), np.where(beyond, high, np.maximum(middle, low))
-        return low.astype(prediction.dtype)
+        first, others = table.offset[segment], np.diff(table.offset)[segment] - 1  # the last node has no end
+        node = first + bisected(others, lambda place: table.boundary[first + place] < prediction)
+        return node.astype(prediction.dtype)
 
     def score(self, prediction: Floats, truth: Floats, scale: Floats | None = None) -> Floats:
         node = (self.prepare(prediction) if scale is None else scale).astype(np.intp)
@@ -193,23 +190,14 @@ class LearnedShortest(LearnedScore):
         if threshold.ndim == 0:
             step = np.count_nonzero(self._step <= threshold, axis=1)[node]
         else:
-            step = self._steps_within(node, threshold)
+            last = self._step.shape[1] - 1
+            steps = np.full(len(node), last + 1, np.int64)
+            step = bisected(steps, lambda place: self._step[node, np.minimum(place, last)] <= threshold)
         lower = np.maximum(self._lower[node, step], limits[0])
         upper = np.minimum(self._upper[node, step], limits[1])
         empty = step == 0
         lower[empty], upper[empty] = np.inf, -np.inf
         return _inwards(lower, prediction.dtype, np.inf), _inwards(upper, prediction.dtype, -np.inf)
-
-    def _steps_within(self, node: NDArray[np.intp], threshold: Threshold) -> NDArray[np.intp]:
-        """How many steps of each node are within its threshold, by bisection: (n,)."""
-        low = np.zeros(len(node), np.intp)
-        high = np.full(len(node), self._step.shape[1], np.intp)
-        for _ in range(self._step.shape[1].bit_length()):
-            middle = (low + high) // 2
-            within = (low < high) & (self._step[node, np.minimum(middle, high - 1)] <= threshold)
-            low = np.where(within, middle + 1, low)
-            high = np.where(within, high, np.maximum(middle, low))
-        return low
 
 
 def _inwards(ends: NDArray[np.float64], dtype: np.dtype[Any], towards: float) -> Floats:

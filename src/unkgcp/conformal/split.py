@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,10 @@ from unkgcp.parallel import run_chunks
 
 Floats = NDArray[np.floating[Any]]
 Levels = Confidence | Iterable[Confidence]
+
+
+class SmallCalibrationWarning(UserWarning):
+    """There are too few calibration points to learn a score from; a plainer one is used."""
 
 
 class SplitConformal:
@@ -87,9 +91,8 @@ class SplitConformal:
         if isinstance(score, Recipe):
             if scale is not None:
                 raise ValueError(f"the {score.name} score takes no scale")
-            score, left = learn_score(score, self.bounds, prediction, truth, group, weight, kind)
-            prediction, truth, group, weight = left.prediction, left.truth, left.group, left.weight
-            kind = left.kind
+            score, points = _learn_score(score, self.bounds, prediction, truth, group, weight, kind)
+            prediction, truth, group, weight, kind = points
         elif kind is not None:
             raise ValueError(f"the {score.name} score takes no kind; it is not learned")
         queries = read_queries(score, self.bounds, prediction, scale, group, weight, kind)
@@ -106,14 +109,7 @@ class SplitConformal:
             engine.fill_scores(label, start, stop, scores[start:stop])
 
         run_chunks(len(queries), work, engine.chunk)
-        heaviest = None
-        if queries.weight is not None:
-            check_non_negative("weight", queries.weight, 0)
-            heaviest = float(queries.weight.max())
-            if heaviest == 0:
-                raise ValueError("weight is zero everywhere")
-            if heaviest > np.finfo(np.float64).max / (len(queries) + 1):
-                raise ValueError("weight may add up to infinity; divide it by its largest value")
+        heaviest = queries.heaviest()
         known: NDArray[Any] | None = None
         if queries.group is None:
             ranking = rank_scores(scores, queries.weight)
@@ -289,6 +285,11 @@ class SplitConformal:
         return self._calibrated().groups is not None
 
     @property
+    def weighted(self) -> bool:
+        """Whether there were weights at calibration."""
+        return self._calibrated().weighted
+
+    @property
     def group_sizes(self) -> dict[Any, int]:
         """The number of calibration points of each group that has any."""
         calibration = self._calibrated()
@@ -359,22 +360,7 @@ class SplitConformal:
         return calibration, queries.at_least(calibration.ranking.dtype)
 
 
-class SmallCalibrationWarning(UserWarning):
-    """There are too few calibration points to learn a score from; a plainer one is used."""
-
-
-@dataclass(frozen=True)
-class Points:
-    """Calibration points that are left to rank, each column (l,) or None."""
-
-    prediction: NDArray[Any]
-    truth: NDArray[Any]
-    group: NDArray[Any] | None
-    weight: NDArray[Any] | None
-    kind: NDArray[Any] | None
-
-
-def learn_score(
+def _learn_score(
     recipe: Recipe,
     bounds: Limits,
     prediction: ArrayLike,
@@ -382,8 +368,8 @@ def learn_score(
     group: ArrayLike | None,
     weight: ArrayLike | None,
     kind: ArrayLike | None = None,
-) -> tuple[Score, Points]:
-    """The score that a part of the points teaches, and the other points; ValueError names a bad value."""
+) -> tuple[Score, tuple[Any, ...]]:
+    """The score that a part of the points teaches, and all columns of the others; a ValueError names a bad value."""
     given = column("prediction", prediction)
     size = len(given)
     label = column("truth", truth, size)
@@ -395,6 +381,7 @@ def learn_score(
     weights = None if weight is None else column("weight", weight, size)
     if weights is not None:
         check_non_negative("weight", weights, 0)
+    points = (given, label, members, weights, kinds)
     learning = recipe.learning_rows(size)
     if learning is None:
         score = recipe.fallback()
@@ -404,11 +391,7 @@ def learn_score(
             SmallCalibrationWarning,
             stacklevel=3,
         )
-        return score, Points(given, label, members, weights, kinds)
+        return score, points
     left = np.flatnonzero(~learning)
-
-    def rest(column: NDArray[Any] | None) -> NDArray[Any] | None:
-        return None if column is None else column[left]
-
     score = recipe.learn(given[learning], label[learning], None if kinds is None else kinds[learning])
-    return score, Points(given[left], label[left], rest(members), rest(weights), rest(kinds))
+    return score, tuple(None if values is None else values[left] for values in points)

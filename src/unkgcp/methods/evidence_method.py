@@ -128,10 +128,6 @@ class EvidenceIntervals(PerRelation):
         """The segment that answers each relation, -1 for the empty one: (n,); None without groups."""
         return None if self.groups is None else group_codes(self.found, self.groups.of(relation))
 
-    @property
-    def group_sizes(self) -> dict[int, int]:
-        return dict(zip(self.found.tolist(), self.ranking.sizes.tolist(), strict=False))
-
     def _group_size(self, group: NDArray[np.int32]) -> NDArray[np.int64]:
         return self.ranking.sizes[
             group_codes(self.found, group)
@@ -147,10 +143,6 @@ class EvidenceIntervals(PerRelation):
             for start, found in zip(range(0, len(truth), CHUNK), self._distributions(triples), strict=True)
         ]
         return np.concatenate(parts) if parts else np.zeros(0)
-
-    def p_value(self, triples: HasTriples, label: Floats) -> Floats:
-        """(1 + #{s_i >= s}) / (l + 1) of a label of each known triple: (n,)."""
-        return self.ranking.p_values(self.nonconformity(triples, label), self._codes(triples.relation), None)
 
     def standing(self, triples: HasTriples, truth: Floats) -> Standing:
         return self.ranking.standing(self.nonconformity(triples, truth), self._codes(triples.relation))

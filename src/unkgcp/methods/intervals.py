@@ -1,8 +1,7 @@
-"""What answers tell, column by column, and the same for Arrow, pandas, polars, and as a picture for a notebook.
+"""Answers: score and interval of each query, column by column, for Arrow, pandas, polars, and as a picture.
 
-What it is: `columns`, the one list of what answers tell, and conversions of it; `Intervals` has some as methods. What
-it is not: a place where numbers change. pandas and polars are imported when they are asked for, and Arrow columns are
-made without either.
+`columns` is the one list of what answers tell; all other forms are made of it. pandas, polars and matplotlib are
+imported when they are asked for, and Arrow columns are made without any of them.
 """
 
 from __future__ import annotations
@@ -21,8 +20,86 @@ from unkgcp.conformal.ranks import Confidence, percent
 from unkgcp.errors import InputError
 from unkgcp.methods.relation_groups import BASES
 
+Floats = NDArray[np.float64]
+Levels = Confidence | Iterable[Confidence]
+
+STATUSES = ("ok", "unknown-entity", "unknown-relation")
+BY_LEVEL = ("lower", "upper", "no_fact", "fact_lower", "fact_upper")
+"""Columns with an entry for each level."""
 SHOWN = 20
 """Rows of the table in a notebook."""
+MOST = 200
+"""Intervals in one picture."""
+BLUE, RED = "#2c6fbb", "#c0392b"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervals:
+    """Answers in the order of the queries.
+
+    score: (n,), NaN for an unknown query. lower, upper: (n,) for one level, (n, levels) for several, NaN where the
+    interval is empty, which only `allow_empty` of the method `evidence` asks for.
+    code: (n,) int8, the position in `STATUSES`. basis: (n,) int8, of a method that promises per relation: whose
+    calibration facts set the threshold, by the position in `BASES`; None otherwise. no_fact, in the open world, in the
+    shape of lower: whether the query may be no fact at all; lower and upper are then the hull of 0 and the interval
+    from fact_lower to fact_upper in which its confidence lies if it is one. labels: the queries as they
+    were asked, columns head, relation and tail, where they came as labels.
+    """
+
+    score: NDArray[np.float32]
+    lower: Floats
+    upper: Floats
+    code: NDArray[np.int8]
+    confidence: float | Sequence[float]
+    basis: NDArray[np.int8] | None = None
+    no_fact: NDArray[np.bool_] | None = None
+    fact_lower: Floats | None = None
+    fact_upper: Floats | None = None
+    labels: pa.Table | pa.RecordBatch | None = None
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    @property
+    def status(self) -> NDArray[np.str_]:
+        """`ok`, `unknown-entity` or `unknown-relation`: (n,)."""
+        return np.array(STATUSES)[self.code]
+
+    @property
+    def promise(self) -> NDArray[np.str_] | None:
+        """Whose calibration facts the promise stands on: `relation`, `similar relations` or `none`: (n,).
+
+        `none`: there are none for this query, and its interval is the whole range at every level.
+        """
+        return None if self.basis is None else np.array(BASES)[self.basis]
+
+    @property
+    def width(self) -> Floats:
+        """upper - lower, in the shape of both; 0 where the interval is empty."""
+        width: Floats = self.upper - self.lower
+        return np.where(np.isnan(width), 0.0, width)
+
+    def to_arrow(self) -> pa.Table:
+        """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.
+
+        Ends of an empty interval are null.
+
+        The labels of the queries come first where these are known. A method that promises per relation adds
+        `promise`.
+        """
+        return table(self)
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas data frame."""
+        return frame(self, "pandas")
+
+    def to_polars(self) -> Any:
+        """The same as a polars data frame."""
+        return frame(self, "polars")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first rows, with their intervals drawn."""
+        return page(self)
 
 
 class Coded(NamedTuple):
@@ -37,8 +114,6 @@ class Coded(NamedTuple):
 
 
 Column = NDArray[Any] | Coded
-BY_LEVEL = ("lower", "upper", "no_fact", "fact_lower", "fact_upper")
-"""Columns with an entry for each level."""
 
 
 def columns(answers: Intervals) -> dict[str, Column]:
@@ -76,6 +151,16 @@ def arrow_columns(answers: Intervals) -> dict[str, pa.Array]:
         else:
             found |= {name: _arrow(column) for name, column in part}
     return found
+
+
+def as_batch(answers: Intervals, before: dict[str, pa.Array]) -> pa.RecordBatch:
+    """The columns `before`, then score, lower, upper (`lower_80`, ... for several levels) and status.
+
+    `promise` follows for a method that promises per relation, and no_fact, fact_lower and fact_upper in the open world.
+    Status and promise are dictionaries. The score of an unknown query and the ends of an empty interval are null.
+    """
+    told = {**before, **arrow_columns(answers)}
+    return pa.record_batch(list(told.values()), names=list(told))
 
 
 def _arrow(column: Column) -> pa.Array:
@@ -158,12 +243,12 @@ def page(answers: Intervals) -> str:
 
 def drawing(score: float | None, lower: float | None, upper: float | None) -> str:
     """One interval as a line between 0 and 1 with the score as a dot; nothing but the dot if it is empty."""
-    dot = "" if score is None else f'<circle cx="{100 * score:.1f}" cy="6" r="3" fill="#c0392b"/>'
+    dot = "" if score is None else f'<circle cx="{100 * score:.1f}" cy="6" r="3" fill="{RED}"/>'
     said, line = "empty", ""
     if lower is not None and upper is not None:
         said = f"from {lower:.3f} to {upper:.3f}"
         first, last = 100 * lower, 100 * max(upper, lower + 0.01)  # a single value is to be seen too
-        line = f'<path d="M{first:.1f} 6H{last:.1f}" stroke="#2c6fbb" stroke-width="4"/>'
+        line = f'<path d="M{first:.1f} 6H{last:.1f}" stroke="{BLUE}" stroke-width="4"/>'
     return (
         f'<svg width="104" height="12" viewBox="-2 0 104 12" role="img" aria-label="{said}">'
         '<line x1="0" y1="6" x2="100" y2="6" stroke="#ccc"/>'
@@ -177,14 +262,8 @@ def _cell(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else html.escape(str(value))
 
 
-# Intervals drawn with matplotlib, for notebooks and reports: one line a query, several levels nested.
-
-MOST = 200
-BLUE, RED = "#2c6fbb", "#c0392b"
-
-
 def draw(answers: Intervals, ax: Any = None) -> Any:
-    """Draw up to `MOST` answers from top to bottom; returns the axes."""
+    """Draw up to `MOST` answers with matplotlib, one line a query and levels nested; returns the axes."""
     if len(answers) > MOST:
         raise InputError(f"{len(answers):,} intervals are too many for one picture; draw at most {MOST}")
     try:
@@ -231,83 +310,3 @@ def _title(answers: Intervals, row: int) -> str:
     labels = (answers.labels.column(name)[row].as_py() for name in ("head", "relation", "tail"))
     title = "  ".join("?" if label is None else label for label in labels).replace("$", r"\$")
     return title if answers.code[row] == 0 else f"{title} ({answers.status[row]})"
-
-
-# conformal.predictors.intervals
-
-Floats = NDArray[np.float64]
-
-
-Levels = Confidence | Iterable[Confidence]
-
-
-STATUSES = ("ok", "unknown-entity", "unknown-relation")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Intervals:
-    """Answers in the order of the queries.
-
-    score: (n,), NaN for an unknown query. lower, upper: (n,) for one level, (n, levels) for several, NaN where the
-    interval is empty, which only `allow_empty` of the method `evidence` asks for.
-    code: (n,) int8, the position in `STATUSES`. basis: (n,) int8, of a method that promises per relation: whose
-    calibration facts set the threshold, by the position in `BASES`; None otherwise. no_fact, in the open world, in the
-    shape of lower: whether the query may be no fact at all; lower and upper are then the hull of 0 and the interval
-    from fact_lower to fact_upper in which its confidence lies if it is one. labels: the queries as they
-    were asked, columns head, relation and tail, where they came as labels.
-    """
-
-    score: NDArray[np.float32]
-    lower: Floats
-    upper: Floats
-    code: NDArray[np.int8]
-    confidence: float | Sequence[float]
-    basis: NDArray[np.int8] | None = None
-    no_fact: NDArray[np.bool_] | None = None
-    fact_lower: Floats | None = None
-    fact_upper: Floats | None = None
-    labels: pa.Table | pa.RecordBatch | None = None
-
-    def __len__(self) -> int:
-        return len(self.score)
-
-    @property
-    def status(self) -> NDArray[np.str_]:
-        """`ok`, `unknown-entity` or `unknown-relation`: (n,)."""
-        return np.array(STATUSES)[self.code]
-
-    @property
-    def promise(self) -> NDArray[np.str_] | None:
-        """Whose calibration facts the promise stands on: `relation`, `similar relations` or `none`: (n,).
-
-        `none`: there are none for this query, and its interval is the whole range at every level.
-        """
-        return None if self.basis is None else np.array(BASES)[self.basis]
-
-    @property
-    def width(self) -> Floats:
-        """upper - lower, in the shape of both; 0 where the interval is empty."""
-        width: Floats = self.upper - self.lower
-        return np.where(np.isnan(width), 0.0, width)
-
-    def to_arrow(self) -> pa.Table:
-        """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.
-
-        Ends of an empty interval are null.
-
-        The labels of the queries come first where these are known. A method that promises per relation adds
-        `promise`.
-        """
-        return table(self)
-
-    def to_pandas(self) -> Any:
-        """The same as a pandas data frame."""
-        return frame(self, "pandas")
-
-    def to_polars(self) -> Any:
-        """The same as a polars data frame."""
-        return frame(self, "polars")
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the first rows, with their intervals drawn."""
-        return page(self)

@@ -254,11 +254,6 @@ class PerRelation(IntervalPredictor):
             raise InputError(f"a promise per {per!r} is not on offer; leave it out or choose per {PER!r}")
         self.per = per
 
-    @property
-    @abstractmethod
-    def group_sizes(self) -> dict[int, int]:
-        """The number of calibration facts of each group that has any."""
-
     @abstractmethod
     def _group_size(self, group: NDArray[np.int32]) -> NDArray[np.int64]:
         """How many calibration facts each group has: (n,)."""

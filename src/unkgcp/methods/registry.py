@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
+from numpy.typing import NDArray
+
 from unkgcp.errors import InputError
-from unkgcp.methods.method import IntervalPredictor
+from unkgcp.methods.method import IntervalPredictor, Scorer
 
 MODULES = {
     "fpi": "baselines",
@@ -81,3 +83,11 @@ def create(name: str, **options: Any) -> IntervalPredictor:
             hint = f"did you mean {near[0]!r}" if near else f"it takes {', '.join(known) or 'none'}"
             raise InputError(f"method {name!r} has no option {option!r}; {hint}")
     return method(**options)
+
+
+def restore(
+    name: str, options: Mapping[str, Any], models: Mapping[str, Scorer], arrays: Mapping[str, NDArray[Any]]
+) -> IntervalPredictor:
+    """A calibrated method of a run again: its settings, all models of the run by name, and what calibration learned."""
+    made = create(name, **{**options, **predictor_class(name).made_of(models)})
+    return made.restore(models["model"], arrays)

@@ -27,7 +27,7 @@ class ConformalPredictor(PerRelation):
     """A nonconformity score of prediction and label, calibrated by rank; a subclass names the score.
 
     With `per="relation"` large relations have a threshold of their own, small ones share one with relations like them
-    (`unkgcp.conformal.groups`), and the promise holds in each of these groups.
+    (`unkgcp.methods.relation_groups`), and the promise holds in each of these groups.
     """
 
     guarantee: str = "coverage of at least the level, for facts exchangeable with the calibration facts"
@@ -41,10 +41,6 @@ class ConformalPredictor(PerRelation):
     @abstractmethod
     def score(self) -> Score | Recipe:
         """The nonconformity score, or the recipe by which it is learned."""
-
-    @property
-    def group_sizes(self) -> dict[int, int]:
-        return self.calibration.group_sizes
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         recipe = self.score()
@@ -144,8 +140,10 @@ class ConformalPredictor(PerRelation):
                 raise ValueError("the relations or sides of the calibration facts do not match their scores")
         if self.calibration.size != self.size or self.calibration.score != self.score():
             raise ValueError("the calibration belongs to another method or to other facts")
-        if self.groups is not None and not self.calibration.grouped:
+        if self.calibration.grouped != (self.groups is not None):
             raise ValueError("the groups of the relations are missing or do not match the vocabulary")
+        if self.calibration.weighted or self.calibration.training_conditional is not None:
+            raise ValueError("the calibration makes another promise than the method")
 
 
 @register

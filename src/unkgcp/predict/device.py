@@ -10,6 +10,7 @@ a reason to expect speed: most of the time goes into labels and Parquet, and onl
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,20 +40,17 @@ class DeviceModel(Model):
         from unkgcp.backbones import score_triples
 
         ids = [torch.from_numpy(np.asarray(column).astype(np.int64)) for column in (head, relation, tail)]
-        tables = self.moved()
         out = np.empty(len(ids[0]), np.float32)
         with torch.no_grad():
             for begin in range(0, len(out), CHUNK):
                 part = [column[begin : begin + CHUNK].to(self.device) for column in ids]
-                out[begin : begin + CHUNK] = score_triples(self.backbone, tables, *part).cpu().numpy()
+                out[begin : begin + CHUNK] = score_triples(self.backbone, self.moved, *part).cpu().numpy()
         return out
 
+    @cached_property
     def moved(self) -> dict[str, Tensor]:
         """The tables on the device; they are moved once."""
-        if "moved" not in self.__dict__:
-            self.__dict__["moved"] = {n: table.to(self.device) for n, table in self.parameters.items()}
-        tables: dict[str, Tensor] = self.__dict__["moved"]
-        return tables
+        return {name: table.to(self.device) for name, table in self.parameters.items()}
 
 
 def on_device(predictor: Predictor, device: str) -> Predictor:

@@ -1,10 +1,10 @@
 """From queries to answers: the one way for `predict`, for Ray and for the service.
 
-What it is: `answer` takes a batch of queries, as labels or as ids, to columns of answers. `as_batch` writes them down
-for Arrow (`predict` and Ray), `as_lists` for JSON (the service); both write every column there is, so that the same
-query is told the same wherever it is asked. All of it is pure: it reads nothing, keeps nothing and gives rows back in
-their order, so that several threads may call it. What it is not: a search for completions (`unkgcp.run.completion`,
-whose candidates are answered and written down here too), or a reader or writer of files.
+What it is: `answer` takes a batch of queries, as labels or as ids, to answers. `answer_batch` writes them down for
+Arrow (`predict` and Ray), `as_lists` for JSON (the service); both write every column there is
+(`unkgcp.methods.intervals.columns`), so that the same query is told the same wherever it is asked. All of it is pure:
+it reads nothing, keeps nothing and gives rows back in their order, so that several threads may call it. What it is not:
+a search for completions (`unkgcp.run.completion`), or a reader or writer of files.
 
 >>> answer_batch(predictor, batch, confidence=0.9).schema.names     # doctest: +SKIP
 ['head', 'relation', 'tail', 'score', 'lower', 'upper', 'status']
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from unkgcp.graph.queries import Queries, to_triples
-from unkgcp.methods.intervals import BY_LEVEL, Coded, Intervals, Levels, arrow_columns, columns
+from unkgcp.methods.intervals import BY_LEVEL, Coded, Intervals, Levels, as_batch, columns
 from unkgcp.methods.method import IntervalPredictor
 from unkgcp.training.model import Model
 
@@ -51,16 +51,6 @@ def answer_batch(predictor: Calibrated, batch: pa.RecordBatch, confidence: Level
     """
     labels = {name: batch.column(name) for name in LABELS}
     return as_batch(answer(predictor, batch, confidence), labels)
-
-
-def as_batch(answers: Intervals, before: dict[str, pa.Array]) -> pa.RecordBatch:
-    """The columns `before`, then score, lower, upper (`lower_80`, ... for several levels) and status.
-
-    `promise` follows for a method that promises per relation, and no_fact, fact_lower and fact_upper in the open world.
-    Status and promise are dictionaries. The score of an unknown query and the ends of an empty interval are null.
-    """
-    told = {**before, **arrow_columns(answers)}
-    return pa.record_batch(list(told.values()), names=list(told))
 
 
 def as_lists(

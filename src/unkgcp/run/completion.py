@@ -24,9 +24,9 @@ from unkgcp.conformal.ranks import exact_levels
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import OPEN, spelt, to_triples
-from unkgcp.methods.intervals import Intervals, Levels, numbers
+from unkgcp.methods.intervals import Intervals, Levels, as_batch, numbers
 from unkgcp.methods.method import status_codes
-from unkgcp.run.answers import LABELS, Calibrated, answer, as_batch
+from unkgcp.run.answers import LABELS, Calibrated, answer
 
 RANKINGS = ("score", "lower")
 SHORTLIST = 2048
@@ -38,10 +38,11 @@ Mask = NDArray[np.bool_]
 
 
 class Found(NamedTuple):
-    """Candidates of some queries: the row of the query, the rank from 1, the triple, and its open place, (n,) each.
+    """Candidates of some queries, (n,) each: the row of the query, the rank from 1, the triple, and its open place.
 
-    A query that is unknown has no candidate: its place is `blank`, and the triple has its other entity twice, so
-    that it is as unknown as the query.
+    An unknown query has no candidates, but it has one row, so that its answer can say why. `blank` marks this row: its
+    open place is shown empty. Inside, the entity that was given stands in both places of the triple; the triple is then
+    unknown for the same reason as the query, and gets its status.
     """
 
     query: NDArray[np.int64]
@@ -87,7 +88,7 @@ def complete_batch(
     """Candidates of every query of a batch with columns head, relation, tail; `?`, empty or null is the open place.
 
     Columns query (the row of the query, counted from `first`), rank (from 1), head, relation, tail, and those of
-    `unkgcp.run.answers.as_batch`. See `complete`.
+    `unkgcp.methods.intervals.as_batch`. See `complete`.
     """
     found = _found(predictor, batch, k, confidence, rank_by, exclude_known, first)
     answers = _answers(predictor, batch, found, confidence)

@@ -25,7 +25,7 @@ from unkgcp.graph.known import KnownFacts, restored
 from unkgcp.graph.queries import Queries, as_queries, labels_of
 from unkgcp.methods.intervals import Intervals, Levels, draw
 from unkgcp.methods.method import IntervalPredictor, numbered
-from unkgcp.methods.registry import create, predictor_class
+from unkgcp.methods.registry import restore
 from unkgcp.run.answers import answer
 from unkgcp.run.completion import complete
 from unkgcp.run.folder import AT_ONCE, MODEL, RunParts, read_run, verify, write_run
@@ -211,24 +211,21 @@ class Predictor:
 
 
 def _assemble(parts: RunParts) -> Predictor:
+    facts, nonfacts, negatives = (
+        _under(name, parts.calibration) for name in ("facts", "nonfacts", "negatives")
+    )
     models = _models(parts)
-    point = models["model"]
-    name = parts.config["method"]
-    options = {**parts.config["options"], **predictor_class(name).made_of(models)}
-
-    def method(prefix: str) -> IntervalPredictor:
-        return create(name, **options).restore(point, _under(prefix, parts.calibration))
-
-    negative = method("negatives") if _under("negatives", parts.calibration) else None
-    asked = method("facts")
-    if nonfacts := _under("nonfacts", parts.calibration):
+    given = (parts.config["method"], parts.config["options"], models)
+    method = restore(*given, facts)
+    if nonfacts:
         from unkgcp.methods.open_world import (
             restore_open_world,  # it loads the evidence room, which few runs need
         )
 
-        asked = restore_open_world(asked, nonfacts)
+        method = restore_open_world(method, nonfacts)
+    negative = restore(*given, negatives) if negatives else None
     quantiles = numbered(models, "quantile", float)
-    return Predictor(point, asked, negative, quantiles, parts.provenance, parts.metrics)
+    return Predictor(models["model"], method, negative, quantiles, parts.provenance, parts.metrics)
 
 
 def _models(parts: RunParts) -> dict[str, Model]:

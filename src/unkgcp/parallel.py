@@ -44,7 +44,7 @@ def run_chunks(size: int, work: Callable[[int, int], None], rows: int = ROWS) ->
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """The cores this process may use, which may be fewer than there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -125,8 +125,7 @@ FEWEST = 2048  # rows worth a thread
 
 def in_threads(n: int, work: Callable[[slice], None], fewest: int = FEWEST) -> None:
     """Call `work` with slices that together are the rows 0 .. n; `fewest` rows are worth a thread."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    parts = min(cores, n // fewest)
+    parts = min(cores(), n // fewest)
     if parts < 2:
         work(slice(0, n))
         return

@@ -86,7 +86,7 @@ def command(
     written.
     """
     from unkgcp.files import check_place
-    from unkgcp.graph.queries import count_queries
+    from unkgcp.graph.query_files import count_queries
     from unkgcp.predict.filter import parse
     from unkgcp.predict.stream import answer_file, complete_file
     from unkgcp.progress import Reporter, say

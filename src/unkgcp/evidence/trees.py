@@ -6,7 +6,6 @@ neither loop for ever nor reach beyond its arrays. What it is not: a learner (`u
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.parallel import in_threads
+from unkgcp.parallel import cores, in_threads
 
 NAN_MISSING, DEFAULT_LEFT, CATEGORICAL = 8, 2, 1  # bits of LightGBM's decision_type
 WALKS = 1 << 18  # from the root of a tree to a leaf, worth a thread: some ten milliseconds
@@ -253,7 +252,7 @@ class Boosting:
             "seed": self.seed,
             "deterministic": True,
             "force_col_wise": True,
-            "num_threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
+            "num_threads": cores(),
             "verbosity": -1,
         }
 

@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
-from unkgcp.graph.queries import parquet_files, query_batches
+from unkgcp.graph.query_files import parquet_files, query_batches
 from unkgcp.methods import Levels
+from unkgcp.parallel import cores
 from unkgcp.predict.cluster import connected
 from unkgcp.predict.parts import (
     ANSWERS,
@@ -42,11 +43,10 @@ from unkgcp.predict.parts import (
 from unkgcp.predict.stream import speed, verifying
 from unkgcp.progress import Progress, Silent
 from unkgcp.run.predictor import Predictor
+from unkgcp.tabular.source import is_parquet
 
 if TYPE_CHECKING:
     from unkgcp.predict.stream import Answer
-
-MAGIC = b"PAR1"
 
 
 def answer_on_ray(
@@ -89,7 +89,7 @@ def answer_on_ray(
             "threads": 1,
             "version": __version__,
         }
-        with connected(workers or _cpus(), address, gpus=device == "cuda") as ray:
+        with connected(workers or cores(), address, gpus=device == "cuda") as ray:
             try:
                 _compute(ray, parts, work, _workers(ray, workers, len(parts), device), progress or Silent())
             except BaseException:
@@ -116,7 +116,7 @@ def _sources(
 def _is_parquet(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
+            return is_parquet(file.read(8))
     except OSError:
         return False  # the reader of text says what is wrong
 
@@ -174,10 +174,6 @@ def _workers(ray: Any, asked: int | None, parts: int, device: str) -> int:
     if not room:
         raise InputError(f"the Ray cluster has no {kind}; choose --device cpu or another --address")
     return max(1, min(asked or room, room, parts))
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # What runs on a worker: a predictor, loaded once, that answers one part after another.
@@ -263,7 +259,7 @@ class Answerer:
         return attempts + 1
 
     def _write(self, part: Part, target: Path) -> None:
-        from unkgcp.graph.queries import query_batches
+        from unkgcp.graph.query_files import query_batches
         from unkgcp.tabular.writer import open_output
 
         answer = self._answering()

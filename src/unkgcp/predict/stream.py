@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
-from unkgcp.graph.queries import query_batches
+from unkgcp.graph.query_files import query_batches
 from unkgcp.methods import Levels
 from unkgcp.parallel import in_order
 from unkgcp.predict.filter import Condition
@@ -68,7 +68,7 @@ def answer_file(
     """Answer every query of a file (`-`: standard input); returns how many there were.
 
     `target` is a file or None for standard output; it appears when all of it is written. `keep` leaves out the
-    answers for which it does not hold. `reading` goes to `unkgcp.graph.queries.query_batches`.
+    answers for which it does not hold. `reading` goes to `unkgcp.graph.query_batches`.
     """
 
     with ThreadPoolExecutor(1, "unkgcp-ready") as pool:

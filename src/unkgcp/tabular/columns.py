@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from unkgcp.errors import InputError
 from unkgcp.tabular.scaling import Scale
@@ -185,3 +186,14 @@ class Request:
     language: str | None = None
     skip_missing: bool = False
     with_confidence: bool = True
+
+
+class Options(TypedDict, total=False):
+    """What a caller may say of a file, as keyword arguments: see `Request`."""
+
+    format: str | None
+    header: bool | None
+    columns: Columns | None
+    scale: Scale | None
+    language: str | None
+    skip_missing: bool

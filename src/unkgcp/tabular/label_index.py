@@ -225,10 +225,16 @@ class LabelIndex:
         self._table = np.full(1 << bits, -1, np.int32)
 
 
-def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
-    """A column of labels as one binary array, without copying where that can be; null is the empty label."""
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The chunks of a column as one array."""
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
+    """A column of labels as one binary array, without copying where that can be; null is the empty label."""
+    column = one_array(column)
     column = column if column.type == pa.binary() else column.cast(pa.binary())
     return column.fill_null(b"") if column.null_count else column
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -210,3 +211,24 @@ def first_line(sample: bytes, name: str, quoted: bool) -> str:
 def _mostly_text(line: bytes) -> bool:
     control = sum(byte < 32 and byte not in b"\t\r\n\f" for byte in line[:4096])
     return control == 0
+
+
+def records(
+    text: Iterable[str], delimiter: str, quoted: bool = True, empty: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """The line, counted from 1, and the fields of every record; with `empty` those of empty lines, too.
+
+    `text` gives lines with their ends, as a file opened with `newline=""` does. Slow: for what is wrong with a file.
+    """
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        reader = csv.reader(
+            text, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+        )
+        line = 1
+        for fields in reader:
+            if fields or empty:
+                yield line, fields
+            line = reader.line_num + 1
+    finally:
+        csv.field_size_limit(limit)

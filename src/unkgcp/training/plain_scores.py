@@ -10,7 +10,6 @@ same score alone as among others. What it is not: a backbone; training needs gra
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -18,6 +17,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from unkgcp.parallel import cores
 
 Floats = NDArray[np.float32]
 Tables = Mapping[str, Floats]
@@ -56,7 +57,7 @@ def scores(
         for first in firsts:
             work(first)
     else:
-        with ThreadPoolExecutor(min(len(firsts), _cores())) as pool:
+        with ThreadPoolExecutor(min(len(firsts), cores())) as pool:
             list(pool.map(work, firsts))
     return out
 
@@ -93,10 +94,6 @@ def _check(ids: list[NDArray[np.int32]], entities: int, relations: int) -> None:
             raise ValueError(f"columns of ids have lengths {[len(column) for column in ids]}")
         if len(column) and (int(column.min()) < 0 or int(column.max()) >= size):
             raise IndexError(f"an id is not between 0 and {size - 1}")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache

@@ -19,23 +19,13 @@ if TYPE_CHECKING:
     from unkgcp.tabular.scaling import Scale
 
 _WHERE = {
-    "Dataset": "datasets",
-    "Description": "describing",
-    "Graph": "facts",
-    "Scale": "scaling",
-    "Splits": "facts",
-    "Vocabulary": "vocabulary",
-    "concatenate": "facts",
-    "describe": "describing",
-    "hold_out": "facts",
-    "load": "datasets",
-    "load_dataset": "datasets",
-    "query_batches": "query_files",
-    "read": "reading",
-    "read_parts": "reading",
-    "split": "facts",
-    "triple_keys": "facts",
-    "write": "writing",
+    "datasets": ("Dataset", "load", "load_dataset"),
+    "describing": ("Description", "describe"),
+    "facts": ("Graph", "Splits", "concatenate", "hold_out", "split", "triple_keys"),
+    "query_files": ("query_batches",),
+    "reading": ("read", "read_parts"),
+    "vocabulary": ("Vocabulary",),
+    "writing": ("write",),
 }
 
 __all__ = [
@@ -60,10 +50,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'unkgcp.graph' has no attribute {name!r}")
-    room = "unkgcp.tabular" if name == "Scale" else "unkgcp.graph"
-    return getattr(import_module(f"{room}.{_WHERE[name]}"), name)
+    if name == "Scale":
+        return import_module("unkgcp.tabular.scaling").Scale
+    for module, names in _WHERE.items():
+        if name in names:
+            return getattr(import_module(f"unkgcp.graph.{module}"), name)
+    raise AttributeError(f"module 'unkgcp.graph' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -67,9 +67,9 @@ class Source:
             self._stream: gzip.GzipFile | io.BufferedReader = stream
             if self.gzip:
                 self._stream = self._open.enter_context(gzip.GzipFile(fileobj=stream, mode="rb"))
-            self.sample = self._read(SAMPLE)
+            self.sample = self._stream.read(SAMPLE)
             while b"\n" not in self.sample and SAMPLE <= len(self.sample) < LONGEST:
-                more = self._read(len(self.sample))
+                more = self._stream.read(len(self.sample))
                 if not more:
                     break
                 self.sample += more
@@ -123,17 +123,6 @@ class Source:
         if self.path.is_dir():
             raise IsADirectoryError
         return self._open.enter_context(self.path.open("rb"))
-
-    def _read(self, size: int) -> bytes:
-        """Up to `size` bytes, fewer only at the end; a pipe gives them in pieces."""
-        pieces = []
-        while size > 0:
-            piece = self._stream.read(size)
-            if not piece:
-                break
-            pieces.append(piece)
-            size -= len(piece)
-        return b"".join(pieces)
 
     @contextmanager
     def _close_on_error(self) -> Iterator[None]:

@@ -39,10 +39,9 @@ class Table(Source):
             else:
                 # what comes through a pipe is kept: the line of a bad row is found by a second reading
                 self._file = self.path or self.on_disk()
-                text = io.StringIO(self.sample.decode("utf-8-sig", "replace"), newline="")
-                self.delimiter = "\t" if "\t" in text.readline() else ","
-                text.seek(0)
-                line, self._header = next(records(text, self.delimiter), (0, []))
+                self.delimiter = "\t" if "\t" in _text(io.BytesIO(self.sample)).readline() else ","
+                start = _text(io.BytesIO(self.sample))
+                line, self._header = next(records(start, self.delimiter), (0, []))
                 if line != 1:
                     raise InputError(f"{self.name} is empty; its first line must name the columns")
             self.names = [name.strip() for name in self._header]
@@ -95,8 +94,7 @@ class Table(Source):
         if self.delimiter is None:
             return f"{self.name}, row {row + 1}"
         with gzip.open(self._file) if self._packed else self._file.open("rb") as file:
-            text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-            found = records(text, self.delimiter, empty=len(self.names) == 1)
+            found = records(_text(file), self.delimiter, empty=len(self.names) == 1)
             lines = (line for index, (line, _) in enumerate(found) if index == row + 1)
             return at(self.name, next(lines, None))
 
@@ -151,6 +149,10 @@ class Table(Source):
     def _parquet(self) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(self._file) as file:
             yield from file.iter_batches(batch_size=BATCH_ROWS)
+
+
+def _text(file: Any) -> io.TextIOWrapper:
+    return io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
 
 
 def _first_bad(column: pa.Array) -> tuple[int, Any]:

@@ -1,7 +1,7 @@
 """A text file cut into blocks of whole lines, each parsed by Arrow in a thread of its own.
 
-Memory holds a few blocks, never the file. A block that does not parse is looked at line by line (`diagnosis`)
-to name the line that is wrong; that needs the block alone, so it works for pipes too.
+Memory holds a few blocks, never the file. If a block cannot be parsed, `diagnose` goes through its lines to name the
+one that is wrong. It needs no other block, so this works for pipes too.
 """
 
 from __future__ import annotations

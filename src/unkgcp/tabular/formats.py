@@ -15,9 +15,8 @@ from unkgcp.tabular.layout import Batch, Filter, Layout, TextFormat, first_line
 from unkgcp.tabular.scaling import Scale
 from unkgcp.tabular.source import Source, is_parquet
 
-# The two plain layouts: tabs or commas between head, relation, tail and confidence.
-
-# In a TSV file a quotation mark is a character like any other; what a tab or a line end may hide in is CSV.
+# In TSV a quotation mark is a character like any other, so a label cannot hold a tab or a line end. In CSV it can hold
+# commas and line ends, in quotation marks.
 TSV = TextFormat("tsv", "\t", "tab-separated file")
 CSV = TextFormat("csv", ",", "comma-separated file", quoted=True)
 

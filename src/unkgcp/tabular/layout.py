@@ -1,7 +1,7 @@
 """What a kind of text file looks like, and where one such file keeps its facts.
 
 A `TextFormat` is a kind of file (TSV, STRING's links, NELL's beliefs, ...); a `Layout` is what its first line
-makes of it. Neither reads any facts. A new kind of file is one module with one `TextFormat`, listed in
+makes of it. Neither reads any facts. A new kind of file is one more `TextFormat` in
 `unkgcp.tabular.formats.TEXT_FORMATS`.
 """
 
@@ -119,17 +119,16 @@ class TextFormat:
         """Where the file `name` keeps its facts, given its first line and what the caller said of it."""
         first = self.fields(first_line)
         if self.columns is None:
-            found = find(first, request.header, request.columns, request.with_confidence, at(name, 1))
-            header, places = found.header, found.positions
+            header, places = find(
+                first, request.header, request.columns, request.with_confidence, at(name, 1)
+            )
         elif request.columns is not None or request.header is not None:
             raise InputError(
                 f"{name} is read as {self.name}, whose columns are known: leave header and columns out"
             )
         else:
-            header, places = (
-                bool(self.header),
-                tuple(self._place(column, first, name) for column in self.columns),
-            )
+            header = bool(self.header)
+            places = tuple(self._place(column, first, name) for column in self.columns)
         labels = places[:3] if self.relation is None else places[:2]
         return Layout(
             name,

@@ -52,7 +52,7 @@ def run_chunks(size: int, work: Callable[[int, int], None], rows: int = ROWS) ->
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """The cores this process may use, which may be fewer than there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

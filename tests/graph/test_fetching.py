@@ -1,4 +1,4 @@
-"""Downloads against a local server that truncates, corrupts, stalls, ignores ranges and answers errors."""
+"""Downloads against a local server that truncates, corrupts, stalls and answers errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from unkgcp.errors import InputError
-from unkgcp.graph import datasets, fetching
+from unkgcp.graph import data_folders, fetching
 from unkgcp.graph.fetching import FetchError, Official, Patience, blob_id, fetch
 
 CONTENT = {
@@ -27,33 +27,26 @@ def git_blob(content: bytes) -> str:
 
 
 class Server:
-    """Serves CONTENT under /<name>/<file>; `trouble(handler, body, start)` may answer in its place."""
+    """Serves CONTENT under /<name>/<file>; `trouble(handler, body)` may answer in its place."""
 
     def __init__(self) -> None:
-        self.requests: list[tuple[str, str | None]] = []
-        self.trouble: Callable[[BaseHTTPRequestHandler, bytes, int], bool] = lambda *_: False
+        self.requests: list[str] = []
+        self.trouble: Callable[[BaseHTTPRequestHandler, bytes], bool] = lambda *_: False
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                wanted = self.headers.get("Range")
-                server.requests.append((self.path, wanted))
+                server.requests.append(self.path)
                 body = CONTENT.get(self.path.rsplit("/", 1)[1])
                 if body is None:
                     self.send_error(404)
                     return
-                start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
-                if server.trouble(self, body, start):
+                if server.trouble(self, body):
                     return
-                if start >= len(body):
-                    self.send_error(416)
-                    return
-                self.send_response(206 if start else 200)
-                if start:
-                    self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-                self.send_header("Content-Length", str(len(body) - start))
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body[start:])
+                self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
                 return
@@ -62,8 +55,8 @@ class Server:
         self.url = f"http://127.0.0.1:{self.http.server_port}/mirror/"
 
     @property
-    def of_train(self) -> list[str | None]:
-        return [wanted for path, wanted in self.requests if path.endswith("/train.tsv")]
+    def of_train(self) -> list[str]:
+        return [path for path in self.requests if path.endswith("/train.tsv")]
 
 
 @pytest.fixture
@@ -79,21 +72,21 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     thread.join()
 
 
-def once(trouble: Callable[[BaseHTTPRequestHandler, bytes, int], None]):
+def once(trouble: Callable[[BaseHTTPRequestHandler, bytes], None]):
     """Trouble with the first request only."""
     seen = []
 
-    def first(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> bool:
+    def first(handler: BaseHTTPRequestHandler, body: bytes) -> bool:
         if seen:
             return False
         seen.append(True)
-        trouble(handler, body, start)
+        trouble(handler, body)
         return True
 
     return first
 
 
-def truncate(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> None:
+def truncate(handler: BaseHTTPRequestHandler, body: bytes) -> None:
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
@@ -101,7 +94,7 @@ def truncate(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> None:
     handler.close_connection = True
 
 
-def corrupt(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> None:
+def corrupt(handler: BaseHTTPRequestHandler, body: bytes) -> None:
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
@@ -116,66 +109,31 @@ def test_all_files_come_and_a_second_call_only_verifies(server, tmp_path):
     folder = fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
     assert folder == tmp_path / "tiny"
     assert files(folder) == CONTENT
-    assert [path for path, _ in server.requests] == ["/mirror/tiny/train.tsv", "/mirror/tiny/val.tsv"]
+    assert server.requests == ["/mirror/tiny/train.tsv", "/mirror/tiny/val.tsv"]
     assert fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK) == folder
     assert len(server.requests) == 2
 
 
 def test_the_default_place_is_the_cache(server, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv(datasets.VARIABLE, str(tmp_path / "elsewhere"))
+    monkeypatch.setenv(data_folders.VARIABLE, str(tmp_path / "elsewhere"))
     assert fetch("tiny", url=server.url, patience=QUICK) == tmp_path / "cache" / "unkgcp" / "tiny"
 
 
-def test_a_truncated_download_is_resumed(server, tmp_path):
+def test_a_truncated_download_starts_again(server, tmp_path):
     server.trouble = once(truncate)
     folder = fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
     assert files(folder) == CONTENT
-    assert server.of_train == [None, f"bytes={len(CONTENT['train.tsv']) // 3}-"]
+    assert len(server.of_train) == 2
 
 
-def test_a_server_that_ignores_ranges_means_a_clean_restart(server, tmp_path):
-    part = tmp_path / "tiny" / ".train.tsv.part"
-    part.parent.mkdir()
-    part.write_bytes(CONTENT["train.tsv"][:500])
-
-    def whole(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
-
-    server.trouble = once(whole)
-    folder = fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
-    assert files(folder) == CONTENT
-    assert server.of_train == ["bytes=500-"]
-
-
-def test_a_call_continues_what_an_earlier_call_left(server, tmp_path):
-    server.trouble = lambda handler, body, start: start == 0 and truncate(handler, body, start) is None
-    with pytest.raises(FetchError, match="ended after"):
+def test_an_earlier_call_that_failed_leaves_nothing(server, tmp_path):
+    server.trouble = lambda handler, body: truncate(handler, body) is None
+    with pytest.raises(FetchError, match=r"ended after|connection broke"):
         fetch("tiny", url=server.url, data_dir=tmp_path, patience=Patience(1, 1, 0))
-    assert [path.name for path in (tmp_path / "tiny").iterdir()] == [".train.tsv.part"]
+    assert list(tmp_path.iterdir()) == []
     server.trouble = lambda *_: False
     assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
-    assert server.of_train[-1] == f"bytes={len(CONTENT['train.tsv']) // 3}-"
-
-
-@pytest.mark.parametrize("left", [CONTENT["train.tsv"] + b"more", b"?" * 1000])
-def test_a_wrong_part_from_earlier_is_thrown_away(server, tmp_path, left):
-    part = tmp_path / "tiny" / ".train.tsv.part"
-    part.parent.mkdir()
-    part.write_bytes(left)
-    assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
-    assert server.of_train[-1] is None
-
-
-def test_a_whole_part_from_earlier_needs_no_request(server, tmp_path):
-    part = tmp_path / "tiny" / ".train.tsv.part"
-    part.parent.mkdir()
-    part.write_bytes(CONTENT["train.tsv"])
-    assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
-    assert server.of_train == []
 
 
 def test_corruption_once_is_cured_by_another_attempt(server, tmp_path):
@@ -184,7 +142,7 @@ def test_corruption_once_is_cured_by_another_attempt(server, tmp_path):
 
 
 def test_corruption_for_good_is_refused_and_nothing_is_left(server, tmp_path):
-    server.trouble = lambda handler, body, start: corrupt(handler, body, start) is None
+    server.trouble = lambda handler, body: corrupt(handler, body) is None
     with pytest.raises(FetchError) as error:
         fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
     sentence = str(error.value)
@@ -201,8 +159,8 @@ def test_a_silent_server_times_out_and_is_asked_again(server, tmp_path):
     assert len(server.of_train) > 1
 
 
-def test_a_server_that_stalls_midway_is_resumed(server, tmp_path):
-    def stall(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> None:
+def test_a_server_that_stalls_midway_is_asked_again(server, tmp_path):
+    def stall(handler: BaseHTTPRequestHandler, body: bytes) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
@@ -212,7 +170,7 @@ def test_a_server_that_stalls_midway_is_resumed(server, tmp_path):
 
     server.trouble = once(stall)
     assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
-    assert server.of_train[1] not in (None, "bytes=0-")
+    assert len(server.of_train) == 2
 
 
 def test_silence_for_good_is_one_sentence(server, tmp_path):
@@ -238,7 +196,7 @@ def test_server_errors_pass_and_missing_files_do_not(server, tmp_path):
 
 def test_no_content_length_is_verified_by_content_alone(server, tmp_path):
     def unannounced(cut: int | None):
-        def answer(handler: BaseHTTPRequestHandler, body: bytes, start: int) -> None:
+        def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
             handler.send_response(200)
             handler.end_headers()
             handler.wfile.write(body[:cut])

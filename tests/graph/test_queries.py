@@ -10,7 +10,7 @@ import pytest
 
 from tests.worlds import FACTS, LINES, written
 from unkgcp.errors import InputError
-from unkgcp.graph import open_batches
+from unkgcp.graph import query_batches
 from unkgcp.tabular import delimited
 
 TRIPLES = [{"head": head, "relation": relation, "tail": tail} for head, relation, tail, _ in FACTS]
@@ -22,30 +22,30 @@ class TestQueries:
     def test_with_or_without_confidences(self, width, header, tmp_path, tiny_blocks):
         lines = [*([header.strip()] if header else []), *LINES]
         content = "\n".join("\t".join(line.split("\t")[:width]) for line in lines)
-        batches = list(open_batches(written(tmp_path / "queries.tsv", content)))
+        batches = list(query_batches(written(tmp_path / "queries.tsv", content)))
         assert pa.Table.from_batches(batches).to_pylist() == TRIPLES
         assert len(batches) > 1
         assert all(field.type == pa.string() for field in batches[0].schema)
 
     def test_the_confidence_is_not_looked_at(self, tmp_path):
         path = written(tmp_path / "queries.tsv", "a\tr\tb\tunknown\n")
-        assert sum(len(batch) for batch in open_batches(path)) == 1
+        assert sum(len(batch) for batch in query_batches(path)) == 1
 
     def test_short_labels_are_no_header(self, tmp_path):
         path = written(tmp_path / "queries.tsv", "h\tr\tt\n")
-        assert next(open_batches(path)).to_pylist() == [{"head": "h", "relation": "r", "tail": "t"}]
+        assert next(query_batches(path)).to_pylist() == [{"head": "h", "relation": "r", "tail": "t"}]
 
     def test_parquet_without_confidences(self, tmp_path):
         pq.write_table(
             pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"]}), tmp_path / "queries.parquet"
         )
-        assert next(open_batches(tmp_path / "queries.parquet")).to_pylist() == [
+        assert next(query_batches(tmp_path / "queries.parquet")).to_pylist() == [
             {"head": "a", "relation": "r", "tail": "b"}
         ]
 
     def test_chosen_columns(self, tmp_path):
         path = written(tmp_path / "queries.csv", "x,y,z,v\nb,r,a,1\n")
-        batch = next(open_batches(path, columns=("z", "y", "x")))
+        batch = next(query_batches(path, columns=("z", "y", "x")))
         assert batch.to_pylist() == [{"head": "a", "relation": "r", "tail": "b"}]
 
     @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ class TestQueries:
     def test_bad_queries(self, line, message, tmp_path):
         path = written(tmp_path / "queries.tsv", b"a\tr\tb\n" * 3 + line)
         with pytest.raises(InputError, match=f"line 4 .*{message}"):
-            list(open_batches(path))
+            list(query_batches(path))
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
@@ -68,7 +68,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
         before = pa.total_allocated_bytes()
         tracemalloc.start()
         highest = 0
-        for batch in open_batches(path):
+        for batch in query_batches(path):
             highest = max(highest, pa.total_allocated_bytes() - before + len(batch))
         highest += tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

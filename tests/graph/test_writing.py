@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -130,10 +132,11 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch):
     write(graph_of([("a", "r", "b", 0.5)]), path)
     before = path.read_bytes()
 
-    def fail(graph: Graph, sink: object) -> None:
+    def fail(graph: Graph) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"head": ["c"]})
         raise OSError("disk full")
 
-    monkeypatch.setattr(writing, "_write_csv", fail)
+    monkeypatch.setattr(writing, "_batches", fail)
     with pytest.raises(OSError, match="disk full"):
         write(graph_of([("c", "r", "d", 0.5)]), path)
     assert path.read_bytes() == before

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
-from unkgcp.graph.queries import parquet_files
+from unkgcp.graph.query_files import parquet_files
 from unkgcp.predict.parts import _cuts, part_name, plan
 
 

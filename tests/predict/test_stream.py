@@ -18,13 +18,13 @@ import pytest
 from tests.processes import until_writing
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph import queries as reading
-from unkgcp.graph.queries import count_queries, query_batches
+from unkgcp.graph.query_files import count_queries, query_batches
 from unkgcp.parallel import AHEAD, in_order
 from unkgcp.predict.filter import parse
 from unkgcp.predict.stream import answer_file
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.answers import answer_batch
+from unkgcp.tabular import parquet
 from unkgcp.tabular.writer import ROW_GROUP, gathered
 from unkgcp.training import Model
 
@@ -115,7 +115,7 @@ class TestParquet:
         expected = table.to_pylist()
         coded = pa.table([table[name].dictionary_encode() for name in NAMES], names=NAMES)
         large = table.cast(pa.schema([(name, pa.large_string()) for name in NAMES]))
-        monkeypatch.setattr(reading, "ROWS", 700)
+        monkeypatch.setattr(parquet, "QUERIES", 700)
         for number, (what, options) in enumerate(
             [
                 (table, {}),
@@ -128,9 +128,9 @@ class TestParquet:
         ):
             path = self.write(what, tmp_path / f"{number}.parquet", **options)
             assert self.rows(path) == expected
-            monkeypatch.setattr(reading, "GROUP", 800)
+            monkeypatch.setattr(parquet, "GROUP", 800)
             assert self.rows(path) == expected
-            monkeypatch.setattr(reading, "GROUP", 1 << 21)
+            monkeypatch.setattr(parquet, "GROUP", 1 << 21)
             assert count_queries(path) == len(table)
 
     def test_integers_are_labels(self, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_the_same_answers_whatever_the_batches(
     )
     expected = expected.set_column(expected.num_columns - 1, "status", expected["status"].cast(pa.string()))
     for number, size in enumerate((100, 1 << 17)):
-        monkeypatch.setattr(reading, "ROWS", size)
+        monkeypatch.setattr(parquet, "QUERIES", size)
         pq.write_table(table, tmp_path / "q.parquet", row_group_size=1700)
         target = str(tmp_path / f"{number}.parquet")
         assert answer_file(predictor, str(tmp_path / "q.parquet"), target, [0.5, 0.9]) == len(table)

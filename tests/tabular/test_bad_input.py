@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
-from unkgcp.graph import open_batches, read
+from unkgcp.graph import query_batches, read
 from unkgcp.tabular import delimited
 
 GOOD = b"a\tlikes\tb\t0.5\nb\tlikes\tc\t0.25\n"
@@ -204,7 +204,7 @@ PIECES = [b"a", b"\t", b",", b"\n", b"\r", b'"', b"0.5", b"2", b"\xff", b"\0"]
         st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join),
     ),
     name=st.sampled_from(["facts.tsv", "facts.csv", "facts.parquet", "facts", "facts.tsv.gz"]),
-    reader=st.sampled_from([read, lambda path: list(open_batches(path))]),
+    reader=st.sampled_from([read, lambda path: list(query_batches(path))]),
 )
 def test_whatever_it_is_it_is_read_or_refused(content, name, reader, tmp_path_factory):
     path = tmp_path_factory.mktemp("fuzz") / name

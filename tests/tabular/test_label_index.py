@@ -128,12 +128,15 @@ def test_a_slice_is_not_its_parent():
 
 
 def test_long_columns_are_searched_by_compiled_code(way, monkeypatch):
-    finding = pytest.importorskip("unkgcp.tabular.label_kernels", reason="compiled look-ups need numba")
+    kernels = pytest.importorskip("unkgcp.tabular.label_kernels", reason="compiled look-ups need numba")
     rows = []
-    find = finding.find
-    monkeypatch.setattr(
-        finding, "find", lambda *arguments: (rows.append(len(arguments[-1])), find(*arguments))
-    )
+    look_up = kernels.look_up
+
+    def noticed(data, spans, *arguments):
+        rows.append(len(spans))
+        return look_up(data, spans, *arguments)
+
+    monkeypatch.setattr(kernels, "look_up", noticed)
     labels = [f"label {number}".encode() for number in range(30_000)]
     index = LabelIndex(column(labels))
     rows.clear()

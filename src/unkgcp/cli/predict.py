@@ -88,7 +88,7 @@ def command(
     if top_k is None and (exclude_known or rank_by != "score"):
         raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
     from unkgcp.files import check_place
-    from unkgcp.graph.queries import count_queries
+    from unkgcp.graph.query_files import count_queries
     from unkgcp.progress import Reporter, say
     from unkgcp.run.predictor import Predictor
 

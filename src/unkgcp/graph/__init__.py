@@ -1,14 +1,32 @@
-"""Facts with confidences: vocabulary, reading and writing, splitting, named data sets, the demo graph."""
+"""Facts with confidences: vocabulary, reading and writing, splitting, named data sets, the demo graph.
+
+Names are imported on first use, so that a part of this room can be had without the others.
+"""
 
 from __future__ import annotations
 
-from unkgcp.graph.datasets import Dataset, load, load_dataset
-from unkgcp.graph.describing import Description, describe
-from unkgcp.graph.facts import Graph, Splits, concatenate, hold_out, split, triple_keys
-from unkgcp.graph.reading import open_batches, read, read_parts
-from unkgcp.graph.vocabulary import Vocabulary
-from unkgcp.graph.writing import write
-from unkgcp.tabular.scaling import Scale
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unkgcp.graph.datasets import Dataset, load, load_dataset
+    from unkgcp.graph.describing import Description, describe
+    from unkgcp.graph.facts import Graph, Splits, concatenate, hold_out, split, triple_keys
+    from unkgcp.graph.query_files import query_batches
+    from unkgcp.graph.reading import read, read_parts
+    from unkgcp.graph.vocabulary import Vocabulary
+    from unkgcp.graph.writing import write
+    from unkgcp.tabular.scaling import Scale
+
+_WHERE = {
+    "datasets": ("Dataset", "load", "load_dataset"),
+    "describing": ("Description", "describe"),
+    "facts": ("Graph", "Splits", "concatenate", "hold_out", "split", "triple_keys"),
+    "query_files": ("query_batches",),
+    "reading": ("read", "read_parts"),
+    "vocabulary": ("Vocabulary",),
+    "writing": ("write",),
+}
 
 __all__ = [
     "Dataset",
@@ -22,10 +40,23 @@ __all__ = [
     "hold_out",
     "load",
     "load_dataset",
-    "open_batches",
+    "query_batches",
     "read",
     "read_parts",
     "split",
     "triple_keys",
     "write",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Scale":
+        return import_module("unkgcp.tabular.scaling").Scale
+    for module, names in _WHERE.items():
+        if name in names:
+            return getattr(import_module(f"unkgcp.graph.{module}"), name)
+    raise AttributeError(f"module 'unkgcp.graph' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.tabular.label_index import Ids, LabelIndex, binary
 from unkgcp.tabular.layout import Batch, Malformed, acceptable
-from unkgcp.tabular.plain_lines import RELATION, Plain
+from unkgcp.tabular.plain_lines import Plain
 from unkgcp.tabular.scaling import Scale
 
 # The frozen copy is renewed when the index has grown by this share: often enough to be useful, and all copies
@@ -84,9 +84,9 @@ class GraphBuilder:
         if not scale.accepts(facts.confidence):
             raise Malformed
         known = self._known_relations
-        relation = facts.relations(known)
+        relation = facts.find_relations(known)
         rows = np.flatnonzero(relation < 0)
-        others = facts.labels(RELATION, rows).dictionary_encode()
+        others = facts.labels(facts.relations[rows]).dictionary_encode()
         relation[rows] = np.asarray(others.indices) + len(known)
         return PlainPrepared(facts, relation, pa.concat_arrays([binary(known.labels()), others.dictionary]))
 

@@ -23,141 +23,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as csv
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph import demo
+from unkgcp.graph.data_folders import (
+    BENCHMARKS,
+    NAMES,
+    NEEDED,
+    TABLES,
+    VARIABLE,
+    Names,
+    find,
+    parts,
+    read_names,
+    search_folders,
+)
 from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, contained, hold_out, split
 from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.reading import read, read_parts
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.tabular.scaling import Scale
 
-# Which file of a folder is which part of a data set.
-
-STEMS = {
-    "train": ("train",),
-    "calibration": ("val", "valid", "validation", "calibration"),
-    "test": ("test",),
-    "negatives": ("test_with_neg", "negatives"),
-    "softlogic": ("softlogic",),
-}
-NEEDED = ("train", "calibration", "test")
-ENDINGS = tuple(f".{kind}{gzip}" for kind in ("tsv", "csv", "txt", "parquet") for gzip in ("", ".gz"))
-
-
-def parts(folder: Path, remedy: str = "") -> dict[str, Path]:
-    """The file of every part that is there; the needed ones must be, and no part may be there twice."""
-    found: dict[str, Path] = {}
-    for part, stems in STEMS.items():
-        paths = [folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS]
-        paths = [path for path in paths if path.is_file()]
-        if len(paths) > 1:
-            listed = " and ".join(path.name for path in paths)
-            raise InputError(
-                f"{folder} holds {listed}, and only one of them can be its {part} part; move the others"
-            )
-        if paths:
-            found[part] = paths[0]
-        elif part in NEEDED:
-            names = " or ".join(STEMS[part][:1] if part != "calibration" else ("val", "valid", "calibration"))
-            raise InputError(
-                f"{folder} holds no {names} file ({', '.join(ENDINGS[::2])}, plain or .gz); "
-                + (remedy or "a data folder needs train, val and test, or give one file to have it split")
-            )
-    return found
-
-
-# Where named data sets lie: `data_dir`, then $UNKGCP_DATA, then the user's cache folder.
-
-VARIABLE = "UNKGCP_DATA"
-
-
-def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/unkgcp, or ~/.cache/unkgcp."""
-    # the specification asks to ignore a relative path there
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "unkgcp"
-
-
-def search_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
-    """The folders that are looked into, in this order."""
-    given = [] if data_dir is None else [Path(data_dir)]
-    variable = os.environ.get(VARIABLE, "")
-    return [*given, *([Path(variable)] if variable else []), cache_folder()]
-
-
-def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
-    """The first folder of that name, with something called `train` inside, that lies in one of them."""
-    for folder in search_folders(data_dir):
-        if any((folder / name).glob("train.*")):
-            return folder / name
-    return None
-
-
-# Ids and names: the tables that some data sets bring along, and graphs brought over one vocabulary.
-
-TABLES = ("entity_id.csv", "relation_id.csv")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Names:
-    """The name behind every id."""
-
-    entities: dict[str, str]
-    relations: dict[str, str]
-
-
-def read_names(folder: Path) -> Names | None:
-    """The tables of a folder, if both are there."""
-    entities, relations = (folder / table for table in TABLES)
-    if not (entities.is_file() and relations.is_file()):
-        return None
-    return Names(_table(entities), _table(relations))
-
-
-def _table(path: Path) -> dict[str, str]:
-    """A CSV with a header line and two columns, id and name."""
-    try:
-        table = csv.read_csv(
-            path,
-            read_options=csv.ReadOptions(column_names=["id", "name"], skip_rows=1),
-            convert_options=csv.ConvertOptions(column_types={"id": pa.string(), "name": pa.string()}),
-        )
-    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        raise InputError(f"{path} is no table of ids and names ({error}); it needs two columns") from None
-    return dict(zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True))
-
-
-def named(graph: Graph, names: Names) -> Graph:
-    """The same facts with names in place of ids; a label without a name stays."""
-    entities = [names.entities.get(label, label) for label in graph.vocabulary.entities.to_pylist()]
-    relations = [names.relations.get(label, label) for label in graph.vocabulary.relations.to_pylist()]
-    return replace(graph, vocabulary=Vocabulary.of(entities, relations))
-
-
-def over_one_vocabulary(graphs: Sequence[Graph]) -> list[Graph]:
-    """The same facts over the first graph's vocabulary, followed by labels that only later graphs have."""
-    vocabulary = Vocabulary(
-        _union([graph.vocabulary.entities for graph in graphs]),
-        _union([graph.vocabulary.relations for graph in graphs]),
-    )
-    result = []
-    for graph in graphs:
-        entity = vocabulary.entity_ids(graph.vocabulary.entities)
-        relation = vocabulary.relation_ids(graph.vocabulary.relations)
-        columns = entity[graph.head], relation[graph.relation], entity[graph.tail]
-        result.append(Graph(*columns, graph.confidence, vocabulary, graph.ends))
-    return result
-
-
-def _union(labels: Sequence[pa.StringArray]) -> pa.StringArray:
-    return pc.unique(pa.chunked_array(labels, pa.string()))
-
-
-BENCHMARKS = ("cn15k", "nl27k", "ppi5k")
-NAMES = (*BENCHMARKS, "demo")
 ZERO_OR_NOT = Scale("minmax", floor=0.0, cap=1e-300)
 
 
@@ -346,3 +233,29 @@ def _content(graph: Graph) -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def named(graph: Graph, names: Names) -> Graph:
+    """The same facts with names in place of ids; a label without a name stays."""
+    entities = [names.entities.get(label, label) for label in graph.vocabulary.entities.to_pylist()]
+    relations = [names.relations.get(label, label) for label in graph.vocabulary.relations.to_pylist()]
+    return replace(graph, vocabulary=Vocabulary.of(entities, relations))
+
+
+def over_one_vocabulary(graphs: Sequence[Graph]) -> list[Graph]:
+    """The same facts over the first graph's vocabulary, followed by labels that only later graphs have."""
+    vocabulary = Vocabulary(
+        _union([graph.vocabulary.entities for graph in graphs]),
+        _union([graph.vocabulary.relations for graph in graphs]),
+    )
+    result = []
+    for graph in graphs:
+        entity = vocabulary.entity_ids(graph.vocabulary.entities)
+        relation = vocabulary.relation_ids(graph.vocabulary.relations)
+        columns = entity[graph.head], relation[graph.relation], entity[graph.tail]
+        result.append(Graph(*columns, graph.confidence, vocabulary, graph.ends))
+    return result
+
+
+def _union(labels: Sequence[pa.StringArray]) -> pa.StringArray:
+    return pc.unique(pa.chunked_array(labels, pa.string()))

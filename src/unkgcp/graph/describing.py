@@ -107,7 +107,7 @@ def describe(dataset: Dataset) -> Description:
         distinct_triples=len(keys) - len(again),
         repeated_triples=len(np.unique(again)),
         repeated_triples_with_other_confidence=_conflicting(graph, keys, again),
-        self_loops=int(np.count_nonzero(graph.head == graph.tail)),
+        self_loops=graph.self_loops,
         calibration_rows_in_train=_count_in(calibration, learned),
         test_rows_in_train=_count_in(test, learned),
         test_rows_in_calibration=_count_in(test, np.sort(calibration)),

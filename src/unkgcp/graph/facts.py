@@ -17,8 +17,6 @@ from unkgcp.errors import InputError
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.tabular.label_index import Ids
 
-# graph.triples
-
 
 class HasTriples(Protocol):
     """Anything with three id columns of one length: `Triples`, a `Graph`."""
@@ -105,12 +103,6 @@ class Graph:
         return self.confidence if self.ends is None else self.ends
 
     @property
-    def repeats(self) -> int:
-        """Rows whose triple stands in an earlier row already: all rows less the distinct triples."""
-        ordered = np.sort(self.keys)
-        return int(np.count_nonzero(ordered[1:] == ordered[:-1]))
-
-    @property
     def self_loops(self) -> int:
         """Rows whose head is their tail."""
         return int(np.count_nonzero(self.head == self.tail))
@@ -145,8 +137,6 @@ class Graph:
         keep_repeats_together: bool = False,
     ) -> Splits:
         """Random parts of this graph; see `unkgcp.graph.facts.split`."""
-        pass
-
         return split(
             self,
             calibration=calibration,

@@ -1,8 +1,7 @@
 """Download of the benchmark data sets, verified file by file.
 
-A file is taken over only if its git blob id is the published one; anything else is refused and removed. A
-download that was cut off is resumed where the server allows it and restarted otherwise. This module does not
-read the files: `unkgcp.graph.datasets` does.
+A file is taken over only if its git blob id is the published one; anything else is refused. A download that was cut
+off starts again: no file has more than 7 MB. This module does not read the files: `unkgcp.graph.datasets` does.
 
 >>> fetch("ppi5k", data_dir="data")          # -> data/ppi5k/{train,val,test,test_with_neg,softlogic}.tsv
 """
@@ -12,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
-import re
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -23,7 +22,7 @@ from urllib.request import Request, urlopen
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
-from unkgcp.graph.datasets import cache_folder
+from unkgcp.graph.data_folders import cache_folder
 from unkgcp.progress import Progress, Silent
 
 UKGE = "https://raw.githubusercontent.com/stasl0217/UKGE/5049b84501657abc44c36dd7d2db5f8519e5ee8f/data"
@@ -113,10 +112,13 @@ def fetch(
         for position, file in enumerate(missing):
             official = OFFICIAL[name][file]
             source = f"{(url or official.base).rstrip('/')}/{name}/{file}"
-            done = len(OFFICIAL[name]) - len(missing) + position
-            _bring(source, folder / file, official.blob, patience, _Steps(progress, done, file))
+            steps = _Steps(progress, len(OFFICIAL[name]) - len(missing) + position, file)
+            content = _fetch_file(source, official.blob, patience, steps)
+            partial = folder / f".{file}.part"
+            partial.write_bytes(content)
+            partial.replace(folder / file)
     except FetchError:
-        with suppress(OSError):  # stays if something is in it, such as a part to continue
+        with suppress(OSError):  # stays if something is in it
             folder.rmdir()
         raise
     except OSError as error:
@@ -141,12 +143,13 @@ def _missing(folder: Path, files: dict[str, Official]) -> list[str]:
 
 
 def blob_id(path: str | os.PathLike[str]) -> str:
-    """The id git gives a file's content: SHA-1 of `blob <bytes>`, a zero byte and the content."""
-    with Path(path).open("rb") as file:
-        digest = hashlib.sha1(b"blob %d\0" % os.fstat(file.fileno()).st_size, usedforsecurity=False)
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
+    """The id that git gives the content of a file."""
+    return _blob_id(Path(path).read_bytes())
+
+
+def _blob_id(content: bytes) -> str:
+    """SHA-1 of `blob <bytes>`, a zero byte and the content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,103 +170,55 @@ class _Passing(Exception):
     """Something that another attempt may cure."""
 
 
-class _Beyond(_Passing):
-    """The part on disk is longer than the file: it cannot be continued."""
-
-
-def _bring(source: str, target: Path, blob: str, patience: Patience, steps: _Steps) -> None:
-    """One verified file at `target`, or a FetchError and at most a hidden part to be continued."""
-    partial = target.with_name(f".{target.name}.part")
-    if _accept(partial, target, blob):
-        return
+def _fetch_file(source: str, blob: str, patience: Patience, steps: _Steps) -> bytes:
+    """The content of one file, verified."""
     problem = ""
     for attempt in range(patience.attempts):
         if attempt:
             time.sleep(patience.pause * 2 ** (attempt - 1))
         try:
-            _receive(source, partial, patience.timeout, steps)
+            content = _receive(source, patience.timeout, steps)
         except _Passing as passing:
             problem = str(passing)
             continue
-        if _accept(partial, target, blob):
-            return
-        problem = f"its content is not the published one (git blob id {blob_id(partial)}, expected {blob})"
-        # whatever is wrong is wrong for good: the next attempt starts from the first byte
-        partial.unlink()
+        found = _blob_id(content)
+        if found == blob:
+            return content
+        problem = f"its content is not the published one (git blob id {found}, expected {blob})"
     raise FetchError(
         f"{source} could not be had in {patience.attempts} attempts: {problem}; "
         "try again later or name a mirror with --url"
     )
 
 
-def _accept(partial: Path, target: Path, blob: str) -> bool:
-    if not partial.is_file() or blob_id(partial) != blob:
-        return False
-    partial.replace(target)
-    return True
-
-
-def _receive(source: str, partial: Path, timeout: float, steps: _Steps) -> None:
-    """Append what is missing to `partial`, or write it anew where the server does not continue."""
-    start = partial.stat().st_size if partial.exists() else 0
-    try:
-        response = _open(source, start, timeout)
-    except _Beyond:
-        partial.unlink(missing_ok=True)
-        raise
-    with response:
-        if start and not _continues(response, start):
-            start = 0
+def _receive(source: str, timeout: float, steps: _Steps) -> bytes:
+    request = Request(source, headers={"User-Agent": f"unkgcp/{__version__}"})
+    content = bytearray()
+    with _judged(source, timeout), urlopen(request, timeout=timeout) as response:
         length = response.headers.get("Content-Length", "")
-        total = start + int(length) if length.isdecimal() else None
-        done = start
-        with partial.open("ab" if start else "wb") as file:
-            while piece := _read(response, timeout):
-                file.write(piece)
-                done += len(piece)
-                if done > LARGEST:
-                    file.truncate(0)
-                    raise FetchError(
-                        f"{source} is larger than {LARGEST >> 20} MiB and was refused; check --url"
-                    )
-                steps.update(done, total)
-    if total is not None and done < total:
-        raise _Passing(f"the connection ended after {done:,} of {total:,} bytes")
+        total = int(length) if length.isdecimal() else None
+        while piece := response.read(CHUNK):
+            content += piece
+            if len(content) > LARGEST:
+                raise FetchError(f"{source} is larger than {LARGEST >> 20} MiB and was refused; check --url")
+            steps.update(len(content), total)
+    if total is not None and len(content) < total:
+        raise _Passing(f"the connection ended after {len(content):,} of {total:,} bytes")
+    return bytes(content)
 
 
-def _continues(response: http.client.HTTPResponse, start: int) -> bool:
-    """Whether the answer begins at byte `start`; a server that ignores ranges sends the whole file."""
-    sent = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    return response.status == 206 and sent is not None and int(sent[1]) == start
-
-
-def _open(source: str, start: int, timeout: float) -> http.client.HTTPResponse:
-    headers = {"User-Agent": f"unkgcp/{__version__}"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
+@contextmanager
+def _judged(source: str, timeout: float) -> Iterator[None]:
+    """Errors of a connection: those that another attempt may cure, and the others."""
     try:
-        response: http.client.HTTPResponse = urlopen(Request(source, headers=headers), timeout=timeout)
-        return response
+        yield
     except HTTPError as error:
-        if error.code == 416:
-            raise _Beyond("the server has nothing beyond the part that was already here") from None
         sentence = f"the server answered {error.code} {error.reason}"
         if error.code in PASSING:
             raise _Passing(sentence) from None
         raise FetchError(f"{source} cannot be fetched: {sentence}; check the address or --url") from None
     except (OSError, http.client.HTTPException) as error:
-        raise _broken(error, timeout) from None
-
-
-def _read(response: http.client.HTTPResponse, timeout: float) -> bytes:
-    try:
-        return response.read(CHUNK)
-    except (OSError, http.client.HTTPException) as error:
-        raise _broken(error, timeout) from None
-
-
-def _broken(error: Exception, timeout: float) -> _Passing:
-    reason = error.reason if isinstance(error, URLError) else error
-    if isinstance(reason, TimeoutError):
-        return _Passing(f"nothing came for {timeout:g} seconds")
-    return _Passing(f"the connection broke ({reason or type(reason).__name__})")
+        reason = error.reason if isinstance(error, URLError) else error
+        if isinstance(reason, TimeoutError):
+            raise _Passing(f"nothing came for {timeout:g} seconds") from None
+        raise _Passing(f"the connection broke ({reason or type(reason).__name__})") from None

@@ -1,9 +1,8 @@
 """The facts a model was trained on, kept with it: compact, sorted, and made only when somebody asks.
 
-What it is: what is known about an entity, found without a search through all facts, and the way these
-facts are stored. Sorted by head, relation and tail, a fact needs its relation, its tail and the number of its
-confidence among the distinct ones, each in as few bytes as will do (NL27k: 6 in all), and a head needs the place
-where its facts begin. What it is not: a `Graph`; ask for one with `graph`.
+What is known about an entity is found without a search through all facts. Sorted by head, relation and tail, a fact
+needs its relation, its tail and the number of its confidence among the distinct ones, each in as few bytes as will do
+(NL27k: 6 in all), and a head needs the place where its facts begin. `graph` makes a `Graph` of them.
 
 >>> from unkgcp.graph import Graph, Vocabulary
 >>> columns = np.array([[0, 0], [0, 0], [1, 0]], np.int32)

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from unkgcp.graph.facts import Graph, contained, triple_keys
 
 ROUNDS = 100
+"""Draws for a fact until it is given up."""
 KINDS = ("uniform", "same-type", "frequent", "relation", "near", "reversed")
-JOINED = "joined"  # to learn from, not to calibrate with: see `corrupt`
-DIRECTED = (
-    0.02  # of its known facts are known in the opposite direction too: at most so many if a relation has one
-)
+JOINED = "joined"
+"""A further kind, for learning only: too many of these corruptions are facts (see `corrupt`)."""
+DIRECTED = 0.02
+"""A relation has a direction if at most this share of its known facts is also known with head and tail exchanged."""
 
 
 class Drawn(NamedTuple):
@@ -42,13 +43,13 @@ def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1, kind: s
     those that stand on that side of the relation in a known fact (`same-type`: a film for a film), from all as often as
     they stand in known facts (`frequent`), or from those two known facts away from the end that stays (`near`). Or
     another relation is taken, as often as it stands in known facts (`relation`), or head and tail change places, for
-    relations that have a direction (`reversed`). `joined` is like `near` with one fact between the two. Entities that
-    one fact joins are often joined by others: on PPI5k half of such corruptions are facts that are not known, which a
-    learner can live with and a promise cannot.
+    relations that have a direction (`reversed`). `joined` is like `near`, but one known fact away. It serves only to
+    learn from: entities that one fact joins are often joined by another one, and on PPI5k half of these corruptions are
+    facts that are not known. A threshold calibrated on them would be wrong.
 
-    Rows of one fact stand together, in the order of `facts`. A fact every corruption of which is known (after 100
-    draws) keeps its last draw out: such rows are dropped, which happens in nearly complete graphs, with relations of
-    one entity, in graphs of one relation and where nothing has a direction.
+    Rows of one fact stand together, in the order of `facts`. A row is left out if each of 100 draws gave a known fact
+    or the fact itself. That happens in nearly complete graphs, with relations of one entity, in graphs of one relation
+    and where no relation has a direction.
     """
     if kind not in (*KINDS, JOINED):
         raise ValueError(f"negatives are of kind {kind!r} but must be one of {', '.join(KINDS)}")
@@ -83,8 +84,8 @@ def _draw(kind: str, known: Graph) -> Draw:
     if kind == "reversed":
         return _turned(known)
     mentions = np.concatenate([known.head, known.tail])[: None if kind == "frequent" else 0]
-    sides = _Sides(known) if kind == "same-type" else None
-    steps = _Steps(known, 2 if kind == "near" else 1) if kind in ("near", JOINED) else None
+    sides = _sides(known) if kind == "same-type" else None
+    neighbours = _neighbours(known) if kind in ("near", JOINED) else None
 
     def draw(rng: np.random.Generator, facts: Graph) -> Drawn:
         n = len(facts)
@@ -92,14 +93,17 @@ def _draw(kind: str, known: Graph) -> Draw:
         at_head = rng.random(n) < 0.5
         stays = np.where(at_head, facts.tail, facts.head)
         if sides is not None:
-            drawn = sides.draw(rng, facts.relation, at_head, drawn)
-        elif steps is not None:
-            drawn = steps.draw(rng, stays, drawn)
+            drawn = sides.draw(rng, 2 * facts.relation.astype(np.int64) + ~at_head, drawn)
+        elif neighbours is not None:
+            place = stays
+            for _ in range(2 if kind == "near" else 1):
+                place = neighbours.draw(rng, place, drawn)
+            drawn = place
         elif len(mentions):
             drawn = mentions[rng.integers(len(mentions), size=n)]
         useless = drawn == np.where(at_head, facts.head, facts.tail)
-        if steps is not None:
-            useless |= drawn == stays  # two steps forth and back, or a loop
+        if neighbours is not None:
+            useless |= drawn == stays  # one step there and one back, or a loop
         return Drawn(
             np.where(at_head, drawn, facts.head),
             facts.relation,
@@ -136,50 +140,35 @@ def _turned(known: Graph) -> Draw:
     return draw
 
 
-class _Steps:
-    """Steps along known facts, each in either direction."""
+class _Groups:
+    """Entities in groups that are numbered from 0 to n - 1."""
 
-    def __init__(self, known: Graph, length: int) -> None:
-        self.length = length
-        entity, other = np.concatenate([known.head, known.tail]), np.concatenate([known.tail, known.head])
-        order = np.argsort(entity, kind="stable")
-        self.other = other[order]
-        self.starts = np.searchsorted(entity[order], np.arange(known.n_entities + 1))
+    def __init__(self, group: NDArray[np.integer], entity: NDArray[np.int32], n: int) -> None:
+        order = np.argsort(group, kind="stable")
+        self.entities = entity[order]
+        self.starts = np.searchsorted(group[order], np.arange(n + 1))
 
     def draw(
-        self, rng: np.random.Generator, entity: NDArray[np.int32], otherwise: NDArray[np.int32]
+        self, rng: np.random.Generator, group: NDArray[np.integer], otherwise: NDArray[np.int32]
     ) -> NDArray[np.int32]:
-        """Where the steps from each entity lead, `otherwise` where it has no known fact: (n,)."""
-        if not len(self.other):
+        """An entity of the group of each row, `otherwise` where the group is empty: (n,)."""
+        if not len(self.entities):
             return otherwise
-        at = entity
-        for _ in range(self.length):
-            size = self.starts[at + 1] - self.starts[at]
-            place = self.starts[at] + (rng.random(len(at)) * size).astype(np.int64)
-            at = np.where(size > 0, self.other[np.minimum(place, len(self.other) - 1)], otherwise)
-        return at
+        size = self.starts[group + 1] - self.starts[group]
+        place = self.starts[group] + (rng.random(len(group)) * size).astype(np.int64)
+        return np.where(size > 0, self.entities[np.minimum(place, len(self.entities) - 1)], otherwise)
 
 
-class _Sides:
-    """The distinct entities on each side of every relation: of relation r at 2 r (heads) and 2 r + 1 (tails)."""
+def _neighbours(known: Graph) -> _Groups:
+    """The other ends of the known facts of each entity, in either direction."""
+    entity, other = np.concatenate([known.head, known.tail]), np.concatenate([known.tail, known.head])
+    return _Groups(entity, other, known.n_entities)
 
-    def __init__(self, known: Graph) -> None:
-        side = np.concatenate([2 * known.relation.astype(np.int64), 2 * known.relation.astype(np.int64) + 1])
-        entity = np.concatenate([known.head, known.tail])
-        base = max(known.n_entities, 1)
-        distinct = np.unique(side * base + entity)
-        self.entities = np.append(distinct % base, 0).astype(np.int32)  # one more, so that there is one
-        self.starts = np.searchsorted(distinct // base, np.arange(2 * known.n_relations + 1))
 
-    def draw(
-        self,
-        rng: np.random.Generator,
-        relation: NDArray[np.int32],
-        at_head: NDArray[np.bool_],
-        otherwise: NDArray[np.int32],
-    ) -> NDArray[np.int32]:
-        """An entity for each row, `otherwise` where the relation has no known fact: (n,)."""
-        side = 2 * relation.astype(np.int64) + ~at_head
-        size = self.starts[side + 1] - self.starts[side]
-        place = self.starts[side] + (rng.random(len(side)) * size).astype(np.int64)
-        return np.where(size > 0, self.entities[place], otherwise)
+def _sides(known: Graph) -> _Groups:
+    """The distinct entities on each side of every relation r: heads in group 2 r, tails in group 2 r + 1."""
+    relation = 2 * known.relation.astype(np.int64)
+    base = max(known.n_entities, 1)
+    heads, tails = relation * base + known.head, (relation + 1) * base + known.tail
+    distinct = np.unique(np.concatenate([heads, tails]))
+    return _Groups(distinct // base, (distinct % base).astype(np.int32), 2 * known.n_relations)

@@ -33,11 +33,11 @@ class Vocabulary:
 
     def entity_ids(self, labels: Sequence[str] | pa.Array | pa.ChunkedArray) -> Ids:
         """Ids of entity labels, -1 for an unknown one: (n,) int32."""
-        return self._find(labels, "entities")
+        return self._find(labels, self.entities, "entities")
 
     def relation_ids(self, labels: Sequence[str] | pa.Array | pa.ChunkedArray) -> Ids:
         """Ids of relation labels, -1 for an unknown one: (n,) int32."""
-        return self._find(labels, "relations")
+        return self._find(labels, self.relations, "relations")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vocabulary):
@@ -47,10 +47,12 @@ class Vocabulary:
     def __hash__(self) -> int:
         return hash((len(self.entities), len(self.relations)))
 
-    def _find(self, labels: Sequence[str] | pa.Array | pa.ChunkedArray, kind: str) -> Ids:
+    def _find(
+        self, labels: Sequence[str] | pa.Array | pa.ChunkedArray, known: pa.StringArray, kind: str
+    ) -> Ids:
         index = self._indexes.get(kind)
         if index is None:
-            index = self._indexes[kind] = LabelIndex(binary(getattr(self, kind)))
+            index = self._indexes[kind] = LabelIndex(binary(known))
         if not isinstance(labels, pa.Array | pa.ChunkedArray):
             labels = pa.array(labels, pa.string())
         ids = index.find(binary(labels))

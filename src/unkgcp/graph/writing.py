@@ -10,36 +10,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as csv
-import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
-from unkgcp.files import atomic_path
 from unkgcp.graph.facts import Graph
-from unkgcp.graph.reading import ENDS
-from unkgcp.tabular.columns import ROLES
-from unkgcp.tabular.formats import PARQUET, ending
-from unkgcp.tabular.writer import lines
+from unkgcp.tabular.formats import ending
+from unkgcp.tabular.writer import Style, write_file
 
 ROWS = 1 << 18
-
-_LABELS = [(role, pa.string()) for role in ROLES[:3]]
-_SCHEMA = pa.schema([*_LABELS, (ROLES[3], pa.float64())])
-_INTERVALS = pa.schema([*_LABELS, *((end, pa.float64()) for end in ENDS)])
+FACTS = Style(csv="always", parquet=lambda _: {"compression": "zstd"})
 
 
 def write(graph: Graph, path: str | os.PathLike[str]) -> None:
     """All facts in their order, with a header. The name ends in .tsv, .csv or .parquet, perhaps with .gz behind."""
-    kind = check_path(path)
-    _check_labels(graph, kind, path)
-    writer = {"tsv": _write_tsv, "csv": _write_csv, PARQUET: _write_parquet}[kind]
-    with atomic_path(path) as temporary, _sink(temporary) as sink:
-        writer(graph, sink)
+    _check_labels(graph, check_path(path), path)
+    with write_file(os.fspath(path), FACTS) as write_batch:
+        for batch in _batches(graph):
+            write_batch(batch)
 
 
 def check_path(path: str | os.PathLike[str]) -> str:
@@ -54,41 +44,11 @@ def check_path(path: str | os.PathLike[str]) -> str:
     return kind
 
 
-@contextmanager
-def _sink(path: Path) -> Iterator[pa.NativeFile]:
-    with pa.OSFile(str(path), "wb") as file:
-        if path.suffix != ".gz":
-            yield file
-            return
-        with pa.CompressedOutputStream(file, "gzip") as packed:
-            yield packed
-
-
-def _tables(graph: Graph) -> Iterator[pa.Table]:
-    for start in range(0, len(graph), ROWS):
-        yield graph[start : start + ROWS].table().cast(_schema(graph))
-
-
-def _schema(graph: Graph) -> pa.Schema:
-    return _SCHEMA if graph.ends is None else _INTERVALS
-
-
-def _write_tsv(graph: Graph, sink: pa.NativeFile) -> None:
-    sink.write("\t".join(_schema(graph).names).encode() + b"\n")
-    for table in _tables(graph):
-        sink.write(lines([column.combine_chunks() for column in table.columns], "\t"))
-
-
-def _write_csv(graph: Graph, sink: pa.NativeFile) -> None:
-    with csv.CSVWriter(sink, _schema(graph)) as writer:
-        for table in _tables(graph):
-            writer.write_table(table)
-
-
-def _write_parquet(graph: Graph, sink: pa.NativeFile) -> None:
-    with pq.ParquetWriter(sink, _schema(graph), compression="zstd") as writer:
-        for table in _tables(graph):
-            writer.write_table(table)
+def _batches(graph: Graph) -> Iterator[pa.RecordBatch]:
+    """Some rows at a time, at least one batch so that there is a header."""
+    for start in range(0, max(len(graph), 1), ROWS):
+        table = graph[start : start + ROWS].table()
+        yield pa.record_batch([column.combine_chunks() for column in table.columns], table.column_names)
 
 
 def _check_labels(graph: Graph, kind: str, path: str | os.PathLike[str]) -> None:

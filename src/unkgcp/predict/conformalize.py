@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, NamedTuple
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +17,14 @@ from unkgcp.conformal.ranks import percent, rank
 from unkgcp.conformal.scores import recipe_names
 from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
 from unkgcp.errors import InputError
-from unkgcp.files import atomic_path, check_file, standard_output
-from unkgcp.tabular.prediction_tables import Table, Writer, check_name, given_table, require
+from unkgcp.files import check_file, standard_output
+from unkgcp.tabular.tables import Table
+from unkgcp.tabular.writer import Style, Write, write_at_the_end, write_file
 
 OPTIONAL = ("scale", "group", "kind")
 LABELS = ("group", "kind")
+ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
+CARRIED = Style(tsv="needed", csv="needed", parquet=lambda _: {})
 
 
 class Outcome(NamedTuple):
@@ -40,7 +40,6 @@ def conformalize(
     calibration: str,
     source: str,
     output: str | None,
-    stdout: IO[bytes] | None = None,
     *,
     levels: Sequence[float] = (0.9,),
     score: str = "residual",
@@ -50,59 +49,60 @@ def conformalize(
 
     The calibration table needs prediction and truth; scale and group are used if it has them, and kind for a score
     that is learned, and then the source needs them too. All other columns of the source are carried through. Without
-    `output`, or where it is `-`, the result goes to `stdout`. One of the tables may be `-`, standard input. Nothing is
-    written unless every row could be answered.
+    `output`, or where it is `-`, the result goes to standard output. One of the tables may be `-`, standard input.
+    Nothing is written unless every row could be answered.
     """
     output = None if output == "-" else output
-    if output is not None:
-        check_name(output)
+    if output is None:
+        standard_output()
+    else:
+        if not output.lower().removesuffix(".gz").endswith(ENDINGS):
+            raise InputError(
+                f"{output} does not end in {', '.join(ENDINGS)}, or one of them and .gz; "
+                "its ending says how to write it"
+            )
         check_file(output)
-    elif stdout is None:
-        stdout = standard_output()
     if calibration == source == "-":
         raise InputError("only one table can come from standard input; give the name of a file for the other")
-    with given_table(calibration) as known, given_table(source) as asked:
-        return _conformalize(known, asked, output, stdout, levels, score, bounds)
+    with Table(calibration) as known, Table(source) as asked:
+        return _conformalize(known, asked, output, levels, score, bounds)
 
 
 def _conformalize(
     known: Table,
     asked: Table,
     output: str | None,
-    stdout: IO[bytes] | None,
     levels: Sequence[float],
     score: str,
     bounds: tuple[float, float] | None,
 ) -> Outcome:
-    require(known, ["prediction", "truth"])
-    require(asked, ["prediction"])
+    known.require(["prediction", "truth"])
+    asked.require(["prediction"])
     optional = [name for name in OPTIONAL if name != "kind" or score in recipe_names()]
     used = [name for name in optional if name in known.names]
-    require(asked, used, f"which {known.path} has")
+    asked.require(used, f"which {known.name} has")
     for name in optional:
         if name in asked.names and name not in used:
             raise InputError(
-                f"{known.path} has no column {name!r}, which {asked.path} has; add it or rename it"
+                f"{known.name} has no column {name!r}, which {asked.name} has; add it or rename it"
             )
     if score != "residual" and "scale" in used:
         why = "has its own scale" if score == "entropy" else "takes no scale"
-        raise InputError(f"{known.path}: the {score} score {why}; rename the column 'scale'")
+        raise InputError(f"{known.name}: the {score} score {why}; rename the column 'scale'")
     ends = _end_names(levels)
     added = [*ends, *(["group_size"] if "group" in used else [])]
     for name in added:
         if name in asked.names:
-            raise InputError(f"{asked.path} already has a column {name!r}; rename it")
+            raise InputError(f"{asked.name} already has a column {name!r}; rename it")
     cal = _calibrate(known, used, score, bounds)
     sizes: Counter[int] = Counter()
-    with (
-        _destination(output, stdout) as (path, named_like),
-        Writer(path, named_like, asked.delimiter) as writer,
-    ):
-        for batch, first in _numbered(asked.batches()):
+    typed = output is not None and output.lower().removesuffix(".gz").endswith(ENDINGS[2:])
+    with _destination(output, asked) as write:
+        for batch, first in asked.batches():
             columns = _answer(cal, asked, batch, first, used, levels)
             sizes.update(columns.get("group_size", np.full(len(batch), cal.size)).tolist())
-            carried = {name: _carried(asked, batch, name, first, writer.parquet) for name in asked.names}
-            writer.write(pa.record_batch({**carried, **columns}))
+            carried = {name: _carried(asked, batch, name, first, typed) for name in asked.names}
+            write(pa.record_batch({**carried, **columns}))
     cautions = tuple(_cautions(cal, known, asked, levels, sizes))
     return Outcome(score in recipe_names() and not cal.learned, cautions)
 
@@ -116,12 +116,12 @@ def _cautions(
             continue
         if rank(level, cal.size) > cal.size:
             yield (
-                f"{known.path}: {cal.size:,} rows to calibrate on are too few for confidence {level}: every interval "
+                f"{known.name}: {cal.size:,} rows to calibrate on are too few for confidence {level}: every interval "
                 "is the whole range"
             )
         elif few := sum(rows for size, rows in sizes.items() if rank(level, size) > size):
             yield (
-                f"{few:,} rows of {asked.path} are in groups with too few rows in {known.path} for confidence {level}: "
+                f"{few:,} rows of {asked.name} are in groups with too few rows in {known.name} for confidence {level}: "
                 "their intervals are the whole range"
             )
 
@@ -130,12 +130,12 @@ def _calibrate(
     table: Table, used: Sequence[str], score: str, bounds: tuple[float, float] | None
 ) -> SplitConformal:
     columns: dict[str, list[Any]] = {name: [] for name in ("prediction", "truth", *used)}
-    for batch, first in _numbered(table.batches()):
+    for batch, first in table.batches():
         for name, parts in columns.items():
             parts.append(table.strings(batch, name) if name in LABELS else table.numbers(batch, name, first))
     arrays = {name: np.concatenate(parts) for name, parts in columns.items()}
     if not len(arrays["prediction"]):
-        raise InputError(f"{table.path} has no rows; calibration needs at least one labelled prediction")
+        raise InputError(f"{table.name} has no rows; calibration needs at least one labelled prediction")
     kind = None if score == "residual" else score
     with _located(table, 0), warnings.catch_warnings():
         warnings.simplefilter("ignore", SmallCalibrationWarning)  # said once, at the end
@@ -177,14 +177,6 @@ def _carried(table: Table, batch: pa.RecordBatch, name: str, first: int, typed: 
     return batch.column(name)
 
 
-def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Each batch with the number of rows before it."""
-    first = 0
-    for batch in batches:
-        yield batch, first
-        first += len(batch)
-
-
 @contextmanager
 def _located(table: Table, first: int) -> Iterator[None]:
     """Errors of the arrays, `prediction[3] is nan, ...`, said of the file and line they came from."""
@@ -195,28 +187,14 @@ def _located(table: Table, first: int) -> Iterator[None]:
     except ValueError as error:
         match = re.match(r"(\w+)\[(\d+)\] (.*)", str(error))
         if not match:
-            raise InputError(f"{table.path}: {error}") from error
+            raise InputError(f"{table.name}: {error}") from error
         name, row, problem = match.groups()
         problem = re.sub(r"; set bounds= .*", "; correct it or give --bounds", problem)
         raise InputError(f"{table.place(first + int(row))}: {name} {problem}") from error
 
 
-@contextmanager
-def _destination(output: str | None, stdout: IO[bytes] | None) -> Iterator[tuple[Path, Path]]:
-    """A path to write to and the path whose name says how; what is there appears only on success."""
-    if output is not None:
-        with atomic_path(output) as path:
-            yield path, Path(output)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "answers"
-        yield path, path
-        assert stdout is not None
-        with path.open("rb") as written:
-            shutil.copyfileobj(written, stdout)
-        stdout.flush()
-
-
-# Tables of a stranger's predictions: read in batches, answered with intervals, written in the same order.
-
-__all__ = ["conformalize"]
+def _destination(output: str | None, asked: Table) -> AbstractContextManager[Write]:
+    """What writes the answers; they appear only on success, on standard output separated like the source."""
+    if output is None:
+        return write_at_the_end(standard_output(), asked.delimiter or ",")
+    return write_file(output, CARRIED)

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
-from unkgcp.graph.queries import parquet_files, query_batches
+from unkgcp.graph.query_files import parquet_files, query_batches
 from unkgcp.methods import Levels
 from unkgcp.parallel import cores
 from unkgcp.predict.cluster import connected
@@ -44,9 +44,8 @@ from unkgcp.predict.parts import (
 from unkgcp.predict.stream import Answer, answering, speed, verifying
 from unkgcp.progress import Progress, Silent
 from unkgcp.run.predictor import Predictor
+from unkgcp.tabular.source import is_parquet
 from unkgcp.tabular.writer import open_output
-
-MAGIC = b"PAR1"
 
 
 def answer_on_ray(
@@ -106,7 +105,7 @@ def _sources(
 def _is_parquet(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
+            return is_parquet(file.read(8))
     except OSError:
         return False  # the reader of text says what is wrong
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
-from unkgcp.graph.queries import query_batches
+from unkgcp.graph.query_files import query_batches
 from unkgcp.methods import Levels
 from unkgcp.parallel import in_order
 from unkgcp.progress import Progress, Silent
@@ -75,7 +75,7 @@ def answer_file(
 
     `target` is a file or None for standard output; it appears when all of it is written. `completion` and `keep` are
     those of `answering`. `total` is how many queries are expected, for `progress`. `reading` goes to
-    `unkgcp.graph.queries.query_batches`.
+    `unkgcp.graph.query_batches`.
     """
     report, start, done = progress or Silent(), time.monotonic(), 0
 

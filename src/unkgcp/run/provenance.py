@@ -76,6 +76,6 @@ def _is_split(data: str) -> bool:
 
 
 def _is_path(data: str) -> bool:
-    from unkgcp.graph.datasets import NAMES
+    from unkgcp.graph.data_folders import NAMES
 
     return data not in NAMES

@@ -3,14 +3,15 @@
 A first line is taken for a header only if it looks like one: no number in it, and names everybody uses. A first
 line that is neither that nor a fact is an error with a remedy, never dropped.
 
->>> find(["subject", "object", "predicate", "weight"], True, None, True, "facts.csv").positions
-(0, 2, 1, 3)
+>>> find(["subject", "object", "predicate", "weight"], True, None, True, "facts.csv")
+(True, (0, 2, 1, 3))
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from unkgcp.errors import InputError
 from unkgcp.tabular.scaling import Scale
@@ -29,22 +30,18 @@ _WORDS = {
 _LETTERS = {"head": {"h", "s"}, "relation": {"r", "p"}, "tail": {"t", "o"}, "confidence": {"c", "w"}}
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Whether there is a header, and the positions (from 0) of head, relation, tail and perhaps confidence."""
-
-    header: bool
-    positions: tuple[int, ...]
-
-
 def find(
     first: Sequence[str],
     header: bool | None,
     columns: Columns | None,
     with_confidence: bool,
     place: str,
-) -> Found:
-    """Look at the fields of the first line. `header` None: see for yourself. `place` names file and line."""
+) -> tuple[bool, tuple[int, ...]]:
+    """Whether the first line is a header, and the positions (from 0) of head, relation, tail and perhaps confidence.
+
+    `first` are its fields; `header` and `columns` are what the caller says of them, None if nothing; `place` names file
+    and line.
+    """
     roles = ROLES if with_confidence else ROLES[:3]
     if columns is not None:
         if len(columns) not in (len(roles), 4):
@@ -55,7 +52,7 @@ def find(
         return _as_told(first, header, columns[: len(roles)], roles, place)
     if header is None:
         header = looks_like_header(first, with_confidence)
-    return Found(header, _by_name(first, roles, place) if header else _by_place(first, roles, place))
+    return header, _by_name(first, roles, place) if header else _by_place(first, roles, place)
 
 
 def interval_positions(first: Sequence[str], place: str) -> tuple[int, ...] | None:
@@ -91,7 +88,7 @@ def is_number(text: str) -> bool:
 
 def _as_told(
     first: Sequence[str], header: bool | None, columns: Columns, roles: Sequence[str], place: str
-) -> Found:
+) -> tuple[bool, tuple[int, ...]]:
     positions = []
     for column in columns:
         if isinstance(column, int):
@@ -115,7 +112,7 @@ def _as_told(
         raise InputError(f"two of {', '.join(roles)} are the same column of {place}: correct --columns")
     if header is None:
         header = looks_like_header(first, len(roles) == 4)
-    return Found(header, tuple(positions))
+    return header, tuple(positions)
 
 
 def _by_name(first: Sequence[str], roles: Sequence[str], place: str) -> tuple[int, ...]:
@@ -185,3 +182,14 @@ class Request:
     language: str | None = None
     skip_missing: bool = False
     with_confidence: bool = True
+
+
+class Options(TypedDict, total=False):
+    """What a caller may say of a file, as keyword arguments: see `Request`."""
+
+    format: str | None
+    header: bool | None
+    columns: Columns | None
+    scale: Scale | None
+    language: str | None
+    skip_missing: bool

@@ -1,17 +1,14 @@
 """A text file cut into blocks of whole lines, each parsed by Arrow in a thread of its own.
 
-Memory holds a few blocks, never the file. A block that does not parse is looked at line by line (`diagnosis`)
-to name the line that is wrong; that needs the block alone, so it works for pipes too.
+Memory holds a few blocks, never the file. If a block cannot be parsed, `diagnose` goes through its lines to name the
+one that is wrong. It needs no other block, so this works for pipes too.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import math
-import os
 import re
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +22,8 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, at
-from unkgcp.tabular.layout import LABELS, Batch, Batches, Layout, Malformed, one_relation
+from unkgcp.parallel import cores
+from unkgcp.tabular.layout import LABELS, Batch, Batches, Layout, Malformed, one_relation, records
 from unkgcp.tabular.plain_lines import MARGIN, Block, Plain, plain_reader
 from unkgcp.tabular.source import Source
 
@@ -76,7 +74,7 @@ def _error(layout: Layout, block: Block, line: int, header: bool) -> InputError:
 
 def _in_order(blocks: Iterator[Block], work: Callable[[Block, bool], T]) -> Iterator[tuple[Block, Future[T]]]:
     """Work on some blocks at once, and hand them back in their order."""
-    threads = min(_cores(), 8)
+    threads = min(cores(), 8)
     executor = ThreadPoolExecutor(threads, thread_name_prefix="unkgcp-read")
     try:
         pending: deque[tuple[Block, Future[T]]] = deque()
@@ -88,11 +86,6 @@ def _in_order(blocks: Iterator[Block], work: Callable[[Block, bool], T]) -> Iter
             yield pending.popleft()
     finally:
         executor.shutdown(cancel_futures=True)
-
-
-def _cores() -> int:
-    """Cores this process may use, which may be fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _blocks(source: Source, quoted: bool) -> Iterator[Block]:
@@ -277,32 +270,15 @@ def diagnose(layout: Layout, block: bytes, first_line: int, header: bool) -> Inp
         end, objection = error.start, "is not valid UTF-8: save the file as UTF-8 or correct the line"
     before = block[:end].decode()
     lines = before if end == len(block) else before[: max(before.rfind("\n"), before.rfind("\r")) + 1]
-    for line, fields in _records(layout, lines, first_line):
+    separated = io.StringIO(lines, newline="")
+    for place, fields in records(separated, layout.format.delimiter, layout.format.quoted):
+        line = first_line + place - 1
         if header and line == first_line:
             continue
         found = _objection(layout, fields, line)
         if found is not None:
             return InputError(f"{at(layout.name, line)} {found}")
     return InputError(f"{at(layout.name, first_line + len(_ANY_LINE_END.findall(before)))} {objection}")
-
-
-def _records(layout: Layout, text: str, first_line: int) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of every record that is not an empty line."""
-    if not layout.format.quoted:
-        for number, line in enumerate(_ANY_LINE_END.split(text)):
-            if line:
-                yield first_line + number, line.split(layout.format.delimiter)
-        return
-    limit = csv.field_size_limit(sys.maxsize)
-    try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=layout.format.delimiter)
-        line = first_line
-        for fields in reader:
-            if fields:
-                yield line, fields
-            line = first_line + reader.line_num
-    finally:
-        csv.field_size_limit(limit)
 
 
 def _objection(layout: Layout, fields: list[str], line: int) -> str | None:

@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 import pyarrow.json as json
 
 from unkgcp.errors import InputError
-from unkgcp.tabular.layout import Batch, Filter, TextFormat, first_line
+from unkgcp.tabular.columns import Request
+from unkgcp.tabular.layout import Batch, Filter, Layout, TextFormat, first_line
 from unkgcp.tabular.scaling import Scale
-from unkgcp.tabular.source import Source
+from unkgcp.tabular.source import Source, is_parquet
 
-# The two plain layouts: tabs or commas between head, relation, tail and confidence.
-
-# In a TSV file a quotation mark is a character like any other; what a tab or a line end may hide in is CSV.
+# In TSV a quotation mark is a character like any other, so a label cannot hold a tab or a line end. In CSV it can hold
+# commas and line ends, in quotation marks.
 TSV = TextFormat("tsv", "\t", "tab-separated file")
 CSV = TextFormat("csv", ",", "comma-separated file", quoted=True)
 
@@ -143,7 +143,7 @@ def recognise(source: Source, chosen: str | None = None, plain: bool = False) ->
     if not source.sample:
         raise InputError(f"{source.name} is empty: give a file with at least one fact a line")
     expected = chosen or ending(source.name)
-    if source.sample.startswith(b"PAR1"):
+    if is_parquet(source.sample):
         if chosen not in (None, PARQUET):
             raise InputError(f"{source.name} is a Parquet file, not {chosen}: leave --format out")
         return PARQUET
@@ -157,6 +157,15 @@ def recognise(source: Source, chosen: str | None = None, plain: bool = False) ->
             if kind.recognises(line):
                 return kind.name
     return _checked(expected, chosen is not None, line, source.name)
+
+
+def layout_of(source: Source, request: Request) -> Layout | None:
+    """Where a text file keeps its facts; None for a Parquet file."""
+    kind = recognise(source, request.format, plain=request.columns is not None)
+    if kind == PARQUET:
+        return None
+    text = TEXT_FORMATS[kind]
+    return text.layout(source.name, first_line(source.sample, source.name, text.quoted), request)
 
 
 def ending(name: str) -> str | None:
@@ -185,6 +194,3 @@ def _checked(expected: str | None, chosen: bool, line: str, name: str) -> str:
         f"{name} has neither tabs nor commas on line 1, so its columns cannot be told apart: "
         "separate them, or name its format with --format"
     )
-
-
-__all__ = ["NAMES", "PARQUET", "TEXT_FORMATS", "Source", "TextFormat", "ending", "first_line", "recognise"]

@@ -1,8 +1,8 @@
 """A growing table from labels to integer ids, for columns of millions of labels at a time.
 
 It is not a dictionary of Python strings: it works on whole Arrow columns with NumPy. A label is found through an
-open-addressing table by comparing its words (see `words`); where these may err, with very long labels and with NUL
-bytes, the labels themselves are compared as well. Two labels are never taken for each other.
+open-addressing table by comparing its last bytes as 64-bit words; where these may err, with very long labels and with
+NUL bytes, the labels themselves are compared as well. Two labels are never taken for each other.
 
 >>> index = LabelIndex()
 >>> index.encode(pa.array([b"a", b"b", b"a"])).tolist()
@@ -70,23 +70,29 @@ class LabelIndex:
         """Whether no label holds a NUL byte: then labels of less than 64 bytes with the same words are the same."""
         return not self._holds_nul
 
-    def arrays(self) -> tuple[Ids, int, Words, Words, Words]:
-        """What compiled code searches: table, bits of a slot's number, last words, words before, multipliers."""
-        return self._table, self._bits, self._last, self._before, MULTIPLIERS
+    def search(
+        self, kernels: Any, data: NDArray[np.uint8], spans: NDArray[np.int32], add: bool = False
+    ) -> Ids:
+        """Ids (n,) of labels that stand in `data` from spans[:, 0] to spans[:, 1], by compiled code (`label_kernels`).
 
-    def enter(self, kernels: Any, data: NDArray[np.uint8], spans: NDArray[np.int32]) -> tuple[Ids, Ids]:
-        """Ids of heads and tails that stand in `data`, (n,) each, unknown ones added row by row, head before tail.
-
-        For compiled code (`spans`), and only for labels of less than 64 bytes and without NUL bytes.
+        Unknown labels get -1, or are added in their order. Only for labels of less than 64 bytes, and only if no label,
+        here or there, holds a NUL byte.
         """
-        head, tail = np.empty(len(spans), np.int32), np.empty(len(spans), np.int32)
-        row = 0
+        ids = np.empty(len(spans), np.int32)
+        done = 0
         while True:
-            row, self._size = kernels.enter(
-                data, spans, row, head, tail, *self.arrays(), self._offsets, self._bytes, self._size
+            index = (
+                self._table,
+                self._bits,
+                self._last,
+                self._before,
+                MULTIPLIERS,
+                self._offsets,
+                self._bytes,
             )
-            if row == len(spans):
-                return head, tail
+            done, self._size = kernels.look_up(data, spans, ids, done, *index, self._size, add)
+            if done == len(ids):
+                return ids
             room = self._size + kernels.TOGETHER
             self._make_room(room, int(self._offsets[self._size]) + kernels.TOGETHER * kernels.LONGEST)
             if room * SPARSE > len(self._table):
@@ -138,8 +144,9 @@ class LabelIndex:
         # nothing lies before the first bytes of an array
         first = int(np.searchsorted(offsets[1:], label_kernels.MARGIN))
         ids[:first] = self._search(column.slice(0, first))
-        begins, ends = offsets[first:-1], offsets[first + 1 :]
-        label_kernels.find(data, begins, ends, *self.arrays(), ids[first:])
+        if first < len(ids):
+            spans = np.lib.stride_tricks.sliding_window_view(offsets[first:], 2)
+            ids[first:] = self.search(label_kernels, data, spans)
         return len(ids)
 
     def _find(self, column: pa.Array) -> Ids:
@@ -225,10 +232,16 @@ class LabelIndex:
         self._table = np.full(1 << bits, -1, np.int32)
 
 
-def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
-    """A column of labels as one binary array, without copying where that can be; null is the empty label."""
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The chunks of a column as one array."""
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
+    """A column of labels as one binary array, without copying where that can be; null is the empty label."""
+    column = one_array(column)
     column = column if column.type == pa.binary() else column.cast(pa.binary())
     return column.fill_null(b"") if column.null_count else column
 

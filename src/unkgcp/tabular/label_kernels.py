@@ -1,8 +1,8 @@
-"""Labels found in an index, compiled: where they stand in a text, without a copy of them.
+"""Compiled code for large files: lines cut into fields, and labels found in an index where they stand in the text.
 
-The words of a label (see `words`) are taken from the text eight bytes at a time. Some labels are looked at together,
-so that their waits for memory overlap: first those for their slots, then those for the words there. Importing this
-module imports numba and makes `find` ready.
+Why by hand: Arrow makes a string of every label before it can be looked up. Without these strings ten million facts
+are read in little more than the time that Arrow takes to parse them (`benchmarks/read.py`). Importing this module
+imports numba.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LONGEST = 64
 TOGETHER = 64
 
 # what Arrow holds may not be written to
-TEXT, PLACES = (
-    types.Array(kind, 1, layout, readonly=True) for kind, layout in ((types.uint8, "C"), (types.int32, "A"))
-)
+TEXT = types.Array(types.uint8, 1, "C", readonly=True)
+SPANS = types.Array(types.int32, 2, "A", readonly=True)
 IDS, WORDS = types.int32[::1], types.uint64[:, ::1]
+INDEX = (IDS, types.int64, WORDS, WORDS, types.uint64[::1], types.int64[::1], types.uint8[::1], types.int64)
 
 # masks that keep the last 0, 1, ..., 8 bytes of a word
 KEPT = np.array([(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], np.uint64)
@@ -76,53 +76,6 @@ def slot_of(mixed: Any, odd: Any, shift: Any) -> Any:
     return np.int64((mixed * odd[0]) >> shift)
 
 
-# Loops are written out: handing arrays on to helpers in between takes five times as long.
-@njit(types.void(TEXT, PLACES, PLACES, IDS, types.int64, WORDS, WORDS, types.uint64[::1], IDS), **compiled)
-def find(
-    data: Any, begins: Any, ends: Any, table: Any, bits: Any, last: Any, before: Any, odd: Any, ids: Any
-) -> None:
-    """Ids of labels of less than 64 bytes in a `LabelIndex`, -1 for unknown ones: fills ids (n,)."""
-    mask, shift = np.int64((1 << bits) - 1), np.uint64(64 - bits)
-    slots, words = np.empty(TOGETHER, np.int64), np.empty((TOGETHER, 4), np.uint64)
-    for first in range(0, len(ids), TOGETHER):
-        rows = min(TOGETHER, len(ids) - first)
-        for r in range(rows):
-            begin, end = np.int64(begins[first + r]), np.int64(ends[first + r])
-            mixed = np.uint64(0)
-            for k in range(4):
-                word = word_before(data, begin, end - 8 * (3 - k))
-                words[r, k] = word
-                mixed += word * odd[4 + k]
-            if end - begin > 32:
-                for k in range(4):
-                    mixed += word_before(data, begin, end - 8 * (7 - k)) * odd[k]
-            slots[r] = slot_of(mixed, odd, shift)
-            fetch(table, slots[r], 0)
-        for r in range(rows):
-            held = max(np.int64(table[slots[r]]), 0)
-            fetch(last, held, 0)
-            fetch(last, held, 24)  # a row may lie across two lines of the cache
-        for r in range(rows):
-            begin, end, slot = np.int64(begins[first + r]), np.int64(ends[first + r]), slots[r]
-            held = np.int64(table[slot])
-            while held >= 0:
-                other = np.uint64(0)
-                for k in range(4):
-                    other |= last[held, k] ^ words[r, k]
-                if other == 0 and end - begin >= 32:
-                    for k in range(4):
-                        other |= before[held, k] ^ word_before(data, begin, end - 8 * (7 - k))
-                if other == 0:
-                    break
-                slot = (slot + 1) & mask
-                held = np.int64(table[slot])
-            ids[first + r] = held
-
-
-# Lines cut into fields and labels entered in an index, compiled: what a large file of plain lines needs, in one pass.
-
-__all__ = ["LONGEST", "TOGETHER", "WIDEST", "cut", "enter", "find", "gathered"]
-
 # Slots of a table for each label it may hold.
 SPARSE = 4
 # Fields a line may have.
@@ -151,7 +104,10 @@ def zeros(word: Any) -> Any:
     return (word - ONES) & ~word & HIGH
 
 
-@njit("Tuple((i8, i8))(u1[::1], i8, i8, i8, i8, i8[::1], i4[:, ::1], f8[::1], i4[:, ::1])", **compiled)
+@njit(
+    "Tuple((i8, i8))(u1[::1], i8, i8, i8, i8, i8[::1], i4[:, ::1], i4[:, ::1], f8[::1], i4[:, ::1])",
+    **compiled,
+)
 def cut(
     data: Any,
     begin: Any,
@@ -159,15 +115,17 @@ def cut(
     delimiter: Any,
     width: Any,
     places: Any,
-    spans: Any,
+    entities: Any,
+    relations: Any,
     confidence: Any,
     unread: Any,
 ) -> Any:
     """Fields of the lines between `begin` and `end`.
 
-    Fills `spans` (rows, 6) with begin and end of the fields at places[:3], `confidence` with the numbers at
-    places[3], and `unread` with the rows whose number is left to others; with them goes where it stands, (rows, 3).
-    Returns how many rows there are, -1 if a line is not plain or a label long, and how many numbers were not read.
+    Fills `entities` (2 rows, 2) with begin and end of the fields at places[0] and places[1], head and tail in turns,
+    `relations` (rows, 2) with those at places[2], `confidence` with the numbers at places[3], and `unread` (rows, 3)
+    with the rows whose number is left to others, and its begin and end. Returns how many rows there are, -1 if a line
+    is not plain or a label long, and how many numbers were not read.
     """
     fields = np.empty(WIDEST + 1, np.int64)
     stop, newline = np.uint64(delimiter) * ONES, np.uint64(NEWLINE) * ONES
@@ -196,10 +154,12 @@ def cut(
         if field != width:
             return -1, 0
         for k in range(3):
-            spans[row, 2 * k] = fields[places[k]]
-            spans[row, 2 * k + 1] = fields[places[k] + 1] - 1
             if fields[places[k] + 1] - fields[places[k]] > LONGEST:
                 return -1, 0
+        for k in range(2):
+            entities[2 * row + k, 0] = fields[places[k]]
+            entities[2 * row + k, 1] = fields[places[k] + 1] - 1
+        relations[row, 0], relations[row, 1] = fields[places[2]], fields[places[2] + 1] - 1
         first, last = fields[places[3]], fields[places[3] + 1] - 1
         number, point = np.int64(0), np.int64(-1)
         plain = (last > first) & (last - first <= DIGITS + 1)
@@ -222,18 +182,13 @@ def cut(
     return row, left
 
 
-# As in `finding.find` the loops are written out: handing arrays on to a helper for both takes five times as long.
-@njit(
-    "Tuple((i8, i8))(u1[::1], i4[:, ::1], i8, i4[::1], i4[::1],"
-    " i4[::1], i8, u8[:, ::1], u8[:, ::1], u8[::1], i8[::1], u1[::1], i8)",
-    **compiled,
-)
-def enter(
+# Loops are written out: handing arrays on to helpers in between takes five times as long.
+@njit(types.UniTuple(types.int64, 2)(TEXT, SPANS, IDS, types.int64, *INDEX, types.boolean), **compiled)
+def look_up(
     data: Any,
     spans: Any,
-    row: Any,
-    head: Any,
-    tail: Any,
+    ids: Any,
+    first: Any,
     table: Any,
     bits: Any,
     last: Any,
@@ -242,25 +197,24 @@ def enter(
     offsets: Any,
     text: Any,
     size: Any,
+    add: Any,
 ) -> Any:
-    """Ids of heads and tails from `row` on, new labels entered as they come, row by row, head before tail.
+    """Ids of labels of less than 64 bytes in a `LabelIndex`: fills ids (n,) from `first` on.
 
-    Some rows are looked at together, so that the waits for their slots overlap, and those for the words there.
-    Stops where the index might become too full. Returns the next row and the number of labels.
+    An unknown label gets -1; with `add` it is entered, in the order of the labels, as far as there is room. Some labels
+    are looked at together, so that the waits for their slots overlap, and those for the words there. Returns how many
+    labels are done and how many the index has.
     """
     mask, shift = np.int64((1 << bits) - 1), np.uint64(64 - bits)
     slots, words = np.empty(TOGETHER, np.int64), np.empty((TOGETHER, 4), np.uint64)
-    begins, ends = np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64)
-    while row < len(spans):
-        room = min(len(last), len(table) // SPARSE) - size
-        if room < TOGETHER or len(text) - offsets[size] < TOGETHER * LONGEST:
+    while first < len(ids):
+        if add and min(len(last), len(table) // SPARSE) - size < TOGETHER:
             break
-        rows = min(TOGETHER // 2, len(spans) - row)
+        if add and len(text) - offsets[size] < TOGETHER * LONGEST:
+            break
+        rows = min(TOGETHER, len(ids) - first)
         for r in range(rows):
-            begins[2 * r], ends[2 * r] = spans[row + r, 0], spans[row + r, 1]
-            begins[2 * r + 1], ends[2 * r + 1] = spans[row + r, 4], spans[row + r, 5]
-        for r in range(2 * rows):
-            begin, end = begins[r], ends[r]
+            begin, end = np.int64(spans[first + r, 0]), np.int64(spans[first + r, 1])
             mixed = np.uint64(0)
             for k in range(4):
                 word = word_before(data, begin, end - 8 * (3 - k))
@@ -271,12 +225,13 @@ def enter(
                     mixed += word_before(data, begin, end - 8 * (7 - k)) * odd[k]
             slots[r] = slot_of(mixed, odd, shift)
             fetch(table, slots[r], 0)
-        for r in range(2 * rows):
+        for r in range(rows):
             held = max(np.int64(table[slots[r]]), 0)
             fetch(last, held, 0)
             fetch(last, held, 24)  # a row may lie across two lines of the cache
-        for r in range(2 * rows):
-            begin, end, slot = begins[r], ends[r], slots[r]
+        for r in range(rows):
+            begin, end = np.int64(spans[first + r, 0]), np.int64(spans[first + r, 1])
+            slot = slots[r]
             held = np.int64(table[slot])
             while held >= 0:
                 other = np.uint64(0)
@@ -289,7 +244,7 @@ def enter(
                     break
                 slot = (slot + 1) & mask
                 held = np.int64(table[slot])
-            if held < 0:
+            if add and held < 0:
                 held = np.int64(size)
                 table[slot] = held
                 for k in range(4):
@@ -300,18 +255,14 @@ def enter(
                     text[start + j] = data[begin + j]
                 size += 1
                 offsets[size] = start + end - begin
-            if r & 1:
-                tail[row + r // 2] = held
-            else:
-                head[row + r // 2] = held
-        row += rows
-    return row, size
+            ids[first + r] = held
+        first += rows
+    return first, size
 
 
-@njit("void(u1[::1], i4[:], i4[:], i8[::1], i4[::1], u1[::1])", **compiled)
-def gathered(data: Any, begins: Any, ends: Any, rows: Any, offsets: Any, out: Any) -> None:
-    """Copy what lies in the spans of some rows to `out`, one after the other, as `offsets` says."""
-    for k in range(len(rows)):
-        begin = begins[rows[k]]
-        for j in range(ends[rows[k]] - begin):
-            out[offsets[k] + j] = data[begin + j]
+@njit("void(u1[::1], i4[:, ::1], i4[::1], u1[::1])", **compiled)
+def gather(data: Any, spans: Any, offsets: Any, out: Any) -> None:
+    """Copy what lies in the spans to `out`, one after the other, as `offsets` says."""
+    for k in range(len(spans)):
+        for j in range(spans[k, 1] - spans[k, 0]):
+            out[offsets[k] + j] = data[spans[k, 0] + j]

@@ -1,7 +1,7 @@
 """What a kind of text file looks like, and where one such file keeps its facts.
 
 A `TextFormat` is a kind of file (TSV, STRING's links, NELL's beliefs, ...); a `Layout` is what its first line
-makes of it. Neither reads any facts. A new kind of file is one module with one `TextFormat`, listed in
+makes of it. Neither reads any facts. A new kind of file is one more `TextFormat` in
 `unkgcp.tabular.formats.TEXT_FORMATS`.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -118,17 +119,16 @@ class TextFormat:
         """Where the file `name` keeps its facts, given its first line and what the caller said of it."""
         first = self.fields(first_line)
         if self.columns is None:
-            found = find(first, request.header, request.columns, request.with_confidence, at(name, 1))
-            header, places = found.header, found.positions
+            header, places = find(
+                first, request.header, request.columns, request.with_confidence, at(name, 1)
+            )
         elif request.columns is not None or request.header is not None:
             raise InputError(
                 f"{name} is read as {self.name}, whose columns are known: leave header and columns out"
             )
         else:
-            header, places = (
-                bool(self.header),
-                tuple(self._place(column, first, name) for column in self.columns),
-            )
+            header = bool(self.header)
+            places = tuple(self._place(column, first, name) for column in self.columns)
         labels = places[:3] if self.relation is None else places[:2]
         return Layout(
             name,
@@ -210,3 +210,24 @@ def first_line(sample: bytes, name: str, quoted: bool) -> str:
 def _mostly_text(line: bytes) -> bool:
     control = sum(byte < 32 and byte not in b"\t\r\n\f" for byte in line[:4096])
     return control == 0
+
+
+def records(
+    text: Iterable[str], delimiter: str, quoted: bool = True, empty: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """The line, counted from 1, and the fields of every record; with `empty` those of empty lines, too.
+
+    `text` gives lines with their ends, as a file opened with `newline=""` does. Slow: for what is wrong with a file.
+    """
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        reader = csv.reader(
+            text, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+        )
+        line = 1
+        for fields in reader:
+            if fields or empty:
+                yield line, fields
+            line = reader.line_num + 1
+    finally:
+        csv.field_size_limit(limit)

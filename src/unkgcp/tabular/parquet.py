@@ -1,11 +1,13 @@
 """Parquet files, read batch by batch: labels as text or integers, confidences as any kind of number.
 
-Rows are counted from 1 in error sentences; a Parquet file has no lines.
+Facts and queries are read differently. Facts get their labels as text, since each label is looked up in an index that
+grows. Queries get them as dictionaries where the file has them so (most have): then a label is looked up once and not
+once a row. Rows are counted from 1 in error sentences; a Parquet file has no lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -16,44 +18,42 @@ import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
 from unkgcp.tabular.columns import ROLES, Request, find
-from unkgcp.tabular.label_index import binary
-from unkgcp.tabular.layout import Batch, Batches, Malformed
+from unkgcp.tabular.label_index import binary, buffers, one_array
+from unkgcp.tabular.layout import Batch, Batches, Malformed, acceptable
 from unkgcp.tabular.scaling import Scale
 from unkgcp.tabular.source import Source
 
 ROWS = 1 << 16
+QUERIES = 1 << 17
+"""Rows of a batch of queries, at most."""
+GROUP = 1 << 21
+"""Rows of a row group up to which it is read as one, so that it has one dictionary; plain labels have none."""
 
 T = TypeVar("T")
 
 
 def parquet_batches(source: Source, request: Request, then: Callable[[Batch], T]) -> Batches[T]:
     """The facts of a Parquet file, batch by batch; as `text_batches`."""
-    try:
-        with pq.ParquetFile(source.on_disk()) as file:
-            names = _columns(file.schema_arrow, request, source.name)
-            row = 1
-            for piece in file.iter_batches(ROWS, columns=names):
-                columns = [piece.column(name) for name in names]
-                error = partial(_diagnose, columns, source.name, row, request)
-                try:
-                    batch = _batch(columns)
-                    result = then(batch.without_missing() if request.skip_missing else batch)
-                except Malformed:
-                    raise error() from None
-                yield result, error
-                row += len(piece)
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).split("\n")[0].rstrip(".")
-        raise InputError(
-            f"{source.name} is a damaged Parquet file ({reason}): copy, download or write it again"
-        ) from None
+    with source.explained(), pq.ParquetFile(source.on_disk()) as file:
+        names = _columns(file.schema_arrow, request, source.name)
+        row = 1
+        for piece in file.iter_batches(ROWS, columns=names):
+            columns = [piece.column(name) for name in names]
+            error = partial(_diagnose, columns, source.name, row, request)
+            try:
+                batch = _batch(columns)
+                result = then(batch.without_missing() if request.skip_missing else batch)
+            except Malformed:
+                raise error() from None
+            yield result, error
+            row += len(piece)
 
 
 def _columns(schema: pa.Schema, request: Request, name: str) -> list[str]:
     if request.language is not None:
         raise InputError(f"{name} is a Parquet file, which knows no languages: leave the language out")
-    found = find(schema.names, True, request.columns, request.with_confidence, name)
-    chosen = [schema.names[position] for position in found.positions]
+    _, positions = find(schema.names, True, request.columns, request.with_confidence, name)
+    chosen = [schema.names[position] for position in positions]
     for role, column in zip(ROLES, chosen, strict=False):
         kind = schema.field(column).type
         if role == "confidence":
@@ -78,12 +78,12 @@ def _is_text(kind: pa.DataType) -> bool:
 def _batch(columns: list[pa.Array]) -> Batch:
     if any(column.null_count for column in columns[:3]):
         raise Malformed
-    head, relation, tail = (_labels(column) for column in columns[:3])
+    head, relation, tail = (_bytes(column) for column in columns[:3])
     confidence = columns[3].cast(pa.float64(), safe=False) if len(columns) == 4 else None
     return Batch(head, relation.dictionary_encode(), tail, confidence)
 
 
-def _labels(column: pa.Array) -> pa.BinaryArray:
+def _bytes(column: pa.Array) -> pa.BinaryArray:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return binary(column.cast(pa.string()))
@@ -93,8 +93,8 @@ def _diagnose(columns: list[pa.Array], name: str, row: int, request: Request) ->
     """The first row with a null or empty label or a confidence that will not do."""
     bad = []
     for role, column in zip(ROLES, columns[:3], strict=False):
-        empty = pc.fill_null(pc.equal(pc.binary_length(_labels(column)), 0), True)
-        nul = pc.fill_null(pc.match_substring(_labels(column), "\0"), False)
+        empty = pc.fill_null(pc.equal(pc.binary_length(_bytes(column)), 0), True)
+        nul = pc.fill_null(pc.match_substring(_bytes(column), "\0"), False)
         bad += [(at, f"has an empty {role}: give it a label or remove the row") for at in _first(empty)]
         bad += [(at, f"has a NUL byte in its {role}: remove it") for at in _first(nul)]
     if len(columns) == 4:
@@ -116,3 +116,114 @@ def _diagnose(columns: list[pa.Array], name: str, row: int, request: Request) ->
 def _first(mask: pa.BooleanArray) -> list[int]:
     position = pc.index(mask, True).as_py()
     return [] if position < 0 else [position]
+
+
+# Queries: labels as strings or as dictionaries of strings, perhaps of some rows only.
+
+
+def parquet_queries(
+    source: Source, request: Request, opening: str | None = None, rows: range | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Columns head, relation and tail of a Parquet file; of some rows, counted from 0, if these are given.
+
+    opening: what stands for a head or tail that is empty or null; None: they must not be
+    """
+    path = source.on_disk()
+    with source.explained():
+        with pq.ParquetFile(path) as file:
+            names = _columns(file.schema_arrow, request, source.name)
+            encoded = _encoded(file, names)
+        with pq.ParquetFile(path, read_dictionary=encoded) as file:
+            asked = range(file.metadata.num_rows) if rows is None else rows
+            most = GROUP if len(encoded) == len(names) else QUERIES
+            for row, piece in _pieces(file, names, asked, most):
+                columns = [one_array(piece.column(name)) for name in names]
+                try:
+                    labels = [
+                        _labels(column, None if role == "relation" else opening)
+                        for role, column in zip(ROLES, columns, strict=False)
+                    ]
+                except Malformed:
+                    raise _diagnose(columns, source.name, row + 1, request) from None
+                whole = pa.record_batch(labels, names=list(ROLES[:3]))
+                for start in range(0, len(whole), QUERIES):
+                    yield whole.slice(start, QUERIES)
+
+
+def _encoded(file: pq.ParquetFile, names: list[str]) -> list[str]:
+    """The columns of text that the file keeps as dictionaries, judged by its first row group."""
+    if not file.num_row_groups:
+        return []
+    group = file.metadata.row_group(0)
+    chunks = {chunk.path_in_schema: chunk for chunk in map(group.column, range(group.num_columns))}
+    plain = {name for name in names if _is_text(file.schema_arrow.field(name).type)}
+    return [name for name in names if name in plain and name in chunks and _is_dictionary(chunks[name])]
+
+
+def _is_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Whether all of a chunk is kept as a dictionary: writers give up when there are too many labels."""
+    # a label in plain bytes takes four bytes more than its length, a place in a dictionary two or three
+    return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size < 4 * chunk.num_values + (
+        1 << 20
+    )
+
+
+def _pieces(
+    file: pq.ParquetFile, names: list[str], rows: range, most: int
+) -> Iterator[tuple[int, pa.Table | pa.RecordBatch]]:
+    """The rows asked for, with the position of the first of each piece; a piece has at most so many rows."""
+    sizes = [file.metadata.row_group(place).num_rows for place in range(file.num_row_groups)]
+    first = 0
+    for place, size in enumerate(sizes):
+        if first < rows.stop and first + size > rows.start:
+            for row, piece in _group(file, place, names, first, size, most):
+                begin, end = max(rows.start, row), min(rows.stop, row + len(piece))
+                if begin < end:
+                    yield begin, piece.slice(begin - row, end - begin)
+                if row + len(piece) >= rows.stop:
+                    break
+        first += size
+
+
+def _group(
+    file: pq.ParquetFile, place: int, names: list[str], first: int, size: int, most: int
+) -> Iterator[tuple[int, pa.Table | pa.RecordBatch]]:
+    """A row group in one piece, or in several if it is large."""
+    if size <= most:
+        yield first, file.read_row_group(place, columns=names)
+        return
+    for piece in file.iter_batches(min(most, GROUP // 2), row_groups=[place], columns=names):
+        yield first, piece
+        first += len(piece)
+
+
+def _labels(column: pa.Array, opening: str | None) -> pa.Array:
+    """A column of labels, checked: strings, or a dictionary of strings with 32-bit places."""
+    if pa.types.is_dictionary(column.type):
+        values = column.dictionary.cast(pa.string())
+        places = column.indices.cast(pa.int32())
+        if opening and (column.null_count or not acceptable(values.cast(pa.binary()))):
+            return _labels(column.cast(pa.string()), opening)
+        if column.null_count:
+            raise Malformed
+        if values.null_count or not acceptable(values.cast(pa.binary())):
+            # a label that no row has does no harm
+            used = pc.unique(pa.DictionaryArray.from_arrays(places, values).cast(pa.string()))
+            if used.null_count or not acceptable(used.cast(pa.binary())):
+                raise Malformed
+        return pa.DictionaryArray.from_arrays(places, values)
+    labels = column.cast(pa.string())
+    if opening:
+        labels = pc.if_else(pc.equal(pc.binary_length(labels), 0), opening, labels).fill_null(opening)
+    if labels.null_count or not _sound(labels):
+        raise Malformed
+    return labels
+
+
+def _sound(labels: pa.StringArray) -> bool:
+    """What `acceptable` says, quickly where every label is plain ASCII."""
+    data, offsets = buffers(labels)
+    text = data[offsets[0] : offsets[-1]]
+    if len(labels) and text.view(np.int8).min(initial=1) > 0:
+        return bool((offsets[1:] > offsets[:-1]).all())
+    return acceptable(labels.cast(pa.binary()))

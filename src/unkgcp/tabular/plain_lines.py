@@ -1,7 +1,7 @@
 """Large files of plain lines: fields found by compiled code, without a copy of the text.
 
-A block of text is taken here only if nothing in it needs judgement; otherwise the reader in `blocks` has it. The
-facts are the same either way.
+A block is read here only if all its lines are plain: no quotation, no NUL byte, no empty line, no label of 64 bytes or
+more. Any other block is left to Arrow (`delimited`). The facts are the same either way.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from unkgcp.tabular.source import Source
 LARGE = 128 << 20
 MARGIN = 64  # bytes that a block has before its first and after its last
 
-RELATION = 1
-
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -43,41 +41,40 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Facts of a block: where their labels stand, (n, 6) begin and end of each, and their confidences (n,)."""
+    """Facts of a block: begin and end of their heads and tails in turns (2 n, 2) and of their relations (n, 2), and
+    their confidences (n,)."""
 
     kernels: Any
     data: NDArray[np.uint8]
-    spans: NDArray[np.int32]
+    entities: NDArray[np.int32]
+    relations: NDArray[np.int32]
     confidence: NDArray[np.float64]
 
     def __len__(self) -> int:
-        return len(self.spans)
+        return len(self.relations)
 
-    def relations(self, index: LabelIndex) -> Ids:
+    def find_relations(self, index: LabelIndex) -> Ids:
         """Ids of the relations, -1 for those the index does not know."""
-        ids = np.full(len(self), -1, np.int32)
-        if index.settled_by_words:
-            self.kernels.find(self.data, self.spans[:, 2], self.spans[:, 3], *index.arrays(), ids)
-        return ids
+        if not index.settled_by_words:
+            return np.full(len(self), -1, np.int32)
+        return index.search(self.kernels, self.data, self.relations)
 
     def enter_entities(self, index: LabelIndex) -> tuple[Ids, Ids]:
-        """Ids of heads and tails; labels the index did not know are added to it."""
+        """Ids of heads and tails; labels the index did not know are added to it, row by row, head before tail."""
         if index.settled_by_words:
-            return index.enter(self.kernels, self.data, self.spans)
-        rows = np.arange(2 * len(self))
-        both = Plain(self.kernels, self.data, self.spans[:, [0, 1, 4, 5]].reshape(-1, 2), self.confidence)
-        ids = index.encode(both.labels(0, rows))
-        return np.ascontiguousarray(ids[::2]), np.ascontiguousarray(ids[1::2])
+            ids = index.search(self.kernels, self.data, self.entities, add=True)
+        else:
+            ids = index.encode(self.labels(self.entities))
+        return ids[::2], ids[1::2]
 
-    def labels(self, which: int, rows: NDArray[np.intp]) -> pa.BinaryArray:
-        """The labels of some rows."""
-        begins, ends = self.spans[:, 2 * which], self.spans[:, 2 * which + 1]
-        offsets = np.zeros(len(rows) + 1, np.int32)
-        np.cumsum(ends[rows] - begins[rows], out=offsets[1:])
+    def labels(self, spans: NDArray[np.int32]) -> pa.BinaryArray:
+        """What stands in the spans (m, 2) of the block."""
+        offsets = np.zeros(len(spans) + 1, np.int32)
+        np.cumsum(spans[:, 1] - spans[:, 0], out=offsets[1:])
         data = np.empty(int(offsets[-1]), np.uint8)
-        self.kernels.gathered(self.data, begins, ends, rows, offsets, data)
+        self.kernels.gather(self.data, spans, offsets, data)
         return pa.BinaryArray.from_buffers(
-            pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+            pa.binary(), len(spans), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         )
 
 
@@ -98,7 +95,7 @@ def plain_reader(source: Source, layout: Layout) -> Callable[[Block, bool], Plai
         return None
     if layout.width > kernels.WIDEST:
         return None
-    places = np.array([layout.head, layout.relation, layout.tail, layout.confidence], np.int64)
+    places = np.array([layout.head, layout.tail, layout.relation, layout.confidence], np.int64)
     delimiter = ord(layout.format.delimiter)
 
     def read(block: Block, skip: bool) -> Plain | None:
@@ -114,21 +111,20 @@ def _read(
     if skip:
         begin += block.data[begin : block.end].tobytes().find(b"\n") + 1
     most = len(block) // width + 1  # a line has at least one byte a field
-    spans, confidence = np.empty((most, 6), np.int32), np.empty(most)
-    unread = np.empty((most, 3), np.int32)
+    entities, relations = np.empty((2 * most, 2), np.int32), np.empty((most, 2), np.int32)
+    confidence, unread = np.empty(most), np.empty((most, 3), np.int32)
     rows, left = kernels.cut(
-        block.data, begin, block.end, delimiter, width, places, spans, confidence, unread
+        block.data, begin, block.end, delimiter, width, places, entities, relations, confidence, unread
     )
     if rows < 0:
         return None
-    found = Plain(kernels, block.data, spans[:rows], confidence[:rows].copy())
+    found = Plain(kernels, block.data, entities[: 2 * rows], relations[:rows], confidence[:rows].copy())
     return found if not left or _read_by_arrow(found, unread[:left]) else None
 
 
 def _read_by_arrow(found: Plain, unread: NDArray[np.int32]) -> bool:
     """Fill in the numbers that are not plain decimals; False if one is no finite number."""
-    where = Plain(found.kernels, found.data, np.ascontiguousarray(unread[:, [1, 2]]), found.confidence)
-    text = where.labels(0, np.arange(len(unread)))
+    text = found.labels(np.ascontiguousarray(unread[:, 1:]))
     try:
         numbers = np.asarray(pc.cast(text.view(pa.string()), pa.float64()))
     except pa.ArrowInvalid:

@@ -9,6 +9,7 @@ file, a folder, no permission, a broken gzip) becomes one sentence here.
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import os
@@ -20,13 +21,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
+
+import pyarrow as pa
 
 from unkgcp.errors import InputError
 
 # Bytes looked at before reading; more, up to the second figure, if the first line is longer than that.
 SAMPLE = 1 << 20
 LONGEST = 64 << 20
+
+_PARQUET = b"PAR1"
+READING = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, pa.ArrowException)
 
 Origin = str | os.PathLike[str] | BinaryIO
 
@@ -42,6 +48,11 @@ _ARCHIVES = {
 }
 
 
+def is_parquet(start: bytes) -> bool:
+    """Whether a file that begins with these bytes is a Parquet file."""
+    return start.startswith(_PARQUET)
+
+
 class Source:
     """An open file or pipe. `sample` holds its first bytes, which are still to be read. `-` is standard input."""
 
@@ -49,15 +60,16 @@ class Source:
         self._open = ExitStack()
         self.path = None if origin == "-" or not isinstance(origin, str | os.PathLike) else Path(origin)
         self.name = str(self.path or "standard input")
-        with self._close_on_error(), self._sentences():
+        self.sample = b""
+        with self._close_on_error(), self.explained():
             stream = self._buffered(origin)
             self.gzip = stream.peek(2)[:2] == b"\x1f\x8b"
             self._stream: gzip.GzipFile | io.BufferedReader = stream
             if self.gzip:
                 self._stream = self._open.enter_context(gzip.GzipFile(fileobj=stream, mode="rb"))
-            self.sample = self._read(SAMPLE)
+            self.sample = self._stream.read(SAMPLE)
             while b"\n" not in self.sample and SAMPLE <= len(self.sample) < LONGEST:
-                more = self._read(len(self.sample))
+                more = self._stream.read(len(self.sample))
                 if not more:
                     break
                 self.sample += more
@@ -73,7 +85,7 @@ class Source:
         filled = min(len(view), len(self._pending))
         view[:filled] = self._pending[:filled]
         self._pending = self._pending[filled:]
-        with self._sentences():
+        with self.explained():
             while filled < len(view):
                 count = self._stream.readinto(view[filled:])
                 if not count:
@@ -82,17 +94,17 @@ class Source:
         return filled
 
     def on_disk(self) -> Path:
-        """A path with the unpacked content; a temporary copy where there is no such file."""
+        """A path with the unpacked content; a temporary copy where there is no such file. To be called once."""
         if self.path and not self.gzip:
             return self.path
         folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="unkgcp-"))
         path = Path(folder) / "content"
-        with self._sentences(), path.open("wb") as copy:
+        with self.explained(), path.open("wb") as copy:
             copy.write(self._pending)
             shutil.copyfileobj(self._stream, copy, SAMPLE)
         return path
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -109,19 +121,8 @@ class Source:
             self._open.callback(stream.detach)  # what others opened stays open
             return stream
         if self.path.is_dir():
-            raise InputError(f"{self.path} is a folder: give one of the files in it")
+            raise IsADirectoryError
         return self._open.enter_context(self.path.open("rb"))
-
-    def _read(self, size: int) -> bytes:
-        """Up to `size` bytes, fewer only at the end; a pipe gives them in pieces."""
-        pieces = []
-        while size > 0:
-            piece = self._stream.read(size)
-            if not piece:
-                break
-            pieces.append(piece)
-            size -= len(piece)
-        return b"".join(pieces)
 
     @contextmanager
     def _close_on_error(self) -> Iterator[None]:
@@ -132,19 +133,27 @@ class Source:
             raise
 
     @contextmanager
-    def _sentences(self) -> Iterator[None]:
+    def explained(self) -> Iterator[None]:
+        """What goes wrong inside while reading becomes one sentence."""
         try:
             yield
-        except FileNotFoundError:
-            raise InputError(f"{self.name} does not exist: there is no such file, check its name") from None
-        except PermissionError:
-            raise InputError(f"{self.name} may not be read: change its permissions") from None
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            reason = str(error).rstrip(".")
-            raise InputError(
-                f"{self.name} is a damaged or incomplete gzip file ({reason}): copy or download it again"
-            ) from None
-        except OSError as error:
-            raise InputError(
-                f"{self.name} cannot be read ({error.strerror or error}): check the file and its disk"
-            ) from None
+        except READING as error:
+            raise InputError(self.sentence(error)) from None
+
+    def sentence(self, error: Exception) -> str:
+        """What to say of one of the errors READING."""
+        reason = str(error).split("\n")[0].rstrip(".")
+        match error:
+            case FileNotFoundError():
+                return f"{self.name} does not exist: there is no such file, check its name"
+            case IsADirectoryError():
+                return f"{self.name} is a folder: give one of the files in it"
+            case PermissionError():
+                return f"{self.name} may not be read: change its permissions"
+            case EOFError() | gzip.BadGzipFile() | zlib.error():
+                return (
+                    f"{self.name} is a damaged or incomplete gzip file ({reason}): copy or download it again"
+                )
+            case OSError() if error.strerror or not is_parquet(self.sample):
+                return f"{self.name} cannot be read ({error.strerror or error}): check the file and its disk"
+        return f"{self.name} is a damaged Parquet file ({reason}): copy, download or write it again"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unkgcp.errors import InputError
-from unkgcp.graph.datasets import BENCHMARKS
+from unkgcp.graph.data_folders import BENCHMARKS
 from unkgcp.training import TrainConfig, config_for
 from unkgcp.training.config import MODELS
 

@@ -13,7 +13,7 @@ import torch
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.training import Member, config_for
 from unkgcp.training.batches import TrainingData
-from unkgcp.training.fused import FusedEngine
+from unkgcp.training.fused_engine import FusedEngine
 from unkgcp.training.torch_engine import TorchEngine
 
 pytest.importorskip("triton", reason="Triton is not installed")

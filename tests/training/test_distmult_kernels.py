@@ -10,7 +10,7 @@ from tests.rounding import apart, assert_within, training_apart
 from tests.worlds import learnable_graph
 from unkgcp.training import Member, TrainConfig, train_many
 from unkgcp.training.batches import TrainingData
-from unkgcp.training.compiled_engine import KernelEngine
+from unkgcp.training.compiled_engine import CompiledEngine
 from unkgcp.training.torch_engine import TorchEngine
 
 CASES = {
@@ -65,7 +65,7 @@ def test_one_batch_has_the_gradient_of_autograd(case: str) -> None:
     data = TrainingData.of(facts, softlogic, config, torch.device("cpu"))
     engines = (
         TorchEngine(data, config, [member], torch.device("cpu")),
-        KernelEngine(data, config, member, shards=3),
+        CompiledEngine(data, config, member, shards=3),
     )
     noise = torch.Generator().manual_seed(0)
     for name, table in engines[0].tables.items():

@@ -14,7 +14,7 @@ from tests.worlds import random_graph, vocabulary
 from unkgcp.graph import Graph
 from unkgcp.training import Member, config_for
 from unkgcp.training.batches import TrainingData
-from unkgcp.training.fused import FusedEngine
+from unkgcp.training.fused_engine import FusedEngine
 from unkgcp.training.torch_engine import TorchEngine
 
 if not torch.cuda.is_available():

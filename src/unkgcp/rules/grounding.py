@@ -10,8 +10,8 @@ that.
 - The bounds follow from the training graph alone. Facts in `exclude` are dropped from the result; nothing else
   depends on them. Calibration facts do not belong there if intervals are to hold for new queries, whose conclusions
   stay in: a model must meet both alike.
-- It is not inference over contradictions: a stated fact keeps its confidence, whatever the rules say of it.
-  `unkgcp.rules.psl` weighs such conflicts.
+- Rules and facts that contradict each other are not weighed: a stated fact keeps its confidence, whatever the rules
+  say of it. `unkgcp.rules.psl` weighs such conflicts.
 
 >>> import numpy as np
 >>> from unkgcp.graph import Graph, Vocabulary
@@ -199,7 +199,7 @@ def _nothing(like: Graph) -> Graph:
     return like[:0]
 
 
-# Joins of integer columns that keep, for every result, the best truth value only.
+# Joins: of all the ways to fill in the variables that are still needed, only the best truth value is kept.
 
 Column = NDArray[np.int64]
 Truth = NDArray[np.float64]

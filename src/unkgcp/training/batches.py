@@ -1,4 +1,7 @@
-"""What a training step reads: facts, soft logic and known keys as tensors on the device."""
+"""What a training step reads, on the device: facts, soft logic and known keys, and rows of the parameter tables.
+
+Rows are looked up for several models at once; gradients are added straight into one buffer a table.
+"""
 
 from __future__ import annotations
 
@@ -112,9 +115,6 @@ def _composition(facts: Graph, rule: list[int], device: torch.device) -> Composi
     return Composition(
         first, second, implied, torch.from_numpy(heads).to(device), torch.from_numpy(tails).to(device)
     )
-
-
-# Rows of parameter tables for several models at once, with gradients added straight into one buffer a table.
 
 
 class _Gather(torch.autograd.Function):

@@ -17,7 +17,7 @@ from unkgcp.training.losses import Pool, capacity, share_at
 from unkgcp.training.torch_engine import initial_tables, learning_rate_at
 
 
-class KernelEngine:
+class CompiledEngine:
     """Parameters, optimiser and epoch of one model. Torch owns the memory, the kernels work on views of it."""
 
     def __init__(self, data: TrainingData, config: TrainConfig, member: Member, shards: int) -> None:

@@ -49,7 +49,7 @@ def corrupt(
     bases, member, counter, h, r, t, n_entities, n_relations, known, n_known, rounds,
     AT_HEAD: tl.constexpr, RETRIES: tl.constexpr,
 ):  # fmt: skip
-    """Entities for one side of a fact (k,), and whether each may be used; see `terms.Corruptions`."""
+    """Entities for one side of a fact (k,), and whether each may be used; see `losses.Corruptions`."""
     base = tl.load(bases + member).to(tl.uint64, bitcast=True)
     drawn = below(draw(base, counter), n_entities)
     taken = drawn < 0
@@ -60,7 +60,7 @@ def corrupt(
             if retry > 0:
                 again = below(draw(base + retry, counter), n_entities)
                 drawn = tl.where(taken, again, drawn)
-            if AT_HEAD:  # noqa: SIM108 (settled when the kernel is compiled)  # noqa: SIM108 (a condition settled when the kernel is compiled)
+            if AT_HEAD:  # noqa: SIM108 (settled when the kernel is compiled)
                 keys = (drawn * n_relations + r) * n_entities + t
             else:
                 keys = (h * n_relations + r) * n_entities + drawn

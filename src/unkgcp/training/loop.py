@@ -1,6 +1,6 @@
 """The one training loop: epochs, validation, early stopping, checkpoints, progress.
 
-How an epoch is computed is the engine's business (`torch_engine`, `fused`, `compiled_engine`); what is minimised
+How an epoch is computed is the engine's business (`torch_engine`, `fused_engine`, `compiled_engine`); what is minimised
 stands in `losses`. What users call is in `trainer`.
 """
 
@@ -35,7 +35,7 @@ from unkgcp.training.model import Model, seen
 from unkgcp.training.torch_engine import TorchEngine
 
 if TYPE_CHECKING:
-    from unkgcp.training.compiled_engine import KernelEngine
+    from unkgcp.training.compiled_engine import CompiledEngine
 
 REPORT_EVERY = 0.1  # seconds between two words of progress: no eye follows more
 
@@ -119,15 +119,15 @@ class Loop:
         if saved is not None:
             self._restore(*saved)
 
-    def _make_engine(self, kernel: bool) -> TorchEngine | KernelEngine:
+    def _make_engine(self, kernel: bool) -> TorchEngine | CompiledEngine:
         config, device = self.setting.config, self.setting.device
         data = TrainingData.of(self.setting.facts, self.setting.softlogic, config, device)
         if kernel:
-            from unkgcp.training.compiled_engine import KernelEngine
+            from unkgcp.training.compiled_engine import CompiledEngine
 
-            return KernelEngine(data, config, self.members[0], self.shards)
+            return CompiledEngine(data, config, self.members[0], self.shards)
         if self.world == 1 and device.type == "cuda":
-            from unkgcp.training.fused import FusedEngine, has_kernel
+            from unkgcp.training.fused_engine import FusedEngine, has_kernel
 
             if has_kernel(config, data):
                 return FusedEngine(data, config, self.members, device)

@@ -1,7 +1,8 @@
 """Loss terms that compose: each is a function of a batch and adds one number a member.
 
-A term never touches the optimiser or the loop. Weights of facts in a batch add up to one over all processes,
-so the sum of the processes' gradients is the gradient of the mean loss.
+First come the terms of every backbone, then BEUrRE's, then PASSLEAF's pool. A term never touches the optimiser or the
+loop. Weights of facts in a batch add up to one over all processes, so the sum of the processes' gradients is the
+gradient of the mean loss.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ class NormTerm:
         return 0.5 * self.weight * (batch.weight * squares).sum(1)
 
 
-# BEUrRE's further terms: norms that keep boxes small, and rules that move relations but not entities.
+# BEUrRE: norms keep boxes small, and rules move relations but not entities.
 
 PAIRS = 256  # entity pairs on which a composition is tried in a step
 
@@ -276,8 +277,7 @@ def _norm(values: Tensor) -> Tensor:
     return torch.sqrt(values.square().sum(1) + 1e-12)
 
 
-# PASSLEAF's semi-supervised samples: corrupted facts keep the score the model gave them and come back as
-# targets.
+# PASSLEAF: corrupted facts keep the score that the model gave them in a pool, and come back with it as their target.
 
 
 def share_at(config: TrainConfig, epoch: int) -> float:

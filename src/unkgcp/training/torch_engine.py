@@ -2,7 +2,7 @@
 
 On a GPU the whole step (drawing, scoring, gradients, Adam) is captured once in a CUDA graph and replayed, so
 the host only counts. With several processes each takes its share of every batch and gradients are summed.
-`unkgcp.training.fused` is the same engine with most of the loss in one kernel.
+`unkgcp.training.fused_engine` is the same engine with most of the loss in one kernel.
 """
 
 from __future__ import annotations

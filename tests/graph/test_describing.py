@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from tests.speed import cpu_seconds, sorting_seconds
 from tests.worlds import graph_of_ids, random_graph, vocabulary
-from unkgcp.cli.data import chart, text
 from unkgcp.graph import Graph, Splits
 from unkgcp.graph.datasets import Dataset
-from unkgcp.graph.describing import describe
+from unkgcp.graph.describing import chart, describe, description_text
 
 ENTITIES, RELATIONS = 4, 3
 VOCABULARY = vocabulary(ENTITIES, RELATIONS)
@@ -118,7 +117,7 @@ def test_bars_are_proportional_and_never_hide_a_fact():
 def test_text_warns_only_of_what_is_there():
     clean = Splits(*(graph_of([(0, i, 1, 0.5)]) for i in range(3)), graph_of([]))
     splits = Splits(clean.train, clean.train, clean.test, graph_of([(0, 2, 1, 0.5)]))
-    shown = text(describe(Dataset("my data", splits)))
+    shown = description_text(describe(Dataset("my data", splits)))
     assert "my data" in shown
     assert "validation 1" in shown
     assert "1  calibration rows repeat a triple of the training part" in shown

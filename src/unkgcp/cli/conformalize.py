@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from unkgcp.cli.options import confidence_option
+from unkgcp.cli.options import choice_option, confidence_option, examples
 from unkgcp.errors import InputError
 
-EXAMPLES = """\b
-Examples:
-  unkgcp conformalize --calibration labelled.csv --input predictions.csv -o intervals.csv
-  unkgcp conformalize --calibration labelled.csv --input new.csv --confidence 0.8,0.9,0.95 > out.csv
-  unkgcp conformalize --calibration labelled.csv --input predictions.csv --score shortest -o intervals.csv"""
+EXAMPLES = examples(
+    "unkgcp conformalize --calibration labelled.csv --input predictions.csv -o intervals.csv",
+    "unkgcp conformalize --calibration labelled.csv --input new.csv --confidence 0.8,0.9,0.95 > out.csv",
+    "unkgcp conformalize --calibration labelled.csv --input predictions.csv --score shortest -o intervals.csv",
+)
 
 
 def _bounds(context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, float] | None:
@@ -42,12 +42,10 @@ def _bounds(context: click.Context, parameter: click.Parameter, value: str) -> t
 )
 @click.option("-o", "--output", metavar="OUT", help="Where to write; standard output if not given.")
 @confidence_option("0.9", "Probability of containing the truth; several, separated by commas.")
-@click.option(
+@choice_option(
     "--score",
-    type=click.Choice(["residual", "entropy", "shortest"]),
-    default="residual",
-    show_default=True,
-    help="How strange a truth is: |prediction - truth|, divided by the scale if there is one, or by the entropy; "
+    ["residual", "entropy", "shortest"],
+    "How strange a truth is: |prediction - truth|, divided by the scale if there is one, or by the entropy; "
     "shortest learns from one half of CAL how truths lie beside predictions (and beside the column kind, if there is "
     "one), for the narrowest intervals.",
 )

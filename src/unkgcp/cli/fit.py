@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from unkgcp.cli.options import examples, reading_options, seed_option, splitting_options
+from unkgcp.cli.options import (
+    choice_option,
+    device_option,
+    examples,
+    reading_options,
+    seed_option,
+    splitting_options,
+)
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +36,7 @@ EXAMPLES = examples(
 )
 
 TRAINING = frozenset(
-    (
+    [
         "--model",
         "--config",
         "--seed",
@@ -39,7 +46,7 @@ TRAINING = frozenset(
         "--calibrate",
         "--folds",
         "--quick",
-    )
+    ]
 )
 SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
 
@@ -69,12 +76,10 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
     is_flag=True,
     help="With --method evidence: no value where the model doubts it, if single values cover more than the level.",
 )
-@click.option(
+@choice_option(
     "--population",
-    type=click.Choice(["asserted", "open"]),
-    default="asserted",
-    show_default=True,
-    help="asserted: queries are facts; open: they may be none, and the promise is for facts and for non-facts of the "
+    ["asserted", "open"],
+    "asserted: queries are facts; open: they may be none, and the promise is for facts and for non-facts of the "
     "kinds in --negatives.",
 )
 @click.option(
@@ -96,7 +101,7 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
     "--config", "config_file", metavar="FILE", help="YAML of training settings other than the preset's."
 )
 @seed_option("Decides the split of one file and the model.")
-@click.option("--device", metavar="D", default="auto", show_default=True, help="auto, cpu or cuda.")
+@device_option
 @click.option("--resume", is_flag=True, help="Go on where an interrupted fit of the same RUN stopped.")
 @click.option(
     "--protocol",
@@ -105,13 +110,11 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
     show_default=True,
     help="strict: early stopping on a slice of the training facts; paper: on the calibration facts.",
 )
-@click.option(
+@choice_option(
     "--calibrate",
+    ["split", "cv+"],
+    "split: on calibration facts; cv+: for a few hundred facts, all of which train and calibrate.",
     "calibrating",
-    type=click.Choice(["split", "cv+"]),
-    default="split",
-    show_default=True,
-    help="split: on calibration facts; cv+: for a few hundred facts, all of which train and calibrate.",
 )
 @click.option(
     "--folds", type=int, metavar="K", help="cv+: how many models, each without one fold. [default: 10]"
@@ -124,7 +127,6 @@ def command(
     output: str | None,
     model: str | None,
     config_file: str | None,
-    resume: bool,
     source: str | None,
     calibrating: str,
     folds: int | None,
@@ -164,9 +166,10 @@ def command(
     else:
         config = _config(model, config_file, data, settings["protocol"])
         if calibrating == "cv+":
-            _train_folds(data, output, config, folds, resume, options, **settings)
-            return
-        _train(data, output, config, resume, options, **settings, **asked)
+            _check_folds(settings)
+            names = ("method", "seed", "device")
+            settings = {"folds": folds, **{name: settings[name] for name in names}}
+        _train(data, output, config, options, {**settings, **asked})
 
 
 def _refuse(options: frozenset[str], why: str) -> None:
@@ -202,27 +205,41 @@ def _config(model: str | None, config_file: str | None, data: str, protocol: str
     return config
 
 
+def _check_folds(settings: dict[str, Any]) -> None:
+    """InputError if a setting was given that does not go with CV+."""
+    against = {"--resume": settings["resume"], "--per": settings["per"], "--quick": settings["quick"]}
+    against |= {"--allow-empty": settings["allow_empty"], "--protocol paper": settings["protocol"] == "paper"}
+    for option, given in against.items():
+        if given:
+            raise InputError(f"{option} does not go with --calibrate cv+; leave one of them out")
+
+
 def _train(
-    data: str, output: str, config: TrainConfig, resume: bool, options: dict[str, Any], **settings: Any
+    data: str, output: str, config: TrainConfig, options: dict[str, Any], settings: dict[str, Any]
 ) -> None:
+    """Fit and write the run. `settings` are those of `fit`, or of `fit_folds` if `folds` is among them."""
     import shutil
     from pathlib import Path
 
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.progress import Reporter, say
-    from unkgcp.run import fit, provenance
+    from unkgcp.run import fit, fit_folds, provenance
     from unkgcp.run.fitting import silent
     from unkgcp.run.folder import CHECKPOINT, check_target
 
     check_target(output)
-    dataset = load_dataset(data, seed=settings["seed"], **options)
+    seed, checkpoint = settings["seed"], Path(output) / CHECKPOINT
+    dataset = load_dataset(data, seed=seed, **options)
     first = int(os.environ.get("RANK", "0")) == 0  # of several processes under torchrun one writes the run
-    checkpoint = Path(output) / CHECKPOINT
     report = Reporter if first else silent
-    predictor = fit(dataset, config, report=report, checkpoint=checkpoint, resume=resume, **settings)
+    if "folds" in settings:
+        given = {name: value for name, value in settings.items() if value is not None}
+        predictor = fit_folds(dataset, config, report=report, **given)
+    else:
+        predictor = fit(dataset, config, report=report, checkpoint=checkpoint, **settings)
     if not first:
         return
-    predictor.provenance["data"] = provenance.describe(data, dataset, settings["seed"], options)
+    predictor.provenance["data"] = provenance.describe(data, dataset, seed, options)
     _finish(predictor, dataset, output)
     stopped = predictor.provenance["stopped"]
     if stopped is None:
@@ -230,43 +247,6 @@ def _train(
     else:
         say(f"unkgcp: {stopped}; the best model so far is in {output}")
         raise click.exceptions.Exit(130 if predictor.model.interrupted else 1)
-
-
-def _train_folds(
-    data: str,
-    output: str,
-    config: TrainConfig,
-    folds: int | None,
-    resume: bool,
-    options: dict[str, Any],
-    *,
-    method: str,
-    seed: int,
-    device: str,
-    **others: Any,
-) -> None:
-    """CV+: models without a fold each; the run has the method `cv+`."""
-    from unkgcp.graph.datasets import load_dataset
-    from unkgcp.progress import Reporter
-    from unkgcp.run import fit_folds, provenance
-    from unkgcp.run.fitting import FOLDS
-    from unkgcp.run.folder import check_target
-
-    unfit = (
-        ["--resume"] * resume + ["--per"] * (others.get("per") is not None) + ["--quick"] * others["quick"]
-    )
-    unfit += ["--allow-empty"] * others["allow_empty"]
-    unfit += ["--protocol paper"] * (others.get("protocol") == "paper")
-    if unfit:
-        raise InputError(f"{unfit[0]} does not go with --calibrate cv+; leave one of them out")
-    check_target(output)
-    dataset = load_dataset(data, seed=seed, **options)
-    chosen = FOLDS if folds is None else folds
-    predictor = fit_folds(
-        dataset, config, folds=chosen, method=method, seed=seed, device=device, report=Reporter
-    )
-    predictor.provenance["data"] = provenance.describe(data, dataset, seed, options)
-    _finish(predictor, dataset, output)
 
 
 def _recalibrate(

@@ -10,7 +10,6 @@ Each decorator hands the command one dictionary, ready for `unkgcp.graph.load_da
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
@@ -87,6 +86,26 @@ def seed_option(text: str, most: int = SEEDS) -> Callable[[Function], Function]:
     """Adds `--seed`, 0 if it is not given."""
     kind = click.IntRange(0, most)
     return click.option("--seed", type=kind, metavar="N", default=0, show_default=True, help=text)
+
+
+def choice_option(
+    name: str, values: list[str], text: str, argument: str | None = None
+) -> Callable[[Function], Function]:
+    """Adds an option with these values, the first of them if it is not given."""
+    names = (name,) if argument is None else (name, argument)
+    return click.option(*names, type=click.Choice(values), default=values[0], show_default=True, help=text)
+
+
+def count_option(name: str, default: int, text: str, **more: Any) -> Callable[[Function], Function]:
+    """Adds an option for a number from 1 on."""
+    return click.option(
+        name, type=click.IntRange(min=1), default=default, show_default=True, help=text, **more
+    )
+
+
+device_option = click.option(
+    "--device", metavar="D", default="auto", show_default=True, help="auto, cpu or cuda."
+)
 
 
 def examples(*lines: str) -> str:
@@ -168,7 +187,7 @@ def _with(options: tuple[Callable[[Function], Function], ...], function: Functio
 # The option `--confidence`: one level or several, separated by commas.
 
 
-def confidence_option(default: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def confidence_option(default: str, text: str) -> Callable[[Function], Function]:
     """Adds `--confidence`; the command gets a list of floats."""
     return click.option(
         "--confidence", default=default, show_default=True, metavar="LEVELS", callback=_parse, help=text
@@ -198,7 +217,7 @@ NAMES = ("workers", "address", "device", "rows_per_part")
 def ray_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add them to a command; it gets those that were given as a dictionary `ray`, and has an option `--engine`."""
 
-    @functools.wraps(command)
+    @wraps(command)
     def with_ray(engine: str, **arguments: Any) -> None:
         given = {name: arguments.pop(name) for name in NAMES}
         given = {name: value for name, value in given.items() if value is not None}

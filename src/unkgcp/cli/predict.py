@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.options import confidence_option, examples, parse_columns, ray_options
+from unkgcp.cli.options import choice_option, confidence_option, examples, parse_columns, ray_options
 
 EXAMPLES = examples(
     "unkgcp predict run queries.tsv -o answers.tsv",
@@ -25,12 +25,8 @@ EXAMPLES = examples(
 @confidence_option(
     "0.9", "The probability that an interval holds the true confidence; several give more columns."
 )
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "ray"]),
-    default="local",
-    show_default=True,
-    help="Where to compute: here in one process, or in workers on a Ray cluster.",
+@choice_option(
+    "--engine", ["local", "ray"], "Where to compute: here in one process, or in workers on a Ray cluster."
 )
 @click.option(
     "--top-k",
@@ -38,12 +34,10 @@ EXAMPLES = examples(
     metavar="K",
     help="Complete queries with an open head or tail, ? or empty: the best K entities for each.",
 )
-@click.option(
+@choice_option(
     "--rank-by",
-    type=click.Choice(["score", "lower"]),
-    default="score",
-    show_default=True,
-    help="What makes a completion good: its score, or the lower end of its interval.",
+    ["score", "lower"],
+    "What makes a completion good: its score, or the lower end of its interval.",
 )
 @click.option("--exclude-known", is_flag=True, help="Leave training facts out of the completions.")
 @click.option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from unkgcp.cli.options import data_dir_option, examples
+from unkgcp.cli.options import data_dir_option, device_option, examples
 from unkgcp.errors import InputError
 
 EXAMPLES = examples(
@@ -39,7 +39,7 @@ EXAMPLES = examples(
     show_default=True,
     help="paper: hyperparameters and early stopping of the paper; strict: ours.",
 )
-@click.option("--device", metavar="D", default="auto", show_default=True, help="auto, cpu or cuda.")
+@device_option
 @click.option("--config", "config_file", metavar="FILE", help="YAML of training settings for every model.")
 @click.option(
     "--only", default="", metavar="NAMES", help="Only these blocks: cn15k/ukge, 'paper/*/beurre', ppi5k."

@@ -6,7 +6,14 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.options import Share, reading_options, seed_option, splitting_options
+from unkgcp.cli.options import (
+    Share,
+    choice_option,
+    count_option,
+    reading_options,
+    seed_option,
+    splitting_options,
+)
 
 EPILOG = """\b
 A rule file has one rule a line; # starts a comment:
@@ -28,27 +35,15 @@ Examples:
 @click.option(
     "-o", "--output", required=True, metavar="FILE", help="Where the facts go, such as softlogic.tsv."
 )
-@click.option(
+@choice_option(
     "--engine",
-    type=click.Choice(["lukasiewicz", "psl"]),
-    default="lukasiewicz",
-    show_default=True,
-    help="Grounding by joins, or full inference with PSL (needs Java and `pip install 'unkgcp[psl]'`).",
+    ["lukasiewicz", "psl"],
+    "Grounding by joins, or full inference with PSL (needs Java and `pip install 'unkgcp[psl]'`).",
 )
 @click.option(
-    "--minimum",
-    type=Share(0, 1),
-    default=0.3,
-    show_default=True,
-    help="Leave out bounds below this.",
+    "--minimum", type=Share(0, 1), default=0.3, show_default=True, help="Leave out bounds below this."
 )
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="In each further round the facts found so far take part in the rules.",
-)
+@count_option("--rounds", 1, "In each further round the facts found so far take part in the rules.")
 @seed_option("Of the split of one file; as for `fit`.")
 @reading_options
 @splitting_options

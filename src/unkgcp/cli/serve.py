@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from unkgcp.cli.options import examples
+from unkgcp.cli.options import count_option, examples
 
 EXAMPLES = examples(
     "unkgcp serve run",
@@ -25,21 +25,8 @@ EXAMPLES = examples(
 @click.option(
     "--without-token", is_flag=True, help="Listen beyond this machine and answer anyone, without a token."
 )
-@click.option(
-    "--max-triples",
-    type=click.IntRange(1),
-    default=10_000,
-    show_default=True,
-    help="Triples of one request.",
-)
-@click.option(
-    "--max-body",
-    type=click.IntRange(1),
-    default=4 << 20,
-    show_default=True,
-    metavar="BYTES",
-    help="Length of a request's body.",
-)
+@count_option("--max-triples", 10_000, "Triples of one request.")
+@count_option("--max-body", 4 << 20, "Length of a request's body.", metavar="BYTES")
 def command(
     run: str,
     host: str,

@@ -6,17 +6,16 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.options import reading_options, seed_option, splitting_options
+from unkgcp.cli.options import count_option, examples, reading_options, seed_option, splitting_options
 
-EPILOG = """\b
-Examples:
-  unkgcp tune nl27k --model ukge
-  unkgcp tune facts.tsv --model beurre -o tuned.yaml --trials 40 --device cuda
-  unkgcp fit facts.tsv -o run --config tuned.yaml
-"""
+EXAMPLES = examples(
+    "unkgcp tune nl27k --model ukge",
+    "unkgcp tune facts.tsv --model beurre -o tuned.yaml --trials 40 --device cuda",
+    "unkgcp fit facts.tsv -o run --config tuned.yaml",
+)
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EXAMPLES)
 @click.argument("data")
 @click.option("--model", default="ukge", show_default=True, metavar="M", help="Which model to tune.")
 @click.option(
@@ -27,7 +26,7 @@ Examples:
     metavar="FILE",
     help="Where the best configuration goes; `fit --config` takes it.",
 )
-@click.option("--trials", type=click.IntRange(min=1), default=20, show_default=True, help="Trials in all.")
+@count_option("--trials", 20, "Trials in all.")
 @click.option(
     "--storage",
     metavar="FILE",

@@ -248,7 +248,7 @@ class Answerer:
         if self._predictor is None:
             self._predictor = self._load()
         confidence, condition = self.work.confidence, self.work.condition
-        levels = [confidence] if isinstance(confidence, float) else confidence
+        levels: Any = [confidence] if isinstance(confidence, float) else confidence
         keep = None if condition is None else parse(condition, levels)
         return answering(self._predictor, confidence, self.work.completion, keep)
 

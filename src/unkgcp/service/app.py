@@ -7,6 +7,7 @@ annotations, and some of these are made from the run.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from typing import Annotated, Any, Literal
@@ -157,8 +158,9 @@ def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Set
     ) -> Response:
         if (head is None) == (tail is None):
             raise Problem(422, "give either head or tail; the other is what is looked for")
-        options = {"k": k, "rank_by": rank_by, "exclude_known": exclude_known == "true", "levels": confidence}
-        return _json(await jobs.run(lambda: knowledge.complete(head, relation, tail, **options)))
+        without = exclude_known == "true"
+        options: dict[str, Any] = {"levels": confidence, "exclude_known": without, "k": k, "rank_by": rank_by}
+        return _json(await jobs.run(partial(knowledge.complete, head, relation, tail, **options)))
 
     @app.get(
         "/v1/evidence",

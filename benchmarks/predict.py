@@ -1,30 +1,45 @@
-"""Answering ten million queries: `unkgcp predict` beside bare pyarrow, in the same run, on two CPU cores.
+"""Answering queries: beside bare pyarrow, as files and graphs grow, on Ray, and call by call; on two CPU cores.
 
-Queries are triples of labels in a Parquet file, written as pyarrow writes it by default; answers are Parquet with
-`unkgcp` intervals at one level. Ours is timed as a user meets it, as a whole process from start to end; bare pyarrow
-only reads the queries and writes a table of the same columns (with answers that lie ready in memory) with the same
-writer options, without its start: once as one table and once row group by row group, and the faster one counts. They
-take turns. Checks: at most 3 times bare pyarrow; memory under 1.5 GiB; 4 times the rows take no more than 4 times as
-long plus 15 %, in the same memory; 500,000 entities take at most 1.5 times as long as 5,000; loading a run with
-500,000 entities of 128 numbers takes less than a second. Writes results/predict.json and results/predict.md, and
-exits with status 1 when a target is missed.
+    make bench-predict                                       the part `compare`
+    python benchmarks/predict.py PART ... [--folder DIR]     parts of one's choice; other results are kept
 
-The run is UKGE with 128 dimensions on NL27k (vocabulary, relations and calibration facts from $UNKGCP_DATA; trained
-for three epochs, which is all the same to the clock), or of its size with random weights where the data are absent;
-the two runs of other sizes have random weights.
+compare: ten million queries, `unkgcp predict` beside bare pyarrow, in the same run. Queries are triples of labels in
+    a Parquet file, written as pyarrow writes it by default; answers are Parquet with `unkgcp` intervals at one level.
+    Ours is timed as a user meets it, as a whole process from start to end; bare pyarrow only reads the queries and
+    writes a table of the same columns (with answers that lie ready in memory) with the same writer options, without
+    its start: once as one table and once row group by row group, and the faster one counts. They take turns. Checks:
+    at most 3 times bare pyarrow; memory under 1.5 GiB; 4 times the rows take no more than 4 times as long plus 15 %,
+    in the same memory; 500,000 entities take at most 1.5 times as long as 5,000; loading a run with 500,000 entities
+    of 128 numbers takes less than a second. The run is UKGE with 128 dimensions on NL27k (vocabulary, relations and
+    calibration facts from $UNKGCP_DATA; trained for three epochs, which is all the same to the clock), or of its size
+    with random weights where the data are absent; the two runs of other sizes have random weights.
+rows, one, two, entities: time and memory of whole commands as the rows grow (local, and on Ray with one and two
+    workers) and as the entities grow. Memory is the sum over the process and all it started of their proportional set
+    size, looked at five times a second in a run that is not timed (looking costs time); for Ray that includes Ray's own
+    processes, and time includes starting and stopping the cluster on this machine.
+calls: is the time of a call of `interval` (status of the entities, score, both ends at 90 %) linear in the queries and
+    independent of the graph? Queries: 1e4 to 1e7 on a graph of 1e5 entities, on one core: large calls use two, small
+    ones do not, which would look like growth below linear. Entities: 1e3 to 1e6, 1e6 queries each, on two cores.
 
-    make bench-predict
+Runs with random weights are calibrated on random facts: speed does not depend on what was learned. Writes
+results/predict.json and results/predict.md, and exits with status 1 when a target of `compare` or `calls` is missed.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
+import platform
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,118 +51,193 @@ import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
-ROWS = int(os.environ.get("ROWS", 10_000_000))
-TURNS = 5
-TIMES, MEMORY, LINEAR, SIZE, LOAD = 3.0, 1536, 1.15, 1.5, 1.0
-DIMENSION = 128
+Result = dict[str, Any]
+LABELS = ["head", "relation", "tail"]
+NL27K, RELATIONS, DIMENSION, CALIBRATION = 27_221, 404, 128, 12_000
 BLOCK = 1 << 20
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory(prefix="unkgcp-bench-") as name:
-        folder = Path(os.environ.get("BENCH_DIR", name))  # a folder of one's own keeps what is made for it
-        own = prepare(folder)
-        return 0 if "PREPARE" in os.environ else compare(folder, own)
+    parts: dict[str, Callable[[Path, argparse.Namespace], Any]] = {
+        "compare": compare,
+        "rows": lambda folder, asked: grow_rows(folder, asked.rows, None),
+        "one": lambda folder, asked: grow_rows(folder, asked.rows, 1),
+        "two": lambda folder, asked: grow_rows(folder, asked.rows, 2),
+        "entities": lambda folder, asked: grow_entities(folder),
+        "calls": lambda folder, asked: calls(asked.quick),
+    }
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], metavar="PART", help=", ".join(parts))
+    parser.add_argument("--folder", type=Path, help="where to keep runs and queries for the next time")
+    parser.add_argument("--rows", type=int, nargs="*", default=list(GROWTH), help="of rows, one and two")
+    parser.add_argument("--compared", type=int, default=10_000_000, help="rows of compare")
+    parser.add_argument("--quick", action="store_true", help="small calls, to see that it works")
+    parser.add_argument("--results", type=Path, default=common.RESULTS)
+    parser.add_argument(
+        "--scaling", type=Path, help="where to write calls too: scaling.json of a reproduction"
+    )
+    asked = parser.parse_args()
+    path = asked.results / "predict.json"
+    result = json.loads(path.read_text()) if path.exists() else {}
+    with tempfile.TemporaryDirectory(prefix="unkgcp-bench-") as temporary:
+        folder = asked.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in asked.parts or ["compare"]:
+            measured = parts[name](folder, asked)
+            if name in ("rows", "one", "two"):  # counts of rows that were not asked for stay
+                measured = [
+                    each for each in result.get(name, []) if each["rows"] not in asked.rows
+                ] + measured
+            result[name] = measured
+            if name == "calls" and asked.scaling:
+                asked.scaling.write_text(json.dumps(measured, indent=1) + "\n")
+            if name in ("rows", "one", "two", "entities"):
+                result["growth_machine"] = common.machine()
+    common.write("predict", result, table(result), asked.results)
+    missed = [name for name in ("compare", "calls") if name in asked.parts and not result[name]["holds"]]
+    return 1 if missed or (not asked.parts and not result["compare"]["holds"]) else 0
 
 
-def prepare(folder: Path) -> str:
-    """Make runs and queries; says what the first run is."""
-    note = folder / "made.txt"
-    if note.exists():
-        return note.read_text()
-    own = make_run(folder / "nl27k", None)
-    for size in (5_000, 500_000):
-        make_run(folder / str(size), size)
-    for run, rows in (("nl27k", ROWS), ("nl27k", 4 * ROWS), ("5000", ROWS), ("500000", ROWS)):
-        make_queries(folder / run, rows)
-    note.write_text(own)
-    return own
+# Runs and queries.
 
 
-def compare(folder: Path, own: str) -> int:
-    answer(folder, "nl27k", 1000)  # compiles what is compiled once
-    ours, bare = [], []
-    for _ in range(TURNS):
-        ours.append(answer(folder, "nl27k", ROWS))
-        bare.append(
-            measure("bare", str(folder / "nl27k" / f"{ROWS}.parquet"), str(folder / "answers.parquet"))
-        )
-    sizes: dict[str, list[dict[str, Any]]] = {"5000": [], "500000": []}
-    for _ in range(TURNS):
-        for size, runs in sizes.items():
-            runs.append(answer(folder, size, ROWS))
-    long = answer(folder, "nl27k", 4 * ROWS)
-    load = [measure("load", str(folder / "500000")) for _ in range(TURNS)]
-    return report(own, ours, bare, sizes, long, load)
-
-
-def make_run(folder: Path, entities: int | None) -> str:
-    """A calibrated run; says what it is."""
-    import unkgcp
+def random_predictor(entities: int, relations: int = RELATIONS, dimension: int = DIMENSION) -> Any:
+    """UnKGCP over a UKGE model with random tables, calibrated on random facts."""
     from unkgcp.graph import Graph, Vocabulary
-    from unkgcp.training import Model, TrainConfig, distmult_scores
+    from unkgcp.run import calibrate
+    from unkgcp.training import Model, TrainConfig
 
-    if entities is None and "UNKGCP_DATA" in os.environ:
+    rng = np.random.default_rng(0)
+    tables = {
+        "entity": rng.normal(0, 0.3, (entities, dimension)).astype(np.float32),
+        "relation": rng.normal(0, 0.3, (relations, dimension)).astype(np.float32),
+        "w": np.ones((1, 1), np.float32),
+        "b": np.zeros((1, 1), np.float32),
+    }
+    vocabulary = Vocabulary.of(
+        [f"concept:entity_{place:07d}" for place in range(entities)],
+        [f"concept:relation{place}" for place in range(relations)],
+    )
+    seen = np.ones(entities, np.bool_), np.ones(relations, np.bool_)
+    model = Model.from_tensors(tables, vocabulary, TrainConfig("ukge", dimension=dimension), 0, *seen)
+    facts = Graph(*ids(rng, entities, relations, CALIBRATION), rng.random(CALIBRATION), vocabulary)
+    return calibrate(model, facts, "unkgcp")
+
+
+def ids(rng: np.random.Generator, entities: int, relations: int, n: int) -> list[Any]:
+    """Random triples: head, relation, tail."""
+    return [rng.integers(size, size=n, dtype=np.int32) for size in (entities, relations, entities)]
+
+
+def random_run(folder: Path, entities: int) -> Path:
+    run = folder / f"run-{entities}"
+    if not run.exists():
+        random_predictor(entities).save(run)
+    return run
+
+
+def nl27k_run(folder: Path) -> tuple[Path, str]:
+    """A run on NL27k where the data are, else one of its size; and which of the two."""
+    if "UNKGCP_DATA" not in os.environ:
+        return random_run(folder, NL27K), "random weights"
+    run = folder / "run-nl27k"
+    if not run.exists():
+        import unkgcp
+        from unkgcp.training import TrainConfig
+
         splits = unkgcp.load_dataset("nl27k").splits
         config = TrainConfig(dimension=DIMENSION, epochs=3, validate_every=3, batch_size=2048)
         model = unkgcp.train(splits.train, "ukge", seed=0, config=config, device="cpu")
-        unkgcp.calibrate(model, splits.calibration).save(folder)
-        return "NL27k, three epochs"
-    entities, relations = entities or 27_221, 404
-    rng = np.random.default_rng(0)
-    shapes = distmult_scores.table_shapes(entities, relations, DIMENSION)
-    tables = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
-    tables["w"][:], tables["b"][:] = 3, 0
-    vocabulary = Vocabulary.of(
-        [f"concept:entity_{place:06d}" for place in range(entities)],
-        [f"concept:relation{place}" for place in range(relations)],
-    )
-    seen = [np.ones(size, np.bool_) for size in (entities, relations)]
-    model = Model(tables, vocabulary, TrainConfig(dimension=DIMENSION), 0, *seen)
-    n = 12_000
-    ids = [rng.integers(0, size, n).astype(np.int32) for size in (entities, relations, entities)]
-    unkgcp.calibrate(model, Graph(*ids, rng.random(n), vocabulary)).save(folder)
-    return "random weights"
+        unkgcp.calibrate(model, splits.calibration).save(run)
+    return run, "NL27k, three epochs"
 
 
-def make_queries(run: Path, rows: int) -> None:
-    """Triples of labels of a run, uniformly drawn; a small file of the same kind too."""
-    from unkgcp.run.predictor import Predictor
+def make_queries(run: Path, rows: int) -> Path:
+    """Labels of a run, uniformly drawn, as strings in a Parquet file beside it."""
+    from unkgcp.run import Predictor
 
+    path = run.parent / f"{run.name}-{rows}.parquet"
+    if path.exists():
+        return path
     vocabulary = Predictor.load(run).model.vocabulary
     rng = np.random.default_rng(rows)
-    for count in (1000, rows):
-        with pq.ParquetWriter(
-            run / f"{count}.parquet", pa.schema([(c, pa.string()) for c in LABELS])
-        ) as writer:
-            for start in range(0, count, BLOCK):
-                n = min(BLOCK, count - start)
-                columns = [
-                    labels.take(pa.array(rng.integers(0, len(labels), n)))
-                    for labels in (vocabulary.entities, vocabulary.relations, vocabulary.entities)
-                ]
-                writer.write_table(pa.table(columns, names=LABELS))
+    with pq.ParquetWriter(path, pa.schema([(name, pa.string()) for name in LABELS])) as writer:
+        for start in range(0, rows, BLOCK):
+            columns = [
+                labels.take(pa.array(rng.integers(0, len(labels), min(BLOCK, rows - start))))
+                for labels in (vocabulary.entities, vocabulary.relations, vocabulary.entities)
+            ]
+            writer.write_table(pa.table(columns, names=LABELS))
+    return path
 
 
-LABELS = ["head", "relation", "tail"]
+# compare: beside bare pyarrow.
+
+TURNS = 5
+TIMES, MEMORY, LINEAR, SAME_MEMORY, SIZE, LOAD = 3.0, 1536, 1.15, 1.1, 1.5, 1.0
 
 
-def answer(folder: Path, run: str, rows: int) -> dict[str, Any]:
-    """One whole process of `unkgcp predict`."""
-    queries, answers = folder / run / f"{rows}.parquet", folder / "answers.parquet"
-    return measure("ours", str(folder / run), str(queries), str(answers))
+def compare(folder: Path, asked: argparse.Namespace) -> Result:
+    rows, answers = asked.compared, str(folder / "answers.parquet")
+    run, own = nl27k_run(folder)
+    small, large = random_run(folder, 5_000), random_run(folder, 500_000)
+
+    def answer(which: Path, count: int) -> Result:
+        return child("ours", str(which), str(make_queries(which, count)), answers)
+
+    for which in (run, small, large):
+        make_queries(which, rows)
+    queries = str(make_queries(run, rows))
+    answer(run, 1000)  # compiles what is compiled once
+    runs: dict[str, list[Result]] = {
+        name: [] for name in ("ours", "bare", "four times", "5000", "500000", "load")
+    }
+    for _ in range(TURNS):
+        runs["ours"].append(answer(run, rows))
+        runs["bare"].append(child("bare", queries, answers))
+    for _ in range(TURNS):
+        runs["5000"].append(answer(small, rows))
+        runs["500000"].append(answer(large, rows))
+    runs["four times"].append(answer(run, 4 * rows))
+    runs["load"] = [child("load", str(large)) for _ in range(TURNS)]
+    best = {name: min(each["seconds"] for each in found) for name, found in runs.items()}
+    highest = {name: max(each["mb"] for each in found) for name, found in runs.items()}
+    checks = [
+        ("times bare pyarrow", best["ours"] / best["bare"], TIMES),
+        ("highest memory, MB", max(highest[name] for name in ("ours", "four times", "500000")), MEMORY),
+        ("time of 4 times the rows over 4 times the time", best["four times"] / (4 * best["ours"]), LINEAR),
+        (
+            "memory of 4 times the rows over that of the rows",
+            highest["four times"] / highest["ours"],
+            SAME_MEMORY,
+        ),
+        ("time with 500,000 entities over that with 5,000", best["500000"] / best["5000"], SIZE),
+        ("seconds to load 500,000 entities", best["load"], LOAD),
+    ]
+    return {
+        "machine": common.machine() | {"pyarrow": pa.__version__},
+        "run": own,
+        "rows": rows,
+        "holds": all(value <= limit for _, value, limit in checks),
+        "checks": [
+            {"what": what, "value": value, "limit": limit, "holds": value <= limit}
+            for what, value, limit in checks
+        ],
+        "runs": runs,
+    }
 
 
-def measure(what: str, *arguments: str) -> dict[str, Any]:
+def child(what: str, *arguments: str) -> Result:
     """Time a process of its own; adds its highest memory."""
     start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, __file__, what, *arguments], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, __file__, f"--child-{what}", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - start
     if done.returncode:
         raise SystemExit(f"{what} failed:\n{done.stderr[-2000:]}")
-    figures: dict[str, Any] = {"seconds": seconds} | json.loads(done.stdout.strip().splitlines()[-1])
+    figures: Result = {"seconds": seconds} | json.loads(done.stdout.strip().splitlines()[-1])
     print(
         f"{what:>5} {figures['seconds']:7.2f} s  {figures['mb']:5} MB  {arguments[0]}",
         file=sys.stderr,
@@ -156,7 +246,7 @@ def measure(what: str, *arguments: str) -> dict[str, Any]:
     return figures
 
 
-def ours(run: str, queries: str, answers: str) -> dict[str, Any]:
+def ours(run: str, queries: str, answers: str) -> Result:
     from unkgcp.cli import main as command
 
     try:
@@ -167,7 +257,7 @@ def ours(run: str, queries: str, answers: str) -> dict[str, Any]:
     return {}
 
 
-def bare(queries: str, answers: str) -> dict[str, Any]:
+def bare(queries: str, answers: str) -> Result:
     """Read the queries and write them with the answers of `answers`, which are in memory before the clock starts."""
     from unkgcp.tabular.writer import parquet_options
 
@@ -199,82 +289,12 @@ def bare(queries: str, answers: str) -> dict[str, Any]:
     return {"seconds": min(seconds.values()), **seconds}
 
 
-def load(run: str) -> dict[str, Any]:
-    from unkgcp.run.predictor import Predictor
+def load(run: str) -> Result:
+    from unkgcp.run import Predictor
 
     start = time.perf_counter()
     Predictor.load(run)
     return {"seconds": time.perf_counter() - start}
-
-
-def report(
-    own: str,
-    ours: list[dict[str, Any]],
-    bare: list[dict[str, Any]],
-    sizes: dict[str, list[dict[str, Any]]],
-    long: dict[str, Any],
-    load: list[dict[str, Any]],
-) -> int:
-    def best(runs: list[dict[str, Any]]) -> float:
-        return min(run["seconds"] for run in runs)
-
-    mine, theirs = best(ours), best(bare)
-    small, large = (best(runs) for runs in sizes.values())
-    highest = max(run["mb"] for run in [*ours, long, *sizes["500000"]])
-    checks = [
-        ("times bare pyarrow", mine / theirs, TIMES),
-        ("highest memory, MB", highest, MEMORY),
-        ("time of 4 times the rows over 4 times the time", long["seconds"] / (4 * mine), LINEAR),
-        (
-            "memory of 4 times the rows over that of the rows",
-            long["mb"] / max(run["mb"] for run in ours),
-            1.1,
-        ),
-        ("time with 500,000 entities over that with 5,000", large / small, SIZE),
-        ("seconds to load 500,000 entities", best(load), LOAD),
-    ]
-    machine = common.machine() | {"pyarrow": pa.__version__}
-    runs = {"ours": ours, "bare": bare, "four times": [long], **sizes, "load": load}
-    result = {
-        "machine": machine,
-        "run": own,
-        "rows": ROWS,
-        "checks": [
-            {"what": what, "value": value, "limit": limit, "holds": value <= limit}
-            for what, value, limit in checks
-        ],
-        "runs": runs,
-    }
-    common.write("predict", result, table(result))
-    return 0 if all(check["holds"] for check in result["checks"]) else 1
-
-
-def table(result: dict[str, Any]) -> str:
-    rows, machine = result["rows"], result["machine"]
-    lines = [
-        f"`make bench-predict`: {rows:,} queries, UKGE d = {DIMENSION}, {result['run']}, {machine['cores']} cores of "
-        f"{machine['processor']}, Python {machine['python']}, pyarrow {machine['pyarrow']}; fastest of the turns",
-        "",
-        "| | seconds | highest memory, MB |",
-        "|---|---|---|",
-    ]
-    names = {
-        "ours": "`unkgcp predict`, whole process",
-        "bare": "bare pyarrow, reading and writing only",
-        "four times": f"`unkgcp predict`, {4 * rows:,} queries",
-        "5000": "`unkgcp predict`, 5,000 entities",
-        "500000": "`unkgcp predict`, 500,000 entities",
-        "load": "`Predictor.load`, 500,000 entities",
-    }
-    for name, title in names.items():
-        runs = result["runs"][name]
-        seconds = min(run["seconds"] for run in runs)
-        lines.append(f"| {title} | {seconds:.2f} | {max(run['mb'] for run in runs)} |")
-    lines += ["", "| check | value | at most | |", "|---|---|---|---|"]
-    for check in result["checks"]:
-        mark = "ok" if check["holds"] else "MISSED"
-        lines.append(f"| {check['what']} | {check['value']:.3g} | {check['limit']:g} | {mark} |")
-    return "\n".join([*lines, ""])
 
 
 def _highest_memory() -> int:
@@ -286,11 +306,310 @@ def _highest_memory() -> int:
     return int(line.split()[1]) // 1024
 
 
+# rows, one, two, entities: how whole commands grow.
+
+GROWTH = (100_000, 1_000_000, 10_000_000, 40_000_000)
+ENTITIES = (1_000, 10_000, 100_000, 1_000_000)
+QUERIES = 1_000_000  # for the measurements over entities
+
+
+def grow_rows(folder: Path, counts: list[int], workers: int | None) -> list[Result]:
+    """Local (None) or on Ray with so many workers, which write a folder."""
+    run, found = random_run(folder, NL27K), []
+    for count in counts:
+        queries = make_queries(run, count)
+        if workers is None:
+            target = folder / "answers.parquet"
+            each = {
+                "rows": count,
+                **whole_command(run, queries, target, rounds=3 if count < 10_000_000 else 2),
+            }
+            each |= {"input_bytes": queries.stat().st_size, "output_bytes": target.stat().st_size}
+        else:
+            target, options = folder / "answers", ("--engine", "ray", "--workers", str(workers))
+            each = {"rows": count, "workers": workers, **whole_command(run, queries, target, *options)}
+            each["parts"] = len(list(target.iterdir()))
+        found.append(each)
+        print(each, file=sys.stderr)
+    return found
+
+
+def grow_entities(folder: Path) -> list[Result]:
+    found = []
+    for count in ENTITIES:
+        run = random_run(folder, count)
+        each = {"entities": count}
+        each |= whole_command(run, make_queries(run, QUERIES), folder / "answers.parquet", rounds=2)
+        each["run_bytes"] = sum(file.stat().st_size for file in run.iterdir())
+        each["load_seconds"] = round(child("load", str(run))["seconds"], 3)
+        found.append(each)
+        print(each, file=sys.stderr)
+    return found
+
+
+def whole_command(run: Path, queries: Path, target: Path, *options: str, rounds: int = 1) -> Result:
+    """One command: seconds, the best of some rounds, and peak bytes, looked for in a round of its own."""
+    command = [sys.executable, "-m", "unkgcp", "predict", str(run), str(queries), "-o", str(target), *options]
+    taken = [_run(command, target, None) for _ in range(rounds)]
+    watch = Watch()
+    _run(command, target, watch)
+    return {"seconds": round(min(taken), 3), "peak_bytes": watch.peak}
+
+
+class Watch(threading.Thread):
+    """The peak of the memory of a process and its descendants together."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.process, self.peak, self.over = 0, 0, threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(0.2):
+            self.peak = max(self.peak, sum(map(_memory, _descendants(self.process))))
+
+
+def _descendants(process: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, IndexError):
+            continue
+        children.setdefault(parent, []).append(int(folder.name))
+    found = [process]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+def _memory(process: int) -> int:
+    """Proportional set size in bytes: pages that several processes share are counted once."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("Pss:")))
+    except (OSError, StopIteration):
+        return 0
+
+
+def _run(command: list[str], target: Path, watch: Watch | None) -> float:
+    if target.is_dir():
+        shutil.rmtree(target)
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    if watch is not None:
+        watch.process = process.pid
+        watch.start()
+    _, errors = process.communicate()
+    seconds = time.perf_counter() - start
+    if watch is not None:
+        watch.over.set()
+        watch.join()
+    if process.returncode:
+        raise SystemExit(errors)
+    return seconds
+
+
+# calls: one call of `interval`.
+
+CALLS = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
+# holds: time grows with the number of queries to a power this close to 1, a straight line explains this share of it,
+# and it grows by no more than this factor from the smallest to the largest graph
+POWER, STRAIGHT, FACTOR = 0.1, 0.99, 2.0
+CALL_DIMENSION, CALL_RELATIONS = 64, 20
+
+
+def calls(quick: bool) -> Result:
+    sizes = ((1_000, 10_000, 100_000), (100, 10_000), 10_000) if quick else (CALLS, ENTITIES, 1_000_000)
+    queries, entities, at = sizes
+    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+    def use_cores(count: int) -> None:
+        if available:
+            os.sched_setaffinity(0, available[:count])
+
+    def method(size: int) -> Any:
+        return random_predictor(size, CALL_RELATIONS, CALL_DIMENSION).method
+
+    use_cores(1)
+    asked = method(100_000)
+    seconds(asked, 100_000, queries[-1], 1)  # whatever is loaded or compiled once
+    by_queries = [
+        {"queries": n, "seconds": seconds(asked, 100_000, n, 21 if n <= 1_000_000 else 5)} for n in queries
+    ]
+    x, y = [float(row["queries"]) for row in by_queries], [row["seconds"] for row in by_queries]
+    slope, r2 = line(x, y)
+    exponent, log_r2 = line(np.log10(x), np.log10(y))
+    use_cores(2)
+    by_entities = []
+    for n in entities:
+        asked = method(n)
+        seconds(asked, n, 1_000, 1)
+        whole, score = seconds(asked, n, at, 11), seconds(asked, n, at, 11, only_score=True)
+        by_entities.append({"entities": n, "seconds": whole, "scoring": score, "intervals": whole - score})
+    times = [row["seconds"] for row in by_entities]
+    power, _ = line(np.log10(entities), np.log10(times))
+    factor = max(times) / min(times)
+    linear, flat = bool(abs(exponent - 1) <= POWER and r2 >= STRAIGHT), factor <= FACTOR
+    found = {
+        "holds": linear and flat,
+        "result": "",
+        "queries": by_queries,
+        "linear": {
+            "seconds_a_query": slope,
+            "r2": r2,
+            "exponent": exponent,
+            "exponent_r2": log_r2,
+            "holds": linear,
+        },
+        "entities": by_entities,
+        "independent": {"queries": at, "factor": factor, "exponent": power, "holds": flat},
+        "method": "unkgcp",
+        "model": f"ukge, d = {CALL_DIMENSION}",
+        "machine": f"{platform.machine()}, one core by queries, two by entities, Python {platform.python_version()}",
+    }
+    return found | {"result": sentence(found)}
+
+
+def seconds(method: Any, entities: int, n: int, repeats: int, only_score: bool = False) -> float:
+    """The fastest of some calls with n queries; `only_score` is the part that looks into the tables."""
+    from unkgcp.graph.facts import Triples
+
+    queries = Triples(*ids(np.random.default_rng(1), entities, CALL_RELATIONS, n))
+    best = math.inf
+    for _ in range(repeats):
+        start = time.perf_counter()
+        if only_score:
+            method.model.score(*queries)
+        else:
+            method.interval(queries, 0.9)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def line(x: Any, y: Any) -> tuple[float, float]:
+    """Slope and R2 of the least-squares line."""
+    slope, intercept = np.polyfit(x, y, 1)
+    rest = np.array(y) - (slope * np.array(x) + intercept)
+    return float(slope), float(1 - (rest @ rest) / np.sum((np.array(y) - np.mean(y)) ** 2))
+
+
+def sentence(found: Result) -> str:
+    """The figures in words."""
+    sizes, graphs, linear = found["queries"], found["entities"], found["linear"]
+    first, last = (1e9 * row["seconds"] / row["queries"] for row in (sizes[0], sizes[-1]))
+    parts = {part: f"{graphs[0][part]:.3f} to {graphs[-1][part]:.3f} s" for part in ("scoring", "intervals")}
+    return (
+        f"from {sizes[0]['queries']:,} to {sizes[-1]['queries']:,} queries time grows with the power "
+        f"{linear['exponent']:.2f} (R2 {linear['exponent_r2']:.4f}): a query takes {first:.0f} ns in the smallest and "
+        f"{last:.0f} ns in the largest call, and a straight line fits with R2 {linear['r2']:.4f}; "
+        f"{found['independent']['queries']:,} queries take "
+        + ", ".join(f"{row['seconds']:.2f} s with {row['entities']:,}" for row in graphs)
+        + f" entities, a factor of {found['independent']['factor']:.2f} between fastest and slowest (scoring, which "
+        f"looks up rows of larger tables: {parts['scoring']}; all else: {parts['intervals']})"
+    )
+
+
+# What all of it comes to.
+
+NAMES = {
+    "ours": "`unkgcp predict`, whole process",
+    "bare": "bare pyarrow, reading and writing only",
+    "four times": "`unkgcp predict`, four times the queries",
+    "5000": "`unkgcp predict`, 5,000 entities",
+    "500000": "`unkgcp predict`, 500,000 entities",
+    "load": "`Predictor.load`, 500,000 entities",
+}
+
+
+def table(result: Result) -> str:
+    lines = ["# Answering queries", ""]
+    if compared := result.get("compare"):
+        machine = compared["machine"]
+        lines += [
+            "## Beside bare pyarrow",
+            "",
+            f"`make bench-predict`: {compared['rows']:,} queries, UKGE d = {DIMENSION}, {compared['run']}, "
+            f"{machine['cores']} cores of {machine['processor']}, Python {machine['python']}, "
+            f"pyarrow {machine['pyarrow']}; fastest of the turns",
+            "",
+            "| | seconds | highest memory, MB |",
+            "|---|---|---|",
+        ]
+        for name, title in NAMES.items():
+            runs = compared["runs"][name]
+            best, highest = min(run["seconds"] for run in runs), max(run["mb"] for run in runs)
+            lines.append(f"| {title} | {best:.2f} | {highest} |")
+        lines += ["", "| check | value | at most | |", "|---|---|---|---|"]
+        for check in compared["checks"]:
+            mark = "ok" if check["holds"] else "MISSED"
+            lines.append(f"| {check['what']} | {check['value']:.3g} | {check['limit']:g} | {mark} |")
+        lines.append("")
+    return "\n".join([*lines, *_growth_lines(result), *_call_lines(result.get("calls"))])
+
+
+def _growth_lines(result: Result) -> list[str]:
+    commands = [{"engine": "local", **each} for each in result.get("rows", [])]
+    for each in result.get("one", []) + result.get("two", []):
+        many = "s" if each["workers"] > 1 else ""
+        commands.append({"engine": f"ray, {each['workers']} worker{many}, folder out", **each})
+    lines: list[str] = []
+    if machine := result.get("growth_machine"):
+        lines += [
+            "## How whole commands grow",
+            "",
+            f"UKGE, dimension {DIMENSION}, random parameters, {RELATIONS} relations; Parquet with string labels in,",
+            f"Parquet out, UnKGCP intervals at 90 %; {machine['cores']} cores ({machine['processor']}),",
+            f"Python {machine['python']}. `python benchmarks/predict.py rows one two entities`",
+            "",
+        ]
+    if commands:
+        lines += [
+            f"Rows ({NL27K:,} entities):",
+            "",
+            "| rows | engine | seconds | rows a second | peak memory, MiB |",
+            "|---|---|---|---|---|",
+        ]
+        for each in sorted(commands, key=lambda each: each["rows"]):
+            rate, memory = each["rows"] / each["seconds"], each["peak_bytes"] / 2**20
+            lines.append(
+                f"| {each['rows']:,} | {each['engine']} | {each['seconds']:.1f} | {rate:,.0f} | {memory:,.0f} |"
+            )
+        lines.append("")
+    if result.get("entities"):
+        lines += [
+            f"Entities ({QUERIES:,} rows, local):",
+            "",
+            "| entities | seconds | peak memory, MiB | the run on disk, MiB | loading it, seconds |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {each['entities']:,} | {each['seconds']:.1f} | {each['peak_bytes'] / 2**20:,.0f} "
+            f"| {each['run_bytes'] / 2**20:,.1f} | {each['load_seconds']:.2f} |"
+            for each in result["entities"]
+        ]
+        lines.append("")
+    return lines
+
+
+def _call_lines(found: Result | None) -> list[str]:
+    if found is None:
+        return []
+    kept = {True: "holds", False: "does not hold"}
+    about = f"UnKGCP over {found['model']}, {found['machine']}. `python benchmarks/predict.py calls`"
+    linear, flat = kept[found["linear"]["holds"]], kept[found["independent"]["holds"]]
+    claim = (
+        f"Linear in the queries: {linear}. Independent of the size of the graph, up to a factor of {FACTOR:g}: {flat}. "
+        f"Measured: {found['result']}."
+    )
+    return ["## One call of `interval`", "", about, "", claim, ""]
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        found = {"ours": ours, "bare": bare, "load": load}[sys.argv[1]](*sys.argv[2:])
+    if len(sys.argv) > 1 and sys.argv[1].startswith("--child-"):
+        part = {"ours": ours, "bare": bare, "load": load}[sys.argv[1].removeprefix("--child-")]
+        measured = part(*sys.argv[2:])
         used = resource.getrusage(resource.RUSAGE_SELF)
-        found |= {"mb": _highest_memory(), "cpu": round(used.ru_utime + used.ru_stime, 2)}
-        print(json.dumps(found))
+        measured |= {"mb": _highest_memory(), "cpu": round(used.ru_utime + used.ru_stime, 2)}
+        print(json.dumps(measured))
         sys.exit(0)
     sys.exit(main())

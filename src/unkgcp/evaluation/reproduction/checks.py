@@ -272,7 +272,11 @@ def scaling(found: dict[str, Any] | None) -> Check:
     title = "time is linear in the number of queries and independent of the size of the graph"
     if not found:
         return _check(
-            "scaling", title, None, "not measured in this folder (benchmarks/scaling.py does it)", {}
+            "scaling",
+            title,
+            None,
+            "not measured in this folder (benchmarks/predict.py calls --scaling does it)",
+            {},
         )
     return _check("scaling", title, bool(found["holds"]), found["result"], found)
 

@@ -1,9 +1,8 @@
 """One design for every figure: palette, marks, type, and how a figure becomes SVG and PNG.
 
-What it is: the only place that knows matplotlib's settings and colours. The colours are Okabe and Ito's, told
-apart by colour-blind readers; every method and model has a mark and a line of its own besides, so that a
-figure also reads in grey. Text stays text in SVG, and the same data give the same bytes. What it is not: it
-knows no data; the drawing functions beside it do.
+This is the only place that knows matplotlib's settings and colours. The colours are Okabe and Ito's, told apart by
+colour-blind readers; every method and model has a mark and a line of its own besides, so that a figure also reads in
+grey. Text stays text in SVG, and the same data give the same bytes.
 
 >>> with design():                                            # doctest: +SKIP
 ...     figure = sheet(7.0, 3.0)

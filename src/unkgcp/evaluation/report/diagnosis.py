@@ -27,7 +27,6 @@ from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
-from unkgcp.methods.interval_valued import MeanLength
 from unkgcp.run import Predictor
 from unkgcp.run.fitting import method_options
 from unkgcp.run.untrained import check_untrained
@@ -209,7 +208,7 @@ def calibrated_on(method: IntervalPredictor) -> int | None:
     length) or models (CV+) have another one.
     """
     several = "members" in method.needs or method.options().get("per") is not None
-    several = several or isinstance(method, MeanLength)
+    several = several or method.name == "mean-length"
     return None if several or method.guarantee.startswith("none") else method.size
 
 

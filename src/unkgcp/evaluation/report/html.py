@@ -120,7 +120,7 @@ def bar(interval: tuple[float, float], score: float, truth: tuple[float, float])
     )
 
 
-# Numbers as a reader wants them: percentages, spans, means with their spread, durations.
+# Names and numbers as a reader wants them: data sets, percentages, spans, durations.
 
 
 def data_name(name: object) -> str:
@@ -157,17 +157,15 @@ def duration(seconds: float) -> str:
 def readable_relations(dataset: Dataset, ids: Sequence[int]) -> list[str]:
     """Labels of relations, with their names where labels are mere ids."""
     names = {} if dataset.names is None else dataset.names.relations
-    labels = dataset.splits.test.vocabulary.relations
-    return [_named(labels[int(number)].as_py(), names) for number in ids]
+    return _readable(dataset.splits.test.vocabulary.relations, names, ids)
 
 
 def readable_entities(dataset: Dataset, ids: Sequence[int]) -> list[str]:
     """Labels of entities, with their names where labels are mere ids."""
     names = {} if dataset.names is None else dataset.names.entities
-    labels = dataset.splits.test.vocabulary.entities
-    return [_named(labels[int(number)].as_py(), names) for number in ids]
+    return _readable(dataset.splits.test.vocabulary.entities, names, ids)
 
 
-def _named(label: str, names: Mapping[str, str]) -> str:
-    name = names.get(label)
-    return label if name is None or name == label else f"{name} ({label})"
+def _readable(labels: Any, names: Mapping[str, str], ids: Sequence[int]) -> list[str]:
+    chosen = [labels[int(number)].as_py() for number in ids]
+    return [label if names.get(label, label) == label else f"{names[label]} ({label})" for label in chosen]

@@ -181,11 +181,10 @@ def fact_section(d: Diagnosis) -> Section:
 
 
 def _fact_table(d: Diagnosis, rows: NDArray[Any]) -> Html:
-    answered = d.answered
-    facts = answered.facts[rows]
-    heads = readable_entities(d.dataset, facts.head.tolist())
-    relations = readable_relations(d.dataset, facts.relation.tolist())
-    tails = readable_entities(d.dataset, facts.tail.tolist())
+    answered, facts = d.answered, d.answered.facts
+    heads = readable_entities(d.dataset, facts.head[rows].tolist())
+    relations = readable_relations(d.dataset, facts.relation[rows].tolist())
+    tails = readable_entities(d.dataset, facts.tail[rows].tolist())
     shown: list[list[str | Cell]] = []
     for i, *names in zip(rows.tolist(), heads, relations, tails, strict=True):
         found, score = (float(answered.lower[i]), float(answered.upper[i])), float(answered.score[i])

@@ -61,27 +61,18 @@ ENOUGH = {"coverage": 0.01, "sharpness": 0.01, "coverage_sd": 0.01}
 
 def all_checks(summary: Summary) -> list[Check]:
     """Every check, for each protocol that has cells."""
+    checks = (validity, monotonicity, conditionality, fixed_width_of_cp, calibration_size, sharper_than_cp)
     found = []
     for protocol in ("paper", "strict"):
         blocks = [block for block in summary["cells"] if block["protocol"] == protocol]
-        if blocks:
-            checks = [
-                validity,
-                monotonicity,
-                conditionality,
-                fixed_width_of_cp,
-                calibration_size,
-                sharper_than_cp,
+        if not blocks:
+            continue
+        made = [check(blocks) for check in checks]
+        if protocol == "paper":
+            made += [
+                check(blocks, summary["paper"]) for check in (sharpness_as_published, errors_as_published)
             ]
-            made = [check(blocks) for check in checks]
-            if protocol == "paper":
-                made += [
-                    sharpness_as_published(blocks, summary["paper"]),
-                    errors_as_published(blocks, summary["paper"]),
-                ]
-            found += [
-                {**check, "protocol": protocol, "name": f"{check['name']}-{protocol}"} for check in made
-            ]
+        found += [{**check, "protocol": protocol, "name": f"{check['name']}-{protocol}"} for check in made]
     return [*found, scaling(summary.get("scaling"))]
 
 
@@ -223,17 +214,12 @@ def sharper_than_cp(blocks: list[Block]) -> Check:
 
 def sharpness_as_published(blocks: list[Block], paper: dict[str, Any]) -> Check:
     """Sharpness of CP and UnKGCP beside Table 1."""
-    rows = {}
-    for block, printed in _beside(blocks, paper, "table1"):
-        for method in ("cp", "unkgcp"):
-            ours = _at(block, method, "positive", "sharpness")
-            if ours is not None and method in printed:
-                theirs = printed[method]["sharpness"][0]
-                rows[f"{_name(block)} {method}"] = {
-                    "ours": ours,
-                    "paper": theirs,
-                    "difference": ours - theirs,
-                }
+    rows = {
+        f"{_name(block)} {method}": _compared(ours, printed[method]["sharpness"][0])
+        for block, printed in _beside(blocks, paper, "table1")
+        for method in ("cp", "unkgcp")
+        if (ours := _at(block, method, "positive", "sharpness")) is not None and method in printed
+    }
     far = {name: row["difference"] for name, row in rows.items() if abs(row["difference"]) > SHARPNESS_WITHIN}
     return _check(
         "sharpness-as-published",
@@ -246,15 +232,11 @@ def sharpness_as_published(blocks: list[Block], paper: dict[str, Any]) -> Check:
 
 def errors_as_published(blocks: list[Block], paper: dict[str, Any]) -> Check:
     """MSE and MAE beside Table 2, which prints two decimals."""
-    rows = {}
-    for block, printed in _beside(blocks, paper, "table2"):
-        for kind in ("mse", "mae"):
-            ours = block["errors"]["positive"][kind]["mean"]
-            rows[f"{_name(block)} {kind}"] = {
-                "ours": ours,
-                "paper": printed[kind],
-                "difference": ours - printed[kind],
-            }
+    rows = {
+        f"{_name(block)} {kind}": _compared(block["errors"]["positive"][kind]["mean"], printed[kind])
+        for block, printed in _beside(blocks, paper, "table2")
+        for kind in ("mse", "mae")
+    }
     worse = {name: row["difference"] for name, row in rows.items() if row["difference"] > ERROR_WITHIN}
     better = sum(row["difference"] < -ERROR_WITHIN for row in rows.values())
     return _check(
@@ -265,6 +247,10 @@ def errors_as_published(blocks: list[Block], paper: dict[str, Any]) -> Check:
         + _list(worse, "+.3f"),
         rows,
     )
+
+
+def _compared(ours: float, paper: float) -> dict[str, float]:
+    return {"ours": ours, "paper": paper, "difference": ours - paper}
 
 
 def scaling(found: dict[str, Any] | None) -> Check:

@@ -1,8 +1,7 @@
 """What a reproduction consists of: data sets x backbones x seeds under one protocol, in blocks.
 
-What it is: a declarative list of work, without doing any. A *cell* is one seed of one model on one data set;
-the cells of a *block* differ in the seed alone and are trained together on a GPU. What it is not: the work
-(`runner`), or its result (`cell`).
+A plan lists the work and does none of it. A *cell* is one seed of one model on one data set; the cells of a *block*
+differ in the seed alone and are trained together on a GPU.
 
 >>> plan = Plan(protocol="paper", data=("demo",), models=("ukge",), seeds=2)
 >>> [block.name for block in plan.blocks()]

@@ -1,7 +1,6 @@
 """How a run came to be, and where its data came from: enough to load them again and to notice that they changed.
 
-What it is: plain records inside a run's provenance. What it is not: the data; `unkgcp.run.folder` adds what it says of
-the files of a run.
+These are plain records, without the data themselves; `unkgcp.run.folder` adds what it knows of the files of a run.
 
 >>> record = describe("facts.tsv", dataset, seed=0, options={"header": True})     # doctest: +SKIP
 >>> reload(record, "run").splits.test                                            # doctest: +SKIP

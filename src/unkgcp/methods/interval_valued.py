@@ -1,9 +1,9 @@
 """Confidences that are intervals themselves: an outer interval that contains the whole true one.
 
-What it is: two methods over two models, one of the middle m of a confidence (`M`) and one of its length (`L`). Both
+There are two methods over two models, one of the middle m of a confidence (`M`) and one of its length (`L`). Both
 answer with an interval around M that contains lower *and* upper end of the true confidence with the chosen
-probability. A plain number counts as an interval without length. What it is not: a trainer of the length model
-(`unkgcp.training.train_length`).
+probability. A plain number counts as an interval without length. The model of the length is trained by
+`unkgcp.training.train_length`.
 """
 
 from __future__ import annotations

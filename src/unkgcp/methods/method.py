@@ -1,9 +1,9 @@
 """What every interval predictor over triples shares: the protocol, the answer, and who counts as known.
 
-What it is: the border between a scoring model (anything with `score`) and interval methods. Unknown queries
+This is the border between a scoring model (anything with `score`) and interval methods. Unknown queries
 are dealt with here, once, for all methods: they get the whole range and no score, and facts about unknown
-entities or relations are left out of calibration, so that the promise is exact for known queries. What it is
-not: it reads no labels and no files; ids come in, numbers go out, and torch is never imported.
+entities or relations are left out of calibration, so that the promise is exact for known queries. Ids
+come in, numbers go out, and torch is never imported.
 
 >>> predictor = create("cp").calibrate(model, calibration_facts)                       # doctest: +SKIP
 >>> predictor.interval(Triples(head, relation, tail), confidence=[0.8, 0.9]).lower     # doctest: +SKIP

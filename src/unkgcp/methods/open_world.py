@@ -1,8 +1,8 @@
 """The open world: a query may be no fact at all; one promise for facts, and one for each kind of non-facts calibrated.
 
-What it is: an interval method for facts joined with a second calibration on triples that are no facts (corrupted
+This is an interval method for facts joined with a second calibration on triples that are no facts (corrupted
 facts, whose confidence is 0). A query keeps "no fact" as a possibility unless it looks more like a fact than almost
-all of those do; the answer is then the fact's interval, the flag, and the hull of both. What it is not: a classifier.
+all of those do; the answer is then the fact's interval, the flag, and the hull of both. It is no classifier.
 Nobody is told which class a query has; each class is covered by its own calibration.
 
 >>> open_world(create("cp").calibrate(model, facts), negatives).interval(triples).no_fact       # doctest: +SKIP

@@ -1,10 +1,10 @@
 """From queries to answers: the one way for `predict`, for Ray and for the service.
 
-What it is: `answer` takes a batch of queries, as labels or as ids, to answers. `answer_batch` writes them down for
+`answer` takes a batch of queries, as labels or as ids, to answers. `answer_batch` writes them down for
 Arrow (`predict` and Ray), `as_lists` for JSON (the service); both write every column there is
 (`unkgcp.methods.intervals.columns`), so that the same query is told the same wherever it is asked. All of it is pure:
-it reads nothing, keeps nothing and gives rows back in their order, so that several threads may call it. What it is not:
-a search for completions (`unkgcp.run.completion`), or a reader or writer of files.
+it reads nothing, keeps nothing and gives rows back in their order, so that several threads may call it. Queries with an
+open place are for `unkgcp.run.completion`.
 
 >>> answer_batch(predictor, batch, confidence=0.9).schema.names     # doctest: +SKIP
 ['head', 'relation', 'tail', 'score', 'lower', 'upper', 'status']

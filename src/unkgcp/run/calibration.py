@@ -1,8 +1,7 @@
 """From a trained model and facts it has not seen to a calibrated predictor.
 
-What it is: `calibrate`, and what it may promise: for asserted facts, or for whatever may be asked, triples that are no
-facts among them. What it is not: the rules themselves (`unkgcp.methods`), or the comparison of calibration facts with
-training facts (`unkgcp.run.untrained`).
+The promise is for asserted facts, or for whatever may be asked, triples that are no facts among them. The interval
+methods themselves are in `unkgcp.methods`.
 
 >>> calibrate(model, facts, "unkgcp")                              # doctest: +SKIP
 >>> calibrate(model, facts, "evidence", population="open")         # doctest: +SKIP

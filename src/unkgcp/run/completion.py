@@ -1,10 +1,10 @@
 """Completions: the best entities for (h, r, ?) or (?, r, t), each with its interval.
 
-What it is: pure, an Arrow batch of queries with one open place each in, an Arrow batch of candidates out. Every
+All of it is pure: an Arrow batch of queries with one open place each in, an Arrow batch of candidates out. Every
 entity with a training fact is a candidate; the first look at all of them is a matrix product, and the best few are
 then asked like any other query, so that a completion has the same numbers as `predict` gives. A method with a score
-of its own (evidence) ranks the `SHORTLIST` candidates that the model scores highest. What it is not: calibrated as a
-list: each interval holds for one triple, not for all of a list at once.
+of its own (evidence) ranks the `SHORTLIST` candidates that the model scores highest. Each interval holds for one
+triple, not for all of a list at once.
 
 >>> complete(predictor, head="TP53", relation="binding", k=5, rank_by="lower").to_pandas()     # doctest: +SKIP
 """

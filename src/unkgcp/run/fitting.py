@@ -25,6 +25,7 @@ from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.graph.negatives import KINDS, corrupt
 from unkgcp.methods.registry import create, predictor_class
 from unkgcp.progress import Progress, Silent
+from unkgcp.run import provenance
 from unkgcp.run.calibration import calibrate, check_population
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.untrained import check_apart
@@ -145,7 +146,9 @@ def fit(
         **settings,
     )
     times["calibration"] = time.monotonic() - start
-    return replace(predictor, provenance=_provenance(dataset, model, protocol, stopping, stopped, times))
+    return replace(
+        predictor, provenance=provenance.fitted(dataset, model, protocol, stopping, stopped, times)
+    )
 
 
 def fit_folds(
@@ -199,32 +202,15 @@ def fit_folds(
     ranked = create("cv+", members=members, base=method, fold=fold).calibrate(point, facts)
     times["calibration"] = time.monotonic() - start
     stopping = f"on {config.validation_fraction:.0%} of each model's own facts, held out"
-    return Predictor(point, ranked, provenance=_provenance(dataset, point, "strict", stopping, None, times))
+    return Predictor(
+        point, ranked, provenance=provenance.fitted(dataset, point, "strict", stopping, None, times)
+    )
 
 
 def _refuse_interrupted(*models: Model) -> None:
     """A method that needs all of these models makes no intervals with one of them half trained."""
     if any(model.interrupted for model in models):
         raise KeyboardInterrupt
-
-
-def _provenance(
-    dataset: Dataset,
-    model: Model,
-    protocol: str,
-    stopping: str,
-    stopped: str | None,
-    times: dict[str, float],
-) -> dict[str, Any]:
-    """How a predictor came to be: `stopping` says what early stopping looked at, `stopped` why training ended early."""
-    return {
-        "protocol": protocol,
-        "data": {"name": dataset.name, "hashes": dict(dataset.hashes)},
-        "early_stopping": stopping,
-        "stopped": stopped,
-        "times": {step: round(seconds, 3) for step, seconds in times.items()},
-        "history": model.history,
-    }
 
 
 def _evidence(model: Model, config: TrainConfig, quick: bool, device: str, report: Report) -> EvidenceModel:

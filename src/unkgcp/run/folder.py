@@ -1,10 +1,10 @@
 """A run on disk: a handful of files that together are a calibrated predictor, safe to open whoever wrote them.
 
-What it is: the format. `config.yaml` (settings), `model.safetensors` (parameters), `vocabulary.parquet`
+The format: `config.yaml` (settings), `model.safetensors` (parameters), `vocabulary.parquet`
 (labels and which of them have training facts), `calibration.npz`, `metrics.json`, where they are known
 `facts.npz` (the training facts, see `unkgcp.graph.known`), and `provenance.json`, which names the format's version
-and the size and SHA-256 of all others. Nothing is ever unpickled. What it is not: it does not know what the parts
-mean; `unkgcp.run.predictor` puts them together.
+and the size and SHA-256 of all others. Nothing is ever unpickled. What the parts
+mean is known to `unkgcp.run.predictor`, which puts them together.
 
 What is checked when: sizes, names, shapes and kinds of everything when a run is read, before memory is asked for;
 SHA-256 and that weights are finite numbers then too for files up to 64 MiB. Larger files are mapped, not read, and

@@ -179,9 +179,8 @@ class Predictor:
         tensors: dict[str, NDArray[Any]] = {}
         for name, model in self.models().items():
             tensors |= _prefixed(name, model.tensors())
-        calibration = _prefixed("facts", self.method.arrays()) | _prefixed(
-            "nonfacts", self.method.nonfact_arrays()
-        )
+        calibration = _prefixed("facts", self.method.arrays())
+        calibration |= _prefixed("nonfacts", self.method.nonfact_arrays())
         if self.model.stopping is not None:
             calibration |= _prefixed("stopping", self.model.stopping.arrays())
         if self.negative is not None:

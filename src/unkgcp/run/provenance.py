@@ -1,6 +1,6 @@
-"""Where a run's data came from: enough to load the same data again and to notice that they changed.
+"""How a run came to be, and where its data came from: enough to load them again and to notice that they changed.
 
-What it is: a plain record inside a run's provenance. What it is not: the data; a run does not carry facts.
+These are plain records, without the data themselves; `unkgcp.run.folder` adds what it knows of the files of a run.
 
 >>> record = describe("facts.tsv", dataset, seed=0, options={"header": True})     # doctest: +SKIP
 >>> reload(record, "run").splits.test                                            # doctest: +SKIP
@@ -17,8 +17,28 @@ from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
+    from unkgcp.training.model import Model
 
 SPLITTING = ("calibration", "test", "keep_repeats_together")
+
+
+def fitted(
+    dataset: Dataset,
+    model: Model,
+    protocol: str,
+    stopping: str,
+    stopped: str | None,
+    times: dict[str, float],
+) -> dict[str, Any]:
+    """How a predictor came to be: `stopping` says what early stopping looked at, `stopped` why training ended early."""
+    return {
+        "protocol": protocol,
+        "data": {"name": dataset.name, "hashes": dict(dataset.hashes)},
+        "early_stopping": stopping,
+        "stopped": stopped,
+        "times": {step: round(seconds, 3) for step, seconds in times.items()},
+        "history": model.history,
+    }
 
 
 def describe(data: str, dataset: Dataset, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:

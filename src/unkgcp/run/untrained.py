@@ -1,10 +1,10 @@
 """Calibration facts that the model was trained on: how many there are, and how many may be.
 
-What it is: the one place that compares the two. A model's errors on its training facts are smaller than on others, so
-calibrating on these makes intervals too narrow. Facts that early stopping looked at chose the model, and count as
-training facts. Some calibration facts may always be among them: graphs repeat facts, and of two equal ones the first
-may train and the second calibrate. How many that explains follows from the repeats within the training facts. What it
-is not: a test for repeated triples with another confidence, which are facts of their own.
+A model's errors on its training facts are smaller than on others, so calibrating on these makes intervals too narrow.
+Facts that early stopping looked at chose the model, and count as training facts. Some calibration facts may always be
+among them: graphs repeat facts, and of two equal ones the first may train and the second calibrate. How many that
+explains follows from the repeats within the training facts. Repeated triples with another confidence are facts of their
+own and are not counted.
 
 >>> from unkgcp.graph import Graph, Vocabulary
 >>> ids = np.zeros(3, np.int32)

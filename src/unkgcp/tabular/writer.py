@@ -23,6 +23,7 @@ from typing import IO, Any, Literal, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as csv
 
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path, standard_output
@@ -167,6 +168,10 @@ def _text_writer(stream: IO[bytes], delimiter: str, quoting: Quoting, name: str)
 
     def write(batch: pa.RecordBatch) -> None:
         nonlocal fresh
+        if quoting == "always":
+            csv.write_csv(batch, stream, csv.WriteOptions(include_header=fresh, delimiter=delimiter))
+            fresh = False
+            return
         if fresh:
             names = [pa.array([column], pa.string()) for column in batch.schema.names]
             stream.write(lines([_text(column, delimiter, quoting, name) for column in names], delimiter))
@@ -197,7 +202,7 @@ def _text(column: pa.Array, delimiter: str, quoting: Quoting, name: str, title: 
             label = column.filter(pc.match_substring_regex(column, r"[\t\r\n]"))[0].as_py()
             raise InputError(f"{name}: the label {label!r} cannot be written as TSV; write .csv or .parquet")
         return column
-    return _wrapped(column) if quoting == "always" else quoted(column, delimiter)
+    return quoted(column, delimiter)
 
 
 def lines(columns: list[pa.Array], delimiter: str) -> memoryview:
@@ -220,14 +225,9 @@ def quoted(column: pa.Array, delimiter: str) -> pa.Array:
     characters = f'"\r\n{delimiter}'
     if not holds_any(column, characters.encode()):
         return column
-    return pc.if_else(
-        pc.match_substring_regex(column, f"[{re.escape(characters)}]"), _wrapped(column), column
-    )
-
-
-def _wrapped(column: pa.Array) -> pa.Array:
     nothing, mark = (pa.scalar(text, column.type) for text in ("", '"'))
-    return pc.binary_join_element_wise(mark, pc.replace_substring(column, '"', '""'), mark, nothing)
+    wrapped = pc.binary_join_element_wise(mark, pc.replace_substring(column, '"', '""'), mark, nothing)
+    return pc.if_else(pc.match_substring_regex(column, f"[{re.escape(characters)}]"), wrapped, column)
 
 
 def holds_any(column: pa.Array, characters: bytes) -> bool:
@@ -237,6 +237,4 @@ def holds_any(column: pa.Array, characters: bytes) -> bool:
         return False
     ends = np.frombuffer(offsets, np.int64 if pa.types.is_large_string(column.type) else np.int32)
     text = np.frombuffer(data, np.uint8)[ends[column.offset] : ends[column.offset + len(column)]]
-    wanted = np.zeros(256, np.bool_)
-    wanted[list(characters)] = True
-    return bool(wanted[text].any())
+    return any(bool((text == character).any()) for character in characters)

@@ -260,6 +260,7 @@ def _recalibrate(
     from unkgcp.run import Predictor, recalibrate
     from unkgcp.run.fitting import calibration_negatives, method_options
     from unkgcp.run.folder import check_target
+    from unkgcp.run.untrained import only_repeats
 
     predictor = Predictor.load(run)
     check_target(output)
@@ -271,7 +272,8 @@ def _recalibrate(
     name = str(data) if dataset is None else dataset.name
     method = settings["method"]
     own = method_options(method, name, protocol, settings["per"], settings["allow_empty"])
-    again = recalibrate(predictor, facts, method, negatives=negatives, **own, **asked)
+    with only_repeats(data is None):
+        again = recalibrate(predictor, facts, method, negatives=negatives, **own, **asked)
     again.provenance["recalibrated"] = {"from": run, "data": data, "facts": len(facts)}
     _finish(again, dataset, output)
 

@@ -27,7 +27,7 @@ from unkgcp.methods import create
 from unkgcp.methods.method import PerRelation
 from unkgcp.methods.open_world import OpenWorld
 from unkgcp.methods.relation_groups import BASES
-from unkgcp.run.untrained import check_untrained
+from unkgcp.run.untrained import check_untrained, only_repeats
 
 Floats = NDArray[np.float64]
 
@@ -100,7 +100,8 @@ def _two_methods(answers: Answers) -> tuple[PerRelation, PerRelation]:
         return method, method
     calibration, vocabulary = answers.dataset.splits.calibration, predictor.model.vocabulary
     facts = Graph(*to_triples(calibration, vocabulary), calibration.confidence, vocabulary)
-    check_untrained(predictor.model, facts, predictor.provenance.get("protocol", "strict"))
+    with only_repeats(answers.dataset.split_here):
+        check_untrained(predictor.model, facts, predictor.provenance.get("protocol", "strict"))
     options = {**method.options(), "per": "relation"}
     if "evidence" in method.needs:
         options["evidence"] = method.evidence

@@ -54,7 +54,8 @@ class Dataset:
 
     `negatives` are triples that are taken for no facts, confidence 0, to test with. `softlogic` are facts to train
     with that were inferred from the training facts, and from these alone. `hashes` has the SHA-256 of every file.
-    `names` are the names of labels that are mere ids, where known.
+    `names` are the names of labels that are mere ids, where known. `split_here` tells that one graph was cut into the
+    parts at random by this package, so that facts that stand in two parts are repeats of that graph.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Dataset:
     softlogic: Graph | None = None
     hashes: Mapping[str, str] = field(default_factory=dict)
     names: Names | None = None
+    split_here: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -160,7 +162,7 @@ def _one_file(path: Path, cut: Mapping[str, Any], reading: Mapping[str, Any]) ->
     graph = read(path, **reading)
     with _naming(path):
         splits = split(graph, **cut)
-    return Dataset(str(path), splits, hashes={path.name: _sha256(path)})
+    return Dataset(str(path), splits, hashes={path.name: _sha256(path)}, split_here=True)
 
 
 @contextmanager
@@ -218,6 +220,7 @@ def _demo(cut: Mapping[str, Any]) -> Dataset:
         corrupt(splits.test, graph, seed=cut["seed"]),
         demo.infer(splits.train),
         {"demo": _content(graph)},
+        split_here=True,
     )
 
 

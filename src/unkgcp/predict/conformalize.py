@@ -18,7 +18,7 @@ from unkgcp.conformal.scores import recipe_names
 from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.files import check_file, standard_output
-from unkgcp.tabular.tables import Table
+from unkgcp.tabular.string_table import Table
 from unkgcp.tabular.writer import Style, Write, write_at_the_end, write_file
 
 OPTIONAL = ("scale", "group", "kind")

@@ -12,14 +12,13 @@ it is not: a trainer (`unkgcp.training`) or an interval method (`unkgcp.methods`
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unkgcp.errors import InputError, TrainedFactsWarning
+from unkgcp.errors import InputError
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.graph.negatives import KINDS, corrupt
@@ -28,7 +27,7 @@ from unkgcp.progress import Progress, Silent
 from unkgcp.run import provenance
 from unkgcp.run.calibration import calibrate, check_population
 from unkgcp.run.predictor import Predictor
-from unkgcp.run.untrained import check_apart
+from unkgcp.run.untrained import check_apart, only_repeats
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import Model
 
@@ -92,9 +91,9 @@ def fit(
         config = replace(config, epochs=min(config.epochs, QUICK_EPOCHS))
     settings = method_options(method, dataset.name, protocol, per, allow_empty)
     validation, stopping = _validation(dataset, config, protocol)
-    with warnings.catch_warnings():
-        # refused before hours of training and not after; whatever else is to be said comes at calibration
-        warnings.simplefilter("ignore", TrainedFactsWarning)
+    with only_repeats(
+        True
+    ):  # refused before hours of training; whatever else is to be said comes at calibration
         check_apart(splits.train, None if protocol == "paper" else validation, splits.calibration)
     start = time.monotonic()
     same: dict[str, Any] = {"seed": seed, "config": config, "validation": validation, "device": device}
@@ -132,19 +131,20 @@ def fit(
         parts["evidence"] = _evidence(model, config, quick, device, report)
         times["evidence"] = time.monotonic() - start
     start = time.monotonic()
-    predictor = calibrate(
-        model,
-        splits.calibration,
-        method,
-        negatives=calibration_negatives(dataset, seed) if protocol == "paper" else None,
-        quantiles=quantiles,
-        population=population,
-        kinds=kinds,
-        share=share,
-        protocol=protocol,
-        **parts,
-        **settings,
-    )
+    with only_repeats(dataset.split_here):
+        predictor = calibrate(
+            model,
+            splits.calibration,
+            method,
+            negatives=calibration_negatives(dataset, seed) if protocol == "paper" else None,
+            quantiles=quantiles,
+            population=population,
+            kinds=kinds,
+            share=share,
+            protocol=protocol,
+            **parts,
+            **settings,
+        )
     times["calibration"] = time.monotonic() - start
     return replace(
         predictor, provenance=provenance.fitted(dataset, model, protocol, stopping, stopped, times)

@@ -16,6 +16,8 @@ Trained(found=1, expected=0.0, explained=0)
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -48,6 +50,19 @@ class Trained(NamedTuple):
     @property
     def excess(self) -> int:
         return max(0, self.found - self.explained)
+
+
+@contextmanager
+def only_repeats(explained: bool) -> Iterator[None]:
+    """No warning in here if repeats explain whatever training and calibration facts have in common.
+
+    They do where one graph was cut at random by this package, and where a run is calibrated again on the facts it was
+    fitted with, of which `fit` has said what there is to say.
+    """
+    with warnings.catch_warnings():
+        if explained:
+            warnings.simplefilter("ignore", TrainedFactsWarning)
+        yield
 
 
 def check_untrained(model: Model, facts: Graph, protocol: str = "strict") -> None:

@@ -29,7 +29,7 @@ from unkgcp.graph.queries import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.run import Predictor
 from unkgcp.run.fitting import method_options
-from unkgcp.run.untrained import check_untrained
+from unkgcp.run.untrained import check_untrained, only_repeats
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
@@ -286,7 +286,8 @@ def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, IntervalPredict
         return {method.name: method}
     triples, protocol = to_triples(calibration, model.vocabulary), record.get("protocol", "strict")
     facts = Graph(*triples, calibration.confidence, model.vocabulary, calibration.ends)
-    check_untrained(model, facts, protocol)
+    with only_repeats(dataset.split_here):
+        check_untrained(model, facts, protocol)
     found: dict[str, IntervalPredictor] = {}
     for name in RIVALS if facts.ends is None else INTERVAL_RIVALS:
         options = method_options(name, dataset.name, protocol)

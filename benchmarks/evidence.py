@@ -49,7 +49,7 @@ def one(name: str, seed: int, scores: Path | None = None) -> dict[str, Any]:
     """Learn, calibrate, judge."""
     import numpy as np
 
-    from unkgcp.evaluation.assessment import smoothed_coverage
+    from unkgcp.evaluation.assessment import smoothed_coverages
     from unkgcp.evidence import learn
     from unkgcp.graph import load_dataset
     from unkgcp.methods import create
@@ -86,7 +86,7 @@ def one(name: str, seed: int, scores: Path | None = None) -> dict[str, Any]:
             str(level): {
                 "all": _figures(found, test.confidence, place, np.ones(len(test), bool)),
                 "overlap_free": _figures(found, test.confidence, place, free),
-                "coverage_smoothed": smoothed_coverage(standing, level, int(unknown.sum())),
+                "coverage_smoothed": smoothed_coverages(standing, [level], int(unknown.sum()))[0],
                 "allow_empty": _figures(sparing, test.confidence, place, np.ones(len(test), bool)),
             }
             for place, level in enumerate(LEVELS)

@@ -14,7 +14,7 @@ from unkgcp.conformal import SplitConformal, rank
 from unkgcp.conformal.ranking import rank_groups, rank_scores
 from unkgcp.conformal.ranks import smoothed_exceeds
 from unkgcp.evaluation import evaluate
-from unkgcp.evaluation.assessment import smoothed_coverage
+from unkgcp.evaluation.assessment import smoothed_coverages
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.terminal import evaluation_text
 from unkgcp.graph import Dataset, Graph, Splits, Vocabulary
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 def smoothed(calibration: Floats, scores: Floats, level: float | Fraction) -> float:
-    return smoothed_coverage(rank_scores(calibration.copy()).standing(scores, None), level)
+    return smoothed_coverages(rank_scores(calibration.copy()).standing(scores, None), [level])[0]
 
 
 @pytest.mark.parametrize("size", range(1, 7))

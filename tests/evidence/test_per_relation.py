@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import unkgcp
 from unkgcp.conformal.ranking import Standing
-from unkgcp.evaluation.assessment import ask, smoothed_coverage
+from unkgcp.evaluation.assessment import ask, smoothed_coverages
 from unkgcp.evaluation.by_relation import by_relation
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evidence import EvidenceModel, learn
@@ -82,7 +82,7 @@ def test_every_group_is_covered_as_promised() -> None:
         rows = groups == group
         low, high = coverage_band(size, int(rows.sum()), 0.9, 1 - 1e-6)
         assert set(standing.size[rows].tolist()) == {size}
-        assert low <= smoothed_coverage(Standing(*(column[rows] for column in standing)), 0.9) <= high
+        assert low <= smoothed_coverages(Standing(*(column[rows] for column in standing)), [0.9])[0] <= high
         assert inside(result.lower, result.upper, test)[rows].mean() >= low
         missed.append(inside(pooled.lower, pooled.upper, test)[rows].mean() < low)
     assert any(missed)  # what one threshold for all facts does to relation 1

@@ -56,35 +56,44 @@ class Answers:
     levels: Sequence[float]
     ids: Triples
     """The test facts in the ids of the model."""
+    truth: Floats
+    """Their labels: (n,), or (n, 2) where confidences are intervals."""
+    overlap_free: Mask
+    """Which of them have a triple that is in neither the training nor the calibration facts: (n,)."""
     facts: Intervals
     negatives: Graph
     of_negatives: Intervals
     """A run of the paper's protocol judges negatives by a second threshold, calibrated on such; others by their own."""
     origin: str
-
-    @property
-    def known(self) -> Mask:
-        """Which test facts are about entities and a relation that the model knows: (n,)."""
-        return self.facts.code == 0
+    known: Mask
+    """Which test facts are about entities and a relation that the model knows: (n,)."""
 
 
 def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LEVELS) -> Answers:
     """Ask a run about the test facts of a data set and about as many negatives."""
-    facts, levels = dataset.splits.test, [float(level) for level in confidence]
+    splits, vocabulary = dataset.splits, predictor.model.vocabulary
+    facts, levels = splits.test, [float(level) for level in confidence]
     if not len(facts):
         raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
     negatives, origin = negatives_of(dataset, predictor.model.seed)
-    ids, others = (to_triples(part, predictor.model.vocabulary) for part in (facts, negatives))
-    judge_of_negatives = predictor.negative or predictor.method
+    ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
+    taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
+    overlap_free, truth = ~np.isin(facts.keys, taken), facts.truth
+    found = predictor.method.interval(ids, levels)
+    of_negatives = (predictor.negative or predictor.method).interval(other_ids, levels)
+    known: Mask = found.code == 0
     return Answers(
         predictor,
         dataset,
         levels,
         ids,
-        predictor.method.interval(ids, levels),
+        truth,
+        overlap_free,
+        found,
         negatives,
-        judge_of_negatives.interval(others, levels),
+        of_negatives,
         origin,
+        known,
     )
 
 
@@ -111,12 +120,10 @@ def judge(answers: Answers) -> dict[str, Any]:
     calibration. `empty` has, level by level, the share of test facts whose interval is empty and the coverage of the
     others; None if none is.
     """
-    predictor, splits = answers.predictor, answers.dataset.splits
-    others = np.concatenate([part.keys for part in (splits.train, splits.validation, splits.calibration)])
-    free = ~np.isin(splits.test.keys, others)
-    facts = _rows(answers.facts, splits.test.truth)
+    predictor = answers.predictor
     negatives = _rows(answers.of_negatives, answers.negatives.truth)
-    overlap_free = Rows(*(column[free] for column in facts))
+    facts = _rows(answers.facts, answers.truth)
+    overlap_free = Rows(*(column[answers.overlap_free] for column in facts))
     both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
     return {
         "data": answers.dataset.name,
@@ -127,7 +134,7 @@ def judge(answers: Answers) -> dict[str, Any]:
         "negative_threshold": _threshold(predictor),
         "population": "asserted" if answers.facts.no_fact is None else "open",
         "unknown": {
-            "positive": int((answers.facts.code != 0).sum()),
+            "positive": int((~answers.known).sum()),
             "negative": int((answers.of_negatives.code != 0).sum()),
         },
         "levels": [
@@ -212,25 +219,26 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
     """
     known, method = answers.known, answers.predictor.method
     asked, count = Triples(*(column[known] for column in answers.ids)), int(known.sum())
-    standing = method.standing(asked, answers.dataset.splits.test.truth[known]) if count else None
+    standing = method.standing(asked, answers.truth[known]) if count else None
     if standing is None:
         return None
     size, unknown = int(standing.size[0]), len(known) - count
+    one_threshold = method.one_threshold
     ranks = [rank(level, size) for level in answers.levels]
-    smoothed = [smoothed_coverage(standing, level, unknown) for level in answers.levels]
+    smoothed = smoothed_coverages(standing, answers.levels, unknown)
     found = []
     for level, k, coverage in zip(answers.levels, ranks, smoothed, strict=True):
         band = None
-        if method.one_threshold and 1 <= k <= size:
+        if one_threshold and 1 <= k <= size:
             band = [(end * count + unknown) / len(known) for end in metrics.rank_band(k, size, count)]
         found.append({"confidence": level, "coverage_smoothed": coverage, "band": band})
     return found
 
 
-def smoothed_coverage(standing: Standing, confidence: Confidence, unknown: int = 0) -> float:
-    """The mean probability of being covered with ties broken at random; `unknown` more facts always are."""
-    covered = float(smoothed_exceeds(*standing, confidence).sum())
-    return (covered + unknown) / (len(standing.below) + unknown)
+def smoothed_coverages(standing: Standing, levels: Sequence[Confidence], unknown: int = 0) -> list[float]:
+    """The mean probability of being covered with ties broken at random, at each level; `unknown` more always are."""
+    shares = [smoothed_exceeds(*standing, level) for level in levels]
+    return [(float(share.sum()) + unknown) / (len(share) + unknown) for share in shares]
 
 
 # Confidence filtering: keep triples whose whole interval is good, drop those whose whole one is not, else abstain.

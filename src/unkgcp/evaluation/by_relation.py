@@ -55,7 +55,7 @@ def by_relation(answers: Answers) -> list[dict[str, Any]]:
     """
     method, per_relation = _two_methods(answers)
     known, levels = answers.known, answers.levels
-    ids, truth = Triples(*(column[known] for column in answers.ids)), answers.dataset.splits.test.truth[known]
+    ids, truth = Triples(*(column[known] for column in answers.ids)), answers.truth[known]
     if not len(truth):
         raise InputError(
             f"{answers.dataset.name} has no test facts about known relations; give a data set that has some"

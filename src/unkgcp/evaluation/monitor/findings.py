@@ -1,8 +1,8 @@
-"""What a monitor found, as one plain object: `unkgcp monitor --json` prints it.
+"""What a monitor found: as one plain object, which `unkgcp monitor --json` prints, in sentences, and as a picture.
 
-What it is: numbers and names. What it is not: a decision; `verdict` is the monitor's own: `alarm`, or `no evidence`
-against the promise, which does not say that the promise holds. Capital is given as its
-logarithm to base 10: alarms go off at capitals that floats may not hold.
+The object holds numbers and names. Its `verdict` is the monitor's own: `alarm`, or `no evidence` against the promise,
+which does not say that the promise holds. Capital is given as its logarithm to base 10: alarms go off at capitals that
+floats may not hold.
 
 >>> describe(monitor)["verdict"]     # doctest: +SKIP
 'no evidence'
@@ -38,7 +38,7 @@ def describe(monitor: Monitor) -> dict[str, Any]:
         "verdict": "alarm" if monitor.broken else "no evidence" if facts else "nothing compared",
         "alarms": monitor.alarms(),
         "false_alarm": monitor.false_alarm,
-        "calibration_facts": len(monitor.yardstick.scores),
+        "calibration_facts": len(monitor.reference.scores),
         "facts": facts,
         "unknown": dict(monitor.unknown),
         "coverage": {
@@ -46,7 +46,7 @@ def describe(monitor: Monitor) -> dict[str, Any]:
             "covered": monitor.hits,
             "coverage": monitor.hits / facts if facts else None,
             "p_value": monitor.coverage_p_value,
-            "law": LAWS[monitor.yardstick.hits is None],
+            "law": LAWS[monitor.reference.hits is None],
         },
         "martingale": {**_stream(monitor.all), "rate": monitor.rate},
         "relations": _relations(monitor),
@@ -115,7 +115,7 @@ def _sorted(column: NDArray[Any]) -> bool:
     return most - by_chance >= 20 and neighbours - by_chance >= 0.5 * (most - by_chance)
 
 
-# What a monitor found, for people: a few sentences, a line that shows how the capital went, and the relations.
+# For people: a few sentences, a line that shows how the capital went, and the relations.
 
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN = 12
@@ -231,7 +231,7 @@ def _times(log10: float) -> str:
     return f"1e{log10:+.0f}" if abs(log10) > 6 else f"{10**log10:.3g}"
 
 
-# The capital and the coverage of a monitored stream, drawn over the facts, as SVG, PNG or PDF.
+# The picture: the capital over the facts, as SVG, PNG or PDF.
 
 ENDINGS = (".svg", ".png", ".pdf")
 RELATIONS = 3

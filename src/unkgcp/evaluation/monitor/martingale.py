@@ -1,7 +1,7 @@
-"""A test martingale: capital that bets against p-values being uniform, and grows only by luck if they are.
+"""From scores to evidence: p-values by rank, and capital that bets against their being uniform.
 
 What it is: a conformal test martingale (Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World").
-Each p-value multiplies the capital by f(p) for a density f that was chosen before p was seen; for independent
+`Bag` ranks each score among all before it, which gives p-values; `Martingale` bets on them. Each p-value multiplies the capital by f(p) for a density f that was chosen before p was seen; for independent
 uniform p-values the expected factor is 1, so the capital is a martingale that starts at 1, and by Ville's
 inequality the probability that it *ever* reaches 1 / rate is at most `rate`. So it may be looked at after every
 fact. That is a promise for one capital: who starts again at 1 for every batch of facts plays the game anew each time,
@@ -218,8 +218,6 @@ def _compiled() -> Any:
     return njit(jump_through)
 
 
-# All scores seen so far, and where each new one ranks among those before it: smoothed conformal p-values.
-
 _Floats = NDArray[np.floating[Any]]
 Counts = NDArray[np.int64]
 
@@ -228,7 +226,10 @@ BAG_CHUNK = 1 << 16
 
 
 class Bag:
-    """Starts with the calibration scores (l,), in any order, and takes in every score it is asked about."""
+    """All scores so far, in which each new one is ranked: a smoothed conformal p-value.
+
+    It starts with the calibration scores (l,), in any order, and takes in every score it is asked about.
+    """
 
     def __init__(self, scores: _Floats) -> None:
         self._runs = [np.sort(scores)] if len(scores) else []

@@ -1,10 +1,10 @@
 """Is there evidence against the promise? Labelled facts, as they come in, against the calibration facts of a run.
 
 What it is: a stream of facts is tested for exchangeability with the calibration facts, which is all that the
-guarantee assumes. Facts are scored as at calibration, ranked among calibration and earlier facts (`bag`), and the
-ranks are bet on (`betting`). One monitor is one test and may be looked at after every fact: the probability that facts
-exchangeable with the calibration facts *ever* raise an alarm in it is at most `false_alarm`. A new monitor is a new
-test, with a false-alarm rate of its own; `state` and `resume` make one test of several sittings. What it is not: a
+guarantee assumes. Facts are scored as at calibration, ranked among calibration and earlier facts (`Bag`), and the
+ranks are bet on (`Martingale`). One monitor is one test and may be looked at after every fact: the probability that
+facts exchangeable with the calibration facts *ever* raise an alarm in it is at most `false_alarm`. A new monitor is a
+new test, with a false-alarm rate of its own; `state` and `resume` make one test of several sittings. What it is not: a
 proof that the promise holds (without an alarm there is no evidence against it, which is less), a test of whether the
 model is good, or of facts about unknown entities, which are counted and left out.
 
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.evaluation.metrics import beta_binomial_p_value, hypergeometric_p_value
+from unkgcp.evaluation.metrics import beta_binomial_p_value, contains, hypergeometric_p_value, middle
 from unkgcp.evaluation.monitor.martingale import Bag, Martingale
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
@@ -41,6 +41,64 @@ Floats = NDArray[np.float64]
 
 LARGE = 19
 """Calibration facts from which on a relation is watched by itself: as many as a level of 95 % needs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """What new facts are compared with: scores of the calibration facts (l,), and their relations (l,) if known.
+
+    `hits` is how many calibration facts the intervals cover; None where ranks promise a law of their own.
+    """
+
+    method: IntervalPredictor
+    confidence: float
+    scores: Floats
+    relations: NDArray[np.int32] | None
+    hits: int | None
+
+    def measure(self, triples: Triples, truth: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Score of each known labelled fact, and whether its interval covers the label: (n,), (n,)."""
+        if truth.ndim == 2 and "length" not in self.method.needs:
+            raise InputError(
+                "the labelled facts have lower and upper, the run was fitted on single confidences; "
+                "give facts with one confidence each"
+            )
+        error, covered = _errors(self.method, triples, truth, self.confidence)
+        scores = self.method.nonconformity(triples, truth) if self.hits is None else error
+        assert scores is not None
+        return scores, covered
+
+
+def reference_of(predictor: Predictor, confidence: float, calibration: Graph | None) -> Reference:
+    """The reference for a predictor; `calibration` are its calibration facts where it does not keep their scores."""
+    method = predictor.method
+    kept = method.calibration_scores()
+    if kept is not None and calibration is None and method.one_threshold:
+        return Reference(method, confidence, *kept, None)
+    if calibration is None and "members" in method.needs:
+        raise InputError(
+            f"method {method.name} trained on all of its facts, which are then no measure for new ones; "
+            "name labelled facts as they were at that time, on which nothing was trained (--calibration FILE)"
+        )
+    if calibration is None:
+        raise InputError(
+            f"method {method.name} keeps no scores of its calibration facts; "
+            "name these facts, or calibrate the run with another method (unkgcp fit --from RUN --method cp)"
+        )
+    triples = to_triples(calibration, predictor.model.vocabulary)
+    known = status_codes(predictor.model, triples) == 0
+    triples = Triples(*(column[known] for column in triples))
+    truth = calibration.truth[known]
+    error, covered = _errors(method, triples, truth, confidence)
+    return Reference(method, confidence, error, triples.relation, int(covered.sum()))
+
+
+def _errors(
+    method: IntervalPredictor, triples: Triples, truth: Floats, confidence: float
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """c - M(q) and whether the interval covers c (both ends of it, for truth (n, 2)): (n,), (n,)."""
+    answer = method.interval(triples, confidence)
+    return middle(truth) - answer.score, contains(truth, answer.lower, answer.upper)
 
 
 @dataclass
@@ -130,19 +188,19 @@ class Monitor:
             raise InputError(f"the confidence is {confidence:g} but must lie between 0 and 1 to be watched")
         self.predictor, self.confidence, self.false_alarm = predictor, confidence, false_alarm
         self.seed, self.by_relation, self.calibration = seed, by_relation, calibration
-        self.yardstick = yardstick(predictor, confidence, calibration)
+        self.reference = reference_of(predictor, confidence, calibration)
         self.unknown = dict.fromkeys(STATUSES[1:], 0)
         count = len(predictor.model.vocabulary.relations)
         self.facts_of, self.hits_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self._seen: list[tuple[Floats, NDArray[np.int32], NDArray[np.bool_]]] = []
         self._ties, self._relation_ties = np.random.default_rng(seed).spawn(2)
-        kept = self.yardstick.relations if by_relation else None
+        kept = self.reference.relations if by_relation else None
         large = [] if kept is None else np.flatnonzero(np.bincount(kept, minlength=1) >= LARGE).tolist()
         self.rate = false_alarm / 2 if large else false_alarm
-        self.all = Stream(Bag(self.yardstick.scores), Martingale(confidence), -math.log(self.rate))
+        self.all = Stream(Bag(self.reference.scores), Martingale(confidence), -math.log(self.rate))
         self.relations = {
             code: Stream(
-                Bag(self.yardstick.scores[kept == code]),
+                Bag(self.reference.scores[kept == code]),
                 Martingale(confidence),
                 math.log(len(large)) - math.log(false_alarm / 2),
             )
@@ -165,7 +223,7 @@ class Monitor:
         return self.look()
 
     def _take(self, triples: Triples, truth: Floats) -> None:
-        scores, covered = self.yardstick.measure(triples, truth)
+        scores, covered = self.reference.measure(triples, truth)
         self.all.update(scores, self._ties.random(len(scores)))
         uniform = self._relation_ties.random(len(scores))
         self._note(scores, triples.relation, covered)
@@ -260,7 +318,7 @@ class Monitor:
     @property
     def coverage_p_value(self) -> float:
         """P(as few covered facts or fewer), exactly, for exchangeable facts; for one look only."""
-        measured = self.yardstick
+        measured = self.reference
         if measured.hits is None:
             return beta_binomial_p_value(self.hits, self.facts, len(measured.scores), self.confidence)
         return hypergeometric_p_value(self.hits, self.facts, measured.hits, len(measured.scores))
@@ -275,66 +333,3 @@ def _checked(confidences: ArrayLike, count: int) -> Floats:
     if truth.ndim == 2 and (truth[:, 0] > truth[:, 1]).any():
         raise ValueError("the lower end of a confidence lies above the upper one")
     return truth
-
-
-# What new facts are measured by: the strangeness of a labelled fact, and that of the calibration facts.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Yardstick:
-    """Scores of the calibration facts (l,), their relations (l,) if known, and how new facts are scored.
-
-    `hits` is how many calibration facts the intervals cover; None where ranks promise a law of their own.
-    """
-
-    method: IntervalPredictor
-    confidence: float
-    scores: Floats
-    relations: NDArray[np.int32] | None
-    hits: int | None
-
-    def measure(self, triples: Triples, truth: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Score of each known labelled fact, and whether its interval covers the label: (n,), (n,)."""
-        if truth.ndim == 2 and "length" not in self.method.needs:
-            raise InputError(
-                "the labelled facts have lower and upper, the run was fitted on single confidences; "
-                "give facts with one confidence each"
-            )
-        error, covered = _errors(self.method, triples, truth, self.confidence)
-        scores = self.method.nonconformity(triples, truth) if self.hits is None else error
-        assert scores is not None
-        return scores, covered
-
-
-def yardstick(predictor: Predictor, confidence: float, calibration: Graph | None) -> Yardstick:
-    """The yardstick of a predictor; `calibration` are its calibration facts where it does not keep their scores."""
-    method = predictor.method
-    kept = method.calibration_scores()
-    if kept is not None and calibration is None and method.one_threshold:
-        return Yardstick(method, confidence, *kept, None)
-    if calibration is None and "members" in method.needs:
-        raise InputError(
-            f"method {method.name} trained on all of its facts, which are then no measure for new ones; "
-            "name labelled facts as they were at that time, on which nothing was trained (--calibration FILE)"
-        )
-    if calibration is None:
-        raise InputError(
-            f"method {method.name} keeps no scores of its calibration facts; "
-            "name these facts, or calibrate the run with another method (unkgcp fit --from RUN --method cp)"
-        )
-    triples = to_triples(calibration, predictor.model.vocabulary)
-    known = status_codes(predictor.model, triples) == 0
-    triples = Triples(*(column[known] for column in triples))
-    truth = calibration.truth[known]
-    error, covered = _errors(method, triples, truth, confidence)
-    return Yardstick(method, confidence, error, triples.relation, int(covered.sum()))
-
-
-def _errors(
-    method: IntervalPredictor, triples: Triples, truth: Floats, confidence: float
-) -> tuple[Floats, NDArray[np.bool_]]:
-    """c - M(q) and whether the interval covers c (both ends of it, for truth (n, 2)): (n,), (n,)."""
-    answer = method.interval(triples, confidence)
-    low, high = (truth, truth) if truth.ndim == 1 else (truth[:, 0], truth[:, 1])
-    error: Floats = (low + high) / 2 - answer.score
-    return error, (answer.lower <= low) & (high <= answer.upper)

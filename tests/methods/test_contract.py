@@ -17,6 +17,7 @@ from scipy import stats
 
 from tests.rounding import apart, assert_within
 from tests.worlds import random_graph, vocabulary
+from unkgcp.conformal import SplitConformal
 from unkgcp.conformal.cross import draw_folds
 from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
@@ -404,3 +405,24 @@ def test_a_name_is_registered_once() -> None:
 def test_no_torch() -> None:
     code = "import sys, unkgcp.methods as p; p.create('cp'); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "columns"),
+    [
+        ({"training_conditional": 0.1}, {}),
+        ({}, {"weight": np.linspace(1, 2, 90)}),
+        ({}, {"group": np.zeros(90, np.int64)}),
+    ],
+)
+def test_a_calibration_that_makes_another_promise_is_refused(
+    settings: dict[str, Any], columns: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(0)
+    prediction, truth = rng.random((2, 90))
+    size = {"size": np.array(90)}
+    plain = SplitConformal("residual").calibrate(prediction, truth)
+    assert create("cp").restore(Stub(), size | plain.arrays()).one_threshold
+    other = SplitConformal("residual", **settings).calibrate(prediction, truth, **columns)
+    with pytest.raises(ValueError, match=r"another promise|groups of the relations"):
+        create("cp").restore(Stub(), size | other.arrays())

@@ -130,8 +130,10 @@ def random_model(
     seed: int = 0,
     quantile: float | None = None,
     unseen: tuple[int, int] = (0, 0),
+    spread: float = 1.0,
 ) -> Model:
-    """A model with random parameters that counts its last `unseen` entities and relations as never trained on.
+    """A model with random parameters (standard deviation `spread`); its last `unseen` entities and relations count
+    as never trained on.
 
     Runs, answers, monitors and services do the same with it as with a trained model, and it takes no time.
     """
@@ -139,7 +141,7 @@ def random_model(
     entities, relations = len(words.entities), len(words.relations)
     rows = {"entity": entities, "relation": relations, "model": 1}
     tensors = {
-        name: rng.normal(0, 1, (rows[table.kind], table.width)).astype(np.float32)
+        name: rng.normal(0, spread, (rows[table.kind], table.width)).astype(np.float32)
         for name, table in get(model).tables(dimension).items()
     }
     config = TrainConfig(model=model, dimension=dimension, quantile=quantile)

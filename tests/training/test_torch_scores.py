@@ -16,7 +16,7 @@ TORCH = sorted(set(REGISTRY) - set(DISTMULT))
 
 
 def model(name: str, dimension: int) -> Model:
-    return random_model(vocabulary(ENTITIES, RELATIONS), name, dimension)
+    return random_model(vocabulary(ENTITIES, RELATIONS), name, dimension, spread=0.5)
 
 
 def triples() -> list[np.ndarray]:

@@ -22,7 +22,7 @@ if INTERPRETED:
 pytest.importorskip(
     "triton",
     minversion="3.2" if INTERPRETED else None,
-    reason="without a GPU these tests need Triton's interpreter, from version 3.2 on: pip install triton (Linux, x86-64)",
+    reason="without a GPU these tests need Triton's interpreter, 3.2 or later (Linux on x86-64): pip install triton",
 )
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

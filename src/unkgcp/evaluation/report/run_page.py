@@ -110,7 +110,7 @@ def _promise(d: Diagnosis) -> Section:
     body = [
         paragraph(
             tag("strong", "Promise. "),
-            f"{look(method.name).name}: {method.guarantee}. It was calibrated on {method.size:,} facts.",
+            f"{look(method.name).name}: {d.predictor.guarantee}. It was calibrated on {method.size:,} facts.",
         )
     ]
     if d.intervals:

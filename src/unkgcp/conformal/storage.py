@@ -18,7 +18,6 @@ from unkgcp.conformal.query_chunks import Calibration, check_settings
 from unkgcp.conformal.ranking import Order, Ranking
 from unkgcp.conformal.scores import LearnedScore, Recipe, Score, make_score, score_parameters
 from unkgcp.errors import InputError
-from unkgcp.files import atomic_path, read_npz, write_npz
 
 FORMAT = "unkgcp split conformal 2"
 BEFORE = "unkgcp split conformal 1"
@@ -64,12 +63,16 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Calibration:
 
 def save(calibration: Calibration, path: str | os.PathLike[str]) -> None:
     """Write a calibration whole, or not at all."""
+    from unkgcp.files import atomic_path, write_npz  # not at import: start-up time
+
     with atomic_path(path) as temporary:
         write_npz(temporary, to_arrays(calibration))
 
 
 def load(path: str | os.PathLike[str]) -> Calibration:
     """Read a file that `save` wrote; anything else is an `InputError` that says what is wrong with it."""
+    from unkgcp.files import read_npz
+
     try:
         columns = read_npz(path)
     except FileNotFoundError:

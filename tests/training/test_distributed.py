@@ -25,7 +25,6 @@ from unkgcp.training import train
 model = train(learnable_graph(1000), config=CONFIG, softlogic=learnable_graph(30, seed=4), device="cpu")
 if torch.distributed.get_rank() == 0:
     open({out!r}, "w").write(json.dumps([torch.distributed.get_world_size(), model.history[-1]["validation"]]))
-torch.distributed.destroy_process_group()
 """
 
 

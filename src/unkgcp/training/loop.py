@@ -6,6 +6,7 @@ stands in `losses`. What users call is in `trainer`.
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
@@ -276,7 +277,15 @@ def _processes() -> tuple[int, int]:
         return 0, 1
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        atexit.register(_leave_together)
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+def _leave_together() -> None:
+    """Wait for the other processes before leaving their group: gloo aborts one that ends while others are in it."""
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 def save(path: str | PathLike[str], tensors: dict[str, Tensor], about: dict[str, Any]) -> None:

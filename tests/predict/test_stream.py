@@ -18,13 +18,12 @@ import pytest
 from tests.processes import until_writing
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.query_files import count_queries, query_batches
-from unkgcp.parallel import AHEAD, in_order
 from unkgcp.predict.filter import parse
-from unkgcp.predict.stream import answer_file
+from unkgcp.predict.stream import AHEAD, answer_file, in_order
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.answers import answer_batch
 from unkgcp.tabular import parquet
+from unkgcp.tabular.query_files import count_queries, query_batches
 from unkgcp.tabular.writer import ROW_GROUP, gathered
 from unkgcp.training import Model
 

@@ -57,9 +57,10 @@ def command(
     """
     import json
 
-    from unkgcp.evaluation import terminal
+    import unkgcp.evaluation.terminal as terminal
+    import unkgcp.run.provenance as provenance
     from unkgcp.evaluation.assessment import ask, decisions, judge
-    from unkgcp.run import Predictor, provenance
+    from unkgcp.run.predictor import Predictor
 
     predictor = Predictor.load(run)
     record = predictor.provenance.get("data", {})

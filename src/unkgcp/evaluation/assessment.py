@@ -25,13 +25,11 @@ from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, rank, smoothed_exceeds
 from unkgcp.errors import InputError
 from unkgcp.evaluation import metrics
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import Triples
+from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.queries import to_triples
-from unkgcp.methods import Intervals
-from unkgcp.methods.open_world import OpenWorld
-from unkgcp.run import Predictor
+from unkgcp.methods.intervals import Intervals
+from unkgcp.run.predictor import Predictor
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
@@ -131,7 +129,7 @@ def judge(answers: Answers) -> dict[str, Any]:
         "method": predictor.method.name,
         "seed": predictor.model.seed,
         "negatives": answers.origin,
-        "negative_threshold": _threshold(predictor),
+        "negative_threshold": _threshold(answers),
         "population": "asserted" if answers.facts.no_fact is None else "open",
         "unknown": {
             "positive": int((~answers.known).sum()),
@@ -166,11 +164,11 @@ def _rows(answers: Intervals, truth: Floats) -> Rows:
     return Rows(answers.score.astype(np.float64), answers.lower, answers.upper, both_ends)
 
 
-def _threshold(predictor: Predictor) -> str:
+def _threshold(answers: Answers) -> str:
     """What negatives are judged by: the calibration on facts, the one on negatives, or both as in the open world."""
-    if predictor.negative is not None:
+    if answers.predictor.negative is not None:
         return "negatives"
-    return "both" if isinstance(predictor.method, OpenWorld) else "facts"
+    return "facts" if answers.facts.no_fact is None else "both"
 
 
 def _figures(rows: Rows, place: int) -> dict[str, float | int | None]:

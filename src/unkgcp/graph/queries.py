@@ -1,6 +1,6 @@
 """Queries in whatever form a caller has them in Python, as the ids of one vocabulary.
 
-Queries in files are read by `unkgcp.graph.query_files`.
+Queries in files are read by `unkgcp.tabular.query_files`.
 
 >>> to_triples([("a", "likes", "b")], Vocabulary.of(["a", "b"], ["likes"])).tail.tolist()
 [1]
@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.tabular.label_index import Ids
-
-OPEN = "?"
-"""What stands in the place of a head or tail that is to be found."""
 
 Queries: TypeAlias = (
     Graph | Triples | pa.Table | pa.RecordBatch | Sequence[tuple[str, str, str]] | NDArray[np.integer]

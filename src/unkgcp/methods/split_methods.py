@@ -134,11 +134,12 @@ class ConformalPredictor(PerRelation):
         self.groups = self._restored_groups(rest)
         for name in ("relation_groups", "relation_own"):
             rest.pop(name, None)
+        score = self.score()
         self.calibration = SplitConformal.from_arrays(rest)
         for array in (self.relations, self.sides):
             if array is not None and (array.shape != (self.size,) or array.dtype.kind != "i"):
                 raise ValueError("the relations or sides of the calibration facts do not match their scores")
-        if self.calibration.size != self.size or self.calibration.score != self.score():
+        if self.calibration.size != self.size or self.calibration.score != score:
             raise ValueError("the calibration belongs to another method or to other facts")
         if self.calibration.grouped != (self.groups is not None):
             raise ValueError("the groups of the relations are missing or do not match the vocabulary")

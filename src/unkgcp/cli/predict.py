@@ -84,14 +84,13 @@ def command(
     levels = confidence[0] if len(confidence) == 1 else confidence
     given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    from unkgcp.files import check_place
-    from unkgcp.predict.stream import answer_file
+    if output is not None and output != "-":
+        from unkgcp.files import check_place
+
+        check_place(output)
     from unkgcp.progress import Reporter, say
     from unkgcp.run.predictor import Predictor
-    from unkgcp.tabular.query_files import count_queries
 
-    if output is not None and output != "-":
-        check_place(output)
     predictor = Predictor.load(run)
     for level in confidence:
         if (caution := predictor.method.caution(level)) is not None:
@@ -103,6 +102,9 @@ def command(
         keep = parse(condition, confidence)
     if top_k is not None:
         reading["completion"] = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
+    from unkgcp.predict.stream import answer_file
+    from unkgcp.tabular.query_files import count_queries
+
     total = count_queries(queries)
     with Reporter("predicting", total) as progress:
         if engine == "ray":

@@ -81,9 +81,10 @@ class ConformalPredictor(PerRelation):
         return strange if self.sides is None else strange * np.sign(truth - score)
 
     def standing(self, triples: HasTriples, truth: Floats) -> Standing:
-        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
         group = None if self.groups is None else self.groups.of(triples.relation)
-        return self.calibration.standing(score, truth, group=group, kind=self._kind(triples.relation))
+        kind = self._kind(triples.relation)
+        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        return self.calibration.standing(score, truth, group=group, kind=kind)
 
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
         strange = self.calibration.calibration_scores.astype(np.float64, copy=False)

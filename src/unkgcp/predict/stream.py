@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -90,7 +90,7 @@ def answer_file(
     `unkgcp.graph.query_batches`.
     """
     report, start, done = progress or Silent(), time.monotonic(), 0
-    in_threads = predictor.unverified or not _is_small(queries)
+    in_threads = not _is_small(queries) or predictor.unverified
 
     def answer(ready: Predictor, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         try:
@@ -179,49 +179,38 @@ def in_order(
     """
     # reading and writing keep a core busy
     workers = ThreadPoolExecutor(threads or max(1, min(cores() - 1, AT_MOST)), "unkgcp-answer")
-    reader = _Reader(items, lambda item: workers.submit(work, item))
-    try:
-        while (found := reader.under_way.get()) is not None:
-            yield found.result()
-    finally:
-        reader.stop()
-        workers.shutdown(cancel_futures=True)
+    under_way: queue.Queue[Future[R] | None] = queue.Queue(AHEAD)  # None stands at the end
+    stopped = threading.Event()
 
-
-class _Reader(Generic[T, R]):
-    """Draws items in a thread and has them worked on, some ahead; whoever takes the results may be busy meanwhile.
-
-    The thread may wait for a pipe for ever, so nobody waits for the thread. None stands at the end.
-    """
-
-    def __init__(self, items: Iterator[T], start: Callable[[T], Future[R]]) -> None:
-        self.under_way: queue.Queue[Future[R] | None] = queue.Queue(AHEAD)
-        self._items, self._start, self._stopped = items, start, threading.Event()
-        self._thread = threading.Thread(target=self._run, name=READER, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join(PATIENCE)
-
-    def _run(self) -> None:
-        try:
-            for item in self._items:
-                if self._stopped.is_set() or not self._put(self._start(item)):
-                    break
-        except BaseException as error:
-            failed: Future[R] = Future()
-            failed.set_exception(error)
-            self._put(failed)
-        if isinstance(self._items, Generator):
-            self._items.close()
-        self._put(None)
-
-    def _put(self, found: Future[R] | None) -> bool:
-        while not self._stopped.is_set():
+    def put(found: Future[R] | None) -> bool:
+        while not stopped.is_set():
             try:
-                self.under_way.put(found, timeout=0.05)
+                under_way.put(found, timeout=0.05)
                 return True
             except queue.Full:
                 continue
         return False
+
+    def read() -> None:
+        try:
+            for item in items:
+                if stopped.is_set() or not put(workers.submit(work, item)):
+                    break
+        except BaseException as error:
+            failed: Future[R] = Future()
+            failed.set_exception(error)
+            put(failed)
+        if isinstance(items, Generator):
+            items.close()
+        put(None)
+
+    # the thread may wait for a pipe for ever, so nobody waits for the thread
+    reader = threading.Thread(target=read, name=READER, daemon=True)
+    reader.start()
+    try:
+        while (found := under_way.get()) is not None:
+            yield found.result()
+    finally:
+        stopped.set()
+        reader.join(PATIENCE)
+        workers.shutdown(cancel_futures=True)

@@ -27,7 +27,7 @@ from unkgcp.graph.queries import spelt, to_triples
 from unkgcp.methods.intervals import Intervals, Levels, as_batch, numbers
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answers import LABELS, Calibrated, answer
-from unkgcp.tabular.query_files import OPEN
+from unkgcp.tabular.label_index import OPEN
 
 RANKINGS = ("score", "lower")
 SHORTLIST = 2048

@@ -22,12 +22,10 @@ from unkgcp.errors import InputError
 from unkgcp.tabular.columns import ROLES, Options, Request
 from unkgcp.tabular.delimited import text_batches
 from unkgcp.tabular.formats import layout_of
+from unkgcp.tabular.label_index import OPEN
 from unkgcp.tabular.layout import Batch, Malformed, acceptable
 from unkgcp.tabular.parquet import parquet_queries
 from unkgcp.tabular.source import Origin, Source, is_parquet
-
-OPEN = "?"
-"""What stands in the place of a head or tail that is to be found."""
 
 LOOK = 1 << 18
 

@@ -80,3 +80,14 @@ class Reporter:
         if self._bar is not None:
             with suppress(OSError):
                 self._bar.stop()
+
+
+def speed(done: int, seconds: float, total: float | None) -> str:
+    """How quick it goes, and how long it will take.
+
+    >>> speed(1_000_000, 2.0, 10_000_000)
+    '500,000 queries/s, 18 s left'
+    """
+    rate = done / max(seconds, 1e-9)
+    left = "" if total is None or not done else f", {max(0.0, (total - done) / rate):.0f} s left"
+    return f"{rate:,.0f} queries/s{left}"

@@ -9,5 +9,6 @@ from unkgcp.tabular import delimited
 
 @pytest.fixture
 def tiny_blocks(monkeypatch):
-    """Blocks of a few lines, so that small files have many of them."""
+    """Blocks of a few lines, so that small files have many of them, in threads as those of large files are."""
     monkeypatch.setattr(delimited, "BLOCK", 64)
+    monkeypatch.setattr(delimited, "SAMPLE", 0)

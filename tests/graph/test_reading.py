@@ -312,6 +312,7 @@ class TestVocabulary:
             "".join(f"entity number {h}\tr\tentity number {t}\t0.5\n" for h, t in rows),
         )
         seen = list(dict.fromkeys(f"entity number {label}" for row in rows for label in row))
+        monkeypatch.setattr(delimited, "SAMPLE", 0)  # in threads, whatever the size
         for block in (1000, 10_000, 1 << 20):
             monkeypatch.setattr(delimited, "BLOCK", block)
             assert read(path).vocabulary.entities.to_pylist() == seen

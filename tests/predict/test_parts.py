@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
-from unkgcp.graph.query_files import parquet_files
 from unkgcp.predict.parts import _cuts, part_name, plan
+from unkgcp.tabular.query_files import parquet_files
 
 
 @given(st.lists(st.integers(0, 50), max_size=12), st.integers(1, 40))

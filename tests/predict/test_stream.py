@@ -18,13 +18,13 @@ import pytest
 from tests.processes import until_writing
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.query_files import count_queries, query_batches
-from unkgcp.parallel import AHEAD, in_order
+from unkgcp.predict import stream
 from unkgcp.predict.filter import parse
-from unkgcp.predict.stream import answer_file
+from unkgcp.predict.stream import AHEAD, answer_file, in_order
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.answers import answer_batch
 from unkgcp.tabular import parquet
+from unkgcp.tabular.query_files import count_queries, query_batches
 from unkgcp.tabular.writer import ROW_GROUP, gathered
 from unkgcp.training import Model
 
@@ -203,7 +203,11 @@ def test_dictionaries_that_differ_become_one() -> None:
     assert ROW_GROUP == 1 << 20
 
 
-def test_filters_and_completions_of_files(predictor: Predictor, table: pa.Table, tmp_path: Path) -> None:
+@pytest.mark.parametrize("small", [1 << 30, 0])
+def test_filters_and_completions_of_files(
+    predictor: Predictor, table: pa.Table, tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "SMALL", small)
     pq.write_table(table, tmp_path / "q.parquet")
     keep = parse("upper < 0.9 and status == ok", [0.5])
     answer_file(predictor, str(tmp_path / "q.parquet"), str(tmp_path / "a.parquet"), 0.5, keep=keep)
@@ -217,6 +221,31 @@ def test_filters_and_completions_of_files(predictor: Predictor, table: pa.Table,
     lines = [line.split("\t") for line in (tmp_path / "c.tsv").read_text().splitlines()]
     assert lines[0][:5] == ["query", "rank", *NAMES]
     assert [line[:2] for line in lines[1:]] == [[str(q), str(k)] for q in range(3) for k in (1, 2)]
+    text.write_text("entity 1\tr1\tentity 2\n")
+    with pytest.raises(InputError, match=r"open\.tsv: query 1 leaves neither head nor tail open"):
+        answer_file(predictor, str(text), str(tmp_path / "d.tsv"), completion={"k": 2})
+    assert not (tmp_path / "d.tsv").exists()
+
+
+def test_small_files_are_answered_without_threads_and_large_ones_with(
+    predictor: Predictor, table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "QUERIES", 700)
+    pq.write_table(table, tmp_path / "q.parquet")
+    size = (tmp_path / "q.parquet").stat().st_size
+    used, found = [], []
+
+    def noted(*given: object) -> Iterator[object]:
+        used.append(stream.SMALL)
+        return in_order(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stream, "in_order", noted)
+    for small in (size - 1, size):
+        monkeypatch.setattr(stream, "SMALL", small)
+        assert answer_file(predictor, str(tmp_path / "q.parquet"), str(tmp_path / "a.tsv")) == len(table)
+        found.append((tmp_path / "a.tsv").read_bytes())
+    assert used == [size - 1]
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("ending", ["parquet", "tsv"])

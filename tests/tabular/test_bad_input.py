@@ -139,9 +139,12 @@ PIPED = [
 ]
 
 
+@pytest.mark.parametrize("threads", [False, True])
 @pytest.mark.parametrize("case", PIPED)
-def test_the_same_from_a_pipe_in_tiny_blocks(case, monkeypatch):
+def test_the_same_from_a_pipe_in_tiny_blocks(case, threads, monkeypatch):
     monkeypatch.setattr(delimited, "BLOCK", 100)
+    if threads:
+        monkeypatch.setattr(delimited, "SAMPLE", 0)
     _, content, expected = CASES[case]
     with pytest.raises(InputError) as error:
         read(io.BytesIO(content), format="tsv")

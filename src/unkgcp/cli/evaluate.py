@@ -55,18 +55,17 @@ def command(
 
     The test facts are those of the data the run was fitted on, which are looked for where they were.
     """
-    import json
-
-    from unkgcp.evaluation import terminal
-    from unkgcp.evaluation.assessment import ask, decisions, judge
-    from unkgcp.run import Predictor, provenance
+    from unkgcp.run.predictor import Predictor
+    from unkgcp.run.provenance import load_named, reload
 
     predictor = Predictor.load(run)
     record = predictor.provenance.get("data", {})
     if data is not None:
-        dataset = provenance.load_named(data, record, predictor.model.seed, reading)
+        dataset = load_named(data, record, predictor.model.seed, reading)
     else:
-        dataset = provenance.reload(record, run, reading.get("data_dir"))
+        dataset = reload(record, run, reading.get("data_dir"))
+    from unkgcp.evaluation.assessment import ask, decisions, judge
+
     answers = ask(predictor, dataset, confidence)
     result = judge(answers)
     if per is not None:
@@ -81,8 +80,12 @@ def command(
         result["ranking"] = rank_facts(predictor.model, splits.test, known)
         result["decisions"] = decisions(answers, threshold)
     if as_json:
+        import json
+
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
         return
+    import unkgcp.evaluation.terminal as terminal
+
     click.echo(terminal.evaluation_text(result))
     for part in result.get("per_relation", []):
         click.echo("\n" + terminal.relations_text(part))

@@ -81,20 +81,20 @@ def command(
     """
     if top_k is None and (exclude_known or rank_by != "score"):
         raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
-    from unkgcp.files import check_place
-    from unkgcp.graph.query_files import count_queries
+    levels = confidence[0] if len(confidence) == 1 else confidence
+    given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
+    reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if output is not None and output != "-":
+        from unkgcp.files import check_place
+
+        check_place(output)
     from unkgcp.progress import Reporter, say
     from unkgcp.run.predictor import Predictor
 
-    if output is not None and output != "-":
-        check_place(output)
     predictor = Predictor.load(run)
     for level in confidence:
         if (caution := predictor.method.caution(level)) is not None:
             say(f"unkgcp: {caution}")
-    levels = confidence[0] if len(confidence) == 1 else confidence
-    given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
-    reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     keep = None
     if condition is not None:
         from unkgcp.predict.filter import parse
@@ -102,6 +102,9 @@ def command(
         keep = parse(condition, confidence)
     if top_k is not None:
         reading["completion"] = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
+    from unkgcp.predict.stream import answer_file
+    from unkgcp.tabular.query_files import count_queries
+
     total = count_queries(queries)
     with Reporter("predicting", total) as progress:
         if engine == "ray":
@@ -110,8 +113,6 @@ def command(
             reading |= {"condition": condition, **ray}
             answer_on_ray(run, queries, output, levels, progress=progress, **reading)
         else:
-            from unkgcp.predict.stream import answer_file
-
             answer_file(
                 predictor, queries, output, levels, keep=keep, progress=progress, total=total, **reading
             )

@@ -21,17 +21,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+import unkgcp.evaluation.metrics as metrics
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, rank, smoothed_exceeds
 from unkgcp.errors import InputError
-from unkgcp.evaluation import metrics
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import Triples
+from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.queries import to_triples
-from unkgcp.methods import Intervals
-from unkgcp.methods.open_world import OpenWorld
-from unkgcp.run import Predictor
+from unkgcp.methods.intervals import Intervals
+from unkgcp.run.predictor import Predictor
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
@@ -73,14 +71,18 @@ def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LE
     """Ask a run about the test facts of a data set and about as many negatives."""
     splits, vocabulary = dataset.splits, predictor.model.vocabulary
     facts, levels = splits.test, [float(level) for level in confidence]
-    if not len(facts):
+    if not len(facts.head):
         raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
     negatives, origin = negatives_of(dataset, predictor.model.seed)
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
     overlap_free, truth = ~np.isin(facts.keys, taken), facts.truth
-    found = predictor.method.interval(ids, levels)
-    of_negatives = (predictor.negative or predictor.method).interval(other_ids, levels)
+    if predictor.negative is None:
+        both = Triples(*(np.concatenate(pair) for pair in zip(ids, other_ids, strict=True)))
+        found, of_negatives = predictor.method.interval(both, levels).cut(len(facts.head))
+    else:
+        found = predictor.method.interval(ids, levels)
+        of_negatives = predictor.negative.interval(other_ids, levels)
     known: Mask = found.code == 0
     return Answers(
         predictor,
@@ -131,7 +133,7 @@ def judge(answers: Answers) -> dict[str, Any]:
         "method": predictor.method.name,
         "seed": predictor.model.seed,
         "negatives": answers.origin,
-        "negative_threshold": _threshold(predictor),
+        "negative_threshold": _threshold(answers),
         "population": "asserted" if answers.facts.no_fact is None else "open",
         "unknown": {
             "positive": int((~answers.known).sum()),
@@ -166,11 +168,11 @@ def _rows(answers: Intervals, truth: Floats) -> Rows:
     return Rows(answers.score.astype(np.float64), answers.lower, answers.upper, both_ends)
 
 
-def _threshold(predictor: Predictor) -> str:
+def _threshold(answers: Answers) -> str:
     """What negatives are judged by: the calibration on facts, the one on negatives, or both as in the open world."""
-    if predictor.negative is not None:
+    if answers.predictor.negative is not None:
         return "negatives"
-    return "both" if isinstance(predictor.method, OpenWorld) else "facts"
+    return "facts" if answers.facts.no_fact is None else "both"
 
 
 def _figures(rows: Rows, place: int) -> dict[str, float | int | None]:

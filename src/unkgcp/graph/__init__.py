@@ -12,17 +12,16 @@ if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset, load, load_dataset
     from unkgcp.graph.describing import Description, describe
     from unkgcp.graph.facts import Graph, Splits, concatenate, hold_out, split, triple_keys
-    from unkgcp.graph.query_files import query_batches
     from unkgcp.graph.reading import read, read_parts
     from unkgcp.graph.vocabulary import Vocabulary
     from unkgcp.graph.writing import write
+    from unkgcp.tabular.query_files import query_batches
     from unkgcp.tabular.scaling import Scale
 
 _WHERE = {
     "datasets": ("Dataset", "load", "load_dataset"),
     "describing": ("Description", "describe"),
     "facts": ("Graph", "Splits", "concatenate", "hold_out", "split", "triple_keys"),
-    "query_files": ("query_batches",),
     "reading": ("read", "read_parts"),
     "vocabulary": ("Vocabulary",),
     "writing": ("write",),
@@ -52,6 +51,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "Scale":
         return import_module("unkgcp.tabular.scaling").Scale
+    if name == "query_batches":
+        return import_module("unkgcp.tabular.query_files").query_batches
     for module, names in _WHERE.items():
         if name in names:
             return getattr(import_module(f"unkgcp.graph.{module}"), name)

@@ -1,6 +1,6 @@
 """Queries in whatever form a caller has them in Python, as the ids of one vocabulary.
 
-Queries in files are read by `unkgcp.graph.query_files`.
+Queries in files are read by `unkgcp.tabular.query_files`.
 
 >>> to_triples([("a", "likes", "b")], Vocabulary.of(["a", "b"], ["likes"])).tail.tolist()
 [1]
@@ -8,7 +8,7 @@ Queries in files are read by `unkgcp.graph.query_files`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,10 +17,6 @@ from numpy.typing import NDArray
 
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.vocabulary import Vocabulary
-from unkgcp.tabular.label_index import Ids
-
-OPEN = "?"
-"""What stands in the place of a head or tail that is to be found."""
 
 Queries: TypeAlias = (
     Graph | Triples | pa.Table | pa.RecordBatch | Sequence[tuple[str, str, str]] | NDArray[np.integer]
@@ -63,7 +59,7 @@ def to_triples(queries: Queries, vocabulary: Vocabulary) -> Triples:
         if missing:
             raise ValueError(f"the table has no column {missing[0]!r}; it needs head, relation and tail")
         head, relation, tail = (queries.column(name) for name in Triples._fields)
-        return _from_labels(head, relation, tail, vocabulary)
+        return Triples(*vocabulary.triple_ids(head, relation, tail))
     if isinstance(queries, np.ndarray):
         if queries.ndim != 2 or queries.shape[1] != 3 or queries.dtype.kind not in "iu":
             raise ValueError(f"ids must be an integer array (n, 3), got {queries.dtype} {queries.shape}")
@@ -93,29 +89,7 @@ def _from_sequence(queries: Sequence[tuple[str, str, str]], vocabulary: Vocabula
         if isinstance(query, str) or len(query) != 3 or not all(isinstance(label, str) for label in query):
             raise ValueError(f"query {place} is {query!r}; expected three labels (head, relation, tail)")
     head, relation, tail = (pa.array([query[place] for query in queries], pa.string()) for place in range(3))
-    return _from_labels(head, relation, tail, vocabulary)
-
-
-def _from_labels(head: pa.Array, relation: pa.Array, tail: pa.Array, vocabulary: Vocabulary) -> Triples:
-    return Triples(
-        _ids(head, vocabulary.entity_ids),
-        _ids(relation, vocabulary.relation_ids),
-        _ids(tail, vocabulary.entity_ids),
-    )
-
-
-def _ids(column: pa.Array | pa.ChunkedArray, find: Callable[[pa.Array], Ids]) -> Ids:
-    """Ids of a column of labels; each value of a dictionary is looked up once."""
-    if isinstance(column, pa.ChunkedArray) and column.num_chunks != 1:
-        parts = [_ids(chunk, find) for chunk in column.chunks]
-        return np.concatenate(parts) if parts else np.empty(0, np.int32)
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    if not pa.types.is_dictionary(column.type) or len(column) < len(column.dictionary):
-        return find(column if column.type == pa.string() else column.cast(pa.string()))
-    if column.null_count:
-        return find(column.cast(pa.string()))
-    ids: Ids = find(column.dictionary.cast(pa.string()))[np.asarray(column.indices)]
-    return ids
+    return Triples(*vocabulary.triple_ids(head, relation, tail))
 
 
 def _translate(graph: Graph, vocabulary: Vocabulary) -> Triples:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from unkgcp.tabular.label_index import Ids, LabelIndex, binary
 
 __all__ = ["Ids", "Vocabulary"]
+
+Labels: TypeAlias = pa.Array | pa.ChunkedArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,13 +33,18 @@ class Vocabulary:
     def of(cls, entities: Sequence[str], relations: Sequence[str]) -> Vocabulary:
         return cls(pa.array(entities, pa.string()), pa.array(relations, pa.string()))
 
-    def entity_ids(self, labels: Sequence[str] | pa.Array | pa.ChunkedArray) -> Ids:
+    def entity_ids(self, labels: Sequence[str] | Labels) -> Ids:
         """Ids of entity labels, -1 for an unknown one: (n,) int32."""
-        return self._find(labels, self.entities, "entities")
+        return self._indexes_of("entities")["entities"].ids(_column(labels))
 
-    def relation_ids(self, labels: Sequence[str] | pa.Array | pa.ChunkedArray) -> Ids:
+    def relation_ids(self, labels: Sequence[str] | Labels) -> Ids:
         """Ids of relation labels, -1 for an unknown one: (n,) int32."""
-        return self._find(labels, self.relations, "relations")
+        return self._indexes_of("relations")["relations"].ids(_column(labels))
+
+    def triple_ids(self, head: Labels, relation: Labels, tail: Labels) -> tuple[Ids, Ids, Ids]:
+        """Ids of the three columns of triples, -1 for an unknown label: (n,) int32 each."""
+        known = self._indexes_of("entities", "relations")
+        return known["entities"].ids(head), known["relations"].ids(relation), known["entities"].ids(tail)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vocabulary):
@@ -47,15 +54,14 @@ class Vocabulary:
     def __hash__(self) -> int:
         return hash((len(self.entities), len(self.relations)))
 
-    def _find(
-        self, labels: Sequence[str] | pa.Array | pa.ChunkedArray, known: pa.StringArray, kind: str
-    ) -> Ids:
-        index = self._indexes.get(kind)
-        if index is None:
-            index = self._indexes[kind] = LabelIndex(binary(known))
-        if not isinstance(labels, pa.Array | pa.ChunkedArray):
-            labels = pa.array(labels, pa.string())
-        ids = index.find(binary(labels))
-        if labels.null_count:
-            ids[np.asarray(labels.is_null())] = -1
-        return ids
+    def _indexes_of(self, *kinds: str) -> dict[str, LabelIndex]:
+        """The indexes, among them those of these kinds of labels; each is made when it is first needed."""
+        for kind in kinds:
+            if kind not in self._indexes:
+                labels = self.entities if kind == "entities" else self.relations
+                self._indexes[kind] = LabelIndex(binary(labels))
+        return self._indexes
+
+
+def _column(labels: Sequence[str] | Labels) -> Labels:
+    return labels if isinstance(labels, pa.Array | pa.ChunkedArray) else pa.array(labels, pa.string())

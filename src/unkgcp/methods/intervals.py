@@ -79,6 +79,24 @@ class Intervals:
         width: Floats = self.upper - self.lower
         return np.where(np.isnan(width), 0.0, width)
 
+    def cut(self, place: int) -> tuple[Intervals, Intervals]:
+        """The answers before a place and those from there on."""
+        return self._part(slice(place)), self._part(slice(place, None))
+
+    def _part(self, rows: slice) -> Intervals:
+        return Intervals(
+            self.score[rows],
+            self.lower[rows],
+            self.upper[rows],
+            self.code[rows],
+            self.confidence,
+            None if self.basis is None else self.basis[rows],
+            None if self.no_fact is None else self.no_fact[rows],
+            None if self.fact_lower is None else self.fact_lower[rows],
+            None if self.fact_upper is None else self.fact_upper[rows],
+            None if self.labels is None else self.labels.take(np.arange(len(self))[rows]),
+        )
+
     def to_arrow(self) -> pa.Table:
         """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.
 

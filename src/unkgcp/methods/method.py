@@ -24,13 +24,13 @@ from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples
-from unkgcp.graph.known import KnownFacts
-from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 from unkgcp.methods.relation_groups import RelationGroups
 
 if TYPE_CHECKING:
     from unkgcp.evidence import EvidenceModel
+    from unkgcp.graph.known import KnownFacts
+    from unkgcp.graph.vocabulary import Vocabulary
 
 PER = "relation"
 

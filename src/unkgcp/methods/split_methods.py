@@ -81,9 +81,10 @@ class ConformalPredictor(PerRelation):
         return strange if self.sides is None else strange * np.sign(truth - score)
 
     def standing(self, triples: HasTriples, truth: Floats) -> Standing:
-        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
         group = None if self.groups is None else self.groups.of(triples.relation)
-        return self.calibration.standing(score, truth, group=group, kind=self._kind(triples.relation))
+        kind = self._kind(triples.relation)
+        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        return self.calibration.standing(score, truth, group=group, kind=kind)
 
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
         strange = self.calibration.calibration_scores.astype(np.float64, copy=False)
@@ -134,11 +135,12 @@ class ConformalPredictor(PerRelation):
         self.groups = self._restored_groups(rest)
         for name in ("relation_groups", "relation_own"):
             rest.pop(name, None)
+        score = self.score()
         self.calibration = SplitConformal.from_arrays(rest)
         for array in (self.relations, self.sides):
             if array is not None and (array.shape != (self.size,) or array.dtype.kind != "i"):
                 raise ValueError("the relations or sides of the calibration facts do not match their scores")
-        if self.calibration.size != self.size or self.calibration.score != self.score():
+        if self.calibration.size != self.size or self.calibration.score != score:
             raise ValueError("the calibration belongs to another method or to other facts")
         if self.calibration.grouped != (self.groups is not None):
             raise ValueError("the groups of the relations are missing or do not match the vocabulary")

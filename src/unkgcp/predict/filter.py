@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from unkgcp.conformal.ranks import percent
 from unkgcp.errors import InputError
-from unkgcp.methods import STATUSES
+from unkgcp.methods.intervals import STATUSES
 
 LONGEST = 1000
 DEEPEST = 50

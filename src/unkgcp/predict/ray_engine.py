@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
-from unkgcp.graph.query_files import parquet_files, query_batches
-from unkgcp.methods import Levels
+from unkgcp.methods.intervals import Levels
 from unkgcp.parallel import cores
 from unkgcp.predict.cluster import connected
 from unkgcp.predict.filter import parse
@@ -41,9 +40,10 @@ from unkgcp.predict.parts import (
     plan,
     staged,
 )
-from unkgcp.predict.stream import Answer, answering, speed, verifying
-from unkgcp.progress import Progress, Silent
+from unkgcp.predict.stream import Answer, answering, verifying
+from unkgcp.progress import Progress, Silent, speed
 from unkgcp.run.predictor import Predictor
+from unkgcp.tabular.query_files import parquet_files, query_batches
 from unkgcp.tabular.source import is_parquet
 from unkgcp.tabular.writer import open_output
 

@@ -1,7 +1,7 @@
 """A file of queries answered batch by batch, in order, with memory that does not grow with the file.
 
-`answering` is what is done with a batch on any engine. `answer_file` is the local engine: it does this between a
-reader and a writer, all three at the same time in threads.
+`answering` is what is done with a batch on any engine. `answer_file` is the local engine: a small file is read,
+answered and written; with a larger one reader, answers and writer are at work at the same time, in threads.
 
 >>> answer_file(predictor, "queries.tsv", "answers.parquet", confidence=0.9)     # doctest: +SKIP
 1000000
@@ -9,27 +9,39 @@ reader and a writer, all three at the same time in threads.
 
 from __future__ import annotations
 
+import os
+import queue
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
-from unkgcp.graph.query_files import query_batches
-from unkgcp.methods import Levels
-from unkgcp.parallel import in_order
-from unkgcp.progress import Progress, Silent
+from unkgcp.methods.intervals import Levels
+from unkgcp.parallel import cores
+from unkgcp.progress import Progress, Silent, speed
 from unkgcp.run.answers import answer_batch
 from unkgcp.run.predictor import Predictor
+from unkgcp.tabular.query_files import query_batches
 from unkgcp.tabular.writer import open_output
 
 if TYPE_CHECKING:
     from unkgcp.predict.filter import Condition
+
+SMALL = 1 << 17  # bytes of a file of queries that is answered before threads would be ready
+AT_MOST = 4  # threads that work on a stream: with more the reader cannot keep up
+AHEAD = 10  # items under way: so many are ready when a row group, which takes eight batches, has been written
+READER = "unkgcp-read"
+PATIENCE = 0.5  # seconds to wait for a reader that is told to stop
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 # a batch of queries and the number of rows before it -> their answers
 Answer = Callable[[pa.RecordBatch, int], pa.RecordBatch]
@@ -78,30 +90,54 @@ def answer_file(
     `unkgcp.graph.query_batches`.
     """
     report, start, done = progress or Silent(), time.monotonic(), 0
+    in_threads = not _is_small(queries) or predictor.unverified
 
-    def work(numbered: tuple[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
-        first, batch = numbered
+    def answer(ready: Predictor, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         try:
-            return len(batch), answering(ready.result(), confidence, completion, keep)(batch, first)
+            return answering(ready, confidence, completion, keep)(batch, first)
         except InputError as error:
             if completion is None:
                 raise
             raise InputError(f"{'standard input' if queries == '-' else queries}: {error}") from None
 
-    with (
-        ThreadPoolExecutor(1, "unkgcp-ready") as pool,
-        open_output(target) as write,
-        verifying(predictor) as verified,
-    ):
-        ready = pool.submit(_ready, predictor)  # while the first queries are read
+    with open_output(target) as write:
         batches = query_batches(queries, open_places=completion is not None, **reading)
-        with closing(in_order(_numbered(batches), work)) as answers:
-            for count, found in answers:
-                write(found)
-                done += count
-                report.update(done, speed(done, time.monotonic() - start, total))
-        verified.result()  # before the output appears
+        if in_threads:
+            with closing(_overlapping(predictor, batches, answer)) as answers:
+                for count, found in answers:
+                    write(found)
+                    done += count
+                    report.update(done, speed(done, time.monotonic() - start, total))
+        else:
+            for batch in batches:
+                write(answer(predictor, batch, done))
+                done += len(batch)
+    if not in_threads:
+        report.update(done, speed(done, time.monotonic() - start, total))
     return done
+
+
+def _is_small(queries: str) -> bool:
+    """Whether it is a plain file so small that it is answered before threads would be ready."""
+    return os.path.isfile(queries) and not queries.endswith(".gz") and os.path.getsize(queries) <= SMALL
+
+
+def _overlapping(
+    predictor: Predictor,
+    batches: Iterator[pa.RecordBatch],
+    answer: Callable[[Predictor, pa.RecordBatch, int], pa.RecordBatch],
+) -> Generator[tuple[int, pa.RecordBatch], None, None]:
+    """The number of queries and the answers of each batch, in order; batches are read and answered meanwhile."""
+
+    def work(numbered: tuple[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
+        first, batch = numbered
+        return len(batch), answer(ready.result(), batch, first)
+
+    with ThreadPoolExecutor(1, "unkgcp-ready") as pool, verifying(predictor) as verified:
+        ready = pool.submit(_ready, predictor)  # while the first queries are read
+        with closing(in_order(_numbered(batches), work)) as answers:
+            yield from answers
+        verified.result()  # before the output appears
 
 
 def _ready(predictor: Predictor) -> Predictor:
@@ -112,17 +148,6 @@ def _ready(predictor: Predictor) -> Predictor:
         pool.submit(vocabulary.entity_ids, [])
         predictor.method.interval(Triples(*(np.zeros(1, np.int32) for _ in range(3))))
         return predictor if held is None else held.result()
-
-
-def speed(done: int, seconds: float, total: float | None) -> str:
-    """How quick it goes, and how long it will take.
-
-    >>> speed(1_000_000, 2.0, 10_000_000)
-    '500,000 queries/s, 18 s left'
-    """
-    rate = done / max(seconds, 1e-9)
-    left = "" if total is None or not done else f", {max(0.0, (total - done) / rate):.0f} s left"
-    return f"{rate:,.0f} queries/s{left}"
 
 
 def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -138,3 +163,54 @@ def verifying(predictor: Predictor) -> Iterator[Future[None]]:
     """Hash what was too large to be hashed at loading, while the first answers are made."""
     with ThreadPoolExecutor(1, "unkgcp-verify") as pool:
         yield pool.submit(predictor.verify if predictor.unverified else lambda: None)
+
+
+# Threads that read, work and hand on, in order.
+
+
+def in_order(
+    items: Iterator[T], work: Callable[[T], R], threads: int | None = None
+) -> Generator[R, None, None]:
+    """What `work` makes of each item, in the order of the items; an error comes where its item would.
+
+    Reading, working and what the caller does go on at the same time; a few items are under way, never all of them.
+    Items are drawn one after the other in a thread of their own. Closing the iterator, or leaving it with an error,
+    waits for what is being worked on and starts nothing new.
+    """
+    # reading and writing keep a core busy
+    workers = ThreadPoolExecutor(threads or max(1, min(cores() - 1, AT_MOST)), "unkgcp-answer")
+    under_way: queue.Queue[Future[R] | None] = queue.Queue(AHEAD)  # None stands at the end
+    stopped = threading.Event()
+
+    def put(found: Future[R] | None) -> bool:
+        while not stopped.is_set():
+            try:
+                under_way.put(found, timeout=0.05)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def read() -> None:
+        try:
+            for item in items:
+                if stopped.is_set() or not put(workers.submit(work, item)):
+                    break
+        except BaseException as error:
+            failed: Future[R] = Future()
+            failed.set_exception(error)
+            put(failed)
+        if isinstance(items, Generator):
+            items.close()
+        put(None)
+
+    # the thread may wait for a pipe for ever, so nobody waits for the thread
+    reader = threading.Thread(target=read, name=READER, daemon=True)
+    reader.start()
+    try:
+        while (found := under_way.get()) is not None:
+            yield found.result()
+    finally:
+        stopped.set()
+        reader.join(PATIENCE)
+        workers.shutdown(cancel_futures=True)

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from unkgcp.conformal.ranks import exact_levels
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
-from unkgcp.graph.queries import OPEN, spelt, to_triples
+from unkgcp.graph.queries import spelt, to_triples
 from unkgcp.methods.intervals import Intervals, Levels, as_batch, numbers
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answers import LABELS, Calibrated, answer
+from unkgcp.tabular.label_index import OPEN
 
 RANKINGS = ("score", "lower")
 SHORTLIST = 2048

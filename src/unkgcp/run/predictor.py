@@ -27,7 +27,6 @@ from unkgcp.methods.intervals import Intervals, Levels, draw
 from unkgcp.methods.method import IntervalPredictor, numbered
 from unkgcp.methods.registry import restore
 from unkgcp.run.answers import answer
-from unkgcp.run.completion import complete
 from unkgcp.run.folder import AT_ONCE, MODEL, RunParts, read_run, verify, write_run
 from unkgcp.run.safe_files import read_weights
 from unkgcp.training.config import TrainConfig
@@ -78,6 +77,8 @@ class Predictor:
 
         See `unkgcp.run.completion.complete`.
         """
+        from unkgcp.run.completion import complete  # few ask for completions
+
         return complete(
             self,
             relation=relation,
@@ -213,7 +214,8 @@ def _assemble(parts: RunParts) -> Predictor:
     facts, nonfacts, negatives = (
         _under(name, parts.calibration) for name in ("facts", "nonfacts", "negatives")
     )
-    models = _models(parts)
+    models = _models(parts, _stopping(parts))
+    quantiles = numbered(models, "quantile", float)
     given = (parts.config["method"], parts.config["options"], models)
     method = restore(*given, facts)
     if nonfacts:
@@ -223,11 +225,10 @@ def _assemble(parts: RunParts) -> Predictor:
 
         method = restore_open_world(method, nonfacts)
     negative = restore(*given, negatives) if negatives else None
-    quantiles = numbered(models, "quantile", float)
     return Predictor(models["model"], method, negative, quantiles, parts.provenance, parts.metrics)
 
 
-def _models(parts: RunParts) -> dict[str, Model]:
+def _models(parts: RunParts, stopping: KnownFacts | None) -> dict[str, Model]:
     """All models of a run by their names; a table is stored as `name of its model/name of the table`."""
     tables: dict[str, dict[str, NDArray[Any]]] = {}
     for name, table in parts.tensors.items():
@@ -240,7 +241,7 @@ def _models(parts: RunParts) -> dict[str, Model]:
         quantile = float(name.removeprefix(QUANTILE)) if name.startswith(QUANTILE) else None
         settings = replace(config, quantile=quantile)
         models[name] = Model.from_tensors(own, parts.vocabulary, settings, seed, *seen)
-    return models | {"model": replace(models["model"], facts=parts.facts, stopping=_stopping(parts))}
+    return models | {"model": replace(models["model"], facts=parts.facts, stopping=stopping)}
 
 
 def _quantile(tau: float) -> str:

@@ -11,7 +11,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
@@ -25,7 +25,7 @@ from unkgcp.errors import InputError, at
 from unkgcp.parallel import cores
 from unkgcp.tabular.layout import LABELS, Batch, Batches, Layout, Malformed, one_relation, records
 from unkgcp.tabular.plain_lines import MARGIN, Block, Plain, plain_reader
-from unkgcp.tabular.source import Source
+from unkgcp.tabular.source import SAMPLE, Source
 
 BLOCK = 8 << 20
 # No line of a table is this long; a file without line ends must not fill the memory.
@@ -58,10 +58,11 @@ def text_batches(
         batch, lines = _parse(block.arrow(), layout, skip)
         return then(batch), lines
 
-    for block, future in _in_order(_blocks(source, layout.format.quoted), work):
+    whole = len(source.sample) < SAMPLE  # a file that is all in sight is parsed before threads would be ready
+    for block, parsed in (_one_by_one if whole else _in_order)(_blocks(source, layout.format.quoted), work):
         error = partial(_error, layout, block, line, header)
         try:
-            result, lines = future.result()
+            result, lines = parsed()
         except Malformed:
             raise error() from None
         yield result, error
@@ -72,14 +73,24 @@ def _error(layout: Layout, block: Block, line: int, header: bool) -> InputError:
     return diagnose(layout, block.arrow().to_pybytes(), line, header)
 
 
-def _in_order(blocks: Iterator[Block], work: Callable[[Block, bool], T]) -> Iterator[tuple[Block, Future[T]]]:
-    """Work on some blocks at once, and hand them back in their order."""
+def _one_by_one(
+    blocks: Iterator[Block], work: Callable[[Block, bool], T]
+) -> Iterator[tuple[Block, Callable[[], T]]]:
+    """Each block and what has it worked on."""
+    for number, block in enumerate(blocks):
+        yield block, partial(work, block, number == 0)
+
+
+def _in_order(
+    blocks: Iterator[Block], work: Callable[[Block, bool], T]
+) -> Iterator[tuple[Block, Callable[[], T]]]:
+    """Each block and what waits for the work on it, in their order; some are worked on at once."""
     threads = min(cores(), 8)
     executor = ThreadPoolExecutor(threads, thread_name_prefix="unkgcp-read")
     try:
-        pending: deque[tuple[Block, Future[T]]] = deque()
+        pending: deque[tuple[Block, Callable[[], T]]] = deque()
         for number, block in enumerate(blocks):
-            pending.append((block, executor.submit(work, block, number == 0)))
+            pending.append((block, executor.submit(work, block, number == 0).result))
             if len(pending) > threads:
                 yield pending.popleft()
         while pending:

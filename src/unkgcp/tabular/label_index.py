@@ -27,6 +27,9 @@ from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
 
+OPEN = "?"
+"""What stands in the place of a head or tail that is to be found."""
+
 # Rows handled at a time: so many that threads seldom wait for each other between two calls of NumPy.
 CHUNK = 1 << 17
 # Labels from which on compiled code looks them up, which takes a moment to load.
@@ -108,6 +111,23 @@ class LabelIndex:
         other.__dict__.update(self.__dict__)
         other._table = self._table.copy()
         return other
+
+    def ids(self, column: pa.Array | pa.ChunkedArray) -> Ids:
+        """Ids of a column of text, plain or a dictionary, -1 for an unknown label and for none: (n,) int32."""
+        if isinstance(column, pa.ChunkedArray) and column.num_chunks != 1:
+            parts = [self.ids(chunk) for chunk in column.chunks]
+            return np.concatenate(parts) if parts else np.empty(0, np.int32)
+        column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+        if pa.types.is_dictionary(column.type):
+            if len(column) >= len(column.dictionary) and not column.null_count:
+                # each value of the dictionary is looked up once
+                found: Ids = self.ids(column.dictionary)[np.asarray(column.indices)]
+                return found
+            column = column.cast(pa.string())
+        ids = self.find(binary(column if column.type == pa.string() else column.cast(pa.string())))
+        if column.null_count:
+            ids[np.asarray(column.is_null())] = -1
+        return ids
 
     def find(self, column: pa.Array) -> Ids:
         """Ids of labels, -1 for an unknown one: (n,) int32."""

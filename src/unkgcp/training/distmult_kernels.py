@@ -22,7 +22,7 @@ from numba import njit, prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from unkgcp.training import randomness
+import unkgcp.training.randomness as randomness
 
 F = np.float32
 U = np.uint64

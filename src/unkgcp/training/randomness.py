@@ -19,7 +19,7 @@ FIRST = 0xBF58476D1CE4E5B9
 SECOND = 0x94D049BB133111EB
 
 # what a number is drawn for; a purpose has a stream of its own
-SHUFFLE, NEGATIVE, SOFTLOGIC, POOL_CHOICE, POOL_DRAW, COMPOSITION = (16 * k for k in range(6))
+SHUFFLE, NEGATIVE, SOFTLOGIC, POOL_CHOICE, POOL_DRAW, COMPOSITION = range(0, 96, 16)
 RETRIES = 3  # draws of a negative before one that is a known fact is given weight 0
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.training import Model
+from unkgcp.training.model import Model
 
 if TYPE_CHECKING:
     from torch import Tensor

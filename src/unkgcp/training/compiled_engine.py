@@ -11,10 +11,9 @@ from torch import Tensor
 
 from unkgcp.backbones import get
 from unkgcp.training import distmult_kernels, randomness
-from unkgcp.training.batches import Member, TrainingData
-from unkgcp.training.config import TrainConfig
+from unkgcp.training.batches import Member, TrainingData, initial_tables
+from unkgcp.training.config import TrainConfig, learning_rate_at
 from unkgcp.training.losses import Pool, capacity, share_at
-from unkgcp.training.torch_engine import initial_tables, learning_rate_at
 
 
 class CompiledEngine:

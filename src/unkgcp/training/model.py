@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.facts import Graph
 from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.training import distmult_scores
 from unkgcp.training.config import DISTMULT, TrainConfig
 

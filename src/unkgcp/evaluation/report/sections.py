@@ -27,7 +27,7 @@ from unkgcp.evaluation.report.html import (
     span,
 )
 from unkgcp.evaluation.tables import Cell, Html, Table, number, tag
-from unkgcp.run import Predictor
+from unkgcp.run.predictor import Predictor
 
 RELATIONS = 20  # rows of the figure by relation; the table has all
 

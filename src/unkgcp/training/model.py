@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.known import KnownFacts
 from unkgcp.graph.vocabulary import Vocabulary
-from unkgcp.training import distmult_scores
 from unkgcp.training.config import DISTMULT, TrainConfig
+from unkgcp.training.distmult_scores import against_all, scores, table_shapes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,7 +68,7 @@ class Model:
         """Scores of triples given by ids (n,), each the same alone as among others: (n,) float32 in [0, 1]."""
         ids = [np.asarray(column) for column in (head, relation, tail)]
         if self.config.model in DISTMULT:
-            return distmult_scores.scores(self.config.model, self.tables, *ids)
+            return scores(self.config.model, self.tables, *ids)
         from unkgcp.training import torch_scores
 
         return torch_scores.scores(self.backbone, self.parameters, *ids)
@@ -84,7 +84,7 @@ class Model:
     def _against_all(self, entity: ArrayLike, relation: ArrayLike, *, as_head: bool) -> NDArray[np.float32]:
         ids = np.asarray(entity), np.asarray(relation)
         if self.config.model in DISTMULT:  # symmetric: the side of an entity makes no difference
-            return distmult_scores.against_all(self.config.model, self.tables, *ids)
+            return against_all(self.config.model, self.tables, *ids)
         from unkgcp.training import torch_scores
 
         count = len(self.vocabulary.entities)
@@ -120,7 +120,7 @@ class Model:
 
 def _shapes(config: TrainConfig, entities: int, relations: int) -> dict[str, tuple[int, int]]:
     if config.model in DISTMULT:
-        return distmult_scores.table_shapes(entities, relations, config.dimension)
+        return table_shapes(entities, relations, config.dimension)
     from unkgcp.backbones import get
 
     rows = {"entity": entities, "relation": relations, "model": 1}

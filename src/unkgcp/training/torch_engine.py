@@ -12,14 +12,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+import unkgcp.training.randomness as randomness
 from unkgcp.backbones import Backbone, get
-from unkgcp.training import randomness
 from unkgcp.training.batches import Lookup, Member, TrainingData, initial_tables
+from unkgcp.training.box_losses import BoxNormTerm, CompositionTerm, TransitiveTerm
 from unkgcp.training.config import TrainConfig, learning_rate_at
 from unkgcp.training.losses import (
     Batch,
-    BoxNormTerm,
-    CompositionTerm,
     Corruptions,
     FactTerm,
     GeneratedTerm,
@@ -28,7 +27,6 @@ from unkgcp.training.losses import (
     Pool,
     SoftLogicTerm,
     Term,
-    TransitiveTerm,
     capacity,
     share_at,
 )

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+import unkgcp.evaluation.metrics as metrics
 from unkgcp.errors import InputError
-from unkgcp.evaluation import metrics
 from unkgcp.evaluation.assessment import LEVELS, ask, judge
 from unkgcp.evaluation.metrics import coverage_bands, worst_slab_coverage
 from unkgcp.evaluation.report.html import readable_relations

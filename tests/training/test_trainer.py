@@ -116,6 +116,25 @@ def test_resuming_gives_the_same_bytes(name: str, facts: Graph, tmp_path: Path) 
     assert same(resumed, undisturbed)
 
 
+def test_a_checkpoint_older_than_the_last_validation_loses_no_result(
+    facts: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unkgcp.training.loop.SAVE_EVERY", float("inf"))
+    path = tmp_path / "run.safetensors"
+    epochs: list[int] = []
+
+    def interrupt(epoch: int, error: list[float]) -> bool:
+        epochs.append(epoch)
+        if epochs == [2, 4, 6]:
+            raise KeyboardInterrupt
+        return False
+
+    train(facts, config=QUICK, checkpoint=path, callback=interrupt)
+    resumed = train(facts, config=QUICK, checkpoint=path, resume=True, callback=interrupt)
+    assert epochs == [2, 4, 6, *range(4, QUICK.epochs + 1, 2)]  # the checkpoint was that of epoch 2
+    assert same(resumed, train(facts, config=QUICK))
+
+
 def test_resuming_another_run_is_refused(facts: Graph, tmp_path: Path) -> None:
     path = tmp_path / "run.safetensors"
     train(facts, config=QUICK, checkpoint=path)
@@ -138,7 +157,8 @@ from dataclasses import replace
 sys.path.insert(0, {root!r})
 from tests.worlds import learnable_graph
 from tests.training.test_trainer import LONG
-from unkgcp.training import train
+from unkgcp.training import loop, train
+loop.SAVE_EVERY = 0.0  # however fast this machine is, there is a checkpoint in the middle
 train(learnable_graph(3000), config=LONG, checkpoint={path!r}, resume=True, device="cpu")
 """
 LONG = replace(QUICK, epochs=60, validate_every=1, patience=60, dimension=32)

@@ -19,10 +19,10 @@ from unkgcp.cli.options import (
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
-    from unkgcp.graph import Graph
     from unkgcp.graph.datasets import Dataset
-    from unkgcp.run import Predictor
-    from unkgcp.training import TrainConfig
+    from unkgcp.graph.facts import Graph
+    from unkgcp.run.predictor import Predictor
+    from unkgcp.training.config import TrainConfig
 
 EXAMPLES = examples(
     "unkgcp fit demo -o run",
@@ -146,7 +146,7 @@ def command(
     DATA, or all facts of the file DATA; the model must not have been trained on them. Without -o the run is
     changed in place.
     """
-    from unkgcp.methods import predictor_class
+    from unkgcp.methods.registry import predictor_class
 
     predictor_class(settings["method"])
     options = {**reading, **splitting}
@@ -194,7 +194,7 @@ def _population(population: str, kinds: str | None, share: float | None) -> dict
 
 
 def _config(model: str | None, config_file: str | None, data: str, protocol: str) -> TrainConfig:
-    from unkgcp.training import TrainConfig, config_for
+    from unkgcp.training.config import TrainConfig, config_for
 
     if config_file is None:
         return config_for(model or "ukge", data, protocol)
@@ -223,9 +223,9 @@ def _train(
 
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.progress import Reporter, say
-    from unkgcp.run import fit, fit_folds, provenance
-    from unkgcp.run.fitting import silent
+    from unkgcp.run.fitting import fit, fit_folds, silent
     from unkgcp.run.folder import CHECKPOINT, check_target
+    from unkgcp.run.provenance import describe
 
     check_target(output)
     seed, checkpoint = settings["seed"], Path(output) / CHECKPOINT
@@ -239,7 +239,7 @@ def _train(
         predictor = fit(dataset, config, report=report, checkpoint=checkpoint, **settings)
     if not first:
         return
-    predictor.provenance["data"] = provenance.describe(data, dataset, seed, options)
+    predictor.provenance["data"] = describe(data, dataset, seed, options)
     _finish(predictor, dataset, output)
     stopped = predictor.provenance["stopped"]
     if stopped is None:
@@ -257,9 +257,9 @@ def _recalibrate(
     options: dict[str, Any],
     asked: dict[str, Any],
 ) -> None:
-    from unkgcp.run import Predictor, recalibrate
-    from unkgcp.run.fitting import calibration_negatives, method_options
+    from unkgcp.run.fitting import calibration_negatives, method_options, recalibrate
     from unkgcp.run.folder import check_target
+    from unkgcp.run.predictor import Predictor
     from unkgcp.run.untrained import only_repeats
 
     predictor = Predictor.load(run)
@@ -284,9 +284,9 @@ def _calibration_facts(
     """The facts to calibrate on and, unless they are one file, the data set they belong to."""
     from pathlib import Path
 
-    from unkgcp.graph import read
     from unkgcp.graph.datasets import load_dataset
-    from unkgcp.run import provenance
+    from unkgcp.graph.reading import read
+    from unkgcp.run.provenance import reload
 
     if data is not None and Path(data).is_file():
         splitting = ("calibration", "test", "keep_repeats_together", "data_dir")
@@ -294,7 +294,7 @@ def _calibration_facts(
     if data is not None:
         dataset = load_dataset(data, seed=predictor.model.seed, **options)
     else:
-        dataset = provenance.reload(predictor.provenance.get("data", {}), run, options.get("data_dir"))
+        dataset = reload(predictor.provenance.get("data", {}), run, options.get("data_dir"))
     return dataset.splits.calibration, dataset
 
 
@@ -303,7 +303,7 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> None:
     import time
     from dataclasses import replace
 
-    from unkgcp.evaluation import evaluate
+    from unkgcp.evaluation.assessment import evaluate
     from unkgcp.evaluation.terminal import evaluation_text
 
     start = time.monotonic()

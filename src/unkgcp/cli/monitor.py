@@ -10,8 +10,8 @@ from unkgcp.cli.options import examples, json_option, reading_options, seed_opti
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
-    from unkgcp.graph import Graph
-    from unkgcp.run import Predictor
+    from unkgcp.graph.facts import Graph
+    from unkgcp.run.predictor import Predictor
 
 EXAMPLES = examples(
     "unkgcp monitor run labelled.tsv",
@@ -82,9 +82,9 @@ def command(
     from unkgcp.evaluation.monitor import state as states
     from unkgcp.evaluation.monitor.findings import check_target, describe, draw, monitor_text, order_caution
     from unkgcp.files import check_file
-    from unkgcp.graph import read
+    from unkgcp.graph.reading import read
     from unkgcp.progress import say
-    from unkgcp.run import Predictor
+    from unkgcp.run.predictor import Predictor
 
     if plot is not None:
         check_target(plot)
@@ -136,7 +136,7 @@ def _calibration(
     predictor: Predictor, run: str, given: str | None, data_dir: str | None, reading: dict[str, Any]
 ) -> Graph | None:
     """The calibration facts, for a method that keeps no scores of theirs; None where they are not needed."""
-    from unkgcp.graph import read
+    from unkgcp.graph.reading import read
     from unkgcp.run import provenance
 
     if given is not None:

@@ -127,7 +127,7 @@ def _override(path: str) -> dict[str, object]:
 
     import yaml
 
-    from unkgcp.training import TrainConfig
+    from unkgcp.training.config import TrainConfig
 
     read = TrainConfig.read(path)
     named = yaml.safe_load(Path(path).read_text(encoding="utf-8"))

@@ -66,8 +66,8 @@ def command(
     name the triple of one, as it may name that of a later query.
     """
     from unkgcp.files import check_file
-    from unkgcp.graph import load_dataset, write
-    from unkgcp.graph.writing import check_path
+    from unkgcp.graph.datasets import load_dataset
+    from unkgcp.graph.writing import check_path, write
     from unkgcp.progress import Reporter
     from unkgcp.rules import ground, psl, read_rules
 

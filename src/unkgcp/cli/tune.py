@@ -65,9 +65,9 @@ def command(
     from pathlib import Path
 
     from unkgcp.files import check_file
-    from unkgcp.graph import load_dataset
+    from unkgcp.graph.datasets import load_dataset
     from unkgcp.progress import Reporter, say
-    from unkgcp.training import TrainConfig, config_for
+    from unkgcp.training.config import TrainConfig, config_for
     from unkgcp.training.tuning import tune, write_config
 
     trials_file = storage or Path(output).with_suffix(".trials.db")

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import Answers
 from unkgcp.evaluation.metrics import coverage, coverage_band, coverage_by_group, sharpness
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import Triples
+from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import create
 from unkgcp.methods.method import PerRelation

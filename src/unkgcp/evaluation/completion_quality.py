@@ -32,8 +32,8 @@ from unkgcp.graph.queries import to_triples
 from unkgcp.methods.method import status_codes
 
 if TYPE_CHECKING:
-    from unkgcp.graph import Graph
-    from unkgcp.training import Model
+    from unkgcp.graph.facts import Graph
+    from unkgcp.training.model import Model
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

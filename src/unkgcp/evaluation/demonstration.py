@@ -18,13 +18,15 @@ from unkgcp.evaluation import metrics
 from unkgcp.evaluation.assessment import LEVELS, evaluate
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.tables import Table, draw_interval
-from unkgcp.graph import Graph
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.graph.demo import Oracle, generate
+from unkgcp.graph.facts import Graph
 from unkgcp.methods import PREDICTORS
-from unkgcp.run import Predictor, fit, provenance, recalibrate
-from unkgcp.run.fitting import Report, silent
-from unkgcp.training import config_for, train_quantiles
+from unkgcp.run import provenance
+from unkgcp.run.fitting import Report, fit, recalibrate, silent
+from unkgcp.run.predictor import Predictor
+from unkgcp.training.config import config_for
+from unkgcp.training.trainer import train_quantiles
 
 METHODS = ("fpi", "qr", "cp", "unkgcp", "shortest")
 QUANTILE_EPOCHS = 10

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import HasTriples
+from unkgcp.graph.facts import Graph, HasTriples
 from unkgcp.progress import Progress
 
 if TYPE_CHECKING:
-    from unkgcp.training import Model, TrainConfig
+    from unkgcp.training.config import TrainConfig
+    from unkgcp.training.model import Model
 
 FOLDS = 5
 EPOCHS, PATIENCE = 40, 15  # of a cross-fitted backbone: its score is one feature among many
@@ -108,7 +108,8 @@ def cross_fit(
     progress: Progress | None = None,
 ) -> list[CrossFit]:
     """One `CrossFit` a seed; all seeds share the folds (N,), and a GPU trains each fold for all of them at once."""
-    from unkgcp.training import Member, train_many
+    from unkgcp.training.batches import Member
+    from unkgcp.training.trainer import train_many
 
     members = [Member(seed) for seed in seeds]
     found: list[list[list[Model]]] = []

@@ -25,8 +25,8 @@ from unkgcp.evidence.features import Evidence, Features
 from unkgcp.evidence.group_statistics import Ints
 from unkgcp.evidence.pairs import SLOTS
 from unkgcp.evidence.trees import Boosting, Trees
-from unkgcp.graph import Graph, Vocabulary
-from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.progress import Progress
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import seen

@@ -24,8 +24,7 @@ from unkgcp.evidence.distribution import Values
 from unkgcp.evidence.group_statistics import STATISTICS, Asked, Groups, Ints, commonest
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import HasTriples
+from unkgcp.graph.facts import Graph, HasTriples
 
 FREQUENT = 6  # values whose share in a group is a feature
 CHUNK = 1 << 16

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.group_statistics import Ints, begins
-from unkgcp.graph import Graph
+from unkgcp.graph.facts import Graph
 from unkgcp.parallel import in_threads
 
 NAMES = (

@@ -26,7 +26,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph import demo
 from unkgcp.graph.data_folders import (
     BENCHMARKS,
     NAMES,
@@ -211,6 +210,8 @@ def _shares_entities(graph: Graph, other: Graph) -> bool:
 
 
 def _demo(cut: Mapping[str, Any]) -> Dataset:
+    from unkgcp.graph import demo  # nothing else needs the world it is made of
+
     graph, _ = demo.generate()
     splits = split(graph, **cut)
     return Dataset(

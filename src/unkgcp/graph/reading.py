@@ -10,27 +10,19 @@ are facts too.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Unpack
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError, at
-from unkgcp.graph.building import AnyPrepared, GraphBuilder
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.vocabulary import Vocabulary
-from unkgcp.tabular.columns import Columns, Options, Request, interval_positions
-from unkgcp.tabular.delimited import text_batches
-from unkgcp.tabular.formats import PARQUET, TEXT_FORMATS, layout_of, recognise
-from unkgcp.tabular.layout import Batch, Malformed, first_line, records
-from unkgcp.tabular.parquet import parquet_batches
-from unkgcp.tabular.plain_lines import Plain
-from unkgcp.tabular.scaling import Scale
+from unkgcp.tabular.columns import Columns, Options, Request
+from unkgcp.tabular.fact_columns import read_columns
+from unkgcp.tabular.formats import interval_columns, is_file, layout_of
+from unkgcp.tabular.layout import records
 from unkgcp.tabular.source import Origin, Source
 
 
@@ -57,83 +49,23 @@ def read_parts(
 ) -> dict[str, Graph]:
     """Several files over one vocabulary, in the given order; a given scale sees them as one. See `read`."""
     request = Request(**options)
-    columns = {part: interval_columns(path, request) for part, path in paths.items()}
-    if any(columns.values()):
-        return _read_intervals(paths, columns, request, vocabulary)
+    intervals = interval_columns(paths, request)
+    if any(intervals.values()):
+        return _read_intervals(paths, intervals, request, vocabulary)
     return _read(paths, request, vocabulary)
 
 
 def _read(paths: Mapping[str, Origin], request: Request, vocabulary: Vocabulary | None) -> dict[str, Graph]:
-    builder = GraphBuilder(vocabulary)
-    columns, confidences = {}, []
-    for part, path in paths.items():
-        with Source(path) as source:
-            layout = layout_of(source, request)
-            scale = (request.scale or Scale()) if layout is None else layout.scale
-            prepare: Callable[[Batch], AnyPrepared] = partial(builder.prepare, scale=scale)
-            plainly: Callable[[Plain], AnyPrepared] = partial(builder.prepare_plain, scale=scale)
-            batches = (
-                parquet_batches(source, request, prepare)
-                if layout is None
-                else text_batches(source, layout, prepare, plainly)
-            )
-            for prepared, error in batches:
-                try:
-                    builder.add(prepared)
-                except Malformed:
-                    raise error() from None
-            columns[part] = builder.columns()
-            if not len(columns[part][0]):
-                raise InputError(f"{source.name} holds no facts: give a file with at least one fact")
-        confidence = columns[part][3]
-        confidences.append(confidence if request.scale else scale(confidence))
-    if request.scale:
-        confidences = request.scale.together(confidences)
-    whole = builder.vocabulary()
-    return {
-        part: Graph(head, relation, tail, confidence, whole)
-        for (part, (head, relation, tail, _)), confidence in zip(columns.items(), confidences, strict=True)
-    }
+    known = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)
+    columns, labels = read_columns(paths, request, known)
+    if known is None or [*map(len, labels)] != [*map(len, known)]:
+        vocabulary = Vocabulary(*labels)
+    assert vocabulary is not None
+    return {part: Graph(*found, vocabulary) for part, found in columns.items()}
 
 
 # Confidences that are intervals: files with the columns lower and upper instead of one confidence. Such a file is
 # read twice, once for each end.
-
-
-def interval_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
-    """The columns of the lower and of the upper ends (each with those of the labels); None for plain confidences."""
-    if request.columns is not None:
-        if len(request.columns) != 5:
-            return None
-        *labels, lower, upper = request.columns
-        return [*labels, lower], [*labels, upper]
-    if request.header is False or not _is_file(path):
-        return None
-    names = _names(path, request)
-    positions = None if names is None else interval_positions(names, at(str(path), 1))
-    if positions is None:
-        return None
-    *head, lower, upper = positions
-    return [*head, lower], [*head, upper]
-
-
-def _is_file(path: Origin) -> bool:
-    return isinstance(path, str | os.PathLike) and os.fspath(path) != "-"
-
-
-def _names(path: Origin, request: Request) -> list[str] | None:
-    """The fields of the first line, for the formats that have no columns of their own."""
-    with Source(path) as source:
-        kind = recognise(source, request.format)
-        if kind == PARQUET:
-            try:
-                return list(pq.read_schema(source.on_disk()).names)
-            except (pa.ArrowException, OSError):  # whoever reads it says what is wrong with it
-                return None
-        text = TEXT_FORMATS[kind]
-        if text.columns is not None:
-            return None
-        return text.fields(first_line(source.sample, source.name, text.quoted))
 
 
 def _read_intervals(
@@ -168,7 +100,7 @@ def _checked(
     path: Origin, columns: tuple[Columns, Columns] | None, request: Request
 ) -> tuple[Columns, Columns]:
     """The columns of a part, where nothing speaks against reading intervals from it."""
-    if not _is_file(path):
+    if not is_file(path):
         raise InputError("interval-valued confidences are read from a file, not from standard input")
     if columns is None:
         raise InputError(

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph
+from unkgcp.graph.facts import Graph
 from unkgcp.progress import Progress
 from unkgcp.rules.grounding import LIMIT, MINIMUM, ground, merge_repeats, relation_ids, unseen
 from unkgcp.rules.language import Atom, Rule

@@ -24,9 +24,9 @@ from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.graph.negatives import KINDS, corrupt
 from unkgcp.methods.registry import create, predictor_class
 from unkgcp.progress import Progress, Silent
-from unkgcp.run import provenance
 from unkgcp.run.calibration import calibrate, check_population
 from unkgcp.run.predictor import Predictor
+from unkgcp.run.provenance import fitted
 from unkgcp.run.untrained import check_apart, only_repeats
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import Model
@@ -77,7 +77,8 @@ def fit(
     Ctrl-C, or when the loss is no longer a number, the best model so far is calibrated; the provenance then
     says under `stopped` why.
     """
-    from unkgcp.training import TrainingError, train, train_length, train_quantiles
+    from unkgcp.training.loop import TrainingError
+    from unkgcp.training.trainer import train, train_length, train_quantiles
 
     if protocol not in PROTOCOLS:
         raise InputError(f"protocol is {protocol!r} but must be one of {', '.join(PROTOCOLS)}")
@@ -146,9 +147,7 @@ def fit(
             **settings,
         )
     times["calibration"] = time.monotonic() - start
-    return replace(
-        predictor, provenance=provenance.fitted(dataset, model, protocol, stopping, stopped, times)
-    )
+    return replace(predictor, provenance=fitted(dataset, model, protocol, stopping, stopped, times))
 
 
 def fit_folds(
@@ -173,7 +172,7 @@ def fit_folds(
     """
     from unkgcp.conformal.cross import draw_folds
     from unkgcp.methods.cv_plus import SCORES
-    from unkgcp.training import train
+    from unkgcp.training.trainer import train
 
     if method not in SCORES:
         raise InputError(f"cv+ goes with {' or '.join(SCORES)}, not with {method!r}")
@@ -202,9 +201,7 @@ def fit_folds(
     ranked = create("cv+", members=members, base=method, fold=fold).calibrate(point, facts)
     times["calibration"] = time.monotonic() - start
     stopping = f"on {config.validation_fraction:.0%} of each model's own facts, held out"
-    return Predictor(
-        point, ranked, provenance=provenance.fitted(dataset, point, "strict", stopping, None, times)
-    )
+    return Predictor(point, ranked, provenance=fitted(dataset, point, "strict", stopping, None, times))
 
 
 def _refuse_interrupted(*models: Model) -> None:

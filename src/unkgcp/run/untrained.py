@@ -21,14 +21,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, TrainedFactsWarning
-from unkgcp.graph.facts import Graph, concatenate
+from unkgcp.graph.facts import Graph, concatenate, fingerprints
 from unkgcp.graph.queries import to_triples
 
 if TYPE_CHECKING:
-    from unkgcp.training import Model
+    from unkgcp.training.model import Model
 
 FALSE_ALARM = 1e-3
 """How often a random split of a graph with repeats may have more of them than are explained."""
@@ -105,8 +104,8 @@ def count_trained(training: Graph, facts: Graph) -> Trained:
     ids = to_triples(facts, vocabulary)
     known = (ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0)
     own = Graph(*ids, facts.confidence, vocabulary)[known]
-    marks, count = np.unique(_marks(training), return_counts=True)
-    found = int(np.isin(_marks(own), marks).sum())
+    marks, count = np.unique(fingerprints(training), return_counts=True)
+    found = int(np.isin(fingerprints(own), marks).sum())
     twins = int(count[count > 1].sum())
     expected = len(facts) * twins / max(len(training), 1)
     return Trained(found, expected, explained(twins, len(training), len(facts)))
@@ -129,11 +128,3 @@ def explained(twins: int, training: int, calibration: int) -> int:
     # the distribution function of the negative binomial law: at most so many cut apart before the pairs in training
     below = betainc(twins / 2 + HALF, numbers + 1.0, training / (training + 2 * calibration))
     return int(np.argmax(below >= 1 - FALSE_ALARM)) if below[-1] >= 1 - FALSE_ALARM else calibration
-
-
-def _marks(facts: Graph) -> NDArray[np.uint64]:
-    """A number for each triple with its confidence, the same for the same ones: (n,)."""
-    number = facts.confidence.astype(np.float32).view(np.uint32).astype(np.uint64)
-    return facts.keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ number * np.uint64(
-        0xD6E8FEB86659FD93
-    )

@@ -18,7 +18,7 @@ from unkgcp.service.settings import Settings
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from unkgcp.run import Predictor
+    from unkgcp.run.predictor import Predictor
 
 __all__ = ["Settings", "create_app", "require_extra"]
 

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
-from unkgcp.run import Predictor
+from unkgcp.run.predictor import Predictor
 from unkgcp.service import api_schema
 from unkgcp.service.batching import Batcher, Jobs
 from unkgcp.service.knowledge import Knowledge

@@ -20,8 +20,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from unkgcp.graph.facts import Triples
-from unkgcp.run import Predictor
 from unkgcp.run.answers import answer, as_lists
+from unkgcp.run.predictor import Predictor
 from unkgcp.service.middleware import Metrics
 from unkgcp.service.request_body import Asked, Problem, to_text
 from unkgcp.service.settings import Settings

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from unkgcp._version import __version__
 from unkgcp.graph.known import Facts, KnownFacts
-from unkgcp.run import Predictor
 from unkgcp.run.answers import LABELS, as_lists
+from unkgcp.run.predictor import Predictor
 from unkgcp.service.request_body import Problem, quoted
 from unkgcp.service.settings import Settings
 

@@ -25,7 +25,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from unkgcp.errors import InputError
-from unkgcp.run import Predictor
+from unkgcp.run.predictor import Predictor
 from unkgcp.service import create_app
 from unkgcp.service.settings import Settings
 

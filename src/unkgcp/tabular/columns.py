@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, at
 from unkgcp.tabular.scaling import Scale
 
 ROLES = ("head", "relation", "tail", "confidence")
@@ -55,8 +55,10 @@ def find(
     return header, _by_name(first, roles, place) if header else _by_place(first, roles, place)
 
 
-def interval_positions(first: Sequence[str], place: str) -> tuple[int, ...] | None:
+def interval_positions(first: Sequence[str], name: str) -> tuple[int, ...] | None:
     """Positions of head, relation, tail, lower and upper if a first line names the last two and no confidence.
+
+    `name` is that of the file.
 
     >>> interval_positions(["head", "relation", "tail", "lower", "upper"], "facts.tsv")
     (0, 1, 2, 3, 4)
@@ -65,7 +67,7 @@ def interval_positions(first: Sequence[str], place: str) -> tuple[int, ...] | No
     ends = [[position for position, name in enumerate(names) if name == end] for end in ("lower", "upper")]
     if _positions(names, "confidence") or any(len(found) != 1 for found in ends):
         return None
-    return (*_by_name(first, ROLES[:3], place), ends[0][0], ends[1][0])
+    return (*_by_name(first, ROLES[:3], at(name, 1)), ends[0][0], ends[1][0])
 
 
 def looks_like_header(fields: Sequence[str], with_confidence: bool = True) -> bool:

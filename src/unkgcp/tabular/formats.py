@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import PurePath
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as json
+import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
-from unkgcp.tabular.columns import Request
+from unkgcp.tabular.columns import Columns, Request, interval_positions
 from unkgcp.tabular.layout import Batch, Filter, Layout, TextFormat, first_line
 from unkgcp.tabular.scaling import Scale
-from unkgcp.tabular.source import Source, is_parquet
+from unkgcp.tabular.source import Origin, Source, is_parquet
 
 # In TSV a quotation mark is a character like any other, so a label cannot hold a tab or a line end. In CSV it can hold
 # commas and line ends, in quotation marks.
@@ -194,3 +197,52 @@ def _checked(expected: str | None, chosen: bool, line: str, name: str) -> str:
         f"{name} has neither tabs nor commas on line 1, so its columns cannot be told apart: "
         "separate them, or name its format with --format"
     )
+
+
+# Confidences that are intervals: files whose first line names the columns lower and upper.
+
+
+def interval_columns(
+    paths: Mapping[str, Origin], request: Request
+) -> dict[str, tuple[Columns, Columns] | None]:
+    """For each part the columns of its lower and of its upper ends, each with those of the labels.
+
+    None for a part with plain confidences.
+    """
+    return {part: _end_columns(path, request) for part, path in paths.items()}
+
+
+def _end_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
+    if request.columns is not None:
+        if len(request.columns) != 5:
+            return None
+        *labels, lower, upper = request.columns
+        return [*labels, lower], [*labels, upper]
+    if request.header is False or not is_file(path):
+        return None
+    names = _names(path, request)
+    positions = None if names is None else interval_positions(names, str(path))
+    if positions is None:
+        return None
+    *head, lower, upper = positions
+    return [*head, lower], [*head, upper]
+
+
+def is_file(path: Origin) -> bool:
+    """Whether this names a file, which can be read twice."""
+    return isinstance(path, str | os.PathLike) and os.fspath(path) != "-"
+
+
+def _names(path: Origin, request: Request) -> list[str] | None:
+    """The fields of the first line, for the formats that have no columns of their own."""
+    with Source(path) as source:
+        kind = recognise(source, request.format)
+        if kind == PARQUET:
+            try:
+                return list(pq.read_schema(source.on_disk()).names)
+            except (pa.ArrowException, OSError):  # whoever reads it says what is wrong with it
+                return None
+        text = TEXT_FORMATS[kind]
+        if text.columns is not None:
+            return None
+        return text.fields(first_line(source.sample, source.name, text.quoted))

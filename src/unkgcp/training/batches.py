@@ -16,7 +16,7 @@ from torch import Tensor
 from unkgcp.backbones import Backbone
 from unkgcp.backbones.backbone import Kind
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph
+from unkgcp.graph.facts import Graph
 from unkgcp.training.config import TrainConfig
 
 
@@ -115,6 +115,17 @@ def _composition(facts: Graph, rule: list[int], device: torch.device) -> Composi
     return Composition(
         first, second, implied, torch.from_numpy(heads).to(device), torch.from_numpy(tails).to(device)
     )
+
+
+def initial_tables(
+    backbone: Backbone, data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
+) -> dict[str, Tensor]:
+    """Fresh tables of all members, stacked: name -> (members, rows, width)."""
+    each = [
+        backbone.initial(data.n_entities, data.n_relations, config.dimension, member.seed)
+        for member in members
+    ]
+    return {name: torch.stack([tables[name] for tables in each]).to(device) for name in each[0]}
 
 
 class _Gather(torch.autograd.Function):

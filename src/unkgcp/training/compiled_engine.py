@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import unkgcp.training.distmult_kernels as distmult_kernels
+import unkgcp.training.randomness as randomness
 from unkgcp.backbones import get
-from unkgcp.training import distmult_kernels, randomness
-from unkgcp.training.batches import Member, TrainingData
-from unkgcp.training.config import TrainConfig
+from unkgcp.training.batches import Member, TrainingData, initial_tables
+from unkgcp.training.config import TrainConfig, learning_rate_at
 from unkgcp.training.losses import Pool, capacity, share_at
-from unkgcp.training.torch_engine import initial_tables, learning_rate_at
 
 
 class CompiledEngine:

@@ -170,3 +170,8 @@ def config_for(model: str = "ukge", data: str | None = None, protocol: str = "st
         if layer is not None and layer in layers:
             config = _override(config, layers[layer], f"presets {protocol} {model} {layer}")
     return config
+
+
+def learning_rate_at(config: TrainConfig, epoch: int) -> float:
+    """The learning rate of an epoch: constant, or falling in a straight line."""
+    return config.learning_rate * (1.0 - config.decay * epoch / config.epochs)

@@ -25,7 +25,7 @@ from torch import Tensor
 from unkgcp.backbones import get, score_triples
 from unkgcp.errors import InputError, at
 from unkgcp.files import atomic_path
-from unkgcp.graph import Graph, concatenate
+from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.graph.known import KnownFacts
 from unkgcp.graph.negatives import corrupt
 from unkgcp.progress import Progress
@@ -33,12 +33,13 @@ from unkgcp.training.batches import Member, TrainingData, TripleTensors
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.losses import Error, pinball, squared_error
 from unkgcp.training.model import Model, seen
-from unkgcp.training.torch_engine import TorchEngine
 
 if TYPE_CHECKING:
     from unkgcp.training.compiled_engine import CompiledEngine
+    from unkgcp.training.torch_engine import TorchEngine
 
-REPORT_EVERY = 0.1  # seconds between two words of progress: no eye follows more
+REPORT_EVERY = 0.5  # seconds between two reports of progress: no eye follows more
+SAVE_EVERY = 1.0  # seconds between two checkpoints: more would cost more time than they can save
 
 # called after each validation with (epoch, error a member); returning True stops the training (for tuning)
 Callback = Callable[[int, list[float]], bool]
@@ -116,7 +117,8 @@ class Loop:
         kept = {name: table.detach().clone() for name, table in tables.items()}
         self.best = Best(kept, [math.inf] * count, [0] * count, [False] * count)
         self.history: list[dict[str, Any]] = []
-        self.epoch, self.seconds, self.reported = 0, 0.0, -math.inf
+        self.epoch, self.seconds = 0, 0.0
+        self.reported = self.saved = -math.inf  # when progress and checkpoint were last written
         if saved is not None:
             self._restore(*saved)
 
@@ -132,6 +134,8 @@ class Loop:
 
             if has_kernel(config, data):
                 return FusedEngine(data, config, self.members, device)
+        from unkgcp.training.torch_engine import TorchEngine
+
         return TorchEngine(data, config, self.members, device, self.rank, self.world)
 
     def train(self) -> list[Model]:
@@ -156,8 +160,12 @@ class Loop:
                 self._note(loss.tolist(), error, speed)
                 self._stop_if_bad(error)
                 self.best.update(self.engine.tables, error, self.epoch, config.patience)
-                self._save()
-                if self.setting.callback is not None and self.setting.callback(self.epoch, error):
+                stop = self.setting.callback is not None and self.setting.callback(self.epoch, error)
+                ended = stop or self.epoch == config.epochs or all(self.best.stopped)
+                if ended or time.monotonic() - self.saved >= SAVE_EVERY:
+                    self._save()
+                    self.saved = time.monotonic()
+                if stop:
                     break
         except KeyboardInterrupt:
             interrupted = True

@@ -12,14 +12,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+import unkgcp.training.randomness as randomness
 from unkgcp.backbones import Backbone, get
-from unkgcp.training import randomness
-from unkgcp.training.batches import Lookup, Member, TrainingData
-from unkgcp.training.config import TrainConfig
+from unkgcp.training.batches import Lookup, Member, TrainingData, initial_tables
+from unkgcp.training.box_losses import BoxNormTerm, CompositionTerm, TransitiveTerm
+from unkgcp.training.config import TrainConfig, learning_rate_at
 from unkgcp.training.losses import (
     Batch,
-    BoxNormTerm,
-    CompositionTerm,
     Corruptions,
     FactTerm,
     GeneratedTerm,
@@ -28,7 +27,6 @@ from unkgcp.training.losses import (
     Pool,
     SoftLogicTerm,
     Term,
-    TransitiveTerm,
     capacity,
     share_at,
 )
@@ -228,19 +226,3 @@ class TorchEngine:
 def _views(flat: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
     parts = torch.split(flat, [table.numel() for table in like.values()])
     return {name: part.view(table.shape) for part, (name, table) in zip(parts, like.items(), strict=True)}
-
-
-def initial_tables(
-    backbone: Backbone, data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
-) -> dict[str, Tensor]:
-    """Fresh tables of all members, stacked: name -> (members, rows, width)."""
-    each = [
-        backbone.initial(data.n_entities, data.n_relations, config.dimension, member.seed)
-        for member in members
-    ]
-    return {name: torch.stack([tables[name] for tables in each]).to(device) for name in each[0]}
-
-
-def learning_rate_at(config: TrainConfig, epoch: int) -> float:
-    """The learning rate of an epoch: constant, or falling in a straight line."""
-    return config.learning_rate * (1.0 - config.decay * epoch / config.epochs)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, hold_out
+from unkgcp.graph.facts import Graph, hold_out
 from unkgcp.progress import Progress, Silent
 from unkgcp.training.batches import Member
 from unkgcp.training.config import DISTMULT, TrainConfig, config_for

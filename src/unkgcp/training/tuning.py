@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from unkgcp.errors import InputError
 from unkgcp.files import write_text
-from unkgcp.graph import Graph
+from unkgcp.graph.facts import Graph
 from unkgcp.progress import Progress, Silent
 from unkgcp.training.config import TrainConfig, config_for
 from unkgcp.training.loop import TrainingError

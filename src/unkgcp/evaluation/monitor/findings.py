@@ -21,7 +21,7 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor.watch import Monitor, Stream
 from unkgcp.evaluation.tables import Table, number
 from unkgcp.files import atomic_path
-from unkgcp.graph import Graph
+from unkgcp.graph.facts import Graph
 
 LAWS = {True: "beta-binomial", False: "hypergeometric"}
 CORRECTION = (

@@ -25,9 +25,9 @@ from typing import Any
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor.watch import Monitor
 from unkgcp.files import write_text
-from unkgcp.graph import Graph
-from unkgcp.run import Predictor
+from unkgcp.graph.facts import Graph
 from unkgcp.run.folder import CALIBRATION, CONFIG, MODEL, VOCABULARY
+from unkgcp.run.predictor import Predictor
 
 FORMAT, VERSION = "unkgcp-monitor", 1
 LARGEST = 1 << 30

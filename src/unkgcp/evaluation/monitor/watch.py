@@ -30,12 +30,11 @@ from numpy.typing import ArrayLike, NDArray
 from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import beta_binomial_p_value, contains, hypergeometric_p_value, middle
 from unkgcp.evaluation.monitor.martingale import Bag, Martingale
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import Triples
+from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.queries import Queries, to_triples
 from unkgcp.methods import STATUSES, IntervalPredictor
 from unkgcp.methods.method import status_codes
-from unkgcp.run import Predictor
+from unkgcp.run.predictor import Predictor
 
 Floats = NDArray[np.float64]
 

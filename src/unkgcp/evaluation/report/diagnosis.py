@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+import unkgcp.evaluation.metrics as metrics
 from unkgcp.errors import InputError
-from unkgcp.evaluation import metrics
 from unkgcp.evaluation.assessment import LEVELS, ask, judge
 from unkgcp.evaluation.metrics import coverage_bands, worst_slab_coverage
 from unkgcp.evaluation.report.html import readable_relations
-from unkgcp.graph import Graph
-from unkgcp.graph.facts import Triples
+from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
-from unkgcp.run import Predictor
 from unkgcp.run.fitting import method_options
+from unkgcp.run.predictor import Predictor
 from unkgcp.run.untrained import check_untrained, only_repeats
 
 if TYPE_CHECKING:
@@ -173,14 +172,13 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
     main = own[shown.index(confidence)]
     asked = Triples(*(column[known] for column in answers.ids))
     compared = sorted({*LEVELS, confidence})
-    rivals = []
-    for name, rival in _rivals(predictor, dataset).items():
-        if rival is method:
-            found = dict(zip(shown, own, strict=True))
-        else:
-            theirs = rival.interval(asked, compared)
-            found = {level: answered(theirs, at) for at, level in enumerate(compared)}
-        rivals.append(_rival(name, rival.guarantee, found, main, confidence))
+    rivals = _rivals(predictor, dataset)
+    theirs = {name: rival.interval(asked, compared) for name, rival in rivals.items() if rival is not method}
+    found = {
+        name: {level: answered(answer, at) for at, level in enumerate(compared)}
+        for name, answer in theirs.items()
+    }
+    found[method.name] = dict(zip(shown, own, strict=True))
     by_relation, by_prediction, by_width = _slices(main, dataset, confidence, size)
     return Diagnosis(
         predictor,
@@ -195,7 +193,7 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         by_width,
         _worst_slab(main, dataset, predictor.model.seed),
         _correlation(main),
-        rivals,
+        [_rival(name, rival.guarantee, found[name], main, confidence) for name, rival in rivals.items()],
         _best(dataset, facts),
         intervals,
     )
@@ -288,17 +286,18 @@ def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, IntervalPredict
     facts = Graph(*triples, calibration.confidence, model.vocabulary, calibration.ends)
     with only_repeats(dataset.split_here):
         check_untrained(model, facts, protocol)
-    found: dict[str, IntervalPredictor] = {}
-    for name in RIVALS if facts.ends is None else INTERVAL_RIVALS:
-        options = method_options(name, dataset.name, protocol)
-        if name == "qr":
-            options["quantiles"] = predictor.quantiles
-        if name in INTERVAL_RIVALS:
-            options |= {"length": predictor.models()["length"], "normalised": True}
-        if name == method.name:
-            found[name] = method
-        elif name != "qr" or predictor.quantiles:
-            found[name] = create(name, **options).calibrate(model, facts)
+    names = [name for name in RIVALS if name != "qr" or predictor.quantiles]
+    options = {name: method_options(name, dataset.name, protocol) for name in names}
+    if "qr" in options:
+        options["qr"]["quantiles"] = predictor.quantiles
+    if facts.ends is not None:
+        options = {
+            name: {"length": predictor.models()["length"], "normalised": True} for name in INTERVAL_RIVALS
+        }
+    found = {
+        name: method if name == method.name else create(name, **own).calibrate(model, facts)
+        for name, own in options.items()
+    }
     return found | {method.name: method}
 
 

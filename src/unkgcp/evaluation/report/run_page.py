@@ -28,7 +28,8 @@ from unkgcp.evaluation.report.sections import (
     provenance_section,
 )
 from unkgcp.evaluation.tables import Cell, Html, Table, join, number, tag
-from unkgcp.run import Predictor, provenance
+from unkgcp.run.predictor import Predictor
+from unkgcp.run.provenance import load_named, reload
 
 
 def run_page(directory: Path, data: str | None, confidence: float, reading: dict[str, Any]) -> str:
@@ -36,9 +37,9 @@ def run_page(directory: Path, data: str | None, confidence: float, reading: dict
     predictor = Predictor.load(directory)
     record = predictor.provenance.get("data", {})
     if data is not None:
-        dataset = provenance.load_named(data, record, predictor.model.seed, reading)
+        dataset = load_named(data, record, predictor.model.seed, reading)
     else:
-        dataset = provenance.reload(record, str(directory), reading.get("data_dir"))
+        dataset = reload(record, str(directory), reading.get("data_dir"))
     diagnosis = diagnose(predictor, dataset, confidence)
     with design():
         sections = [

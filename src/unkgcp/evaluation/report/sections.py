@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evaluation import metrics
+import unkgcp.evaluation.metrics as metrics
 from unkgcp.evaluation.figures.charts import ErrorPanel, draw_conditionality, draw_slices
 from unkgcp.evaluation.figures.style import look
 from unkgcp.evaluation.report.diagnosis import SLAB_SHARE, SLICE_MASS, Answered, Diagnosis, Slices
@@ -27,7 +27,7 @@ from unkgcp.evaluation.report.html import (
     span,
 )
 from unkgcp.evaluation.tables import Cell, Html, Table, number, tag
-from unkgcp.run import Predictor
+from unkgcp.run.predictor import Predictor
 
 RELATIONS = 20  # rows of the figure by relation; the table has all
 

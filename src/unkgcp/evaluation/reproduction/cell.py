@@ -20,7 +20,7 @@ from unkgcp.conformal.scores import Recipe, Score
 from unkgcp.evaluation import metrics
 from unkgcp.evaluation.reproduction.plan import Block, label
 from unkgcp.evaluation.reproduction.scoring import Rows, parts_of
-from unkgcp.graph import Graph, concatenate
+from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.methods.split_methods import ConformalPredictor
 from unkgcp.run.fitting import method_options

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from unkgcp.errors import InputError
 from unkgcp.graph.data_folders import BENCHMARKS
-from unkgcp.training import TrainConfig, config_for
-from unkgcp.training.config import MODELS
+from unkgcp.training.config import MODELS, TrainConfig, config_for
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset

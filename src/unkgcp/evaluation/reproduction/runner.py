@@ -37,7 +37,7 @@ from unkgcp.run.fitting import Report, silent
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
-    from unkgcp.training import TrainConfig
+    from unkgcp.training.config import TrainConfig
 
 
 def reproduce(

@@ -27,10 +27,14 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import negatives_of
 from unkgcp.evaluation.reproduction.plan import FORMAT, digest
 from unkgcp.files import atomic_path, write_text
-from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.facts import Graph
+from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.methods.method import status_codes
 from unkgcp.run.fitting import Report, calibration_negatives
-from unkgcp.training import Member, Model, TrainConfig, train_many
+from unkgcp.training.batches import Member
+from unkgcp.training.config import TrainConfig
+from unkgcp.training.model import Model
+from unkgcp.training.trainer import train_many
 
 if TYPE_CHECKING:
     from unkgcp.evaluation.reproduction.plan import Block

@@ -1,4 +1,4 @@
-"""Batches of facts made into a graph: labels become ids, columns grow, nothing else is kept.
+"""Files of facts read whole, one after the other: labels become ids, columns grow, nothing else is kept.
 
 Most labels of a batch are known already. Those are looked up by whichever thread parsed the batch, in a frozen
 copy of the index; only the others wait for their turn in the order of the file. So ids follow the first
@@ -7,18 +7,25 @@ appearance of a label, row by row and head before tail, however many threads the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.errors import InputError
+from unkgcp.tabular.columns import Request
+from unkgcp.tabular.delimited import text_batches
+from unkgcp.tabular.formats import layout_of
 from unkgcp.tabular.label_index import Ids, LabelIndex, binary
 from unkgcp.tabular.layout import Batch, Malformed, acceptable
+from unkgcp.tabular.parquet import parquet_batches
 from unkgcp.tabular.plain_lines import Plain
 from unkgcp.tabular.scaling import Scale
+from unkgcp.tabular.source import Origin, Source
 
 # The frozen copy is renewed when the index has grown by this share: often enough to be useful, and all copies
 # together cost no more than a few of the last.
@@ -52,15 +59,55 @@ class PlainPrepared:
 
 
 AnyPrepared = Prepared | PlainPrepared
+Labels = tuple[pa.StringArray, pa.StringArray]  # of entities and of relations
+FactColumns = tuple[Ids, Ids, Ids, NDArray[np.float64]]  # head, relation, tail and confidence
 
 
-class GraphBuilder:
-    """Collects the facts of one file after the other over one vocabulary."""
+def read_columns(
+    paths: Mapping[str, Origin], request: Request, known: Labels | None = None
+) -> tuple[dict[str, FactColumns], Labels]:
+    """The columns of every part in the given order, and the labels that their ids stand for.
 
-    def __init__(self, vocabulary: Vocabulary | None = None) -> None:
-        self._given = vocabulary
-        self._entities = LabelIndex(binary(vocabulary.entities) if vocabulary else None)
-        self._relations = LabelIndex(binary(vocabulary.relations) if vocabulary else None)
+    `known` labels keep the ids they have there; new ones follow. A scale that was asked for sees all parts as one.
+    """
+    collector = Collector(known)
+    columns: dict[str, FactColumns] = {}
+    for part, path in paths.items():
+        with Source(path) as source:
+            layout = layout_of(source, request)
+            scale = (request.scale or Scale()) if layout is None else layout.scale
+            prepare: Callable[[Batch], AnyPrepared] = partial(collector.prepare, scale=scale)
+            plainly: Callable[[Plain], AnyPrepared] = partial(collector.prepare_plain, scale=scale)
+            batches = (
+                parquet_batches(source, request, prepare)
+                if layout is None
+                else text_batches(source, layout, prepare, plainly)
+            )
+            for prepared, error in batches:
+                try:
+                    collector.add(prepared)
+                except Malformed:
+                    raise error() from None
+            head, relation, tail, numbers = collector.columns()
+            if not len(numbers):
+                raise InputError(f"{source.name} holds no facts: give a file with at least one fact")
+        columns[part] = head, relation, tail, numbers if request.scale else scale(numbers)
+    if request.scale:
+        scaled = request.scale.together([found[3] for found in columns.values()])
+        columns = {
+            part: (*found[:3], confidence)
+            for (part, found), confidence in zip(columns.items(), scaled, strict=True)
+        }
+    return columns, collector.labels()
+
+
+class Collector:
+    """Collects the facts of one file after the other, with one numbering of their labels."""
+
+    def __init__(self, known: Labels | None = None) -> None:
+        entities, relations = known or (None, None)
+        self._entities = LabelIndex(None if entities is None else binary(entities))
+        self._relations = LabelIndex(None if relations is None else binary(relations))
         self._known = self._entities.frozen()
         self._known_relations = self._relations.frozen()
         self._pieces: list[tuple[NDArray[np.generic], ...]] = []
@@ -118,7 +165,7 @@ class GraphBuilder:
             self._known = self._entities.frozen()
         return head, tail
 
-    def columns(self) -> tuple[Ids, Ids, Ids, NDArray[np.float64]]:
+    def columns(self) -> FactColumns:
         """The columns of all facts since the last call, confidences as they stand in the file."""
         pieces, self._pieces = self._pieces, []
         if not pieces:
@@ -128,12 +175,9 @@ class GraphBuilder:
             head, relation, tail, confidence = executor.map(np.concatenate, zip(*pieces, strict=True))
         return head, relation, tail, confidence
 
-    def vocabulary(self) -> Vocabulary:
-        """All labels so far; the given vocabulary itself if nothing was added to it."""
-        given, size = self._given, (len(self._entities), len(self._relations))
-        if given is not None and (len(given.entities), len(given.relations)) == size:
-            return given
-        return Vocabulary(_text(self._entities), _text(self._relations))
+    def labels(self) -> Labels:
+        """All labels so far."""
+        return _text(self._entities), _text(self._relations)
 
 
 def _row_by_row(

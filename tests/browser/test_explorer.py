@@ -334,8 +334,11 @@ def open_predictor(predictor: Predictor) -> Predictor:
     pytest.importorskip("lightgbm", reason="lightgbm is not installed")
     assert predictor.model.facts is not None
     facts = predictor.model.facts.graph(predictor.model.vocabulary)
+    others = facts.with_confidence(
+        np.clip(facts.confidence + 1e-4, 0, 1)
+    )  # close to training facts, but none of them
     options = {"population": "open", "kinds": ("uniform",), "allow_empty": True}
-    return calibrate(predictor.model, facts, "evidence", **options)
+    return calibrate(predictor.model, others, "evidence", **options)
 
 
 def test_no_fact_and_no_value(open_predictor: Predictor, browser, open_page, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,14 +29,12 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(target)
     _check_kind(target)
-    with explained(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(
-            dir=target.parent, prefix=".partial-", suffix="".join(target.suffixes)
-        )
-        os.close(handle)
-    temporary = Path(name)
+    # the name is known before the file is there, so that a signal at any moment leaves nothing behind
+    temporary = target.parent / f".partial-{os.urandom(8).hex()}{''.join(target.suffixes)}"
     try:
+        with explained(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary.touch(mode=0o600, exist_ok=False)
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
@@ -44,7 +42,8 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
         with explained(target):
             temporary.replace(target)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where it could not be made there is nothing to remove
+            temporary.unlink(missing_ok=True)
 
 
 def umask() -> int:

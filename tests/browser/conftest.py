@@ -70,7 +70,7 @@ def open_page(browser: Any) -> Iterator[Opener]:
         page = context.new_page()
         visit = Visit(page, address)
         page.on("request", lambda request: visit.requests.append(request.url))
-        page.on("requestfailed", lambda request: visit.problems.append(f"failed: {request.url}"))
+        page.on("requestfailed", lambda request: _note_failure(visit, request))
         page.on("console", lambda message: _note(visit, message))
         page.on("pageerror", lambda error: visit.problems.append(f"error: {error}"))
         page.goto(address)
@@ -79,6 +79,12 @@ def open_page(browser: Any) -> Iterator[Opener]:
     yield open_page
     for context in contexts:
         context.close()
+
+
+def _note_failure(visit: Visit, request: Any) -> None:
+    """A request that came to nothing, unless the page itself took it back because more was typed meanwhile."""
+    if request.failure != "net::ERR_ABORTED":
+        visit.problems.append(f"failed: {request.url} ({request.failure})")
 
 
 def _note(visit: Visit, message: Any) -> None:

@@ -76,6 +76,30 @@ def test_nested_and_in_the_end_everything(seed: int) -> None:
 
 @given(st.integers(0, 10**6))
 @settings(max_examples=30, deadline=None)
+def test_no_more_than_the_tail_is_left_out_on_either_side(seed: int) -> None:
+    found, _ = random_distribution(seed)
+    levels = np.array([0.0, 0.5, 0.8, 0.9, 0.95, 1.0])
+    thresholds = np.tile(np.linspace(0, 0.6, len(levels)), (len(found), 1))
+    plain, tail = found.bounds(thresholds), (1 - levels) / 2
+    ends = found.bounds(thresholds, tail=tail)
+    assert (ends[:, 0] <= plain[:, 0]).all()
+    assert (ends[:, 1] >= plain[:, 1]).all()
+    assert (np.diff(ends[:, 0], axis=1) <= 0).all(), "nested"
+    assert (np.diff(ends[:, 1], axis=1) >= 0).all(), "nested"
+    np.testing.assert_array_equal(ends[:, :, 0], plain[:, :, 0], "the level 0 asks for nothing")
+    assert (ends[:, 0, -1] == 0).all()
+    assert (ends[:, 1, -1] == 1).all()
+    # a sample of the distribution, from its quantiles: what lies beyond an end is no more than the tail
+    steps = np.linspace(0.0005, 0.4995, 500)
+    everything = np.tile(np.full(len(steps), -1.0), (len(found), 1))
+    low, high = np.moveaxis(found.bounds(np.maximum(everything, 0), tail=steps), 1, 0)
+    for level in range(1, len(levels)):
+        for beyond in ((low < ends[:, 0, [level]]).mean(1), (high > ends[:, 1, [level]]).mean(1)):
+            assert (beyond <= tail[level] * 2 + 1 / len(steps)).all()
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
 def test_empty_or_the_same_interval(seed: int) -> None:
     """Intervals that may be empty differ from the others in nothing but that: scores are in the same order."""
     found, values = random_distribution(seed)

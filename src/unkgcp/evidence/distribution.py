@@ -200,14 +200,17 @@ class Distribution:
         self._run("scores", np.ascontiguousarray(label, np.float64), out, settings=(empty,))
         return out
 
-    def bounds(self, threshold: Floats, empty: bool = False) -> Floats:
+    def bounds(self, threshold: Floats, empty: bool = False, tail: Floats | None = None) -> Floats:
         """Smallest and largest label with a score of at most each threshold, NaN if there is none: (n, 2, levels).
 
         threshold: (n, levels), not negative unless intervals may be empty. Exact: for every float y in [0, 1],
-        lower <= y <= upper holds exactly when `scores` gives y at most the threshold.
+        lower <= y <= upper holds exactly when `scores` gives y at most the threshold. tail: (levels,); then the ends
+        are moved outwards, if need be, until no more than this mass of the distribution lies beyond either of them.
         """
         ends = np.empty((len(self), 2, threshold.shape[1]))
-        self._run("bounds", np.ascontiguousarray(threshold, np.float64), ends, settings=(empty,))
+        tails = np.ones(threshold.shape[1]) if tail is None else np.asarray(tail, np.float64)
+        thresholds = np.ascontiguousarray(threshold, np.float64)
+        self._run("bounds", thresholds, ends, settings=(empty, tails))
         return ends
 
     def mean(self) -> Floats:
@@ -229,7 +232,7 @@ class Distribution:
         self._run("moments", mean, median)
         return mean, median
 
-    def _run(self, kernel: str, *more: NDArray[Any], settings: tuple[bool, ...] = ()) -> None:
+    def _run(self, kernel: str, *more: NDArray[Any], settings: tuple[Any, ...] = ()) -> None:
         from unkgcp.evidence import tree_kernels
 
         cells = self.cells

@@ -233,10 +233,28 @@ def _end(cell, start, threshold, lo, hi, inner, outer):
 
 
 @numba.njit(cache=True, nogil=True)
-def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thresholds, ends, empty):
+def _quantile(lo, hi, mass, tail, step):
+    """The label beyond which a tail of this mass lies: below it if step is 1, above it if step is -1."""
+    cell = 0 if step > 0 else len(mass) - 1
+    last = len(mass) - 1 - cell
+    passed = 0.0
+    while cell != last and passed + mass[cell] < tail:
+        passed += mass[cell]
+        cell += step
+    if mass[cell] <= 0.0:
+        return lo[cell] if step > 0 else hi[cell]
+    share = min(max((tail - passed) / mass[cell], 0.0), 1.0)
+    if step > 0:
+        return min(lo[cell] + share * (hi[cell] - lo[cell]), hi[cell])
+    return max(hi[cell] - share * (hi[cell] - lo[cell]), lo[cell])
+
+
+@numba.njit(cache=True, nogil=True)
+def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thresholds, ends, empty, tails):
     """Outermost labels within each threshold (n, levels), into ends (n, 2, levels); NaN where there are none.
 
-    Thresholds are >= 0 unless intervals may be `empty`.
+    Thresholds are >= 0 unless intervals may be `empty`. tails (levels,): the mass that an interval may leave out on
+    either side, however low the threshold; 1 asks for nothing.
     """
     for row in range(len(thresholds)):
         lo, hi, mass = _cells(
@@ -261,6 +279,9 @@ def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thres
                 if lower > lo[cell]:
                     break
                 cell -= 1
+            if tails[level] < 0.5:
+                lower = min(lower, _quantile(lo, hi, mass, tails[level], 1))
+                upper = max(upper, _quantile(lo, hi, mass, tails[level], -1))
             ends[row, 0, level], ends[row, 1, level] = lower, upper
 
 

@@ -284,6 +284,11 @@ class SplitConformal:
         return self._calibrated().ranking.pooled().scores
 
     @property
+    def rankings(self) -> GroupRankings:
+        """The scores of the calibration points in the groups of each column."""
+        return self._calibrated().rankings
+
+    @property
     def grouped(self) -> bool:
         """Whether there were groups at calibration."""
         return self._calibrated().grouped

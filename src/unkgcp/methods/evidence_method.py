@@ -41,8 +41,8 @@ class EvidenceIntervals(Partitioned):
     the mass that the query's interval holds just before it takes this confidence in. The threshold of a group is the
     k-th smallest one of its calibration facts, and a query gets the largest threshold of its groups: by default those
     of the facts that are doubted like it, and of its relation or relations like it (`per="doubt,relation"`). With
-    `floor`, which is the default where there are groups, an interval also never holds less of the distribution's own
-    mass than the level; that can only enlarge it. The score is the mean of the distribution, not that of the backbone.
+    `floor`, which is the default where there are groups, an interval also never leaves out more than half of
+    1 - level of the distribution's own mass on either side; that can only enlarge it. The score is the mean of the distribution, not that of the backbone.
 
     Guarantee: a fact's confidence lies in its interval with probability at least `confidence`, over calibration facts
     and query together, in every group of every partition, however good or bad the distribution is. Assumption:
@@ -210,7 +210,7 @@ class EvidenceIntervals(Partitioned):
         tables = self.rankings.tables(levels)
         for part, own, found in self._chunks(asked):
             score[known[part]] = found.mean()
-            ends[known[part]] = self._grown(found, self._thresholds(own, found, levels, tables))
+            ends[known[part]] = self._grown(found, self._thresholds(own, found, tables), levels)
         return score, ends
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
@@ -220,15 +220,12 @@ class EvidenceIntervals(Partitioned):
         self,
         triples: Triples,
         found: Distribution,
-        levels: list[Fraction],
         tables: Sequence[NDArray[np.floating[Any]]],
     ) -> Floats:
         """The threshold of each query at each level: (n, levels)."""
         doubt = _doubt(found) if "doubt" in self.per else None
         rows = largest(tables, self.rankings.places(self.group_columns(triples, doubt) or {}))
-        least = [float(level) if self.floor else -np.inf for level in levels]
-        found_rows = [np.maximum(row, low) for row, low in zip(rows, least, strict=True)]
-        return np.stack([np.broadcast_to(row, len(triples.head)) for row in found_rows], axis=1)
+        return np.stack([np.broadcast_to(row, len(triples.head)) for row in rows], axis=1)
 
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
         (threshold,) = largest(self.rankings.pooled().tables([exact(confidence)]), [None])
@@ -237,13 +234,15 @@ class EvidenceIntervals(Partitioned):
             ends[part] = self._grown(found, np.full((len(own.head), 1), float(threshold)))[:, :, 0]
         return ends
 
-    def _grown(self, found: Distribution, thresholds: Floats) -> Floats:
-        """Ends at thresholds (n, levels): (n, 2, levels). The set at level 0 is empty.
+    def _grown(self, found: Distribution, thresholds: Floats, levels: Sequence[Fraction] = ()) -> Floats:
+        """Ends at thresholds (n, levels): (n, 2, levels), with the floor under them that goes with `levels`.
 
-        Unless it may be, it is the cell from which it grows.
+        The set at level 0 is empty. Unless it may be, it is the cell from which it grows.
         """
         least = -np.inf if self.allow_empty else 0.0
-        ends = found.bounds(np.maximum(thresholds, least), self.allow_empty)
+        # an interval that leaves out as much on either side has the best interval score, if the masses are right
+        tail = np.array([float((1 - level) / 2) for level in levels]) if self.floor and levels else None
+        ends = found.bounds(np.maximum(thresholds, least), self.allow_empty, tail)
         whole = thresholds == np.inf
         ends[:, 0][whole], ends[:, 1][whole] = 0.0, 1.0
         return ends

@@ -288,6 +288,12 @@ def moments(low, high, kind, share, masses, slot_low, slot_high, slot_mass, mean
 
 
 @numba.njit(cache=True, nogil=True)
+def _value(lo, hi):
+    """The middle of a cell in nine decimals, as confidences are told apart, or the end that is nearest to it."""
+    return min(max(np.rint(0.5 * (lo + hi) * 1e9) / 1e9, lo), hi)
+
+
+@numba.njit(cache=True, nogil=True)
 def modes(low, high, kind, share, masses, slot_low, slot_high, slot_mass, out):
     """Value and mass of the first cell, then of the heaviest cell beside it, into out (n, 4)."""
     for row in range(len(out)):
@@ -299,7 +305,7 @@ def modes(low, high, kind, share, masses, slot_low, slot_high, slot_mass, out):
         for cell in range(len(mass)):
             if cell != start and (other < 0 or mass[cell] > mass[other]):
                 other = cell
-        out[row, 0], out[row, 1] = 0.5 * (lo[start] + hi[start]), mass[start]
+        out[row, 0], out[row, 1] = _value(lo[start], hi[start]), mass[start]
         out[row, 2], out[row, 3] = np.nan, 0.0
         if other >= 0:
-            out[row, 2], out[row, 3] = 0.5 * (lo[other] + hi[other]), mass[other]
+            out[row, 2], out[row, 3] = _value(lo[other], hi[other]), mass[other]

@@ -14,7 +14,7 @@ from unkgcp.conformal.ranking import Codes, Ranking, Standing, group_codes, rank
 from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.errors import InputError
 from unkgcp.evidence.crossfit import CrossFit
-from unkgcp.evidence.distribution import Distribution
+from unkgcp.evidence.distribution import Distribution, Modes
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
@@ -23,6 +23,7 @@ from unkgcp.methods.registry import register
 from unkgcp.methods.relation_groups import RelationGroups, group_relations
 
 CHUNK = 1 << 14
+SECOND = 0.15  # probability above which a second value is told
 
 
 @register
@@ -154,18 +155,20 @@ class EvidenceIntervals(PerRelation):
 
     def _answers(
         self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]
-    ) -> tuple[NDArray[np.float32], Floats]:
+    ) -> tuple[NDArray[np.float32], Floats, dict[str, Any]]:
         n = len(triples.head)
         score = np.full(n, np.nan, dtype=np.float32)
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
+        modes = np.full((4, n), np.nan)
         asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
         thresholds = self._thresholds(levels, self._codes(asked.relation), len(known))
         for place, found in enumerate(self._distributions(asked)):
             part = slice(place * CHUNK, (place + 1) * CHUNK)
             score[known[part]] = found.mean()
+            modes[:, known[part]] = found.modes()
             ends[known[part]] = self._grown(found, thresholds[part])
-        return score, ends
+        return score, ends, _told(Modes(*modes))
 
     def _thresholds(self, levels: list[Fraction], codes: Codes | None, n: int) -> Floats:
         """The threshold of each query at each level: (n, levels)."""
@@ -240,3 +243,18 @@ class EvidenceIntervals(PerRelation):
         seen = (len(self.model.seen_entities), len(self.model.seen_relations))
         if seen != (self.evidence.evidence.train.n_entities, self.evidence.evidence.train.n_relations):
             raise ValueError("the evidence belongs to another graph than the model")
+
+
+def _told(modes: Modes) -> dict[str, NDArray[Any]]:
+    """What answers tell of the modes, NaN for unknown queries; of the second one only where it is likely."""
+    likely = modes.other_belief > SECOND
+    # sums of masses are rounded: one may end a little above 1
+    belief, other_belief = (
+        np.minimum(mass, 1.0).astype(np.float32) for mass in (modes.belief, modes.other_belief)
+    )
+    return {
+        "value": modes.value,
+        "belief": belief,
+        "other": np.where(likely, modes.other, np.nan),
+        "other_belief": np.where(likely, other_belief, np.float32(np.nan)),
+    }

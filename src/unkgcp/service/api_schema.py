@@ -20,8 +20,8 @@ NO_FACT = (
 )
 FACT_LOWER = "Lower ends if it is a fact; only of such a run."
 VALUE = (
-    "Only of a run that answers from a distribution (method evidence): a value that lies in every interval of the triple "
-    "that is not empty; null for an unknown query."
+    "Only of a run that answers from a distribution (method evidence): a value that lies in every interval of the "
+    "triple that is not empty; null for an unknown query."
 )
 BELIEF = "The probability that the distribution gives to it; what the model believes, and no promise."
 OTHER = "The likeliest value beside it, where its probability is above 0.15; null elsewhere."

@@ -112,9 +112,11 @@ def _dataset(facts: Graph, path: Path) -> Dataset:
 
 @pytest.fixture(scope="module")
 def queries(folder: Path) -> Path:
-    """Known triples of every relation, repeated ones, and unknown ones of every kind."""
-    rng = np.random.default_rng(4)
+    """Known triples of every relation, facts among them, repeated ones, and unknown ones of every kind."""
+    rng, facts = np.random.default_rng(4), mirrored_graph(900, 3)[:30]
     head, tail, relation = (rng.integers(0, size, 60).tolist() for size in (60, 60, 4))
+    head, tail = head + facts.head.tolist(), tail + facts.tail.tolist()
+    relation += facts.relation.tolist()
     rows = [(f"e{h}", f"r{r}", f"e{t}") for h, r, t in zip(head, relation, tail, strict=True)]
     rows += [rows[0], rows[7], rows[0]]
     rows += [("nobody", "r0", "e1"), ("e1", "r0", "nobody"), ("e1", "nothing", "e2"), ("no", "such", "thing")]

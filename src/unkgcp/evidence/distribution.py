@@ -215,22 +215,22 @@ class Distribution:
 
     def mean(self) -> Floats:
         """The mean, which has the smallest expected squared error: (n,)."""
-        return self._moments()[0]
+        return self._summary[:, 0]
 
     def median(self) -> Floats:
         """The median, which has the smallest expected absolute error: (n,)."""
-        return self._moments()[1]
+        return self._summary[:, 1]
 
     def modes(self) -> Modes:
         """The value from which the interval grows and the value that is likeliest beside it, with their masses."""
-        out = np.empty((len(self), 4))
-        self._run("modes", out)
-        return Modes(*out.T)
+        return Modes(*self._summary[:, 2:].T)
 
-    def _moments(self) -> tuple[Floats, Floats]:
-        mean, median = np.empty(len(self)), np.empty(len(self))
-        self._run("moments", mean, median)
-        return mean, median
+    @cached_property
+    def _summary(self) -> Floats:
+        """Mean, median and modes, which are found in one pass over the cells: (n, 6)."""
+        out = np.empty((len(self), 6))
+        self._run("summary", out)
+        return out
 
     def _run(self, kernel: str, *more: NDArray[Any], settings: tuple[Any, ...] = ()) -> None:
         from unkgcp.evidence import tree_kernels

@@ -15,7 +15,7 @@ from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.errors import InputError
 from unkgcp.evidence.crossfit import CrossFit
-from unkgcp.evidence.distribution import Distribution
+from unkgcp.evidence.distribution import Distribution, Modes
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
@@ -31,6 +31,7 @@ from unkgcp.methods.partitions import (
 from unkgcp.methods.registry import register
 
 CHUNK = 1 << 14
+SECOND = 0.15  # probability above which a second value is told
 
 
 @register
@@ -42,7 +43,8 @@ class EvidenceIntervals(Partitioned):
     k-th smallest one of its calibration facts, and a query gets the largest threshold of its groups: by default those
     of the facts that are doubted like it, and of its relation or relations like it (`per="doubt,relation"`). With
     `floor`, which is the default where there are groups, an interval also never leaves out more than half of
-    1 - level of the distribution's own mass on either side; that can only enlarge it. The score is the mean of the distribution, not that of the backbone.
+    1 - level of the distribution's own mass on either side; that can only enlarge it. The score is the mean of the
+    distribution, not that of the backbone.
 
     Guarantee: a fact's confidence lies in its interval with probability at least `confidence`, over calibration facts
     and query together, in every group of every partition, however good or bad the distribution is. Assumption:
@@ -201,17 +203,19 @@ class EvidenceIntervals(Partitioned):
 
     def _answers(
         self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]
-    ) -> tuple[NDArray[np.float32], Floats]:
+    ) -> tuple[NDArray[np.float32], Floats, dict[str, Any]]:
         n = len(triples.head)
         score = np.full(n, np.nan, dtype=np.float32)
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
+        modes = np.full((4, n), np.nan)
         asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
         tables = self.rankings.tables(levels)
         for part, own, found in self._chunks(asked):
             score[known[part]] = found.mean()
+            modes[:, known[part]] = found.modes()
             ends[known[part]] = self._grown(found, self._thresholds(own, found, tables), levels)
-        return score, ends
+        return score, ends, _told(Modes(*modes))
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         return self._answers(triples, np.arange(len(score)), levels)[1]
@@ -311,3 +315,18 @@ class EvidenceIntervals(Partitioned):
 def _doubt(found: Distribution) -> Floats:
     """The mass beside the first cell: (n,)."""
     return np.clip(1.0 - found.modes().belief, 0.0, 1.0)
+
+
+def _told(modes: Modes) -> dict[str, NDArray[Any]]:
+    """What answers tell of the modes, NaN for unknown queries; of the second one only where it is likely."""
+    likely = modes.other_belief > SECOND
+    # sums of masses are rounded: one may end a little above 1
+    belief, other_belief = (
+        np.minimum(mass, 1.0).astype(np.float32) for mass in (modes.belief, modes.other_belief)
+    )
+    return {
+        "value": modes.value,
+        "belief": belief,
+        "other": np.where(likely, modes.other, np.nan),
+        "other_belief": np.where(likely, other_belief, np.float32(np.nan)),
+    }

@@ -57,6 +57,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "evidence, --allow-empty": {"method": "evidence", "quick": True, "allow_empty": True},
     "unkgcp, per relation": {"method": "unkgcp", "per": "relation"},
     "shortest, per relation": {"method": "shortest", "per": "relation"},
+    "unkgcp, per doubt and degree": {"method": "unkgcp", "per": "doubt,degree"},
     "evidence, per relation, --allow-empty": {
         "method": "evidence",
         "quick": True,
@@ -246,7 +247,10 @@ def gathered(table: pa.Table, confidence: float | list[float]) -> dict[str, list
 def names_of(name: str) -> set[str]:
     """The columns of a run's answers."""
     found = {"score", "lower", "upper", "status"}
-    found |= {"promise"} if "per relation" in name else set()
+    usual = (
+        name.startswith("evidence") and "--allow-empty" not in name
+    )  # its groups are by doubt and by relation
+    found |= {"promise"} if usual or "per relation" in name else set()
     return found | ({"no_fact", "fact_lower", "fact_upper"} if name.endswith("open") else set())
 
 

@@ -58,6 +58,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "evidence, --allow-empty": {"method": "evidence", "quick": True, "allow_empty": True},
     "unkgcp, per relation": {"method": "unkgcp", "per": "relation"},
     "shortest, per relation": {"method": "shortest", "per": "relation"},
+    "unkgcp, per doubt and degree": {"method": "unkgcp", "per": "doubt,degree"},
     "evidence, per relation, --allow-empty": {
         "method": "evidence",
         "quick": True,
@@ -249,8 +250,11 @@ def gathered(table: pa.Table, confidence: float | list[float]) -> dict[str, list
 def names_of(name: str) -> set[str]:
     """The columns of a run's answers."""
     found = {"score", "lower", "upper", "status"}
-    found |= {"promise"} if "per relation" in name else set()
-    found |= set(MODES) if name.startswith("evidence") else set()
+    evidence = name.startswith("evidence")
+    # groups by doubt and by relation go with evidence, unless intervals may be empty
+    relations = "per relation" in name or (evidence and "--allow-empty" not in name)
+    found |= {"promise"} if relations else set()
+    found |= set(MODES) if evidence else set()
     return found | ({"no_fact", "fact_lower", "fact_upper"} if name.endswith("open") else set())
 
 

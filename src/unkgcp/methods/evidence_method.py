@@ -122,7 +122,7 @@ class EvidenceIntervals(Partitioned):
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         assert self.evidence is not None
-        self.partitions = self._groups()
+        self.partitions = tuple(self._group(name) for name in self.per)
         scores, doubt = np.empty(len(facts)), np.empty(len(facts))
         for part, _, found in self._chunks(facts):
             scores[part] = found.scores(facts.confidence[part], self.allow_empty)
@@ -135,28 +135,17 @@ class EvidenceIntervals(Partitioned):
         self.columns = None if columns is None else {name: codes[order] for name, codes in columns.items()}
         self._ranked = GroupRankings.of(scores[order], self.columns)
 
-    def _groups(self) -> tuple[Groups, ...]:
-        """The partitions that were asked for. Training facts say how doubtful and how strange such facts are."""
+    def _group(self, name: str) -> Groups:
+        """Training facts, each asked as if it were not there, say how doubtful and how strange such facts are."""
         assert self.evidence is not None
-        train, asked = self.evidence.evidence.train, {}
-        if "doubt" in self.per:
-            asked["doubt"] = self.evidence.some_rows()
-        if "relation" in self.per:
-            asked["relation"] = self.evidence.rows_of_relations()
-        every = np.unique(np.concatenate([*asked.values(), np.zeros(0, np.int64)]))
-        strange, doubt = self.evidence.left_out(every)  # once, for both
-        place = {name: np.searchsorted(every, rows) for name, rows in asked.items()}
-        made: list[Groups] = []
-        for name in self.per:
-            if name == "doubt":
-                made.append(group_doubt(doubt[place[name]], self.size))
-            elif name == "degree":
-                made.append(group_degrees(train, train.n_entities, self.size))
-            else:
-                count = np.bincount(train.relation, minlength=train.n_relations)
-                relation = train.relation[asked[name]].astype(np.int64)
-                made.append(group_relations(relation, strange[place[name]], len(count), self.size, count))
-        return tuple(made)
+        train = self.evidence.evidence.train
+        if name == "degree":
+            return group_degrees(train, train.n_entities, self.size)
+        told = self.evidence.asked_again
+        if name == "doubt":
+            return group_doubt(told.doubt, self.size)
+        count = np.bincount(train.relation, minlength=train.n_relations)
+        return group_relations(told.relation, told.strangeness, len(count), self.size, count)
 
     @property
     def rankings(self) -> GroupRankings:

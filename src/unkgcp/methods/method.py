@@ -284,8 +284,8 @@ class Partitioned(IntervalPredictor):
         """The calibration scores in order, in the groups of each partition."""
 
     @abstractmethod
-    def _groups(self) -> tuple[Groups, ...]:
-        """The partitions of `per`, made from training facts and the number of calibration facts."""
+    def _group(self, name: str) -> Groups:
+        """The partition of this name, made from training facts and the number of calibration facts."""
 
     @abstractmethod
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:

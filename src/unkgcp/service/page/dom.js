@@ -38,10 +38,10 @@ export function drawn({ lower, upper, score, known, value, other, kind = "" }) {
     range.style.width = `${100 * Math.max(upper - lower, 0)}%`;
     bar.append(range);
   }
-  for (const [name, value] of [["score", score], ["value", value], ["value other", other], ["known", known]]) {
-    if (value === undefined || value === null) continue;
+  for (const [name, at] of [["score", score], ["value", value], ["value other", other], ["known", known]]) {
+    if (at === undefined || at === null) continue;
     const mark = make("span", { class: name });
-    mark.style.left = `${100 * value}%`;
+    mark.style.left = `${100 * at}%`;
     bar.append(mark);
   }
   return bar;

@@ -153,7 +153,7 @@ def _joined(edges: NDArray[Any], found: NDArray[np.int64], calibration: int) -> 
     found: (edges + 1,) training facts of each group.
     """
     left, counts = edges.tolist(), found.tolist()
-    needed = LEAST * sum(counts) / max(calibration, 1)
+    needed = max(LEAST * sum(counts) / max(calibration, 1), 1)  # without facts nothing is to be expected
     while len(counts) > 1 and min(counts) < needed:
         place = counts.index(min(counts))
         # the smallest is joined with the smaller one beside it

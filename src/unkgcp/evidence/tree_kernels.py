@@ -313,7 +313,7 @@ def summary(low, high, kind, share, masses, slot_low, slot_high, slot_mass, out)
         for cell in range(len(mass)):
             if cell != start and (other < 0 or mass[cell] > mass[other]):
                 other = cell
-        out[row, 0], out[row, 1] = first / total, median
+        out[row, 0], out[row, 1] = first / total if total > 0.0 else np.nan, median
         out[row, 2], out[row, 3] = _value(lo[start], hi[start]), mass[start]
         out[row, 4], out[row, 5] = np.nan, 0.0
         if other >= 0:

@@ -26,8 +26,8 @@ def random_distribution(seed: int, n: int = 12, decimals: int = 2) -> tuple[Dist
     )
     there = (rng.random((n, 3)) < 0.6) & (slots >= 0)
     own = np.where(there, rng.random((n, 3)), 0.0)
+    mass[mass.sum(1) + own.sum(1) == 0] = 1.0  # a distribution has some mass somewhere
     total = mass.sum(1) + own.sum(1)
-    total[total == 0] = 1.0
     low, high = np.where(there, values.low[slots], 0.0), np.where(there, values.high[slots], 0.0)
     return Distribution(cells, mass / total[:, None], low, high, own / total[:, None]), values
 
@@ -243,8 +243,9 @@ def test_the_value_is_in_every_interval(seed: int, empty: bool) -> None:
     found, _ = random_distribution(seed, decimals=int(seed) % 12 + 1)
     value = found.modes().value[:, None]
     thresholds = np.concatenate([[0.0], np.random.default_rng(seed).random(8) * (2 if empty else 1), [2.0]])
-    lower, upper = found.bounds(np.tile(thresholds, (len(found), 1)), empty).transpose(1, 0, 2)
-    assert ((lower <= value) & (value <= upper) | np.isnan(lower)).all()
+    for floor in (None, np.linspace(0.5, 0, len(thresholds))):
+        lower, upper = found.bounds(np.tile(thresholds, (len(found), 1)), empty, floor).transpose(1, 0, 2)
+        assert ((lower <= value) & (value <= upper) | np.isnan(lower)).all()
     assert (found.scores(value[:, 0]) == 0).all()
 
 

@@ -22,13 +22,14 @@ from unkgcp.evaluation.assessment import ask
 from unkgcp.evaluation.by_relation import by_relation
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.report.diagnosis import diagnose
-from unkgcp.evaluation.report.sections import fact_section
+from unkgcp.evaluation.report.sections import fact_section, remarkable
 from unkgcp.evaluation.terminal import evaluation_text
 from unkgcp.evidence import learn
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Dataset, Graph, Splits, write
 from unkgcp.methods import create
 from unkgcp.methods.evidence_method import EvidenceIntervals
+from unkgcp.methods.intervals import in_words
 from unkgcp.predict.filter import parse
 from unkgcp.run import Predictor
 from unkgcp.training import Model, TrainConfig
@@ -219,7 +220,14 @@ def test_a_report_can_be_made() -> None:
         np.isfinite([level.coverage, level.sharpness, level.median, level.interval_score]).all()
         for level in found.levels
     )
-    assert "nan" not in str(fact_section(found).body)
+    said = str(fact_section(found).body)
+    assert "nan" not in said
+    # what the model believes stands beside every fact shown
+    rows = np.concatenate(list(remarkable(found.answered).values()))
+    modes = [[column[row].item() for column in found.answered.modes] for row in rows]
+    words = [in_words(*each).replace(">", "&gt;").replace("<", "&lt;") for each in modes]
+    assert len(set(words)) > 1
+    assert all(f">{each}</td>" in said for each in words)
 
 
 def test_command_line(tmp_path: Path) -> None:

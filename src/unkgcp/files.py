@@ -100,13 +100,16 @@ def sync(path: str | os.PathLike[str]) -> None:
         os.close(handle)
 
 
-def check_place(target: str | os.PathLike[str]) -> None:
-    """Refuse, before any work is done, a target for which no folder can be made or written to."""
+def check_place(target: str | os.PathLike[str], prefix: str = ".partial-") -> None:
+    """Refuse, before any work is done, a target for which no folder can be made or written to.
+
+    `prefix` is how the name of the file begins that is made to try, and taken away.
+    """
     with explained(target):
         place = Path(target).absolute().parent
         while not place.exists() and not place.is_symlink():
             place = place.parent
-        handle, name = tempfile.mkstemp(dir=place, prefix=".partial-")  # no question tells as much as trying
+        handle, name = tempfile.mkstemp(dir=place, prefix=prefix)  # no question tells as much as trying
         os.close(handle)
         os.unlink(name)
 

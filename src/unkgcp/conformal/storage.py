@@ -101,6 +101,9 @@ def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Calibra
     low, high = about["bounds"]
     bounds = check_settings((low, high), about["training_conditional"])
     ranking = _checked(columns["scores"], columns["offsets"], columns.get("tails"))
+    # distances and masses; a score that somebody else has registered may be signed
+    if (score.centred or isinstance(score, LearnedScore)) and (ranking.scores < 0).any():
+        raise ValueError(f"the {score.name} score is never negative, but one of these is")
     if (0 if groups is None else len(groups)) != len(ranking.sizes) - 1:
         raise ValueError("groups and thresholds do not match")
     if groups is not None and (
@@ -142,6 +145,7 @@ def _checked(scores: NDArray[Any], offsets: NDArray[Any], tails: NDArray[Any] | 
             tails.dtype != np.float64
             or tails.shape != (len(scores) + len(offsets) - 1,)
             or not np.isfinite(tails).all()
+            or (tails < 0).any()
         ):
             raise ValueError("the weights do not match the scores")
         rises = tails[1:] > tails[:-1]

@@ -95,7 +95,7 @@ def check_target(folder: str | os.PathLike[str]) -> None:
         raise InputError(f"{folder} is not a folder; give another name with -o")
     check_place(folder)
     if folder.is_dir():
-        check_place(folder / PROVENANCE)
+        check_place(folder / PROVENANCE, STAGE)
 
 
 def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:

@@ -33,7 +33,7 @@ except ImportError:  # not on this system: see above
 
 INCOMING = ".incoming"
 STAGE = ".partial-run-"
-"""How the names of folders begin in which a run is written."""
+"""How the names begin of all that writers make for themselves."""
 
 _HELD: ContextVar[frozenset[str]] = ContextVar("the folders that this work may write to", default=frozenset())
 
@@ -58,7 +58,10 @@ def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
     handle = _locked(folder)
     if handle is not None:  # what is there now was left by writers that were killed
         for left in folder.glob(f"{STAGE}*"):
-            shutil.rmtree(left, ignore_errors=True)
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
     before = _HELD.set(_HELD.get() | {name})
     try:
         yield

@@ -211,6 +211,27 @@ def test_settings(what: str, write: Callable[..., Path]) -> None:
     assert not Path("/tmp/hacked").exists()
 
 
+def test_settings_that_say_two_things(original: dict[str, bytes], write: Callable[..., Path]) -> None:
+    """YAML itself would keep the last, and whoever reads the file may see the first."""
+    content = original["config.yaml"] + b"seed: 0\n"
+    assert "it says seed twice, in line" in refused(write("config.yaml", content))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.parquet", "calibration.npz"])
+def test_too_little_memory_is_not_called_damage(
+    name: str, original: dict[str, bytes], write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 7.45 GiB")
+
+    readers = {"model.safetensors": "read_weights", "vocabulary.parquet": "labels_in"}
+    monkeypatch.setattr(f"unkgcp.run.folder.{readers.get(name, 'arrays_of')}", none_left)
+    run = write("config.yaml", original["config.yaml"])
+    with pytest.raises(MemoryError) as caught:
+        ask(run)
+    assert str(caught.value).startswith(f"there is too little memory for {run / name}: free some")
+
+
 @pytest.mark.parametrize("name", [*NAMES, "provenance.json"])
 @pytest.mark.parametrize("what", ["link", "dangling link", "pipe", "folder"])
 def test_files_that_are_none(

@@ -120,7 +120,7 @@ def _status(arguments: list[str], debug: bool) -> int:
     except ModuleNotFoundError as error:
         if debug:
             raise
-        return _fail(str(missing(error)), 1)
+        return _fail(str(missing(error)), 2)
     except MemoryError as error:
         if debug:
             raise

@@ -111,7 +111,8 @@ def check_place(target: str | os.PathLike[str], prefix: str = ".partial-") -> No
             place = place.parent
         handle, name = tempfile.mkstemp(dir=place, prefix=prefix)  # no question tells as much as trying
         os.close(handle)
-        os.unlink(name)
+        with suppress(FileNotFoundError):  # whoever tidies the folder up may have been quicker
+            os.unlink(name)
 
 
 def check_file(target: str | os.PathLike[str]) -> None:

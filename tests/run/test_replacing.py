@@ -114,6 +114,30 @@ def test_damage_is_told_at_once_and_not_taken_for_a_replacement(
         Predictor.load(tmp_path / "run")
 
 
+def test_a_run_that_comes_back_while_it_is_read_is_no_damage(
+    pair: list[Predictor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two looks at an equal list another run was there, and some of its files were read."""
+    from unkgcp.run import folder
+
+    run = tmp_path / "run"
+    pair[0].save(run)
+    written = {path.name: path.read_bytes() for path in run.iterdir()}
+    usual = folder._verified_weights
+
+    def meanwhile(*arguments: object) -> object:
+        monkeypatch.setattr(folder, "_verified_weights", usual)
+        pair[1].save(run)
+        try:
+            return usual(*arguments)  # type: ignore[arg-type]
+        finally:
+            pair[0].save(run)
+            (run / "provenance.json").write_bytes(written["provenance.json"])  # written within one second
+
+    monkeypatch.setattr(folder, "_verified_weights", meanwhile)
+    assert which(run, pair) == 0
+
+
 def test_a_run_that_never_rests_is_given_up(
     pair: list[Predictor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

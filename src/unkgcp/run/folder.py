@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -169,11 +169,11 @@ def read_run(folder: str | os.PathLike[str]) -> RunParts:
     """Read a run, all of whose files are what its list says. One that is replaced meanwhile is read again."""
     folder = Path(folder)
     for _ in range(ATTEMPTS):
-        content = _read_list(folder)
+        found = _read_list(folder)
         try:
-            return _read_parts(folder, _checked_list(folder, content))
+            return _read_parts(folder, _checked_list(folder, found.content))
         except InputError:
-            if _read_list(folder) == content:
+            if _read_list(folder) == found:
                 raise
     raise InputError(f"{folder} is replaced faster than it can be read; try again when nobody writes to it")
 
@@ -242,8 +242,18 @@ def check_run(folder: str | os.PathLike[str]) -> None:
     _read_list(Path(folder))
 
 
-def _read_list(folder: Path) -> bytes:
-    """The bytes of `provenance.json`, once it is certain that the folder is a finished run."""
+class List(NamedTuple):
+    """`provenance.json` as it was found. Its place on the disk and its time tell a list from an equal one that has come
+    since: the same run may have been written twice, with another one between.
+    """
+
+    content: bytes
+    inode: int
+    time: int
+
+
+def _read_list(folder: Path) -> List:
+    """The list of the files, once it is certain that the folder is a finished run."""
     if not folder.is_dir():
         raise InputError(
             f"{folder} is no run: there is no such folder; make one with unkgcp fit DATA -o {folder}"
@@ -253,7 +263,8 @@ def _read_list(folder: Path) -> bytes:
             raise InputError(f"{folder} is not finished; continue with unkgcp fit DATA -o {folder} --resume")
         raise InputError(f"{folder} is no run of unkgcp: it has no {PROVENANCE}")
     with reading(folder / PROVENANCE), open_plain(*places(folder, PROVENANCE)) as file:
-        return read_bytes(file, MOST[PROVENANCE])
+        about = os.fstat(file.fileno())
+        return List(read_bytes(file, MOST[PROVENANCE]), about.st_ino, about.st_mtime_ns)
 
 
 def _checked_list(folder: Path, content: bytes) -> dict[str, Any]:

@@ -102,6 +102,9 @@ def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Calibra
     low, high = about["bounds"]
     bounds = check_settings((low, high), about["training_conditional"])
     rankings = _rankings(about.get("partitions"), columns)
+    # distances and masses; a score that somebody else has registered may be signed
+    if (score.centred or isinstance(score, LearnedScore)) and (rankings.first.ranking.scores < 0).any():
+        raise ValueError(f"the {score.name} score is never negative, but one of these is")
     heaviest = None if about["heaviest"] is None else float(about["heaviest"])
     if any((heaviest is None) != (part.ranking.tails is None) for part in rankings.partitions.values()):
         raise ValueError("weights are missing")
@@ -166,6 +169,7 @@ def _checked(scores: NDArray[Any], offsets: NDArray[Any], tails: NDArray[Any] | 
             tails.dtype != np.float64
             or tails.shape != (len(scores) + len(offsets) - 1,)
             or not np.isfinite(tails).all()
+            or (tails < 0).any()
         ):
             raise ValueError("the weights do not match the scores")
         rises = tails[1:] > tails[:-1]

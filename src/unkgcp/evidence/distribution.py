@@ -21,7 +21,8 @@ doubtful ones, and only then do intervals grow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -125,6 +126,36 @@ class Cells:
         class_of_value[atoms] = np.arange(len(atoms))
         share = _shares(low, atom, class_of_piece, centre, others)
         return cls(low, high, class_of_piece, share, class_of_value, len(atoms) + len(cuts) + 1)
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, NDArray[Any]], values: int) -> Cells:
+        """The cells from plain arrays, for so many values; ValueError if they do not fit together."""
+        columns = {field.name: np.array(arrays[field.name]) for field in fields(cls)}
+        classes = columns["classes"]
+        if classes.shape != () or classes.dtype.kind not in "iu" or not 0 < classes <= LARGEST + COARSE:
+            raise ValueError("the cells of the evidence have no sensible number of classes")
+        cells = cls(**{**columns, "classes": int(classes)})  # type: ignore[arg-type]
+        cells._check(values)
+        return cells
+
+    def _check(self, values: int) -> None:
+        pieces = len(self.low) if self.low.ndim == 1 else 0
+        shapes = {"low": pieces, "high": pieces, "share": pieces, "class_of_piece": pieces}
+        codes = (self.class_of_piece, self.class_of_value)
+        good = (
+            0 < pieces <= 2 * LARGEST + 1 + COARSE + FINE
+            and all(getattr(self, name).shape == (size,) for name, size in shapes.items())
+            and self.class_of_value.shape == (values,)
+            and all(column.dtype == np.float64 for column in (self.low, self.high, self.share))
+            and all(column.dtype == np.int64 for column in codes)
+            and all(bool(((code >= 0) & (code < self.classes)).all()) for code in codes)
+            and self.low[0] == 0
+            and self.high[-1] == 1
+            and bool((self.low[1:] == self.high[:-1]).all() and (self.low <= self.high).all())
+            and bool((self.share >= 0).all())
+        )
+        if not good:
+            raise ValueError("the cells of the evidence do not fit together")
 
 
 def _cuts(centre: Floats, counts: Ints, parts: int) -> Floats:

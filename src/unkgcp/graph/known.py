@@ -50,7 +50,7 @@ class KnownFacts:
     """Training facts, sorted by head, relation and tail. Several threads may ask."""
 
     def __init__(self, load: Callable[[], Columns]) -> None:
-        self._load = load
+        self._load: Callable[[], Columns] | None = load
         self._lock = threading.RLock()
         self._columns: Columns | None = None
         self._by_tail: tuple[Integers, Integers] | None = None
@@ -66,7 +66,8 @@ class KnownFacts:
     def columns(self) -> Columns:
         with self._lock:
             if self._columns is None:
-                self._columns = self._load()
+                assert self._load is not None
+                self._columns, self._load = self._load(), None  # what they are made of is not needed any more
             return self._columns
 
     def of_head(self, head: int) -> Facts:

@@ -283,10 +283,10 @@ class EvidenceIntervals(Partitioned):
             for name, array in arrays.items()
             if name.startswith("evidence.")
         }
-        self.evidence = EvidenceModel.restore(own, self.backbone)
-        seen = (len(self.model.seen_entities), len(self.model.seen_relations))
-        if seen != (self.evidence.evidence.train.n_entities, self.evidence.evidence.train.n_relations):
-            raise ValueError("the evidence belongs to another graph than the model")
+        sizes = (len(self.model.seen_entities), len(self.model.seen_relations))
+        if not ((self.relations >= 0) & (self.relations < sizes[1])).all():
+            raise ValueError("the relations of the calibration scores are not in the vocabulary")
+        self.evidence = EvidenceModel.restore(own, *sizes, self.backbone)
 
     def _restored_column(self, groups: Groups, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int32]:
         if isinstance(groups, RelationGroups):

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from unkgcp.errors import InputError
-from unkgcp.files import atomic_path, standard_output
+from unkgcp.files import atomic_path, room_for, standard_output
 
 Write = Callable[[pa.RecordBatch], None]
 Quoting = Literal["never", "needed", "always"]
@@ -61,8 +61,9 @@ def open_output(target: str | None) -> Iterator[Write]:
     """A function that writes answers of one schema to `target`; None and `-` are standard output, as TSV."""
     if target is None or target == "-":
         stream: IO[bytes] = standard_output()
-        yield _text_writer(stream, "\t", "never", "standard output")
-        stream.flush()
+        with room_for("standard output"):
+            yield _text_writer(stream, "\t", "never", "standard output")
+            stream.flush()
         return
     if not target.lower().endswith(ENDINGS):
         raise InputError(f"{target} does not end in {', '.join(ENDINGS)}; its ending says how to write it")
@@ -96,8 +97,9 @@ def write_at_the_end(stream: IO[bytes], delimiter: str) -> Iterator[Write]:
     with tempfile.TemporaryFile(prefix="unkgcp-") as waiting:
         yield _text_writer(waiting, delimiter, "needed", "standard output")
         waiting.seek(0)
-        shutil.copyfileobj(waiting, stream)
-    stream.flush()
+        with room_for("standard output"):
+            shutil.copyfileobj(waiting, stream)
+            stream.flush()
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from unkgcp.service.settings import Settings
 
 TOKEN_VARIABLE = "UNKGCP_TOKEN"
 BACKLOG = 2048
+SEND_BUFFER = 1 << 17  # bytes of an answer that the system may hold
 OTHER_FILES = 64  # files that the process has open beside its connections
 SWITCH = 0.0005  # seconds after which a thread that computes lets the event loop go on
 # a request of a hundred triples makes hundreds of lists that are gone with it: look for garbage less often
@@ -131,6 +132,8 @@ def listen(address: Address) -> socket.socket:
         family, kind, protocol, _, place = _resolve(address)[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # what a client does not read waits in this process, where it is counted, and not in the system
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         listener.bind(place)
         listener.listen(BACKLOG)  # from now on clients may come; they wait until the run is loaded
     except OSError as error:
@@ -288,8 +291,11 @@ class Connection(H11Protocol):
         return self._timer is not None or self.cycle is None or self.cycle.response_complete
 
     def _drop(self, why: str) -> None:
-        if not self.transport.is_closing() or why == "unread":
+        # one that is closing may still be waiting for its last answer to be read
+        if why == "unread" or not self.transport.is_closing():
             self.metrics.drop(why)
+            self.connections.discard(self)
+            self._read()
             self.transport.abort()
 
     def _refuse(self, status: bytes, sentence: str) -> None:

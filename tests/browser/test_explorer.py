@@ -227,7 +227,7 @@ def test_a_changed_choice_keeps_the_focus_of_the_keyboard(open_page, address):
         page.evaluate("document.querySelector('.completing').dataset.old = 'yes'")
         page.keyboard.press("End")
         page.wait_for_url(re.compile(shown))
-        page.wait_for_function("!document.querySelector('.completing').dataset.old")
+        page.wait_for_function("() => !document.querySelector('.completing').dataset.old")
         assert page.evaluate("document.activeElement.closest('label')?.innerText").startswith(name)
 
 

@@ -5,8 +5,8 @@ Seconds count, not triples: `Cost` knows from earlier calls how long a request w
 - A small request is answered in the event loop, together with all that arrived in the same moment: handing it to a
   thread would take longer than answering it. Nobody waits for a batch to fill.
 - Any other is cut into slices of a few milliseconds that run in one thread. After each slice the next is taken from
-  the request with the highest ratio of time waited to work left. Shorter requests so go ahead of longer ones, but not
-  for ever, since the ratio of a long one grows while it waits. Requests for the same levels share a slice.
+  the request with the highest ratio of the time since it came to all its work. Shorter requests so go ahead of longer
+  ones, but not for ever, since the ratio of a long one grows, too. Requests for the same levels share a slice.
 - What cannot be answered in time beside all that waits is refused at once.
 
 >>> text = await Batcher(predictor, settings, metrics).answer(asked)     # doctest: +SKIP
@@ -152,6 +152,10 @@ class Batcher:
         """Seconds of work that a request still needs."""
         return self.cost.seconds(one.left, one.levels)
 
+    def _work(self, one: Waiting) -> float:
+        """Seconds of work of a whole request."""
+        return self.cost.seconds(len(one.asked.head), one.levels)
+
     # small requests, in the event loop
 
     def _gather(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
@@ -204,12 +208,12 @@ class Batcher:
             work.add_done_callback(partial(self._finish, parts))
 
     def _take(self) -> list[Part]:
-        """The next slice: rows of the request that has waited longest for its work, and of others like it."""
+        """The next slice: rows of the request that has waited longest for so much work, and of others like it."""
         self._queue = [one for one in self._queue if not one.answer.done()]
         if not self._queue:
             return []
         now = time.monotonic()
-        order = sorted(self._queue, key=lambda one: (one.arrived - now) / max(self._left(one), 1e-9))
+        order = sorted(self._queue, key=lambda one: (one.arrived - now) / max(self._work(one), 1e-9))
         levels = order[0].asked.levels
         room = self.cost.triples(SLICE, len(levels))
         parts = []

@@ -146,7 +146,7 @@ def test_told_to_stop_the_command_says_nothing(run, how):
     address = process.stdout.readline().split()[-1]
     httpx.get(f"{address}health", timeout=30)
     process.send_signal(how)
-    _, complaints = process.communicate(timeout=20)
+    _, complaints = process.communicate(timeout=60)
     assert (process.returncode, complaints) == (143, "")
 
 
@@ -167,7 +167,7 @@ HEAD = b"POST /v1/intervals HTTP/1.1\r\nHost: localhost\r\nContent-Type: applica
 
 
 def test_a_slow_body_gets_its_sentence(service):
-    answer = raw(service, HEAD + b"Content-Length: 50\r\n\r\n{", seconds=3)
+    answer = raw(service, HEAD + b"Content-Length: 50\r\n\r\n{", seconds=60)
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"did not arrive within 0.3 seconds" in answer
 
@@ -176,10 +176,10 @@ def test_an_oversized_body_gets_its_sentence(service):
     big = b'{"triples": [' + b" " * 3_000_000 + b"]}"
     answer = httpx.post(f"{service}v1/intervals", content=big, headers={"Content-Type": "application/json"})
     assert answer.status_code == 413
-    declared = raw(service, HEAD + b"Content-Length: 99999999999\r\n\r\n", seconds=2)
+    declared = raw(service, HEAD + b"Content-Length: 99999999999\r\n\r\n", seconds=60)
     assert declared.startswith(b"HTTP/1.1 413")
     chunked = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"10000\r\n" + b" " * 65536 + b"\r\n"
-    assert raw(service, chunked + b"10000\r\n" + b" " * 65536 + b"\r\n", 2).startswith(b"HTTP/1.1 413")
+    assert raw(service, chunked + b"10000\r\n" + b" " * 65536 + b"\r\n", 60).startswith(b"HTTP/1.1 413")
 
 
 @pytest.mark.parametrize(
@@ -252,14 +252,17 @@ def test_bodies_of_all_clients_together_are_bounded(run):
     with serving(run, max_held=100_000) as (_, address):
         with socket.create_connection(place(address)) as client:
             client.sendall(HEAD + b"Content-Length: 99999\r\n\r\n" + b" " * 90_000)
-            time.sleep(0.3)
-            refused = httpx.post(
-                f"{address}v1/intervals",
-                content=b" " * 20_000,
-                headers={"Content-Type": "application/json"},
-                timeout=30,
-            )
-            assert (refused.status_code, set(refused.json())) == (429, {"error"})
+            answers = []
+
+            def refused():
+                headers = {"Content-Type": "application/json"}
+                answers.append(
+                    httpx.post(f"{address}v1/intervals", content=b" " * 20_000, headers=headers, timeout=60)
+                )
+                return answers[-1].status_code == 429
+
+            until(refused)
+            assert set(answers[-1].json()) == {"error"}
         until(
             lambda: httpx.post(f"{address}v1/intervals", json={"triples": []}, timeout=30).status_code == 200
         )
@@ -300,7 +303,7 @@ def test_told_to_stop_it_answers_what_is_on_its_way(run):
         busy = threads.submit(httpx.post, f"{address}v1/intervals", json=SEVEN, timeout=60)
         with socket.create_connection(place(address), timeout=30) as half:
             half.sendall(HEAD + b"Content-Length: 15\r\n\r\n{")
-            time.sleep(0.5)
+            until(lambda: "unkgcp_requests_in_flight 3\n" in httpx.get(f"{address}metrics", timeout=60).text)
             process.send_signal(signal.SIGTERM)
             time.sleep(0.5)
             half.sendall(b'"triples": []}')
@@ -336,7 +339,7 @@ def test_the_command_serves_and_stops(run):
         assert httpx.get(f"{address}v1/about", headers=headers).json()["model"] == "ukge"
         assert "server" not in httpx.get(f"{address}health").headers
         process.send_signal(signal.SIGINT)
-        _, complaints = process.communicate(timeout=20)
+        _, complaints = process.communicate(timeout=60)
     assert process.returncode == 0
     assert complaints == "unkgcp: stopped\n"
 

@@ -220,6 +220,7 @@ class Connection(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
     _since = 0.0
+    _crowded = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -231,6 +232,9 @@ class Connection(H11Protocol):
         self._watch(True)
 
     def data_received(self, data: bytes) -> None:
+        if self._crowded:  # said now, because a client that is still sending would not get to read it
+            self._refuse(b"503 Service Unavailable", "too many connections are open; try again later")
+            return
         super().data_received(data)
         state = self.conn.their_state
         self._watch(state is h11.SEND_BODY or (state is h11.IDLE and bool(self.conn.trailing_data[0])))
@@ -285,7 +289,7 @@ class Connection(H11Protocol):
         if waiting:
             min(waiting, key=lambda one: one._since)._drop("crowded")
         else:
-            self._refuse(b"503 Service Unavailable", "too many connections are open; try again later")
+            self._crowded = True
 
     def _waits_for_its_client(self) -> bool:
         return self._timer is not None or self.cycle is None or self.cycle.response_complete

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 ENTITIES, RELATIONS = 60, 3
 SCRIPT, LINES = "<img src=x onerror=alert(1)><script>alert(2)</script>", "Zoë\nof two lines"
+LONG, RIGHT_TO_LEFT = "a-very-long-label" * 12, "\u05e9\u05dc\u05d5\u05dd (12) \u05e2\u05d5\u05dc\u05dd"
 DASH = "\N{EN DASH}"
 TOKEN = "a-long-and-secret-token"
 
@@ -32,7 +33,7 @@ TOKEN = "a-long-and-secret-token"
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
     rng = np.random.default_rng(0)
-    labels = [SCRIPT, LINES, *(f"Entity {i:02d}" for i in range(2, ENTITIES - 1)), "a-very-long-label" * 12]
+    labels = [SCRIPT, LINES, RIGHT_TO_LEFT, *(f"Entity {i:02d}" for i in range(3, ENTITIES - 1)), LONG]
     vocabulary = Vocabulary.of(labels, ["likes", "knows", "meets"])
     ids = random_ids(500, ENTITIES, RELATIONS, rng)
     facts = Graph(*ids, rng.random(500).round(3), vocabulary)
@@ -90,6 +91,11 @@ def pick(page, name, typed, presses):
     page.keyboard.press("Enter")
     assert field.get_attribute("aria-expanded") == "false"
     assert field.get_attribute("aria-activedescendant") is None
+
+
+def clamped(label) -> str:
+    """A label as the page shows it."""
+    return label if len(label) <= 120 else f"{label[:90]} … {label[-25:]}"
 
 
 def three(value) -> str:
@@ -179,7 +185,7 @@ def test_completions_are_sorted_and_filtered(open_page, address, predictor, side
     rows.first.wait_for()
     found = predictor.complete(**{side: "Entity 11"}, relation="knows", k=50, confidence=0.8)
     labels = found.labels.column("tail" if side == "head" else "head").to_pylist()
-    assert rows.locator("a").all_inner_texts() == [" ".join(label.split()) for label in labels]
+    assert rows.locator("a").all_inner_texts() == [clamped(" ".join(label.split())) for label in labels]
     assert page.locator("#shown").inner_text() == "50 of 50 completions shown"
 
     def kept(lower, width):
@@ -208,6 +214,62 @@ def test_training_facts_can_be_left_out(open_page, address):
     page.wait_for_url(re.compile("fresh=yes"))
     page.locator(".badge").first.wait_for(state="detached")
     assert page.locator(".completions li").count() > 40
+
+
+def test_a_changed_choice_keeps_the_focus_of_the_keyboard(open_page, address):
+    page = open_page(f"{address}/?head=Entity+11&relation=knows").page
+    page.locator(".completions li").first.wait_for()
+    for name, shown in {
+        "Level": "level=0.99",
+        "Best by": "rank=lower",
+        "Training facts": "fresh=yes",
+    }.items():
+        page.get_by_label(name).focus()
+        page.evaluate("document.querySelector('.completing').dataset.old = 'yes'")
+        page.keyboard.press("End")
+        page.wait_for_url(re.compile(shown))
+        page.wait_for_function("() => !document.querySelector('.completing').dataset.old")
+        assert page.evaluate("document.activeElement.closest('label')?.innerText").startswith(name)
+
+
+def test_the_guarantee_stands_above_a_list_of_completions(open_page, address, predictor):
+    page = open_page(f"{address}/?head=Entity+11&relation=knows").page
+    page.locator(".completions li").first.wait_for()
+    promise = page.locator(".completing .promise")
+    assert predictor.guarantee in promise.inner_text()
+    assert promise.bounding_box()["y"] < page.locator(".completions").bounding_box()["y"]
+
+
+def test_labels_from_right_to_left_leave_the_rest_in_order(open_page, address):
+    """Each label is isolated: brackets, arrows and numbers around it stay where they are."""
+    page = open_page(f"{address}/?head={RIGHT_TO_LEFT}&relation=knows&tail=Entity+11").page
+    page.locator(".answer").wait_for()
+    edges = page.locator("h2 .part").evaluate_all("all => all.map(e => e.getBoundingClientRect().left)")
+    assert edges == sorted(edges)
+    assert page.locator("h2 .part bdi").all_inner_texts() == [RIGHT_TO_LEFT, "knows", "Entity 11"]
+    assert box(page, "Head").evaluate("e => getComputedStyle(e).direction") == "rtl"
+    page = open_page(f"{address}/?relation=knows&tail=Entity+11&k=100").page
+    page.locator(".completions li").first.wait_for()
+    rows = page.locator(".completions a")
+    assert rows.locator("bdi").count() == rows.count() > 0
+    page.get_by_role("combobox", name="Head").click()
+    options = page.locator("#head-options li")
+    options.first.wait_for()
+    assert options.locator("bdi").count() == options.count()
+
+
+def test_long_labels_are_clamped_and_shown_whole_when_pointed_at(open_page, address):
+    page = open_page(f"{address}/?head={LONG}&relation=knows&tail=Entity+11", width=390).page
+    page.locator(".answer").wait_for()
+    label = page.locator("h2 bdi").first
+    assert label.get_attribute("title") == LONG
+    shown = label.inner_text()
+    assert len(shown) <= 120
+    assert (shown[:80], shown[-20:]) == (LONG[:80], LONG[-20:])
+    assert len(page.title()) < 200
+    assert page.locator("h2").first.bounding_box()["height"] < 300
+    page.locator(".completions, .evidence").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_hostile_labels_are_only_text(open_page, address):

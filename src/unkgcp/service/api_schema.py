@@ -152,7 +152,7 @@ class About(Document):
     max_k: int
 
 
-def intervals_request(settings: Settings, example: list[str]) -> dict[str, Any]:
+def intervals_request(settings: Settings) -> dict[str, Any]:
     """The schema of the body of `POST /v1/intervals`."""
     label = {"type": "string"}
     level = {"type": "number", "minimum": 0, "maximum": 1}
@@ -178,7 +178,7 @@ def intervals_request(settings: Settings, example: list[str]) -> dict[str, Any]:
         },
         "required": ["triples"],
         "additionalProperties": False,
-        "examples": [{"triples": [example], "confidence": [0.8, 0.9]}],
+        "examples": [{"triples": [["head", "relation", "tail"]], "confidence": [0.8, 0.9]}],
     }
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 

@@ -1,6 +1,6 @@
 // The answer to one triple: its interval at several levels, and the facts behind it.
 
-import { axis, count, drawn, inWords, make, percent, span, three } from "./dom.js";
+import { axis, count, drawn, inWords, make, named, percent, span, three } from "./dom.js";
 import { link } from "./state.js";
 
 const TITLES = {
@@ -16,7 +16,7 @@ const WHY = {
 };
 
 export function triple({ head, relation, tail }) {
-  const part = (text, kind) => make("span", { class: `part ${kind}`, text: text || "?" });
+  const part = (text, kind) => make("span", { class: `part ${kind}` }, named(text || "?"));
   return make("span", { class: "triple" }, part(head, "entity"), " ", part(relation, "relation"), " ", part(tail, "entity"));
 }
 
@@ -102,7 +102,7 @@ export function besides({ no_fact, fact_lower, fact_upper, promise }) {
   return found;
 }
 
-const promise = (run) =>
+export const promise = (run) =>
   `Guarantee of ${run.method}: ${run.guarantee} (${count(run.calibration_facts, "calibration fact", "calibration facts")}).`;
 
 function legend(known, value) {

@@ -13,6 +13,19 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+// A label, apart from the direction of what stands around it, and not longer than anybody reads; whole when pointed at.
+export function named(label, properties = {}) {
+  const text = short(label);
+  return make("bdi", { ...properties, text, title: text === label ? null : label });
+}
+
+const LONGEST = 120;
+
+export function short(label) {
+  const letters = [...label];
+  return letters.length <= LONGEST ? label : `${letters.slice(0, LONGEST - 30).join("")} … ${letters.slice(-25).join("")}`;
+}
+
 export const byId = (id) => document.getElementById(id);
 export const three = (value) => value.toFixed(3);
 export const span = (lower, upper) => (lower === null ? "empty" : `${three(lower)} – ${three(upper)}`);

@@ -1,12 +1,7 @@
 // Completions of (head, relation, ?) or (?, relation, tail): a sorted list of intervals, to be filtered.
 
-<<<<<<< HEAD
-import { believed, besides, triple } from "./answer.js";
-import { axis, count, drawn, make, percent, say, span, three } from "./dom.js";
-=======
-import { besides, promise, triple } from "./answer.js";
+import { believed, besides, promise, triple } from "./answer.js";
 import { axis, count, drawn, make, named, percent, say, span, three } from "./dom.js";
->>>>>>> serve
 import { LEVELS, link } from "./state.js";
 
 export function completing(state, result, run, changed) {
@@ -67,13 +62,8 @@ function row(state, one, i, open) {
     "li",
     {},
     make("span", { class: "rank", text: String(i + 1), "aria-hidden": "true" }),
-<<<<<<< HEAD
-    make("a", { class: "label", href: link({ head, relation, tail, level: state.level }), text: one[open] }),
-    drawn({ lower, upper, score, known, value, other, kind: "strong" }),
-=======
     make("a", { class: "label", href: link({ head, relation, tail, level: state.level }) }, named(one[open])),
-    drawn({ lower, upper, score, known, kind: "strong" }),
->>>>>>> serve
+    drawn({ lower, upper, score, known, value, other, kind: "strong" }),
     make("span", { class: "number" }, make("span", { class: "unseen", text: " interval " }), span(lower, upper)),
     make("span", { class: "number score-text" }, make("span", { class: "unseen", text: " score " }), three(score)),
     known === null ? null : make("span", { class: "badge", text: `fact ${three(known)}` }),

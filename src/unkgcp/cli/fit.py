@@ -146,9 +146,6 @@ def command(
     DATA, or all facts of the file DATA; the model must not have been trained on them. Without -o the run is
     changed in place.
     """
-    from unkgcp.methods.registry import predictor_class
-
-    predictor_class(settings["method"])
     options = {**reading, **splitting}
     if source is not None:
         _refuse(TRAINING, "is for training, and --from trains nothing")
@@ -164,12 +161,12 @@ def command(
     elif data is None or output is None:
         raise InputError("fit needs DATA and -o RUN; for example unkgcp fit demo -o run")
     else:
-        config = _config(model, config_file, data, settings["protocol"])
+        protocol = settings["protocol"]
         if calibrating == "cv+":
             _check_folds(settings)
             names = ("method", "seed", "device")
             settings = {"folds": folds, **{name: settings[name] for name in names}}
-        _train(data, output, config, options, {**settings, **asked})
+        _train(data, output, (model, config_file, data, protocol), options, {**settings, **asked})
 
 
 def _refuse(options: frozenset[str], why: str) -> None:
@@ -215,13 +212,24 @@ def _check_folds(settings: dict[str, Any]) -> None:
 
 
 def _train(
-    data: str, output: str, config: TrainConfig, options: dict[str, Any], settings: dict[str, Any]
+    data: str,
+    output: str,
+    configured: tuple[str | None, str | None, str, str],
+    options: dict[str, Any],
+    settings: dict[str, Any],
 ) -> None:
-    """Fit and write the run. `settings` are those of `fit`, or of `fit_folds` if `folds` is among them."""
+    """Fit and write the run: `configured` is for `_config`, `options` are those of `load_dataset`.
+
+    `settings` are those of `fit`, or of `fit_folds` if `folds` is among them.
+    """
     import shutil
     from pathlib import Path
 
+    config = _config(*configured)
     from unkgcp.graph.datasets import load_dataset
+    from unkgcp.methods.registry import predictor_class
+
+    predictor_class(settings["method"])
     from unkgcp.progress import Reporter, say
     from unkgcp.run.fitting import fit, fit_folds, silent
     from unkgcp.run.folder import CHECKPOINT, check_target
@@ -257,6 +265,9 @@ def _recalibrate(
     options: dict[str, Any],
     asked: dict[str, Any],
 ) -> None:
+    from unkgcp.methods.registry import predictor_class
+
+    predictor_class(settings["method"])
     from unkgcp.run.fitting import calibration_negatives, method_options, recalibrate
     from unkgcp.run.folder import check_target
     from unkgcp.run.predictor import Predictor
@@ -303,11 +314,11 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> None:
     import time
     from dataclasses import replace
 
-    from unkgcp.evaluation.assessment import evaluate
-    from unkgcp.evaluation.terminal import evaluation_text
-
     start = time.monotonic()
     if dataset is not None and len(dataset.splits.test):
+        from unkgcp.evaluation.assessment import evaluate
+        from unkgcp.evaluation.terminal import evaluation_text
+
         predictor = replace(predictor, metrics=evaluate(predictor, dataset))
         predictor.provenance["times"]["evaluation"] = round(time.monotonic() - start, 3)
         click.echo(evaluation_text(predictor.metrics) + "\n")

@@ -13,7 +13,7 @@ groups would break both promises: the large groups use their own, so nobody woul
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -35,7 +35,7 @@ from unkgcp.conformal.array_checks import (
 from unkgcp.conformal.kernel_loading import kernels_for
 from unkgcp.conformal.ranking import Ranking, group_codes
 from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score
-from unkgcp.parallel import ROWS
+from unkgcp.parallel import ROWS, run_chunks
 
 # float64 arrays of so many rows are just below the 128 KiB from which on the allocator asks the system for each
 _WITH_TEMPORARIES = 15 * 1024
@@ -179,6 +179,15 @@ def read_queries(
         np.result_type(*dtypes, *([] if unit is None else [unit.dtype])),
         labels(kind, size, "kind") if wanted and kind is not None else None,
     )
+
+
+def each_chunk(size: int, work: Callable[[int, int], None], rows: int = ROWS) -> None:
+    """`run_chunks` without its threads where one chunk is all there is."""
+    if size > rows:
+        run_chunks(size, work, rows)
+    elif size:
+        with np.errstate(all="ignore"):
+            work(0, size)
 
 
 class Engine:

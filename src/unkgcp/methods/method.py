@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranking import Standing
-from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
+from unkgcp.conformal.ranks import Confidence, ExactLevels, exact, exact_levels, rank
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels
@@ -149,7 +149,7 @@ class IntervalPredictor(ABC):
 
     def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each triple at one level or at several."""
-        levels, single = exact_levels(confidence)
+        levels, single = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
         code = status_codes(self.model, triples)
         score, ends = self._answers(triples, np.flatnonzero(code == 0), levels)
         basis = self._basis(triples)

@@ -84,14 +84,16 @@ def fit(
         raise InputError(f"protocol is {protocol!r} but must be one of {', '.join(PROTOCOLS)}")
     splits = dataset.splits
     method, parts = method_for(method, splits.train, config)
-    needs = predictor_class(method).needs
-    check_population(population, kinds, share, method, per)
+    kind = predictor_class(method)
+    needs = kind.needs
+    check_population(population, kinds, share, kind, per)
     if quick:
         if "evidence" not in needs:
             raise InputError(f"--quick goes with --method evidence, not with {method}; leave it out")
         config = replace(config, epochs=min(config.epochs, QUICK_EPOCHS))
     settings = method_options(method, dataset.name, protocol, per, allow_empty)
     validation, stopping = _validation(dataset, config, protocol)
+    softlogic = dataset.softlogic_for(protocol)
     with only_repeats(
         True
     ):  # refused before hours of training; whatever else is to be said comes at calibration
@@ -103,7 +105,7 @@ def fit(
             model = train(
                 splits.train,
                 config.model,
-                softlogic=dataset.softlogic_for(protocol),
+                softlogic=softlogic,
                 progress=progress,
                 checkpoint=None if checkpoint is None else checkpoint / "model.safetensors",
                 resume=resume,

@@ -95,6 +95,7 @@ def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
     """Write a run whole. A new folder appears at once; in an old one `provenance.json` is replaced last."""
     folder = Path(folder)
     check_target(folder)
+    hidden = umask()
     with explained(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
@@ -106,7 +107,6 @@ def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
         # a run read from disk and written again carries what the older one said of itself
         provenance = {**about, **parts.provenance, **about, "files": files}
         _write_json(stage / PROVENANCE, provenance)
-        hidden = umask()
         for name in names:
             with (stage / name).open("rb") as written:
                 os.fsync(written.fileno())
@@ -130,10 +130,11 @@ def _write_parts(stage: Path, parts: RunParts) -> None:
     (stage / CONFIG).write_text(text, encoding="utf-8")
     save_file({name: np.ascontiguousarray(tensor) for name, tensor in parts.tensors.items()}, stage / MODEL)
     write_labels(stage / VOCABULARY, parts.vocabulary, parts.seen_entities, parts.seen_relations)
-    write_npz(stage / CALIBRATION, parts.calibration)
     _write_json(stage / METRICS, parts.metrics)
-    if parts.facts is not None:
-        write_npz(stage / FACTS, parts.facts.arrays())
+    facts = None if parts.facts is None else parts.facts.arrays()
+    write_npz(stage / CALIBRATION, parts.calibration)
+    if facts is not None:
+        write_npz(stage / FACTS, facts)
 
 
 def read_run(folder: str | os.PathLike[str]) -> RunParts:
@@ -155,10 +156,10 @@ def read_run(folder: str | os.PathLike[str]) -> RunParts:
     with reading(folder / VOCABULARY) as path:
         rows = sum(len(tensor) for tensor in tensors.values())
         vocabulary, seen_entities, seen_relations = read_labels(path, rows)
-    with reading(folder / CALIBRATION) as path:
-        calibration = read_npz(path)
     with reading(folder / METRICS) as path:
         metrics = read_json(path, MOST[METRICS])
+    with reading(folder / CALIBRATION) as path:
+        calibration = read_npz(path)
     facts = None
     if FACTS in files:
         facts = KnownFacts(partial(_read_facts, folder / FACTS, files[FACTS], vocabulary))

@@ -52,6 +52,8 @@ class Predictor:
     metrics: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = field(default=None, repr=False)
     """Where it was loaded from."""
+    unverified: bool = field(default=False, repr=False)
+    """Whether it was loaded from a run with weights too large to be hashed at once; see `verify`."""
 
     def interval(self, queries: Queries, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each query, in order.
@@ -111,7 +113,8 @@ class Predictor:
                 "them; fit the run again"
             )
         try:
-            return replace(_assemble(parts), folder=Path(folder))
+            large = parts.provenance["files"][MODEL]["bytes"] > AT_ONCE
+            return replace(_assemble(parts), folder=Path(folder), unverified=large)
         except (ImportError, SyntaxError):
             raise
         except Exception as error:  # whatever a stranger's settings make of the code that reads them
@@ -154,11 +157,6 @@ class Predictor:
         )
 
     @property
-    def unverified(self) -> bool:
-        """Whether it was loaded from a run with weights too large to be hashed at once; see `verify`."""
-        return self.folder is not None and (self.folder / MODEL).stat().st_size > AT_ONCE
-
-    @property
     def guarantee(self) -> str:
         """What this run promises: what its method does, less what the way it was fitted takes away."""
         said, protocol = self.method.guarantee, self.provenance.get("protocol")
@@ -177,15 +175,12 @@ class Predictor:
         return self.model.facts
 
     def _parts(self) -> RunParts:
-        tensors: dict[str, NDArray[Any]] = {}
-        for name, model in self.models().items():
-            tensors |= _prefixed(name, model.tensors())
-        calibration = _prefixed("facts", self.method.arrays())
-        calibration |= _prefixed("nonfacts", self.method.nonfact_arrays())
-        if self.model.stopping is not None:
-            calibration |= _prefixed("stopping", self.model.stopping.arrays())
+        models = self.models()
+        calibration = {"facts": self.method.arrays(), "nonfacts": self.method.nonfact_arrays()}
         if self.negative is not None:
-            calibration |= _prefixed("negatives", self.negative.arrays())
+            calibration["negatives"] = self.negative.arrays()
+        if self.model.stopping is not None:
+            calibration["stopping"] = self.model.stopping.arrays()
         config = {
             "method": self.method.name,
             "options": self.method.options(),
@@ -199,11 +194,11 @@ class Predictor:
         }
         return RunParts(
             config,
-            tensors,
+            _joined({name: model.tables for name, model in models.items()}),
             self.model.vocabulary,
             self.model.seen_entities,
             self.model.seen_relations,
-            calibration,
+            _joined(calibration),
             self.metrics,
             {**made, **self.provenance, **made},
             self.model.facts,
@@ -257,8 +252,9 @@ def _stopping(parts: RunParts) -> KnownFacts | None:
     return KnownFacts(lambda: columns)
 
 
-def _prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {f"{prefix}/{name}": array for name, array in arrays.items()}
+def _joined(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """All arrays, each called `name of its part/its own name`."""
+    return {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
 
 def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -52,7 +52,7 @@ def parquet_batches(source: Source, request: Request, then: Callable[[Batch], T]
 def _columns(schema: pa.Schema, request: Request, name: str) -> list[str]:
     if request.language is not None:
         raise InputError(f"{name} is a Parquet file, which knows no languages: leave the language out")
-    _, positions = find(schema.names, True, request.columns, request.with_confidence, name)
+    _, positions = find(schema.names, True, request.columns, request.with_confidence, (name,))
     chosen = [schema.names[position] for position in positions]
     for role, column in zip(ROLES, chosen, strict=False):
         kind = schema.field(column).type

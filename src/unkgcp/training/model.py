@@ -92,10 +92,6 @@ class Model:
             self.backbone, self.parameters, *ids, as_head=as_head, n_entities=count
         )
 
-    def tensors(self) -> dict[str, NDArray[np.float32]]:
-        """The tables as arrays, for saving."""
-        return dict(self.tables)
-
     @classmethod
     def from_tensors(
         cls,
@@ -106,7 +102,7 @@ class Model:
         seen_entities: NDArray[np.bool_],
         seen_relations: NDArray[np.bool_],
     ) -> Model:
-        """The model that `tensors` came from; tables that do not fit the vocabulary are refused."""
+        """A model with these tables; tables that do not fit the vocabulary are refused."""
         tables = {}
         for name, expected in _shapes(config, len(vocabulary.entities), len(vocabulary.relations)).items():
             if name not in tensors or tuple(tensors[name].shape) != expected:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unkgcp.errors import InputError
-from unkgcp.graph.data_folders import BENCHMARKS
+from unkgcp.graph.datasets import BENCHMARKS
 from unkgcp.training.config import MODELS, TrainConfig, config_for
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, hold_out_known
 from unkgcp.progress import Progress, Silent
 from unkgcp.training.batches import Member
-from unkgcp.training.config import DISTMULT, TrainConfig, config_for
+from unkgcp.training.config import DISTMULT, TrainConfig, config_for, quantiles_of
 from unkgcp.training.loop import Callback, Loop, Setting
 from unkgcp.training.model import Model
 
@@ -118,7 +118,7 @@ def train_quantiles(
     config = config or config_for(model)
     if config.uses_pool:
         raise InputError("quantile regression does not go with passleaf's pseudo-labels; use ukge or beurre")
-    quantiles = sorted({round(tail, 12) for level in levels for tail in ((1 - level) / 2, (1 + level) / 2)})
+    quantiles = quantiles_of(levels)
     config = replace(config, negatives=0, softlogic_weight=0.0)
     models = train_many(
         facts,

@@ -156,17 +156,20 @@ def command(
     asked = _population(population, kinds, share)
     if asked and calibrating == "cv+":
         raise InputError("--population open does not go with --calibrate cv+; leave one of them out")
+    from unkgcp.methods.registry import predictor_class
+
+    predictor_class(settings["method"])
     if source is not None:
         _recalibrate(source, data, output or source, settings, options, asked)
     elif data is None or output is None:
         raise InputError("fit needs DATA and -o RUN; for example unkgcp fit demo -o run")
     else:
-        protocol = settings["protocol"]
+        config = _config(model, config_file, data, settings["protocol"])
         if calibrating == "cv+":
             _check_folds(settings)
             names = ("method", "seed", "device")
             settings = {"folds": folds, **{name: settings[name] for name in names}}
-        _train(data, output, (model, config_file, data, protocol), options, {**settings, **asked})
+        _train(data, output, config, options, {**settings, **asked})
 
 
 def _refuse(options: frozenset[str], why: str) -> None:
@@ -212,24 +215,13 @@ def _check_folds(settings: dict[str, Any]) -> None:
 
 
 def _train(
-    data: str,
-    output: str,
-    configured: tuple[str | None, str | None, str, str],
-    options: dict[str, Any],
-    settings: dict[str, Any],
+    data: str, output: str, config: TrainConfig, options: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    """Fit and write the run: `configured` is for `_config`, `options` are those of `load_dataset`.
-
-    `settings` are those of `fit`, or of `fit_folds` if `folds` is among them.
-    """
+    """Fit and write the run. `settings` are those of `fit`, or of `fit_folds` if `folds` is among them."""
     import shutil
     from pathlib import Path
 
-    config = _config(*configured)
     from unkgcp.graph.datasets import load_dataset
-    from unkgcp.methods.registry import predictor_class
-
-    predictor_class(settings["method"])
     from unkgcp.progress import Reporter, say
     from unkgcp.run.fitting import fit, fit_folds, silent
     from unkgcp.run.folder import CHECKPOINT, check_target
@@ -265,9 +257,6 @@ def _recalibrate(
     options: dict[str, Any],
     asked: dict[str, Any],
 ) -> None:
-    from unkgcp.methods.registry import predictor_class
-
-    predictor_class(settings["method"])
     from unkgcp.run.fitting import calibration_negatives, method_options, recalibrate
     from unkgcp.run.folder import check_target
     from unkgcp.run.predictor import Predictor

@@ -51,7 +51,7 @@ class Columns(NamedTuple):
 class KnownFacts:
     """Training facts, sorted by head, relation and tail. Several threads may ask."""
 
-    _load: Callable[[], Columns]
+    _load: Callable[[], Columns] | None
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
     _columns: Columns | None = field(default=None, init=False, repr=False)
     _by_tail: tuple[Integers, Integers] | None = field(default=None, init=False, repr=False)
@@ -67,7 +67,8 @@ class KnownFacts:
     def columns(self) -> Columns:
         with self._lock:
             if self._columns is None:
-                self._columns = self._load()
+                assert self._load is not None
+                self._columns, self._load = self._load(), None  # what they are made of is not needed any more
             return self._columns
 
     def of_head(self, head: int) -> Facts:

@@ -95,7 +95,6 @@ def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
     """Write a run whole. A new folder appears at once; in an old one `provenance.json` is replaced last."""
     folder = Path(folder)
     check_target(folder)
-    hidden = umask()
     with explained(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
@@ -107,6 +106,7 @@ def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
         # a run read from disk and written again carries what the older one said of itself
         provenance = {**about, **parts.provenance, **about, "files": files}
         _write_json(stage / PROVENANCE, provenance)
+        hidden = umask()
         for name in names:
             with (stage / name).open("rb") as written:
                 os.fsync(written.fileno())
@@ -130,11 +130,10 @@ def _write_parts(stage: Path, parts: RunParts) -> None:
     (stage / CONFIG).write_text(text, encoding="utf-8")
     save_file({name: np.ascontiguousarray(tensor) for name, tensor in parts.tensors.items()}, stage / MODEL)
     write_labels(stage / VOCABULARY, parts.vocabulary, parts.seen_entities, parts.seen_relations)
-    _write_json(stage / METRICS, parts.metrics)
-    facts = None if parts.facts is None else parts.facts.arrays()
     write_npz(stage / CALIBRATION, parts.calibration)
-    if facts is not None:
-        write_npz(stage / FACTS, facts)
+    _write_json(stage / METRICS, parts.metrics)
+    if parts.facts is not None:
+        write_npz(stage / FACTS, parts.facts.arrays())
 
 
 def read_run(folder: str | os.PathLike[str]) -> RunParts:
@@ -156,10 +155,10 @@ def read_run(folder: str | os.PathLike[str]) -> RunParts:
     with reading(folder / VOCABULARY) as path:
         rows = sum(len(tensor) for tensor in tensors.values())
         vocabulary, seen_entities, seen_relations = read_labels(path, rows)
-    with reading(folder / METRICS) as path:
-        metrics = read_json(path, MOST[METRICS])
     with reading(folder / CALIBRATION) as path:
         calibration = read_npz(path)
+    with reading(folder / METRICS) as path:
+        metrics = read_json(path, MOST[METRICS])
     facts = None
     if FACTS in files:
         facts = KnownFacts(partial(_read_facts, folder / FACTS, files[FACTS], vocabulary))

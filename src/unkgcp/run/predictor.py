@@ -52,8 +52,6 @@ class Predictor:
     metrics: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = field(default=None, repr=False)
     """Where it was loaded from."""
-    unverified: bool = field(default=False, repr=False)
-    """Whether it was loaded from a run with weights too large to be hashed at once; see `verify`."""
 
     def interval(self, queries: Queries, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each query, in order.
@@ -113,8 +111,7 @@ class Predictor:
                 "them; fit the run again"
             )
         try:
-            large = parts.provenance["files"][MODEL]["bytes"] > AT_ONCE
-            return replace(_assemble(parts), folder=Path(folder), unverified=large)
+            return replace(_assemble(parts), folder=Path(folder))
         except (ImportError, SyntaxError):
             raise
         except Exception as error:  # whatever a stranger's settings make of the code that reads them
@@ -155,6 +152,11 @@ class Predictor:
             negative=None if self.negative is None else self.negative.with_models(models),
             quantiles={tau: models[_quantile(tau)] for tau in self.quantiles},
         )
+
+    @property
+    def unverified(self) -> bool:
+        """Whether it was loaded from a run with weights too large to be hashed at once; see `verify`."""
+        return self.folder is not None and (self.folder / MODEL).stat().st_size > AT_ONCE
 
     @property
     def guarantee(self) -> str:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,6 +167,17 @@ def _shares(low: Floats, atom: Ints, class_of_piece: Ints, centre: Floats, other
     return np.asarray(weight / total[class_of_piece])
 
 
+class Modes(NamedTuple):
+    """Middle and mass of two cells of each query's distribution, (n,) each."""
+
+    value: Floats
+    """The middle of the first cell, which is inside every interval."""
+    belief: Floats
+    other: Floats
+    """The middle of the heaviest cell beside the first one, NaN where there is none."""
+    other_belief: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class Distribution:
     """n queries over K classes of cells and a few values of their own (slots)."""
@@ -206,6 +217,12 @@ class Distribution:
     def median(self) -> Floats:
         """The median, which has the smallest expected absolute error: (n,)."""
         return self._moments()[1]
+
+    def modes(self) -> Modes:
+        """The value from which the interval grows and the value that is likeliest beside it, with their masses."""
+        out = np.empty((len(self), 4))
+        self._run("modes", out)
+        return Modes(*out.T)
 
     def _moments(self) -> tuple[Floats, Floats]:
         mean, median = np.empty(len(self)), np.empty(len(self))

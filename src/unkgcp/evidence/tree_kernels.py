@@ -285,3 +285,21 @@ def moments(low, high, kind, share, masses, slot_low, slot_high, slot_mass, mean
                 median[row] = lo[cell] + part * (hi[cell] - lo[cell])
                 break
             below += mass[cell]
+
+
+@numba.njit(cache=True, nogil=True)
+def modes(low, high, kind, share, masses, slot_low, slot_high, slot_mass, out):
+    """Value and mass of the first cell, then of the heaviest cell beside it, into out (n, 4)."""
+    for row in range(len(out)):
+        lo, hi, mass = _cells(
+            low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row]
+        )
+        start = _first(lo, hi, mass)
+        other = -1
+        for cell in range(len(mass)):
+            if cell != start and (other < 0 or mass[cell] > mass[other]):
+                other = cell
+        out[row, 0], out[row, 1] = 0.5 * (lo[start] + hi[start]), mass[start]
+        out[row, 2], out[row, 3] = np.nan, 0.0
+        if other >= 0:
+            out[row, 2], out[row, 3] = 0.5 * (lo[other] + hi[other]), mass[other]

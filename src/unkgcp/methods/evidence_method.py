@@ -136,6 +136,11 @@ class EvidenceIntervals(PerRelation):
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
         return np.asarray(self.ranking.pooled().scores, np.float64), self.relations
 
+    def doubt(self, triples: HasTriples) -> Floats:
+        """The mass that the distribution gives to other values than the first one: (n,)."""
+        parts = [1.0 - found.modes().belief for found in self._distributions(triples)]
+        return np.clip(np.concatenate(parts), 0.0, 1.0) if parts else np.zeros(0)
+
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         """Score of a label of each known triple: (n,)."""
         parts = [

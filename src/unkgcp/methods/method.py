@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, ExactLevels, exact, exact_levels, rank
+from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels
@@ -180,6 +181,16 @@ class IntervalPredictor(ABC):
     def caution(self, confidence: Confidence) -> str | None:
         """A sentence where this level is answered in a way that a user should know of, else None."""
         return None
+
+    def doubt(self, triples: HasTriples) -> Floats:
+        """How unsure the method itself is of each known triple, from 0 to 1, without any label: (n,).
+
+        Facts are sorted by it to see whether the promise holds for the doubtful ones too. By default it is the
+        entropy of the score in bits.
+        """
+        score = self.model.score(triples.head, triples.relation, triples.tail)
+        bits: Floats = EntropyResidual().prepare(np.asarray(score, np.float64)) / np.log(2)
+        return np.minimum(bits, 1.0)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         """How strange each label is beside what this method predicts for a known triple: (n,).

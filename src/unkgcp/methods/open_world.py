@@ -158,6 +158,9 @@ class OpenWorld(IntervalPredictor):
             )
         return self.base.caution(confidence)
 
+    def doubt(self, triples: HasTriples) -> Floats:
+        return self.base.doubt(triples)
+
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         return self.base.nonconformity(triples, truth)
 

@@ -181,15 +181,6 @@ def read_queries(
     )
 
 
-def each_chunk(size: int, work: Callable[[int, int], None], rows: int = ROWS) -> None:
-    """`run_chunks` without its threads where one chunk is all there is."""
-    if size > rows:
-        run_chunks(size, work, rows)
-    elif size:
-        with np.errstate(all="ignore"):
-            work(0, size)
-
-
 class Engine:
     """Computes with the rows of `queries`; compiled if the score is a residual, in float64, and work is large."""
 
@@ -200,6 +191,15 @@ class Engine:
         self.chunk = ROWS
         if self.kernels is not None:
             self.chunk = _WITHOUT if queries.score.takes_scale else _WITH_TEMPORARIES
+
+    def each_chunk(self, work: Callable[[int, int], None]) -> None:
+        """Have `work(start, stop)` done for all rows: at once if they are few, else chunk by chunk in threads."""
+        size = len(self.queries)
+        if size > self.chunk:
+            run_chunks(size, work, self.chunk)
+        elif size:
+            with np.errstate(all="ignore"):
+                work(0, size)
 
     def rows(self, start: int, stop: int) -> tuple[Floats, Floats | None]:
         """Prediction and prepared scale of some rows; checked here unless a kernel will do it."""

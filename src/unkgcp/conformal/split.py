@@ -23,15 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.conformal import storage
 from unkgcp.conformal.array_checks import check_finite, check_non_negative, check_within, column, labels
-from unkgcp.conformal.query_chunks import (
-    Answers,
-    Calibration,
-    Engine,
-    Queries,
-    check_settings,
-    each_chunk,
-    read_queries,
-)
+from unkgcp.conformal.query_chunks import Answers, Calibration, Engine, Queries, check_settings, read_queries
 from unkgcp.conformal.ranking import Standing, group_codes, rank_groups, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact_levels
 from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Residual, ScaledResidual, Score, make_score
@@ -115,7 +107,7 @@ class SplitConformal:
         def work(start: int, stop: int) -> None:
             engine.fill_scores(label, start, stop, scores[start:stop])
 
-        each_chunk(len(queries), work, engine.chunk)
+        engine.each_chunk(work)
         heaviest = queries.heaviest()
         known: NDArray[Any] | None = None
         if queries.group is None:
@@ -164,7 +156,7 @@ class SplitConformal:
                 else:
                     engine.fill_ends(rows, threshold, start, stop, lower, upper)
 
-        each_chunk(len(queries), work, engine.chunk)
+        engine.each_chunk(work)
         answers.warn()
         return ends[:, :, 0] if single else ends
 
@@ -191,7 +183,7 @@ class SplitConformal:
             for index, threshold in enumerate(answers.thresholds(start, stop)):
                 inside[start:stop, index] = value <= threshold
 
-        each_chunk(len(queries), work)
+        engine.each_chunk(work)
         answers.warn()
         return inside[:, 0] if single else inside
 
@@ -218,7 +210,7 @@ class SplitConformal:
         def work(start: int, stop: int) -> None:
             p_values[start:stop] = answers.p_values(engine.scores(label, start, stop), start, stop)
 
-        each_chunk(len(queries), work)
+        engine.each_chunk(work)
         answers.warn()
         return p_values
 

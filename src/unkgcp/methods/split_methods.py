@@ -44,20 +44,21 @@ class ConformalPredictor(PerRelation):
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         recipe = self.score()
-        learning = recipe.learning_rows(len(score)) if isinstance(recipe, Recipe) else None
+        learning = recipe.learning_rows(len(facts)) if isinstance(recipe, Recipe) else None
         ranked = slice(None) if learning is None else ~learning
-        relation = facts.relation[ranked]
-        self.size = len(relation)
+        self.size = len(facts.relation[ranked])
         group = None
         if self.per is not None:
             self.groups = self._relation_groups()
             group = self.groups.of(facts.relation)
-        kind, ranked_kind = self._kind(facts.relation), self._kind(relation)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SmallCalibrationWarning)  # `caution` says it
+            kind = self._kind(facts.relation)
             self.calibration = SplitConformal(recipe).calibrate(
                 score, facts.confidence, group=group, kind=kind
             )
+        relation = facts.relation[ranked]
+        ranked_kind = None if kind is None else kind[ranked]
         scores = self.calibration.scores(score[ranked], facts.confidence[ranked], kind=ranked_kind)
         sides = np.sign(facts.confidence[ranked] - score[ranked]).astype(np.int8)
         order = np.lexsort((sides, relation, scores))

@@ -58,9 +58,8 @@ def calibrate(
     `unkgcp.methods.open_world`. `kinds` are the kinds of non-facts it is to hold for, `share` that of facts among the
     queries if it is known.
     """
-    kind = predictor_class(method)
-    needs = kind.needs
-    check_population(population, kinds, share, kind, options.get("per"))
+    check_population(population, kinds, share, method, options.get("per"))
+    needs = predictor_class(method).needs
     if "quantiles" in needs:
         if not quantiles:
             raise InputError(f"method {method!r} needs quantile models; train them with train_quantiles")
@@ -99,16 +98,13 @@ def _own(facts: Graph, model: Model) -> Graph:
 
 
 def check_population(
-    population: str,
-    kinds: Sequence[str],
-    share: float | None,
-    method: type[IntervalPredictor],
-    per: str | None,
+    population: str, kinds: Sequence[str], share: float | None, method: str, per: str | None
 ) -> None:
     """InputError if there is no such population or kind of non-facts, or if the method cannot promise this."""
-    if per is not None and not issubclass(method, PerRelation):
+    kind_of_method = predictor_class(method)
+    if per is not None and not issubclass(kind_of_method, PerRelation):
         raise InputError(
-            f"method {method.name!r} has no promise per {per}; choose cp, unkgcp, shortest or evidence"
+            f"method {method!r} has no promise per {per}; choose cp, unkgcp, shortest or evidence"
         )
     if population not in POPULATIONS:
         raise InputError(f"population is {population!r} but must be one of {', '.join(POPULATIONS)}")
@@ -120,7 +116,7 @@ def check_population(
     if share is not None:
         from unkgcp.methods.open_world import check_share
 
-        check_share(share, method, per)
+        check_share(share, kind_of_method, per)
 
 
 def _for_open_world(

@@ -84,9 +84,8 @@ def fit(
         raise InputError(f"protocol is {protocol!r} but must be one of {', '.join(PROTOCOLS)}")
     splits = dataset.splits
     method, parts = method_for(method, splits.train, config)
-    kind = predictor_class(method)
-    needs = kind.needs
-    check_population(population, kinds, share, kind, per)
+    needs = predictor_class(method).needs
+    check_population(population, kinds, share, method, per)
     if quick:
         if "evidence" not in needs:
             raise InputError(f"--quick goes with --method evidence, not with {method}; leave it out")

@@ -99,19 +99,19 @@ def serve_with_echo(run: str) -> None:
 
     from unkgcp.run import Predictor
     from unkgcp.service import Settings, create_app
-    from unkgcp.service.request_body import parse, read_body, to_text
+    from unkgcp.service.request_body import Bodies, parse, to_text
     from unkgcp.service.server import Address, answer_requests, listen, warm_up
 
     settings = Settings()
     with listen(Address("127.0.0.1", 0)) as listener:
         predictor = Predictor.load(run)
-        app = create_app(predictor, settings)
+        app, bodies = create_app(predictor, settings), Bodies(settings)
 
         async def echo(request: Request) -> Response:
-            return Response(to_text(parse(await read_body(request, settings))), media_type="application/json")
+            return Response(to_text(parse(await bodies.read(request))), media_type="application/json")
 
         app.add_route("/v1/echo", echo, methods=["POST"])
-        warm_up(predictor)
+        warm_up(app, predictor)
         answer_requests(app, listener, settings, lambda url: print(f"serving at {url}", flush=True))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -14,3 +17,40 @@ def until_writing(running: subprocess.Popen[bytes], folder: Path) -> None:
         assert time.monotonic() < deadline
         assert running.poll() is None
         time.sleep(0.02)
+
+
+def killed_at(step: int, folder: Path, work: Callable[[], object]) -> bool:
+    """Do some work in a copy of this process that dies just before its n-th change of files in the folder.
+
+    Returns whether it died: False means that all of the work was done. Dying is as sudden as by `kill -9`.
+    """
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    changes = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod", "os.truncate")
+    seen = 0
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal seen
+        writes = event in changes or (event == "open" and _writes(arguments))
+        if writes and str(arguments[0]).startswith(str(folder)):
+            if seen == step:
+                os._exit(9)
+            seen += 1
+
+    try:
+        sys.addaudithook(hook)
+        work()
+        os._exit(0)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _writes(arguments: tuple[object, ...]) -> bool:
+    mode, flags = arguments[1], arguments[2]
+    if isinstance(mode, str):
+        return mode[0] in "wxa" or "+" in mode
+    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR))

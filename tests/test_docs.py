@@ -100,3 +100,30 @@ def test_a_model_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     k = -(-9 * (size + 1) // 10)
     law = betabinom(asked, k, size + 1 - k)
     assert law.cdf(int(world["covered"][known].sum())) > 1e-6
+
+
+def test_stated_floors_are_those_of_the_project() -> None:
+    """Versions that the documents call the lowest are the bounds that pip is given."""
+    bounds = {
+        name.lower(): version
+        for name, version in re.findall(
+            r'"([\w-]+)(?:\[[^]]*\])?>=([\d.]+)', (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+        )
+    }
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    sentences = [
+        re.search(r"- Lower bounds of dependencies that hold:(.*?)\.\n", changes, re.S),
+        re.search(r"The failures are why (.*?) now", contributing, re.S),
+    ]
+    for sentence in sentences:
+        assert sentence is not None
+        said = re.findall(
+            r"([A-Za-z]\w+)(?: is)?\s(\d[\d.]*\d|\d+)(?=[\s,.]|$)", re.sub(r"\(.*?\)", "", sentence[1])
+        )
+        assert len(said) >= 3
+        assert {
+            name: version
+            for name, version in said
+            if name != "Python" and bounds.get(name.lower()) != version
+        } == {}

@@ -16,7 +16,7 @@ import unkgcp
 
 SOURCE = Path(unkgcp.__file__).parent
 MAP = Path(__file__).parents[1] / "docs" / "architecture.md"
-SUPPORT = ("_version", "errors", "files", "progress", "parallel")
+SUPPORT = ("_version", "compiling", "errors", "files", "progress", "parallel")
 ROOMS = (
     "tabular",
     "graph",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import os
@@ -11,6 +12,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,6 +21,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says when there is no more room, for anybody, for this user or in this file."""
 
 
 @contextmanager
@@ -35,12 +40,13 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
         with explained(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary.touch(mode=0o600, exist_ok=False)
-        yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
+        with room_for(target):
+            yield temporary
+            sync(temporary)
         temporary.chmod(0o666 & ~umask())
         with explained(target):
             temporary.replace(target)
+        sync(target.parent)
     finally:
         with suppress(OSError):  # where it could not be made there is nothing to remove
             temporary.unlink(missing_ok=True)
@@ -64,15 +70,49 @@ def explained(target: str | os.PathLike[str]) -> Iterator[None]:
         ) from None
 
 
-def check_place(target: str | os.PathLike[str]) -> None:
-    """Refuse, before any work is done, a target for which no folder can be made or written to."""
+@contextmanager
+def room_for(target: str | os.PathLike[str]) -> Iterator[None]:
+    """A disk that is full becomes one sentence that names `target`; any other error stays what it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise InputError(
+            f"{target} cannot be written ({os.strerror(error.errno)}); free some room or give another place"
+        ) from None
+
+
+def sync(path: str | os.PathLike[str]) -> None:
+    """Wait until the disk has a file, or the names in a folder: then not even a loss of power undoes them."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        if os.path.isdir(path):
+            return  # some systems open no folders; names are then as safe as they make them
+        raise
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # what file systems say that cannot do this with a folder
+            raise
+    finally:
+        os.close(handle)
+
+
+def check_place(target: str | os.PathLike[str], prefix: str = ".partial-") -> None:
+    """Refuse, before any work is done, a target for which no folder can be made or written to.
+
+    `prefix` is how the name of the file begins that is made to try, and taken away.
+    """
     with explained(target):
         place = Path(target).absolute().parent
         while not place.exists() and not place.is_symlink():
             place = place.parent
-        handle, name = tempfile.mkstemp(dir=place, prefix=".partial-")  # no question tells as much as trying
+        handle, name = tempfile.mkstemp(dir=place, prefix=prefix)  # no question tells as much as trying
         os.close(handle)
-        os.unlink(name)
+        with suppress(FileNotFoundError):  # whoever tidies the folder up may have been quicker
+            os.unlink(name)
 
 
 def check_file(target: str | os.PathLike[str]) -> None:
@@ -101,6 +141,48 @@ def write_text(target: str | os.PathLike[str], text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+# Settings in YAML, whoever wrote them.
+
+
+@cache
+def _loader() -> Any:
+    import yaml  # not at import: start-up time
+
+    class Loader(yaml.SafeLoader):
+        """YAML that is a tree of plain values: no references, which can make a small file grow without end, and no
+        name twice in one place, of which YAML would silently keep the last.
+        """
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise ValueError("it refers to one value from several places")
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            found = super().construct_mapping(node, deep)
+            if len(found) < len(node.value):
+                lines: dict[Any, list[int]] = {}
+                for key, _ in node.value:
+                    lines.setdefault(self.construct_object(key), []).append(key.start_mark.line + 1)
+                name, (one, two, *_) = next(each for each in lines.items() if len(each[1]) > 1)
+                raise ValueError(
+                    f"it says {name} twice, in line {one} and in line {two}; leave one of them out"
+                )
+            return found
+
+    return Loader
+
+
+def parse_yaml(text: str) -> Any:
+    """The values in a text; ValueError if it repeats a name or refers to a value, yaml.YAMLError if it is no YAML."""
+    import yaml
+
+    try:
+        return yaml.load(text, _loader())
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+
+
 # Named numeric arrays in one `.npz` file, read without trusting it.
 
 MEMBERS = 1000
@@ -117,23 +199,30 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """The arrays by name; ValueError if this is anything but what `write_npz` writes, OSError if it cannot be read."""
+    # opened once, and without waiting: a pipe would make the reader wait for ever
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("it is not a plain file")
+        return arrays_of(file.read(about.st_size))
+
+
+def arrays_of(content: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays in the bytes of a file; they take no more memory than the bytes. ValueError as for `read_npz`."""
     try:
-        return _read(path)
-    except (zipfile.BadZipFile, RuntimeError, MemoryError, OverflowError, SyntaxError) as error:
-        # what zipfile says of encrypted and foreign members, and Python of headers made to be hard to parse
+        return _arrays(content)
+    except (zipfile.BadZipFile, RuntimeError, OverflowError) as error:
+        # what zipfile says of encrypted and foreign members
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
-def _read(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+def _arrays(content: bytes) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
-        raise ValueError("it is not a plain file")  # a pipe would make the reader wait for ever
-    size = found.st_size
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
         # members that share their bytes could ask for far more memory than the file has
-        if len(members) > MEMBERS or sum(member.file_size for member in members) > size:
+        if len(members) > MEMBERS or sum(member.file_size for member in members) > len(content):
             raise ValueError("it promises more than it holds")
         for member in members:
             name, suffix = os.path.splitext(member.filename)
@@ -147,7 +236,10 @@ def _array(content: bytes, name: str) -> NDArray[Any]:
     buffer = io.BytesIO(content)
     if npy.read_magic(buffer) != (1, 0):
         raise ValueError(f"array {name} has an unknown version")
-    shape, fortran, dtype = npy.read_array_header_1_0(buffer)
+    try:
+        shape, fortran, dtype = npy.read_array_header_1_0(buffer)
+    except (MemoryError, RecursionError, SyntaxError):  # Python, of headers made to be hard to parse
+        raise ValueError(f"array {name} has a header that is none") from None
     if dtype.kind not in "biufU" or fortran:
         raise ValueError(f"array {name} does not hold plain numbers or text in C order")
     if math.prod(shape) * dtype.itemsize != len(content) - buffer.tell():

@@ -18,12 +18,14 @@ pytest.importorskip("fastapi", reason="the extra serve is not installed")
 from tests.worlds import random_ids, random_model
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known import KnownFacts
+from unkgcp.methods.intervals import in_words
 from unkgcp.run import Predictor, calibrate
 
 pytestmark = pytest.mark.xdist_group("browser")
 
 ENTITIES, RELATIONS = 60, 3
 SCRIPT, LINES = "<img src=x onerror=alert(1)><script>alert(2)</script>", "Zoë\nof two lines"
+LONG, RIGHT_TO_LEFT = "a-very-long-label" * 12, "\u05e9\u05dc\u05d5\u05dd (12) \u05e2\u05d5\u05dc\u05dd"
 DASH = "\N{EN DASH}"
 TOKEN = "a-long-and-secret-token"
 
@@ -31,7 +33,7 @@ TOKEN = "a-long-and-secret-token"
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
     rng = np.random.default_rng(0)
-    labels = [SCRIPT, LINES, *(f"Entity {i:02d}" for i in range(2, ENTITIES - 1)), "a-very-long-label" * 12]
+    labels = [SCRIPT, LINES, RIGHT_TO_LEFT, *(f"Entity {i:02d}" for i in range(3, ENTITIES - 1)), LONG]
     vocabulary = Vocabulary.of(labels, ["likes", "knows", "meets"])
     ids = random_ids(500, ENTITIES, RELATIONS, rng)
     facts = Graph(*ids, rng.random(500).round(3), vocabulary)
@@ -89,6 +91,11 @@ def pick(page, name, typed, presses):
     page.keyboard.press("Enter")
     assert field.get_attribute("aria-expanded") == "false"
     assert field.get_attribute("aria-activedescendant") is None
+
+
+def clamped(label) -> str:
+    """A label as the page shows it."""
+    return label if len(label) <= 120 else f"{label[:90]} … {label[-25:]}"
 
 
 def three(value) -> str:
@@ -178,7 +185,7 @@ def test_completions_are_sorted_and_filtered(open_page, address, predictor, side
     rows.first.wait_for()
     found = predictor.complete(**{side: "Entity 11"}, relation="knows", k=50, confidence=0.8)
     labels = found.labels.column("tail" if side == "head" else "head").to_pylist()
-    assert rows.locator("a").all_inner_texts() == [" ".join(label.split()) for label in labels]
+    assert rows.locator("a").all_inner_texts() == [clamped(" ".join(label.split())) for label in labels]
     assert page.locator("#shown").inner_text() == "50 of 50 completions shown"
 
     def kept(lower, width):
@@ -207,6 +214,62 @@ def test_training_facts_can_be_left_out(open_page, address):
     page.wait_for_url(re.compile("fresh=yes"))
     page.locator(".badge").first.wait_for(state="detached")
     assert page.locator(".completions li").count() > 40
+
+
+def test_a_changed_choice_keeps_the_focus_of_the_keyboard(open_page, address):
+    page = open_page(f"{address}/?head=Entity+11&relation=knows").page
+    page.locator(".completions li").first.wait_for()
+    for name, shown in {
+        "Level": "level=0.99",
+        "Best by": "rank=lower",
+        "Training facts": "fresh=yes",
+    }.items():
+        page.get_by_label(name).focus()
+        page.evaluate("document.querySelector('.completing').dataset.old = 'yes'")
+        page.keyboard.press("End")
+        page.wait_for_url(re.compile(shown))
+        page.wait_for_function("() => !document.querySelector('.completing').dataset.old")
+        assert page.evaluate("document.activeElement.closest('label')?.innerText").startswith(name)
+
+
+def test_the_guarantee_stands_above_a_list_of_completions(open_page, address, predictor):
+    page = open_page(f"{address}/?head=Entity+11&relation=knows").page
+    page.locator(".completions li").first.wait_for()
+    promise = page.locator(".completing .promise")
+    assert predictor.guarantee in promise.inner_text()
+    assert promise.bounding_box()["y"] < page.locator(".completions").bounding_box()["y"]
+
+
+def test_labels_from_right_to_left_leave_the_rest_in_order(open_page, address):
+    """Each label is isolated: brackets, arrows and numbers around it stay where they are."""
+    page = open_page(f"{address}/?head={RIGHT_TO_LEFT}&relation=knows&tail=Entity+11").page
+    page.locator(".answer").wait_for()
+    edges = page.locator("h2 .part").evaluate_all("all => all.map(e => e.getBoundingClientRect().left)")
+    assert edges == sorted(edges)
+    assert page.locator("h2 .part bdi").all_inner_texts() == [RIGHT_TO_LEFT, "knows", "Entity 11"]
+    assert box(page, "Head").evaluate("e => getComputedStyle(e).direction") == "rtl"
+    page = open_page(f"{address}/?relation=knows&tail=Entity+11&k=100").page
+    page.locator(".completions li").first.wait_for()
+    rows = page.locator(".completions a")
+    assert rows.locator("bdi").count() == rows.count() > 0
+    page.get_by_role("combobox", name="Head").click()
+    options = page.locator("#head-options li")
+    options.first.wait_for()
+    assert options.locator("bdi").count() == options.count()
+
+
+def test_long_labels_are_clamped_and_shown_whole_when_pointed_at(open_page, address):
+    page = open_page(f"{address}/?head={LONG}&relation=knows&tail=Entity+11", width=390).page
+    page.locator(".answer").wait_for()
+    label = page.locator("h2 bdi").first
+    assert label.get_attribute("title") == LONG
+    shown = label.inner_text()
+    assert len(shown) <= 120
+    assert (shown[:80], shown[-20:]) == (LONG[:80], LONG[-20:])
+    assert len(page.title()) < 200
+    assert page.locator("h2").first.bounding_box()["height"] < 300
+    page.locator(".completions, .evidence").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_hostile_labels_are_only_text(open_page, address):
@@ -371,3 +434,61 @@ def test_no_fact_and_no_value(open_predictor: Predictor, browser, open_page, tmp
         narrow.page.locator("#shown").wait_for()
         assert "empty" not in "".join(narrow.page.locator(".completions li:visible").all_inner_texts())
         assert many.problems == narrow.problems == []
+
+
+@pytest.fixture(scope="module")
+def doubtful_predictor(predictor: Predictor) -> Predictor:
+    """Confidences are mostly one of two values, and nothing tells which."""
+    pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+    vocabulary, rng = predictor.model.vocabulary, np.random.default_rng(1)
+    train, calibration = (
+        Graph(
+            *random_ids(n, ENTITIES, RELATIONS, rng),
+            rng.choice([0.4375, 1.0, 0.7], n, p=[0.5, 0.4, 0.1]),
+            vocabulary,
+        )
+        for n in (800, 200)
+    )
+    return calibrate(replace(predictor.model, facts=KnownFacts.of(train)), calibration, "evidence")
+
+
+def test_the_page_says_what_the_model_believes(
+    doubtful_predictor: Predictor, browser, open_page, tmp_path: Path
+) -> None:
+    doubtful_predictor.save(tmp_path / "run")
+    labels = [(f"Entity {i:02d}", "knows", f"Entity {j:02d}") for i in range(10, 20) for j in range(20, 26)]
+    found = doubtful_predictor.interval(labels, 0.9)
+    columns = [found.value, found.belief, found.other, found.other_belief]
+    told = [[column[row].item() for column in columns if column is not None] for row in range(len(labels))]
+    rows = {
+        "sure": next(row for row, modes in enumerate(told) if modes[1] >= 0.5 and not np.isnan(modes[2])),
+        "doubtful": next(row for row, modes in enumerate(told) if modes[1] < 0.5 and not np.isnan(modes[2])),
+    }
+    for address in started(str(tmp_path / "run")):
+        for kind, row in rows.items():
+            head, relation, tail = (label.replace(" ", "+") for label in labels[row])
+            visit = open_page(f"{address}/?head={head}&relation={relation}&tail={tail}")
+            lead = visit.page.locator(".answer .lead")
+            lead.wait_for()
+            doubt = "; no value is more likely than not" if kind == "doubtful" else ""
+            assert lead.inner_text().endswith(f". The model believes {in_words(*told[row])}{doubt}.")
+            marks = visit.page.locator(".answer tr.chosen .bar .value")
+            places = marks.evaluate_all("marks => marks.map(mark => parseFloat(mark.style.left) / 100)")
+            assert places == pytest.approx([told[row][0], told[row][2]])
+            assert "likely value" in visit.page.locator(".legend").inner_text()
+            assert visit.problems == []
+        many = open_page(f"{address}/?head={head}&relation=knows&k=60")
+        listed = many.page.locator(".completions li .besides")
+        listed.first.wait_for()
+        best = doubtful_predictor.complete(head.replace("+", " "), "knows", k=60)
+        said = [
+            [column[row].item() for column in (best.value, best.belief, best.other, best.other_belief)]  # type: ignore[index]
+            for row in range(len(best))
+        ]
+        for shown, modes in zip(listed.all_inner_texts(), said, strict=True):
+            assert shown.startswith(f"The model believes {in_words(*modes)}")
+        assert many.problems == []
+        unknown = open_page(f"{address}/?head=nobody&relation=knows&tail={tail}")
+        unknown.page.locator(".answer .lead").wait_for()
+        assert "believes" not in unknown.page.locator(".answer").inner_text()
+        assert unknown.page.locator(".value").count() == 0

@@ -201,6 +201,52 @@ class TestFrom:
 
 
 OPEN = ("--population", "open", "--share-of-facts")
+EVIDENCE = ["--method", "evidence", "--quick"]
+
+
+def test_groups_in_which_the_promise_holds(fitted: Path, tmp_path: Path, run_command: Run) -> None:
+    """What was asked for is said, kept in the run, and answered; `none` is one threshold."""
+    again = run_command("fit", "--from", fitted, "--per", "degree, doubt", "-o", tmp_path / "groups")
+    assert again.status == 0
+    assert (
+        "calibration facts, within each group of facts that the method doubts alike and within each group of facts "
+        "about entities with about as many training facts (" in again.out
+    )
+    assert (
+        yaml.safe_load((tmp_path / "groups" / "config.yaml").read_text())["options"]["per"] == "doubt,degree"
+    )
+    none = run_command("fit", "--from", fitted, "--per", "none", "-o", tmp_path / "none")
+    assert none.status == 0
+    assert "within" not in none.out
+    for method in ("fpi", "unkgcp"):
+        assert (
+            run_command(
+                "fit", "--from", fitted, "--method", method, "--per", "none", "-o", tmp_path / "x"
+            ).status
+            == 0
+        )
+
+
+def test_evidence_promises_within_groups_unless_it_is_told_not_to(
+    fitted: Path, tmp_path: Path, run_command: Run
+) -> None:
+    pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
+    usual = run_command("fit", "--from", fitted, "--method", "evidence", "-o", tmp_path / "usual")
+    assert "within each group of facts that the method doubts alike and within each relation" in usual.out
+    again = ("fit", "--from", tmp_path / "usual", "--method", "evidence")  # nothing is learned anew
+    none = run_command(*again, "--per", "none", "-o", tmp_path / "none")
+    assert "on average over all facts only: those that the model doubts are covered less" in none.out
+    share = run_command(*again, "-o", tmp_path / "share", "--population", "open", "--share-of-facts", "0.5")
+    assert share.status == 0
+    assert "one threshold for all of them" in share.out
+    options = {
+        name: yaml.safe_load((tmp_path / name / "config.yaml").read_text())["options"]
+        for name in ("usual", "share")
+    }
+    assert options == {
+        "usual": {"per": "doubt,relation", "floor": True},
+        "share": {"per": "none", "floor": False},
+    }
 
 
 @pytest.mark.parametrize(
@@ -228,7 +274,17 @@ OPEN = ("--population", "open", "--share-of-facts")
         (["facts.tsv", "-o", "new", *OPEN, "1.5"], "the share of facts among the queries is 1.5 but must"),
         (["facts.tsv", "-o", "new", *OPEN, "0.9999999"], "is 0.9999999 but must lie between 0 and 1"),
         (["facts.tsv", "-o", "new", *OPEN, "nan"], "is nan but must lie between 0 and 1"),
-        (["facts.tsv", "-o", "new", *OPEN, "0.5", "--per", "relation"], "not for each relation"),
+        (["facts.tsv", "-o", "new", *OPEN, "0.5", "--per", "relation"], "not for each group of them"),
+        (
+            ["facts.tsv", "-o", "new", "--per", "head"],
+            "a promise per 'head' is not on offer; choose doubt, rel",
+        ),
+        (["facts.tsv", "-o", "new", "--per", "doubt,none"], "a promise per 'none' is not on offer"),
+        (
+            ["facts.tsv", "-o", "new", "--per", "doubt, doubt"],
+            "per doubt is asked for twice in 'doubt, doubt'",
+        ),
+        (["facts.tsv", "-o", "new", *EVIDENCE, "--allow-empty", "--per", "doubt"], "leave out --allow-empty"),
         (["facts.tsv", "-o", "new", *OPEN, "0.5", "--method", "fpi"], "which fpi does not"),
         (["--from", "nowhere"], "nowhere is no run"),
         (["--from", "precious"], "precious is no run of unkgcp"),

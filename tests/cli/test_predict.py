@@ -197,6 +197,7 @@ def test_completions_and_filters(
     ("arguments", "sentence"),
     [
         (["--filter", "lower >> 1"], "cannot be read at character 8"),
+        (["--filter", "belief < 0.5"], "asks for 'belief', which only runs of the method evidence tell"),
         (["--exclude-known"], "need --top-k"),
         (["--top-k", "0"], "0 is not in the range"),
         (["--top-k", "3"], "query 1 leaves neither head nor tail open"),

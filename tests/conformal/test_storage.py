@@ -88,6 +88,8 @@ SPOILED = {
     "one group less": lambda a: {**a, "groups": a["groups"][1:]},
     "weights": lambda a: {**a, "tails": a["tails"][::-1].copy()},
     "a tail of nothing": lambda a: {**a, "tails": np.append(a["tails"][:-1], 0.5)},
+    "negative scores": lambda a: {**a, "scores": a["scores"] - 10},
+    "negative weights": lambda a: {**a, "tails": np.where(a["tails"] == 0, 0.0, a["tails"] - 1e9)},
     "a last group with scores": lambda a: {**a, "offsets": np.array([*a["offsets"][:-2], 199, 200])},
     "no weights": lambda a: {name: column for name, column in a.items() if name != "tails"},
     "format": lambda a: {**a, "about": _about(a, format="unkgcp split conformal 99")},

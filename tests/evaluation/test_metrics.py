@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.rounding import apart
 from unkgcp.evaluation import metrics
 
 TRUTH = np.array([0.0, 0.25, 0.5, 1.0])
@@ -33,7 +34,9 @@ def test_sharpness_is_the_mean_width() -> None:
 def test_interval_score() -> None:
     # misses: 0.25 below in row 1, 0.25 above in row 3; at 0.75 a miss costs 8 times its distance
     expected = (0.5 + (0.25 + 8 * 0.25) + 0.25 + (0.5 + 8 * 0.25)) / 4
-    assert metrics.interval_score(TRUTH, LOWER, UPPER, 0.75) == pytest.approx(expected, abs=1e-15)
+    assert metrics.interval_score(TRUTH, LOWER, UPPER, 0.75) == pytest.approx(
+        expected, abs=apart(12, expected, np.float64)
+    )
 
 
 def test_interval_score_at_full_confidence() -> None:
@@ -122,7 +125,9 @@ def test_labels_that_are_intervals() -> None:
     assert metrics.contains(truth, lower, upper).tolist() == [True, False, False]
     assert metrics.coverage(truth, lower, upper) == 1 / 3
     expected = (0.5 + (0.25 + 8 * 0.25) + (0.25 + 8 * 0.375)) / 3
-    assert metrics.interval_score(truth, lower, upper, 0.75) == pytest.approx(expected, abs=1e-15)
+    assert metrics.interval_score(truth, lower, upper, 0.75) == pytest.approx(
+        expected, abs=apart(12, expected, np.float64)
+    )
     assert metrics.coverage_by_group(truth, lower, upper, [1, 1, 2]).coverage.tolist() == [0.5, 0.0]
     assert metrics.coverage_by_prediction([0.1, 0.2, 0.9], truth, lower, upper, 3).coverage.tolist() == [
         1,

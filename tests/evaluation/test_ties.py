@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.evaluation.test_assessment import VOCABULARY, Constant, dataset, graph, predictor
+from tests.rounding import apart
 from tests.worlds import random_graph
 from unkgcp.conformal import SplitConformal, rank
 from unkgcp.conformal.ranking import rank_groups, rank_scores
@@ -43,7 +44,9 @@ def test_the_probability_by_counting_random_numbers(size: int) -> None:
             for level in LEVELS:
                 expected = sum(p > 1 - level for p in p_values) / steps
                 (found,) = smoothed_exceeds(np.array([below]), np.array([equal]), np.array([size]), level)
-                assert found == pytest.approx(expected, abs=1e-15)
+                assert found == pytest.approx(
+                    expected, abs=apart(5, 1.0, np.float64)
+                )  # five steps on the way
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_the_mean_is_the_level_for_exchangeable_scores(scores: list[int]) -> Non
             smoothed(np.delete(values, place), values[place : place + 1], level)
             for place in range(len(values))
         ]
-        assert np.mean(found) == pytest.approx(float(level), abs=1e-15)
+        assert np.mean(found) == pytest.approx(float(level), abs=apart(5 + len(values), 1.0, np.float64))
     # whole ties cover more, with all scores equal always
     if len(set(scores)) == 1:
         standing = rank_scores(values[1:]).standing(values[:1], None)
@@ -85,7 +88,9 @@ def test_without_ties_it_is_coverage_up_to_one_rank(size: int) -> None:
         plain = (scores <= calibration[k - 1]).mean()
         within = (scores > calibration[k - 2]) & (scores <= calibration[k - 1])
         short = float(k - Fraction(str(level)) * (size + 1))
-        assert smoothed(calibration, scores, level) == pytest.approx(plain - short * within.mean(), abs=1e-12)
+        assert smoothed(calibration, scores, level) == pytest.approx(
+            plain - short * within.mean(), abs=apart(5 + len(scores), 1.0, np.float64)
+        )
         # over all n + 1 places of a new score, which is what 1 / (n + 1) speaks of
         both = np.append(calibration, 2.0)
         means = [smoothed(np.delete(both, i), both[i : i + 1], level) for i in range(size + 1)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -63,9 +66,13 @@ def test_coverage_is_within_the_exact_law(model: EvidenceModel, parts: tuple[Gra
         law = stats.betabinom(len(test), k, predictor.size + 1 - k)
         inside = (result.lower[:, place] <= test.confidence) & (test.confidence <= result.upper[:, place])
         assert law.cdf(inside.sum()) > 1e-6
-    p_value = predictor.ranking.p_values(predictor.nonconformity(test, test.confidence), None, None)  # type: ignore[attr-defined]
-    inside = (result.lower[:, 1] <= test.confidence) & (test.confidence <= result.upper[:, 1])
-    np.testing.assert_array_equal(inside, p_exceeds(p_value, predictor.size, 0.8))
+    # without groups and a floor, inside is exactly what the p-value says
+    plain = create("evidence", evidence=model, per="none").calibrate(model, calibration)
+    strange = plain.nonconformity(test, test.confidence)
+    p_value = plain.rankings.p_values(strange, plain.rankings.places({}))  # type: ignore[attr-defined]
+    result = plain.interval(test, 0.8)
+    inside = (result.lower <= test.confidence) & (test.confidence <= result.upper)
+    np.testing.assert_array_equal(inside, p_exceeds(p_value, plain.size, 0.8))
 
 
 def test_a_model_that_knows_nothing_still_covers(parts: tuple[Graph, Graph, Graph]) -> None:
@@ -91,12 +98,36 @@ def test_the_same_seed_gives_the_same_model(model: EvidenceModel, parts: tuple[G
 
 
 def test_round_trip(model: EvidenceModel, parts: tuple[Graph, Graph, Graph]) -> None:
-    again = EvidenceModel.restore(model.arrays())
+    again = restored(model)
     for name in ("class_mass", "slot_mass", "slot_low"):
         np.testing.assert_array_equal(
             getattr(again.distribution(parts[2]), name), getattr(model.distribution(parts[2]), name)
         )
     assert (again.seen_entities == model.seen_entities).all()
+
+
+def restored(model: EvidenceModel, arrays: dict[str, Any] | None = None) -> EvidenceModel:
+    train = model.evidence.train
+    return EvidenceModel.restore(arrays or model.arrays(), train.n_entities, train.n_relations)
+
+
+def test_no_number_that_a_stranger_writes_is_asked_for_as_memory(model: EvidenceModel) -> None:
+    arrays = model.arrays()
+    hostile = {
+        "entities": {"entities": np.array(2**31 - 1)},
+        "relations": {"relations": np.array(2**31 - 1)},
+        # trees that agree with the cells: the probabilities of one query would take eight terabytes
+        "classes": {"cells.classes": np.array(10**12), "elsewhere.total": np.array(10**12)},
+    }
+    for what, changed in hostile.items():
+        tracemalloc.start()
+        try:
+            with pytest.raises(ValueError, match=r"\w+ \w+"):
+                restored(model, {**arrays, **changed}).score(*(np.zeros(1, np.int32) for _ in range(3)))
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert most < 50_000_000, what
 
 
 @pytest.mark.parametrize(
@@ -114,14 +145,31 @@ def test_round_trip(model: EvidenceModel, parts: tuple[Graph, Graph, Graph]) -> 
         ("confidence", lambda a: a * np.nan),
         ("elsewhere.total", lambda a: a + 1),
         ("suggested.features", lambda a: a + 1),
+        ("entities", lambda a: np.array(2**31 - 1)),  # a small file, and labels for all of them
+        ("relations", lambda a: np.array(10**6)),
+        ("entities", lambda a: np.array([int(a)])),
+        ("cells.classes", lambda a: np.array(10**12)),
+        ("cells.classes", lambda a: np.array(np.nan)),
+        ("cells.classes", lambda a: np.repeat(a, 3)),
+        ("cells.class_of_value", lambda a: a + 10**6),
+        ("cells.class_of_value", lambda a: a[:-1]),
+        ("cells.share", lambda a: a[:, None]),
+        ("values.units", lambda a: a[::-1].copy()),
+        ("values.units", lambda a: a[:1]),
+        ("values.units", lambda a: a + 10**15),
+        ("values.low", lambda a: a[:-1]),
+        ("values.high", lambda a: a * np.nan),
+        ("tail", lambda a: a[:-1]),
+        ("confidence", lambda a: a[:0]),
+        ("confidence", lambda a: a[:, None]),
     ],
 )
 def test_a_stranger_cannot_reach_beyond_the_arrays(model: EvidenceModel, name: str, change) -> None:  # type: ignore[no-untyped-def]
     arrays = model.arrays()
     with pytest.raises(ValueError, match=r"\w+ \w+"):
-        EvidenceModel.restore({**arrays, name: change(arrays[name])})
+        restored(model, {**arrays, name: change(arrays[name])})
     with pytest.raises(ValueError, match=r"\w+ \w+"):
-        EvidenceModel.restore({key: array for key, array in arrays.items() if key != name})
+        restored(model, {key: array for key, array in arrays.items() if key != name})
 
 
 def test_too_few_facts(parts: tuple[Graph, Graph, Graph]) -> None:
@@ -164,7 +212,7 @@ def test_a_value_that_only_held_out_facts_have_keeps_its_columns() -> None:
     confidence = np.where(graph.confidence > 0.5, 0.8, 0.2)
     confidence[np.random.default_rng((0, 0xE71D)).permutation(200)[0]] = 0.5
     model = learn(graph.with_confidence(confidence), suggested=FEW, elsewhere=FEW)
-    again = EvidenceModel.restore(model.arrays())
+    again = restored(model)
     np.testing.assert_array_equal(
         again.score(graph.head, graph.relation, graph.tail),
         model.score(graph.head, graph.relation, graph.tail),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.rounding import apart
 from tests.worlds import vocabulary
 from unkgcp import parallel
 from unkgcp.evidence import neighbour_kernels
@@ -23,6 +24,9 @@ def graph(n: int, seed: int, entities: int = 9, relations: int = 2) -> Graph:
     rng = np.random.default_rng(seed)
     ids = [rng.integers(high, size=n, dtype=np.int32) for high in (entities, relations, entities)]
     return Graph(*ids, rng.random(n).round(2), vocabulary(entities, relations))
+
+
+SINGLE = apart(1, 1.0)  # sums of positive numbers in double precision, stored in single precision
 
 
 def features(train: Graph, queries: Graph, left_out: bool = False) -> np.ndarray:
@@ -129,7 +133,7 @@ def test_features_are_what_one_counts(seed: int) -> None:
     train, queries = graph(12 + 12 * seed, seed), graph(60, seed + 100)
     table = features(train, queries)
     assert table.shape == (60, len(NAMES))
-    np.testing.assert_allclose(table, rows(Counted(train), queries, table), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(table, rows(Counted(train), queries, table), rtol=SINGLE)
 
 
 def test_many_partners_are_spread_over_all_of_them() -> None:
@@ -142,9 +146,9 @@ def test_many_partners_are_spread_over_all_of_them() -> None:
     table = features(train, queries)
     most = neighbour_kernels.MOST
     assert len(Counted(train).facts_of(None, 0, 0)) > 10 * most
-    np.testing.assert_allclose(table, rows(Counted(train, most), queries, table), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(table, rows(Counted(train, most), queries, table), rtol=SINGLE)
     everything = np.array(rows(Counted(train), queries, table))
-    assert not np.allclose(table, everything, rtol=1e-5, atol=1e-7, equal_nan=True)
+    assert not np.allclose(table, everything, rtol=SINGLE, equal_nan=True)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -167,7 +171,7 @@ def test_long_lists_are_searched_as_short_ones_are_walked(monkeypatch: pytest.Mo
         np.testing.assert_array_equal(features(train, queries), compiled)
     # lists that are too long to walk are looked up, and if that is too long as well a sample of one is
     monkeypatch.setattr(neighbour_kernels, "neighbours", _plain(BUDGET=0, SAMPLED=10**6))
-    np.testing.assert_allclose(features(train, queries), compiled, rtol=1e-6)
+    np.testing.assert_allclose(features(train, queries), compiled, rtol=SINGLE)
     monkeypatch.setattr(neighbour_kernels, "neighbours", _plain(BUDGET=0, SAMPLED=4))
     sampled = features(train, queries)
     np.testing.assert_array_equal(sampled[:, :22], compiled[:, :22])

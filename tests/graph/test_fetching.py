@@ -19,7 +19,8 @@ CONTENT = {
     "train.tsv": b"".join(b"a%d\tr\tb\t0.5\r\n" % i for i in range(20_000)),
     "val.tsv": b"a\tr\tb\t0.25\n",
 }
-QUICK = Patience(timeout=0.4, attempts=3, pause=0.01)
+PATIENT = Patience(timeout=60, attempts=3, pause=0.01)
+QUICK = Patience(timeout=0.4, attempts=3, pause=0.01)  # for servers that are silent on purpose
 
 
 def git_blob(content: bytes) -> str:
@@ -106,23 +107,23 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_all_files_come_and_a_second_call_only_verifies(server, tmp_path):
-    folder = fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
+    folder = fetch("tiny", url=server.url, data_dir=tmp_path, patience=PATIENT)
     assert folder == tmp_path / "tiny"
     assert files(folder) == CONTENT
     assert server.requests == ["/mirror/tiny/train.tsv", "/mirror/tiny/val.tsv"]
-    assert fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK) == folder
+    assert fetch("tiny", url=server.url, data_dir=tmp_path, patience=PATIENT) == folder
     assert len(server.requests) == 2
 
 
 def test_the_default_place_is_the_cache(server, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(datasets.VARIABLE, str(tmp_path / "elsewhere"))
-    assert fetch("tiny", url=server.url, patience=QUICK) == tmp_path / "cache" / "unkgcp" / "tiny"
+    assert fetch("tiny", url=server.url, patience=PATIENT) == tmp_path / "cache" / "unkgcp" / "tiny"
 
 
 def test_a_truncated_download_starts_again(server, tmp_path):
     server.trouble = once(truncate)
-    folder = fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
+    folder = fetch("tiny", url=server.url, data_dir=tmp_path, patience=PATIENT)
     assert files(folder) == CONTENT
     assert len(server.of_train) == 2
 
@@ -133,24 +134,24 @@ def test_an_earlier_call_that_failed_leaves_nothing(server, tmp_path):
         fetch("tiny", url=server.url, data_dir=tmp_path, patience=Patience(1, 1, 0))
     assert list(tmp_path.iterdir()) == []
     server.trouble = lambda *_: False
-    assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=PATIENT)) == CONTENT
 
 
 def test_corruption_once_is_cured_by_another_attempt(server, tmp_path):
     server.trouble = once(corrupt)
-    assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)) == CONTENT
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path, patience=PATIENT)) == CONTENT
 
 
 def test_corruption_for_good_is_refused_and_nothing_is_left(server, tmp_path):
     server.trouble = lambda handler, body: corrupt(handler, body) is None
     with pytest.raises(FetchError) as error:
-        fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
+        fetch("tiny", url=server.url, data_dir=tmp_path, patience=PATIENT)
     sentence = str(error.value)
     assert server.url + "tiny/train.tsv" in sentence
     assert git_blob(CONTENT["train.tsv"]) in sentence
     assert "\n" not in sentence
     assert files(tmp_path) == {}
-    assert len(server.requests) == QUICK.attempts
+    assert len(server.requests) == PATIENT.attempts
 
 
 def test_a_silent_server_times_out_and_is_asked_again(server, tmp_path):
@@ -182,16 +183,16 @@ def test_silence_for_good_is_one_sentence(server, tmp_path):
 
 def test_server_errors_pass_and_missing_files_do_not(server, tmp_path):
     server.trouble = once(lambda handler, *_: handler.send_error(500))
-    assert files(fetch("tiny", url=server.url, data_dir=tmp_path / "a", patience=QUICK)) == CONTENT
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path / "a", patience=PATIENT)) == CONTENT
     assert len(server.of_train) == 2
     server.requests.clear()
     server.trouble = lambda handler, *_: handler.send_error(404) is None
     with pytest.raises(FetchError, match="404"):
-        fetch("tiny", url=server.url, data_dir=tmp_path / "b", patience=QUICK)
+        fetch("tiny", url=server.url, data_dir=tmp_path / "b", patience=PATIENT)
     assert len(server.requests) == 1, "a missing file is not asked for again"
     server.trouble = lambda handler, *_: handler.send_error(503) is None
     with pytest.raises(FetchError, match="in 3 attempts: the server answered 503"):
-        fetch("tiny", url=server.url, data_dir=tmp_path / "b", patience=QUICK)
+        fetch("tiny", url=server.url, data_dir=tmp_path / "b", patience=PATIENT)
 
 
 def test_no_content_length_is_verified_by_content_alone(server, tmp_path):
@@ -204,15 +205,15 @@ def test_no_content_length_is_verified_by_content_alone(server, tmp_path):
         return answer
 
     server.trouble = once(unannounced(1000))
-    assert files(fetch("tiny", url=server.url, data_dir=tmp_path / "cut", patience=QUICK)) == CONTENT
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path / "cut", patience=PATIENT)) == CONTENT
     server.trouble = once(unannounced(None))
-    assert files(fetch("tiny", url=server.url, data_dir=tmp_path / "whole", patience=QUICK)) == CONTENT
+    assert files(fetch("tiny", url=server.url, data_dir=tmp_path / "whole", patience=PATIENT)) == CONTENT
 
 
 def test_an_endless_answer_is_refused(server, tmp_path, monkeypatch):
     monkeypatch.setattr(fetching, "LARGEST", 100_000)
     with pytest.raises(FetchError, match="larger than"):
-        fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
+        fetch("tiny", url=server.url, data_dir=tmp_path, patience=PATIENT)
     assert sum(map(len, files(tmp_path).values())) == 0
 
 
@@ -221,7 +222,7 @@ def test_somebodys_own_file_is_never_replaced(server, tmp_path):
     own.parent.mkdir()
     own.write_bytes(b"mine")
     with pytest.raises(InputError, match=r"val\.tsv is there but is not the official file"):
-        fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK)
+        fetch("tiny", url=server.url, data_dir=tmp_path, patience=PATIENT)
     assert files(tmp_path) == {"val.tsv": b"mine"}
     assert server.requests == []
 
@@ -247,7 +248,7 @@ def test_progress_is_reported_in_bytes_and_ends_at_the_number_of_files(server, t
             self.lines.append((done, text))
 
     log = Log()
-    fetch("tiny", url=server.url, data_dir=tmp_path, patience=QUICK, progress=log)
+    fetch("tiny", url=server.url, data_dir=tmp_path, patience=PATIENT, progress=log)
     done = [share for share, _ in log.lines]
     assert done == sorted(done)
     assert done[-1] == len(CONTENT)

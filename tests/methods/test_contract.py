@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from tests.rounding import apart, assert_within
+from tests.rounding import EXP_ULPS, apart, assert_within
 from tests.worlds import random_graph, vocabulary
 from unkgcp.conformal import SplitConformal
 from unkgcp.conformal.cross import draw_folds
@@ -24,9 +24,11 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.methods import PREDICTORS, IntervalPredictor, create, register
+from unkgcp.methods.intervals import MODES
 
 ENTITIES, RELATIONS = 50, 5
 LEVELS = [0.0, 0.5, 0.8, 0.83, 0.9, 0.95, 0.97, 1.0]
+DISTRIBUTIONS = {"evidence"}  # methods that answer from a distribution
 TAUS = [0.025, 0.05, 0.1, 0.9, 0.95, 0.975]
 
 
@@ -211,8 +213,7 @@ class TestContract:
     def test_a_label_is_covered_as_its_standing_says(self, predictor: IntervalPredictor) -> None:
         queries = known_facts(300, seed=10)
         standing = predictor.standing(queries, queries.confidence)
-        one_threshold = predictor.calibration_scores() is not None
-        assert (standing is not None) == one_threshold
+        assert (standing is not None) == predictor.one_threshold
         if standing is None:
             return
         assert standing.size.tolist() == [predictor.size] * 300
@@ -267,11 +268,39 @@ class TestContract:
 
     def test_arrow(self, predictor: IntervalPredictor) -> None:
         table = predictor.interval(facts(100, seed=8), 0.9).to_arrow()
-        assert table.schema.names == ["score", "lower", "upper", "status"]
+        more = ["promise"] * any(groups.name == "relation" for groups in predictor.partitions)
+        more += list(MODES) if predictor.name in DISTRIBUTIONS else []
+        assert table.schema.names == ["score", "lower", "upper", "status", *more]
         unknown = np.array(table["status"].to_pylist()) != "ok"
         assert table["score"].null_count == unknown.sum() > 0
         several = predictor.interval(facts(100, seed=8), [0.8, 0.999]).to_arrow()
-        assert several.schema.names == ["score", "lower_80", "upper_80", "lower_99.9", "upper_99.9", "status"]
+        ends = ["lower_80", "upper_80", "lower_99.9", "upper_99.9"]
+        assert several.schema.names == ["score", *ends, "status", *more]
+
+    def test_value_and_belief_of_methods_with_a_distribution(self, predictor: IntervalPredictor) -> None:
+        queries = facts(300, seed=13)
+        result = predictor.interval(queries, LEVELS)
+        told = (result.value, result.belief, result.other, result.other_belief)
+        if predictor.name not in DISTRIBUTIONS:
+            assert told == (None,) * 4
+            return
+        value, belief, other, other_belief = (np.asarray(column) for column in told)
+        known = result.code == 0
+        assert 0 < known.sum() < 300
+        for column in (value, belief, other, other_belief):
+            assert column.shape == (300,)
+            assert np.isnan(column[~known]).all()
+        inside = (result.lower <= value[:, None]) & (value[:, None] <= result.upper)
+        assert inside[known].all()
+        assert ((belief > 0) & (belief <= 1))[known].all()
+        second = ~np.isnan(other)
+        np.testing.assert_array_equal(second, other_belief > 0.15)
+        assert (other[second] != value[second]).all()
+        # whatever the level, and whoever else is asked
+        for row in (0, 7, int(np.flatnonzero(~known)[0])):
+            alone = predictor.interval(queries[row : row + 1], 0.8)
+            for column, mine in zip(MODES, (value, belief, other, other_belief), strict=True):
+                np.testing.assert_array_equal(getattr(alone, column), mine[row : row + 1])
 
 
 def test_fisher_by_the_formula() -> None:
@@ -343,8 +372,10 @@ def test_conformal_by_hand() -> None:
     queries = known_facts(20, seed=1)
     result = create("cp").calibrate(Stub(), calibration).interval(queries, 0.7)
     centre = Stub().score(queries.head, queries.relation, queries.tail).astype(np.float64)
-    np.testing.assert_allclose(result.lower, np.maximum(0, centre - residual[6]), atol=1e-15)
-    np.testing.assert_allclose(result.upper, np.minimum(1, centre + residual[6]), atol=1e-15)
+    # two roundings of numbers up to 1, and an end that is moved to the last number inside
+    bound = apart(4, 1.0, np.float64)
+    assert_within(result.lower, np.maximum(0, centre - residual[6]), bound)
+    assert_within(result.upper, np.minimum(1, centre + residual[6]), bound)
 
 
 @pytest.mark.parametrize("mapped", [False, True])
@@ -362,8 +393,10 @@ def test_entropy_scaling_by_hand(mapped: bool) -> None:
     predictor = create("unkgcp", mapped_entropy=mapped).calibrate(Stub(), calibration)
     result = predictor.interval(queries, 0.7)
     half = scaled[6] * entropy(centre)
-    np.testing.assert_allclose(result.lower, np.maximum(0, centre - half), atol=1e-12)
-    np.testing.assert_allclose(result.upper, np.minimum(1, centre + half), atol=1e-12)
+    # two entropies of logarithms (one divides, one multiplies), and the steps around them
+    bound = apart(4 * EXP_ULPS + 12, 1 + half.max(), np.float64)
+    assert_within(result.lower, np.maximum(0, centre - half), bound)
+    assert_within(result.upper, np.minimum(1, centre + half), bound)
     assert predictor.options() == {"mapped_entropy": mapped}
 
 
@@ -424,5 +457,5 @@ def test_a_calibration_that_makes_another_promise_is_refused(
     plain = SplitConformal("residual").calibrate(prediction, truth)
     assert create("cp").restore(Stub(), size | plain.arrays()).one_threshold
     other = SplitConformal("residual", **settings).calibrate(prediction, truth, **columns)
-    with pytest.raises(ValueError, match=r"another promise|groups of the relations"):
+    with pytest.raises(ValueError, match=r"another promise|other groups"):
         create("cp").restore(Stub(), size | other.arrays())

@@ -22,13 +22,14 @@ from unkgcp.evaluation.assessment import ask
 from unkgcp.evaluation.by_relation import by_relation
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.report.diagnosis import diagnose
-from unkgcp.evaluation.report.sections import fact_section
+from unkgcp.evaluation.report.sections import fact_section, remarkable
 from unkgcp.evaluation.terminal import evaluation_text
 from unkgcp.evidence import learn
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Dataset, Graph, Splits, write
 from unkgcp.methods import create
 from unkgcp.methods.evidence_method import EvidenceIntervals
+from unkgcp.methods.intervals import in_words
 from unkgcp.predict.filter import parse
 from unkgcp.run import Predictor
 from unkgcp.training import Model, TrainConfig
@@ -80,7 +81,7 @@ def test_coverage_is_what_was_asked() -> None:
     """The usual intervals, single values, cover more at 50 and 70 %, and none of them may be left out."""
     for level in (0.5, 0.7):
         low, high = coverage_band(4000, 6000, level)
-        assert hits(predictor(), level).mean() > high
+        assert hits(predictor(per="none"), level).mean() > high
         assert low <= hits(predictor(allow_empty=True), level).mean() <= high
 
 
@@ -101,7 +102,7 @@ def test_over_fresh_facts_it_follows_the_exact_law() -> None:
 
 
 def test_empty_where_it_doubts_most_and_otherwise_the_same() -> None:
-    usual, made = predictor(), predictor(allow_empty=True)
+    usual, made = predictor(per="none"), predictor(allow_empty=True)
     test = data().splits.test
     before, after = usual.interval(test, LEVELS), made.interval(test, LEVELS)
     empty = np.isnan(after.lower)
@@ -119,7 +120,7 @@ def test_empty_where_it_doubts_most_and_otherwise_the_same() -> None:
     assert isinstance(method, EvidenceIntervals)
     inside = (after.lower[:, 1] <= test.confidence) & (test.confidence <= after.upper[:, 1])
     np.testing.assert_array_equal(
-        method.ranking.p_values(method.nonconformity(test, test.confidence), None, None) > 0.3 + 1e-12, inside
+        method.rankings.p_values(method.nonconformity(test, test.confidence), [None]) > 0.3 + 1e-12, inside
     )
 
 
@@ -140,7 +141,7 @@ def test_a_run_keeps_it(tmp_path: Path) -> None:
     made = predictor(allow_empty=True)
     made.save(tmp_path / "run")
     again = Predictor.load(tmp_path / "run")
-    assert again.method.options() == {"allow_empty": True}
+    assert again.method.options() == {"per": "none", "floor": False, "allow_empty": True}
     for column in ("score", "lower", "upper"):
         before, after = (getattr(one.interval(data().splits.test, LEVELS), column) for one in (made, again))
         np.testing.assert_array_equal(after, before)
@@ -152,7 +153,7 @@ def test_what_is_said_of_a_level() -> None:
         "facts whose value is too doubtful for confidence 0.7 have an empty interval, no ends"
     )
     assert made.method.caution(0.95) is None
-    assert predictor().method.caution(0.7) is None
+    assert predictor(per="none").method.caution(0.7) is None
 
 
 def test_evaluate_counts_them() -> None:
@@ -166,7 +167,7 @@ def test_evaluate_counts_them() -> None:
     assert f"0.7: {share[1]:.1%} of the facts have an empty interval" in evaluation_text(result)
     assert "0.95: " not in evaluation_text(result)
     json.dumps(result, allow_nan=False)
-    assert evaluate(predictor(), data(), LEVELS)["empty"] is None
+    assert evaluate(predictor(per="none"), data(), LEVELS)["empty"] is None
 
 
 def test_per_relation() -> None:
@@ -175,7 +176,7 @@ def test_per_relation() -> None:
     (result,) = by_relation(ask(made, data(), [0.7]))
     assert result["after"]["share_below_band"] == 0
     assert np.isfinite(result["after"]["sharpness"])
-    assert made.method.options() == {"per": "relation", "allow_empty": True}
+    assert made.method.options() == {"per": "relation", "floor": False, "allow_empty": True}
     assert "have an empty interval" in (made.method.caution(0.7) or "")
 
 
@@ -219,7 +220,14 @@ def test_a_report_can_be_made() -> None:
         np.isfinite([level.coverage, level.sharpness, level.median, level.interval_score]).all()
         for level in found.levels
     )
-    assert "nan" not in str(fact_section(found).body)
+    said = str(fact_section(found).body)
+    assert "nan" not in said
+    # what the model believes stands beside every fact shown
+    rows = np.concatenate(list(remarkable(found.answered).values()))
+    modes = [[column[row].item() for column in found.answered.modes] for row in rows]
+    words = [in_words(*each).replace(">", "&gt;").replace("<", "&lt;") for each in modes]
+    assert len(set(words)) > 1
+    assert all(f">{each}</td>" in said for each in words)
 
 
 def test_command_line(tmp_path: Path) -> None:

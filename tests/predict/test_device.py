@@ -55,7 +55,10 @@ def test_every_model_of_an_open_world_run_is_moved(
         asked = {**moved.models(), **moved.method.models()}
         assert all(isinstance(each, DeviceModel) for each in asked.values())
         found, expected = (each.interval(make_facts(300, seed=1)) for each in (moved, predictor))
-        np.testing.assert_allclose(found.upper, expected.upper, atol=1e-5)
+        bound = apart(100, 1.0)
+        if predictor is cross:  # of which the nonconformity is that of unkgcp
+            bound = ends_apart(bound, max(float(part.max()) for part in predictor.method.cross.residuals))
+        assert_within(found.upper, expected.upper, bound)
     assert isinstance(on_device(world, "cpu").method.base.model, DeviceModel)  # type: ignore[attr-defined]
 
 

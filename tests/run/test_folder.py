@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from unkgcp._version import __version__
 from unkgcp.errors import InputError
 from unkgcp.files import read_npz, write_npz
 from unkgcp.graph import Graph
+from unkgcp.graph.known import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.folder import FILES, check_target
 from unkgcp.training import Model
@@ -193,13 +196,42 @@ class TestTarget:
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        def full(*_: object, **__: object) -> None:
-            raise OSError("No space left on device")
+        def broken(*_: object, **__: object) -> None:
+            raise OSError("Input/output error")
 
-        monkeypatch.setattr("unkgcp.run.folder.write_npz", full)
-        with pytest.raises(OSError, match="No space"):
+        monkeypatch.setattr("unkgcp.run.folder.write_npz", broken)
+        with pytest.raises(OSError, match="Input/output error"):
             calibrate(make_model(), make_facts(50)).save(tmp_path / "run")
         assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("name", [*FILES, "facts.npz"])
+    def test_a_full_disk_names_the_file_and_leaves_the_run_as_it_was(
+        self,
+        name: str,
+        make_model: Callable[..., Model],
+        make_facts: Callable[..., Graph],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        from unkgcp.run import folder
+
+        model = replace(make_model(), facts=KnownFacts.of(make_facts(30)))
+        calibrate(model, make_facts(50)).save(tmp_path / "run")
+        before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+        usual = folder._finish
+
+        def full(path: Path) -> None:
+            if path.name == name:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            usual(path)
+
+        monkeypatch.setattr(folder, "_finish", full)
+        sentence = (
+            rf"run/{name} cannot be written \(No space left on device\); free some room or give another place"
+        )
+        with pytest.raises(InputError, match=sentence):
+            calibrate(model, make_facts(60)).save(tmp_path / "run")
+        assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
 class TestArrays:

@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.run.hostile import ask, refused
+from tests.worlds import random_graph, random_model, vocabulary
 from unkgcp.errors import InputError
-from unkgcp.run import Predictor
+from unkgcp.run import calibrate
 from unkgcp.run.folder import FACTS, FILES
 
 NAMES = [*(name for name in FILES if name != "provenance.json"), FACTS]
@@ -113,16 +114,31 @@ def test_weights_that_are_no_numbers(
     assert "not finite" in refused(write("model.safetensors", changed))
 
 
-def test_large_weights_are_checked_by_verify(
-    original: dict[str, bytes], write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("unkgcp.run.folder.AT_ONCE", 100)
-    content = bytearray(original["model.safetensors"])
-    content[-2] ^= 1
-    predictor = Predictor.load(write("model.safetensors", bytes(content), agree=False))
-    with pytest.raises(InputError, match=r"model\.safetensors is damaged"):
-        predictor.verify()
-    Predictor.load(write("model.safetensors", original["model.safetensors"])).verify()
+def test_altered_weights_of_any_size_answer_nothing(tmp_path: Path) -> None:
+    words = vocabulary(entities=20, relations=2)
+    model = random_model(words, dimension=1 << 20)  # 84 MiB
+    calibrate(model, random_graph(50, words), "cp").save(tmp_path / "run")
+    weights = tmp_path / "run" / "model.safetensors"
+    assert weights.stat().st_size > 64 << 20
+    with weights.open("r+b") as file:
+        file.seek(-6, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-6, os.SEEK_END)
+        file.write(bytes([byte ^ 1]))
+    (tmp_path / "q.tsv").write_text("e1\tr1\te2\n")
+    sentence = f"unkgcp: {weights} is damaged: it is not what was written; fit the run again\n"
+    for command in (["predict", "run", "q.tsv"], ["fit", "--from", "run", "q.tsv", "-o", "laundered"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "unkgcp", *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            timeout=60,
+        )
+        assert (done.returncode, done.stdout) == (2, ""), command
+        assert done.stderr == sentence.replace(f"{tmp_path}/", ""), command
+    assert not (tmp_path / "laundered").exists()
 
 
 def parquet(table: pa.Table, **options: Any) -> bytes:
@@ -185,6 +201,7 @@ BAD_SETTINGS = {
     "options as a list": b"method: cp\nseed: 0\noptions: [1]\ntraining: {model: ukge, dimension: 8}\n",
     "no seed": b"method: cp\nseed: x\noptions: {}\ntraining: {model: ukge, dimension: 8}\n",
     "numbers as names": b"1: 2\n",
+    "a name twice": b"method: cp\nseed: 0\noptions: {}\ntraining: {model: ukge, dimension: 8}\nseed: 1\n",
 }
 
 
@@ -192,6 +209,27 @@ BAD_SETTINGS = {
 def test_settings(what: str, write: Callable[..., Path]) -> None:
     assert "damaged" in refused(write("config.yaml", BAD_SETTINGS[what]))
     assert not Path("/tmp/hacked").exists()
+
+
+def test_settings_that_say_two_things(original: dict[str, bytes], write: Callable[..., Path]) -> None:
+    """YAML itself would keep the last, and whoever reads the file may see the first."""
+    content = original["config.yaml"] + b"seed: 0\n"
+    assert "it says seed twice, in line" in refused(write("config.yaml", content))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.parquet", "calibration.npz"])
+def test_too_little_memory_is_not_called_damage(
+    name: str, original: dict[str, bytes], write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 7.45 GiB")
+
+    readers = {"model.safetensors": "read_weights", "vocabulary.parquet": "labels_in"}
+    monkeypatch.setattr(f"unkgcp.run.folder.{readers.get(name, 'arrays_of')}", none_left)
+    run = write("config.yaml", original["config.yaml"])
+    with pytest.raises(MemoryError) as caught:
+        ask(run)
+    assert str(caught.value).startswith(f"there is too little memory for {run / name}: free some")
 
 
 @pytest.mark.parametrize("name", [*NAMES, "provenance.json"])

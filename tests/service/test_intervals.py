@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from unkgcp.run import calibrate
 from unkgcp.service import create_app
-from unkgcp.service.request_body import Problem, read_body
+from unkgcp.service.request_body import Bodies, Problem
 from unkgcp.service.settings import Settings
 
 PATH = "/v1/intervals"
@@ -75,7 +75,10 @@ DEEP = b'{"triples":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         (b'{"triples": [["\\ud800", "b", "c"]]}', 400, "not valid JSON"),
         (b"\xef\xbb\xbf{}", 400, "not valid JSON"),
         (DEEP, 400, "recursion"),
-        (b"[" * 1_000_000, 400, "recursion"),
+        (b"[" * 100_000, 400, "recursion"),
+        (b"[" * 1_000_000, 413, "brackets and commas"),
+        (b"[" + b"[]," * 1_000_000 + b"[]]", 413, "brackets and commas"),
+        (b'{"triples": [], "confidence": [%s0.9]}' % (b"0," * 1_000_000), 413, "brackets and commas"),
         (b"1" * 5000, 400, "not valid JSON"),
         (b"null", 422, "must be an object"),
         (b"[]", 422, "must be an object"),
@@ -176,28 +179,28 @@ def request_of(messages: list[tuple[float, dict]], headers: dict[str, str] | Non
 def test_a_body_that_trickles_in_is_given_up():
     slow = [(0.02, {"body": b" ", "more_body": True})] * 1000
     with pytest.raises(Problem) as raised:
-        asyncio.run(read_body(request_of(slow), Settings(body_seconds=0.1)))
+        asyncio.run(Bodies(Settings(body_seconds=0.1)).read(request_of(slow)))
     assert raised.value.status == 408
 
 
 def test_a_body_that_never_ends_is_not_collected():
     endless = [(0.0, {"body": b"x" * 1000, "more_body": True})] * 1000
     with pytest.raises(Problem) as raised:
-        asyncio.run(read_body(request_of(endless), Settings(max_body=5000)))
+        asyncio.run(Bodies(Settings(max_body=5000)).read(request_of(endless)))
     assert raised.value.status == 413
 
 
 def test_a_declared_length_is_believed_before_the_body_is_read():
     lied = request_of([], {"content-length": "9" * 30})
     with pytest.raises(Problem) as raised:
-        asyncio.run(read_body(lied, Settings()))
+        asyncio.run(Bodies(Settings()).read(lied))
     assert raised.value.status == 413
 
 
 def test_a_client_that_leaves_is_no_failure():
     left = request_of([(0.0, {"type": "http.disconnect"})])
     with pytest.raises(Problem) as raised:
-        asyncio.run(read_body(left, Settings()))
+        asyncio.run(Bodies(Settings()).read(left))
     assert raised.value.status == 400
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import re
 
@@ -10,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from unkgcp.service import Settings, create_app
 from unkgcp.service.app import FILES
-from unkgcp.service.middleware import Metrics, host_name
+from unkgcp.service.middleware import Metrics, Middleware, host_name
 
 TOKEN = "a-long-and-secret-token"
 GUARDED = ["/v1/about", "/v1/entities", "/metrics", "/v1/nothing", "/docs"]
@@ -112,6 +114,50 @@ def test_a_failure_is_a_sentence_and_one_line_in_the_log(predictor, monkeypatch,
     assert [record.getMessage() for record in caplog.records] == [
         "POST /v1/intervals: ZeroDivisionError: division by zero"
     ]
+
+
+def test_a_request_that_is_given_up_when_the_service_stops_is_told_so():
+    """uvicorn cancels what is not answered by the end of the grace, and would send a failure in plain text."""
+    sent = []
+
+    async def forever(scope, receive, send):
+        await asyncio.sleep(3600)
+
+    async def send(message):
+        sent.append(message)
+
+    async def stopped():
+        guard = Middleware(forever, Settings(), Metrics("0", "m", "u"), (), ("/p",))
+        scope = {"type": "http", "path": "/p", "method": "GET", "headers": []}
+        task = asyncio.ensure_future(guard(scope, None, send))
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    asyncio.run(stopped())
+    assert sent[0]["status"] == 503
+    assert (b"content-type", b"application/json") in sent[0]["headers"]
+    assert json.loads(sent[1]["body"]) == {"error": "the service is stopping; try again later"}
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/about", "/v1/intervals", "/nothing", "/"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "OPTIONS"])
+def test_a_failure_anywhere_is_said_as_json(predictor, monkeypatch, path, method):
+    def fail(*_):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Middleware, "_refusal", fail)
+    with TestClient(create_app(predictor, Settings()), raise_server_exceptions=False) as client:
+        answer = client.request(method, path)
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_health_can_be_asked_for_its_head_alone(client):
+    answer = client.head("/health")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-length"] == str(len(client.get("/health").content))
+    assert client.head("/v1/about").status_code == 405
 
 
 SAMPLE = re.compile(r'^[a-z_]+(\{[a-z_]+="[^"\\\n]*"(,[a-z_]+="[^"\\\n]*")*\})? [0-9.e+-]+$')

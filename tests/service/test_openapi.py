@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -71,3 +73,11 @@ def test_the_document_lists_every_path(predictor):
         for operation in operations.values():
             assert ("security" in operation) == (path != "/health")
             assert ("401" in operation["responses"]) == (path != "/health")
+
+
+def test_the_document_shows_no_label_of_the_graph(predictor):
+    """It can be read without the token."""
+    text = json.dumps(create_app(predictor, Settings(token=b"x")).openapi(), ensure_ascii=False)
+    vocabulary = predictor.model.vocabulary
+    labels = [*vocabulary.entities.to_pylist(), *vocabulary.relations.to_pylist()]
+    assert [label for label in labels if json.dumps(label, ensure_ascii=False)[1:-1] in text] == []

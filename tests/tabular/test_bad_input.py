@@ -29,6 +29,13 @@ def parquet(**columns: object) -> bytes:
     return sink.getvalue()
 
 
+def parquet_with_names(*names: str) -> bytes:
+    sink = io.BytesIO()
+    columns = [pa.array([0.5] if name == "confidence" else ["a"]) for name in names]
+    pq.write_table(pa.table(columns, names=list(names)), sink, store_schema=False)
+    return sink.getvalue()
+
+
 def parquet_of(confidence: list[float | None], head: list[str | None] | None = None) -> bytes:
     n = len(confidence)
     columns = {"head": head or ["a"] * n, "relation": ["r"] * n, "tail": ["b"] * n}
@@ -103,6 +110,16 @@ CASES = {
         "facts.parquet",
         parquet(head=[["a"]], relation=["r"], tail=["b"], confidence=[0.5]),
         ["head", "text or integers"],
+    ),
+    "Parquet with a column twice": (
+        "facts.parquet",
+        parquet_with_names("head", "relation", "tail", "tail", "confidence"),
+        ["two columns called 'tail'", "renamed"],
+    ),
+    "Parquet with a name that is not UTF-8": (
+        "facts.parquet",
+        parquet_with_names("head", "relation", "tail", "confidence", "WXYZ").replace(b"WXYZ", b"\xff\xfeYZ"),
+        ["column whose name is not valid UTF-8", "renamed"],
     ),
     "Parquet without rows": ("facts.parquet", parquet_of([]), ["holds no facts"]),
     "half a Parquet": ("facts.parquet", parquet_of([0.5] * 1000)[:500], ["damaged Parquet"]),

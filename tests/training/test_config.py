@@ -56,6 +56,12 @@ def test_yaml_overrides_a_base(tmp_path: Path) -> None:
         ("quantile: 1.5\n", "between 0 and 1"),
         ("- a\n- b\n", "key: value"),
         ("a: [1\n", "not valid YAML"),
+        (
+            "dimension: 8\nepochs: 2\ndimension: 16\n",
+            "it says dimension twice, in line 1 and in line 3; leave one",
+        ),
+        ("{epochs: 2, epochs: 3}\n", "it says epochs twice, in line 1"),
+        ("a: " + "[" * 5000, "nested too deeply"),
         ("model: passleaf-rotate\ndimension: 7\n", "must be even"),
     ],
 )

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from unkgcp._version import __version__
-from unkgcp.errors import InputError, TrainedFactsWarning
+from unkgcp.errors import InputError, TrainedFactsWarning, missing
 from unkgcp.progress import say
 
 # command -> (module under unkgcp.cli, what `unkgcp --help` says of it), in the order shown
@@ -117,6 +117,14 @@ def _status(arguments: list[str], debug: bool) -> int:
         if debug:
             raise
         return _fail(str(error), 2)
+    except ModuleNotFoundError as error:
+        if debug:
+            raise
+        return _fail(str(missing(error)), 2)
+    except MemoryError as error:
+        if debug:
+            raise
+        return _fail(str(error) or "there is too little memory for this: free some", 1)
     except Exception as error:
         if debug:
             raise

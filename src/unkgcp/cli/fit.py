@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,8 +67,10 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
 )
 @click.option(
     "--per",
-    type=click.Choice(["relation"]),
-    help="Promise coverage for every relation, or group of small ones, instead of on average over all facts.",
+    metavar="GROUPS",
+    help="Promise coverage in every group of facts instead of on average over all: groups by relation, by doubt (how "
+    "unsure the method is of a fact), by degree (how many training facts there are about its entities); several, "
+    "separated by commas, or none.  [default: doubt,relation for evidence, none for others]",
 )
 @click.option(
     "--quick", is_flag=True, help="With --method evidence: no cross-fitted backbones; minutes on a laptop."
@@ -160,7 +164,11 @@ def command(
 
     predictor_class(settings["method"])
     if source is not None:
-        _recalibrate(source, data, output or source, settings, options, asked)
+        from unkgcp.run.folder import check_run
+
+        check_run(source)
+        with _alone(output or source):
+            _recalibrate(source, data, output or source, settings, options, asked)
     elif data is None or output is None:
         raise InputError("fit needs DATA and -o RUN; for example unkgcp fit demo -o run")
     else:
@@ -169,7 +177,8 @@ def command(
             _check_folds(settings)
             names = ("method", "seed", "device")
             settings = {"folds": folds, **{name: settings[name] for name in names}}
-        _train(data, output, config, options, {**settings, **asked})
+        with _alone(output):
+            _train(data, output, config, options, {**settings, **asked})
 
 
 def _refuse(options: frozenset[str], why: str) -> None:
@@ -214,6 +223,22 @@ def _check_folds(settings: dict[str, Any]) -> None:
             raise InputError(f"{option} does not go with --calibrate cv+; leave one of them out")
 
 
+def _is_first() -> bool:
+    """Whether this is the process that writes the run: of several under torchrun one does."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+@contextmanager
+def _alone(output: str) -> Iterator[None]:
+    """Refuse at once, not after hours of training, an output that cannot be written or that another fit writes to."""
+    from unkgcp.run.folder import check_target
+    from unkgcp.run.replacing import writing
+
+    check_target(output)
+    with writing(output) if _is_first() else nullcontext():
+        yield
+
+
 def _train(
     data: str, output: str, config: TrainConfig, options: dict[str, Any], settings: dict[str, Any]
 ) -> None:
@@ -224,13 +249,12 @@ def _train(
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.progress import Reporter, say
     from unkgcp.run.fitting import fit, fit_folds, silent
-    from unkgcp.run.folder import CHECKPOINT, check_target
+    from unkgcp.run.folder import CHECKPOINT
     from unkgcp.run.provenance import describe
 
-    check_target(output)
     seed, checkpoint = settings["seed"], Path(output) / CHECKPOINT
     dataset = load_dataset(data, seed=seed, **options)
-    first = int(os.environ.get("RANK", "0")) == 0  # of several processes under torchrun one writes the run
+    first = _is_first()
     report = Reporter if first else silent
     if "folds" in settings:
         given = {name: value for name, value in settings.items() if value is not None}
@@ -258,12 +282,10 @@ def _recalibrate(
     asked: dict[str, Any],
 ) -> None:
     from unkgcp.run.fitting import calibration_negatives, method_options, recalibrate
-    from unkgcp.run.folder import check_target
     from unkgcp.run.predictor import Predictor
     from unkgcp.run.untrained import only_repeats
 
     predictor = Predictor.load(run)
-    check_target(output)
     facts, dataset = _calibration_facts(predictor, run, data, options)
     seed, protocol = predictor.model.seed, predictor.provenance.get("protocol", "strict")
     negatives = None

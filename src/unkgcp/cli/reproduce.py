@@ -125,10 +125,9 @@ def _override(path: str) -> dict[str, object]:
     """The fields that a YAML file sets, checked like those of `fit --config`."""
     from pathlib import Path
 
-    import yaml
-
+    from unkgcp.files import parse_yaml
     from unkgcp.training.config import TrainConfig
 
     read = TrainConfig.read(path)
-    named = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    named = parse_yaml(Path(path).read_text(encoding="utf-8"))
     return {name: getattr(read, name) for name in named if name != "model"}

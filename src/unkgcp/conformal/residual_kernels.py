@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from unkgcp.compiling import njit
 
 # no fastmath: every rounding is part of the definition of a score. The numpy error model leaves out checks
 # for division by zero, without which loops can be vectorised
-exact: Any = {"cache": True, "nogil": True, "error_model": "numpy"}
+exact: Any = {"nogil": True, "error_model": "numpy"}
 
 EXPONENT_AND_PARITY = np.int64(0x7FF0_0000_0000_0001)
 HALF_SPACING = 2.0**-53

@@ -21,7 +21,8 @@ doubtful ones, and only then do intervals grow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -126,6 +127,36 @@ class Cells:
         share = _shares(low, atom, class_of_piece, centre, others)
         return cls(low, high, class_of_piece, share, class_of_value, len(atoms) + len(cuts) + 1)
 
+    @classmethod
+    def restore(cls, arrays: Mapping[str, NDArray[Any]], values: int) -> Cells:
+        """The cells from plain arrays, for so many values; ValueError if they do not fit together."""
+        columns = {field.name: np.array(arrays[field.name]) for field in fields(cls)}
+        classes = columns["classes"]
+        if classes.shape != () or classes.dtype.kind not in "iu" or not 0 < classes <= LARGEST + COARSE:
+            raise ValueError("the cells of the evidence have no sensible number of classes")
+        cells = cls(**{**columns, "classes": int(classes)})  # type: ignore[arg-type]
+        cells._check(values)
+        return cells
+
+    def _check(self, values: int) -> None:
+        pieces = len(self.low) if self.low.ndim == 1 else 0
+        shapes = {"low": pieces, "high": pieces, "share": pieces, "class_of_piece": pieces}
+        codes = (self.class_of_piece, self.class_of_value)
+        good = (
+            0 < pieces <= 2 * LARGEST + 1 + COARSE + FINE
+            and all(getattr(self, name).shape == (size,) for name, size in shapes.items())
+            and self.class_of_value.shape == (values,)
+            and all(column.dtype == np.float64 for column in (self.low, self.high, self.share))
+            and all(column.dtype == np.int64 for column in codes)
+            and all(bool(((code >= 0) & (code < self.classes)).all()) for code in codes)
+            and self.low[0] == 0
+            and self.high[-1] == 1
+            and bool((self.low[1:] == self.high[:-1]).all() and (self.low <= self.high).all())
+            and bool((self.share >= 0).all())
+        )
+        if not good:
+            raise ValueError("the cells of the evidence do not fit together")
+
 
 def _cuts(centre: Floats, counts: Ints, parts: int) -> Floats:
     """Points between values that cut the counted facts into at most `parts` parts of about equal size."""
@@ -200,36 +231,39 @@ class Distribution:
         self._run("scores", np.ascontiguousarray(label, np.float64), out, settings=(empty,))
         return out
 
-    def bounds(self, threshold: Floats, empty: bool = False) -> Floats:
+    def bounds(self, threshold: Floats, empty: bool = False, tail: Floats | None = None) -> Floats:
         """Smallest and largest label with a score of at most each threshold, NaN if there is none: (n, 2, levels).
 
         threshold: (n, levels), not negative unless intervals may be empty. Exact: for every float y in [0, 1],
-        lower <= y <= upper holds exactly when `scores` gives y at most the threshold.
+        lower <= y <= upper holds exactly when `scores` gives y at most the threshold. tail: (levels,); then the ends
+        are moved outwards, if need be, until no more than this mass of the distribution lies beyond either of them.
         """
         ends = np.empty((len(self), 2, threshold.shape[1]))
-        self._run("bounds", np.ascontiguousarray(threshold, np.float64), ends, settings=(empty,))
+        tails = np.ones(threshold.shape[1]) if tail is None else np.asarray(tail, np.float64)
+        thresholds = np.ascontiguousarray(threshold, np.float64)
+        self._run("bounds", thresholds, ends, settings=(empty, tails))
         return ends
 
     def mean(self) -> Floats:
         """The mean, which has the smallest expected squared error: (n,)."""
-        return self._moments()[0]
+        return self._summary[:, 0]
 
     def median(self) -> Floats:
         """The median, which has the smallest expected absolute error: (n,)."""
-        return self._moments()[1]
+        return self._summary[:, 1]
 
     def modes(self) -> Modes:
         """The value from which the interval grows and the value that is likeliest beside it, with their masses."""
-        out = np.empty((len(self), 4))
-        self._run("modes", out)
-        return Modes(*out.T)
+        return Modes(*self._summary[:, 2:].T)
 
-    def _moments(self) -> tuple[Floats, Floats]:
-        mean, median = np.empty(len(self)), np.empty(len(self))
-        self._run("moments", mean, median)
-        return mean, median
+    @cached_property
+    def _summary(self) -> Floats:
+        """Mean, median and modes, which are found in one pass over the cells: (n, 6)."""
+        out = np.empty((len(self), 6))
+        self._run("summary", out)
+        return out
 
-    def _run(self, kernel: str, *more: NDArray[Any], settings: tuple[bool, ...] = ()) -> None:
+    def _run(self, kernel: str, *more: NDArray[Any], settings: tuple[Any, ...] = ()) -> None:
         from unkgcp.evidence import tree_kernels
 
         cells = self.cells

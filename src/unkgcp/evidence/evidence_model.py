@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
@@ -34,9 +36,20 @@ from unkgcp.training.model import seen
 HELD_OUT, MOST_HELD_OUT = 0.05, 10_000
 MOST_LEARNED = 100_000  # facts that boosting sees; the graph it is told about is whole
 MOST_OF_RELATION = 200  # training facts that say how strange a relation is
+MOST_ASKED = 10_000  # training facts that say how often there is how much doubt
 SUGGESTED = Boosting(rounds=100)
 ELSEWHERE = Boosting(rounds=80)
 CHUNK = 1 << 15
+
+
+class LeftOut(NamedTuple):
+    """What training facts say of queries to come."""
+
+    doubt: NDArray[np.float64]
+    """(n,) of facts of which each is as likely as any other."""
+    relation: Ints
+    strangeness: NDArray[np.float64]
+    """(m,) relation and nonconformity of some facts of every relation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,24 +109,46 @@ class EvidenceModel:
             mass,
         )
 
-    def strangeness_of_relations(self, most: int = MOST_OF_RELATION) -> tuple[Ints, NDArray[np.float64]]:
-        """Relation and nonconformity, (n,) each, of up to `most` training facts a relation, spread over its facts.
+    @cached_property
+    def asked_again(self) -> LeftOut:
+        """Some training facts, each asked as a query of a graph without it."""
+        train, some, of_relations = self.evidence.train, self.some_rows(), self.rows_of_relations()
+        rows = np.unique(np.concatenate([some, of_relations]))
+        strange, doubt = self.left_out(rows)
+        place = np.searchsorted(rows, of_relations)
+        return LeftOut(
+            doubt[np.searchsorted(rows, some)], train.relation[of_relations].astype(np.int64), strange[place]
+        )
 
-        Each is asked as a query of a graph without it; a backbone may have seen it, as it has those beside it.
+    def left_out(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Nonconformity and doubt, (n,) each, of training facts that are asked as queries of a graph without them.
+
+        Doubt is the mass beside the first cell. A backbone may have seen the fact, as it has those beside it.
         """
         train = self.evidence.train
-        order = np.argsort(train.relation, kind="stable")
-        size = np.bincount(train.relation)[train.relation[order]]
-        place = np.arange(len(order)) - np.searchsorted(train.relation[order], train.relation[order])
-        # of a relation with more facts those at which place * most / size reaches the next whole number
-        kept = (size <= most) | (place * most // size > (place - 1) * most // size)
-        rows = order[kept]
-        scores = np.empty(len(rows))
+        scores, doubt = np.empty(len(rows)), np.empty(len(rows))
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
-            found = self._with_backbone(self.evidence.leave_one_out(part), train[part])
-            scores[start : start + CHUNK] = self._distribution(found).scores(train[part].confidence)
-        return train.relation[rows].astype(np.int64), scores
+            told = self._with_backbone(self.evidence.leave_one_out(part), train[part])
+            found = self._distribution(told)
+            scores[start : start + CHUNK] = found.scores(train[part].confidence)
+            doubt[start : start + CHUNK] = 1.0 - found.modes().belief
+        return scores, doubt
+
+    def rows_of_relations(self, most: int = MOST_OF_RELATION) -> Ints:
+        """Up to `most` training facts of each relation, spread over its facts: (n,)."""
+        relation = self.evidence.train.relation
+        order = np.argsort(relation, kind="stable")
+        size = np.bincount(relation)[relation[order]]
+        place = np.arange(len(order)) - np.searchsorted(relation[order], relation[order])
+        # of a relation with more facts those at which place * most / size reaches the next whole number
+        kept = (size <= most) | (place * most // size > (place - 1) * most // size)
+        return order[kept]
+
+    def some_rows(self, most: int = MOST_ASKED) -> Ints:
+        """Up to `most` training facts, each as likely as any other: (n,)."""
+        n = len(self.evidence.train)
+        return np.sort(np.random.default_rng(0xD0B7).permutation(n)[:most])
 
     def _with_backbone(
         self, found: Features, triples: HasTriples, fold: NDArray[np.int8] | None = None
@@ -142,15 +177,27 @@ class EvidenceModel:
         return arrays | {f"elsewhere.{name}": array for name, array in self.elsewhere.arrays().items()}
 
     @classmethod
-    def restore(cls, arrays: Mapping[str, NDArray[Any]], backbone: CrossFit | None = None) -> EvidenceModel:
-        """The model again; ValueError if the arrays do not fit together."""
+    def restore(
+        cls,
+        arrays: Mapping[str, NDArray[Any]],
+        entities: int,
+        relations: int,
+        backbone: CrossFit | None = None,
+    ) -> EvidenceModel:
+        """The model again, of a graph with so many entities and relations.
+
+        ValueError if the arrays do not fit together or belong to another graph. Nothing that they say is believed
+        before it is checked, so that memory is bounded by their own size and that of the graph.
+        """
         try:
-            train = _restore_facts(arrays)
-            values = Values(*(np.asarray(arrays[f"values.{field.name}"]) for field in fields(Values)))
-            columns = {field.name: np.array(arrays[f"cells.{field.name}"]) for field in fields(Cells)}
+            train = _restore_facts(arrays, entities, relations)
+            values = Values.of(train.confidence)
+            for field in fields(Values):
+                if not np.array_equal(arrays[f"values.{field.name}"], getattr(values, field.name)):
+                    raise ValueError("the values of the evidence are not those of its facts")
+            cells = Cells.restore(_under("cells.", arrays), len(values))
         except (KeyError, IndexError) as error:
             raise ValueError(f"the evidence lacks {error}") from None
-        cells = Cells(**{**columns, "classes": int(columns["classes"])})  # type: ignore[arg-type]
         model = cls(
             Evidence.of(train, values),
             cells,
@@ -162,22 +209,8 @@ class EvidenceModel:
         return model
 
     def _check(self) -> None:
-        cells, pieces = self.cells, len(self.cells.low)
-        good = (
-            pieces > 0
-            and len(cells.high) == len(cells.share) == len(cells.class_of_piece) == pieces
-            and all(column.dtype == np.float64 for column in (cells.low, cells.high, cells.share))
-            and cells.class_of_piece.dtype == np.int64
-            and bool(((cells.class_of_piece >= 0) & (cells.class_of_piece < cells.classes)).all())
-            and cells.low[0] == 0
-            and cells.high[-1] == 1
-            and bool((cells.low[1:] == cells.high[:-1]).all() and (cells.low <= cells.high).all())
-            and bool((cells.share >= 0).all())
-            and self.elsewhere.total == cells.classes
-            and self.suggested.total == SLOTS + 1
-        )
-        if not good:
-            raise ValueError("the cells of the evidence do not fit together")
+        if self.elsewhere.total != self.cells.classes or self.suggested.total != SLOTS + 1:
+            raise ValueError("the trees of the evidence tell other classes apart than there are")
         if not self.columns == self.suggested.features == self.elsewhere.features:
             raise ValueError(
                 "the trees of the evidence were learned from other features: fit it again with this version"
@@ -269,21 +302,27 @@ def _slot_labels(slots: Ints, codes: Ints) -> Ints:
     return np.where(hit.any(axis=1), hit.argmax(axis=1), SLOTS).astype(np.int64)
 
 
-def _restore_facts(arrays: Mapping[str, NDArray[Any]]) -> Graph:
+def _restore_facts(arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> Graph:
     """The training facts over a vocabulary of numbers: labels are kept by the run."""
-    entities, relations = int(arrays["entities"]), int(arrays["relations"])
-    if not (0 < entities < 2**31 and 0 < relations < 2**31):
-        raise ValueError("the evidence has no entities or relations")
+    for name, size in (("entities", entities), ("relations", relations)):
+        if arrays[name].shape != () or arrays[name].dtype.kind not in "iu" or int(arrays[name]) != size:
+            raise ValueError(f"the evidence belongs to another graph, not to one with {size:,} {name}")
     ids = {"head": entities, "relation": relations, "tail": entities}
     columns = {name: np.asarray(arrays[name]) for name in ids}
+    confidence = np.asarray(arrays["confidence"])
+    if not len(confidence) or confidence.dtype != np.float64 or confidence.ndim != 1:
+        raise ValueError("the evidence's confidences are damaged")
     for name, limit in ids.items():
         column = columns[name]
-        if column.dtype != np.int32 or column.ndim != 1 or not ((column >= 0) & (column < limit)).all():
+        if (
+            column.dtype != np.int32
+            or column.shape != confidence.shape
+            or not ((column >= 0) & (column < limit)).all()
+        ):
             raise ValueError(f"the evidence's {name} column is damaged")
-    confidence = np.asarray(arrays["confidence"], np.float64)
     if not ((confidence >= 0) & (confidence <= 1)).all():
         raise ValueError("the evidence's confidences are damaged")
-    numbers = Vocabulary.of([str(i) for i in range(entities)], [str(i) for i in range(relations)])
+    numbers = Vocabulary(*(pa.array(np.arange(size)).cast(pa.string()) for size in (entities, relations)))
     return Graph(columns["head"], columns["relation"], columns["tail"], confidence, numbers)
 
 

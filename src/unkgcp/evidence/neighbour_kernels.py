@@ -6,8 +6,9 @@ where it is used: numba takes a second to load. The columns are those of `unkgcp
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from unkgcp.compiling import njit
 
 MOST = 64  # partners of an entity and relation that are compared, spread over all of them
 BUDGET = 5000  # steps that the comparison of two lists of neighbours may take
@@ -16,7 +17,7 @@ SAMPLED = (
 )
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _place(ids, begin, end, wanted):
     """The first place from begin on whose id is not below the wanted one; ids[begin:end] go upwards."""
     while begin < end:
@@ -28,7 +29,7 @@ def _place(ids, begin, end, wanted):
     return begin
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _onward(ids, begin, end, wanted, search):
     """The same place, by a search or by walking there."""
     if search:
@@ -38,13 +39,13 @@ def _onward(ids, begin, end, wanted, search):
     return begin
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _searched(fewer, more):
     """Whether looking up each of the fewer ids among the others takes less than walking along both lists."""
     return fewer * (np.log2(more + 1.0) + 1.0) < fewer + more
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _alike(first, other, weight, one, two, apart):
     """The summed weights of the neighbours that two entities share, but for `apart`; a sample's if they have too many.
 
@@ -67,7 +68,7 @@ def _alike(first, other, weight, one, two, apart):
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _sampled(first, other, weight, one, two, apart):
     """The same for long lists: all of the shorter one if it is short enough to be looked up, or some of it."""
     sizes = np.empty(2, np.int64)
@@ -101,7 +102,7 @@ def _sampled(first, other, weight, one, two, apart):
     return total * (count / taken)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _partners(first, other, key, partner, said, weight, wanted, me, beside, row):
     """Facts of the key `wanted`, by how much their other entity is like `me`: four numbers into row.
 
@@ -130,7 +131,7 @@ def _partners(first, other, key, partner, said, weight, wanted, me, beside, row)
     row[1], row[2], row[3] = total, most, value
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def neighbours(
     first,
     other,
@@ -235,7 +236,7 @@ def neighbours(
         _partners(first, other, key, partner, said, weight, out_of, t, h, line[26:30])
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _add(sums, value, weight):
     """One more fact in count, sum, largest, weight and weighted sum."""
     sums[0] += 1

@@ -131,6 +131,7 @@ class CrossConformalIntervals(IntervalPredictor):
             or (sizes < 1).any()
             or sizes.sum() != self.size
             or not np.isfinite(residuals).all()
+            or (residuals < 0).any()
         ):
             raise ValueError("the scores of the folds do not match the models")
         self.cross = CrossConformal(SCORES[self.base])

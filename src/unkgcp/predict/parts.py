@@ -86,7 +86,7 @@ def _group_sizes(path: str) -> list[int]:
             return [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
     except FileNotFoundError:
         raise InputError(f"{path} does not exist: check the name") from None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).split("\n")[0].rstrip(".")
         raise InputError(
             f"{path} is a damaged Parquet file ({reason}): copy, download or write it again"

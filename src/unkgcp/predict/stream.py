@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -90,11 +90,13 @@ def answer_file(
     `unkgcp.graph.query_batches`.
     """
     report, start, done = progress or Silent(), time.monotonic(), 0
-    in_threads = not _is_small(queries) or predictor.unverified
+    in_threads = not _is_small(queries)
 
-    def answer(ready: Predictor, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    asked = answering(predictor, confidence, completion, keep)
+
+    def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         try:
-            return answering(ready, confidence, completion, keep)(batch, first)
+            return asked(batch, first)
         except InputError as error:
             if completion is None:
                 raise
@@ -110,7 +112,7 @@ def answer_file(
                     report.update(done, speed(done, time.monotonic() - start, total))
         else:
             for batch in batches:
-                write(answer(predictor, batch, done))
+                write(answer(batch, done))
                 done += len(batch)
     if not in_threads:
         report.update(done, speed(done, time.monotonic() - start, total))
@@ -125,29 +127,26 @@ def _is_small(queries: str) -> bool:
 def _overlapping(
     predictor: Predictor,
     batches: Iterator[pa.RecordBatch],
-    answer: Callable[[Predictor, pa.RecordBatch, int], pa.RecordBatch],
+    answer: Answer,
 ) -> Generator[tuple[int, pa.RecordBatch], None, None]:
     """The number of queries and the answers of each batch, in order; batches are read and answered meanwhile."""
 
     def work(numbered: tuple[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
         first, batch = numbered
-        return len(batch), answer(ready.result(), batch, first)
+        ready.result()
+        return len(batch), answer(batch, first)
 
-    with ThreadPoolExecutor(1, "unkgcp-ready") as pool, verifying(predictor) as verified:
+    with ThreadPoolExecutor(1, "unkgcp-ready") as pool:
         ready = pool.submit(_ready, predictor)  # while the first queries are read
         with closing(in_order(_numbered(batches), work)) as answers:
             yield from answers
-        verified.result()  # before the output appears
 
 
-def _ready(predictor: Predictor) -> Predictor:
-    """The predictor with all that the first batch would have to wait for, made side by side."""
-    vocabulary = predictor.model.vocabulary
-    with ThreadPoolExecutor(2, "unkgcp-ready") as pool:
-        held = pool.submit(predictor.in_memory) if predictor.unverified else None
-        pool.submit(vocabulary.entity_ids, [])
+def _ready(predictor: Predictor) -> None:
+    """Make what the first batch would have to wait for, side by side."""
+    with ThreadPoolExecutor(1, "unkgcp-ready") as pool:
+        pool.submit(predictor.model.vocabulary.entity_ids, [])
         predictor.method.interval(Triples(*(np.zeros(1, np.int32) for _ in range(3))))
-        return predictor if held is None else held.result()
 
 
 def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -156,13 +155,6 @@ def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Recor
     for batch in batches:
         yield first, batch
         first += len(batch)
-
-
-@contextmanager
-def verifying(predictor: Predictor) -> Iterator[Future[None]]:
-    """Hash what was too large to be hashed at loading, while the first answers are made."""
-    with ThreadPoolExecutor(1, "unkgcp-verify") as pool:
-        yield pool.submit(predictor.verify if predictor.unverified else lambda: None)
 
 
 # Threads that read, work and hand on, in order.

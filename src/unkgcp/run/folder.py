@@ -6,9 +6,10 @@ The format: `config.yaml` (settings), `model.safetensors` (parameters), `vocabul
 and the size and SHA-256 of all others. Nothing is ever unpickled. What the parts
 mean is known to `unkgcp.run.predictor`, which puts them together.
 
-What is checked when: sizes, names, shapes and kinds of everything when a run is read, before memory is asked for;
-SHA-256 and that weights are finite numbers then too for files up to 64 MiB. Larger files are mapped, not read, and
-checked by `verify`; the training facts are checked when they are first asked for.
+All of it is checked before anything is answered from it: each file is opened once, must have the size and the SHA-256
+in the list, and is used from memory. So a predictor is of one run, whatever happens to the folder while it is read or
+later. The training facts are hashed with the rest, and taken apart when they are first asked for. How one run takes the
+place of another is in `unkgcp.run.replacing`.
 
 >>> write_run("run", parts)                  # doctest: +SKIP
 >>> read_run("run").config["method"]         # doctest: +SKIP
@@ -17,32 +18,38 @@ checked by `verify`; the training facts are checked when they are first asked fo
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import shutil
-import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.files import check_place, explained, read_npz, umask, write_npz
+from unkgcp.files import arrays_of, check_place, explained, room_for, sync, umask, write_npz
 from unkgcp.graph.known import Columns, KnownFacts, restored
 from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.run.replacing import INCOMING, STAGE, places, replace_files, settle, writing
 from unkgcp.run.safe_files import (
+    Weights,
     digest,
     finite,
-    read_json,
-    read_labels,
+    labels_in,
+    open_plain,
+    read_bytes,
     read_weights,
-    read_yaml,
     reading,
-    size_of,
+    settings_in,
+    values_in,
     write_labels,
 )
 
@@ -51,7 +58,7 @@ CONFIG, MODEL, VOCABULARY = "config.yaml", "model.safetensors", "vocabulary.parq
 CALIBRATION, METRICS, PROVENANCE, FACTS = "calibration.npz", "metrics.json", "provenance.json", "facts.npz"
 FILES = (CONFIG, MODEL, VOCABULARY, CALIBRATION, METRICS, PROVENANCE)
 CHECKPOINT = ".checkpoint"
-AT_ONCE = 64 << 20  # bytes up to which a file is hashed when the run is read
+ATTEMPTS = 100  # at reading a run that others replace meanwhile
 MOST = {CONFIG: 1 << 16, METRICS: 16 << 20, PROVENANCE: 16 << 20}
 
 Arrays = dict[str, NDArray[Any]]
@@ -82,114 +89,189 @@ def check_target(folder: str | os.PathLike[str]) -> None:
     folder = Path(folder)
     if folder.is_dir():
         names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".partial-")}
-        if names and not names & {PROVENANCE, CHECKPOINT}:
+        if names and not names & {PROVENANCE, CHECKPOINT, INCOMING}:
             raise InputError(f"{folder} exists and is not a run of unkgcp; give another folder with -o")
     elif folder.exists() or folder.is_symlink():
         raise InputError(f"{folder} is not a folder; give another name with -o")
     check_place(folder)
     if folder.is_dir():
-        check_place(folder / PROVENANCE)
+        check_place(folder / PROVENANCE, STAGE)
 
 
 def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
-    """Write a run whole. A new folder appears at once; in an old one `provenance.json` is replaced last."""
+    """Write a run whole, in one step; one that is there is replaced, and its readers see the old one or the new one.
+
+    InputError while another program writes to the folder.
+    """
     folder = Path(folder)
     check_target(folder)
-    with explained(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        stage = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".partial-"))
-    try:
-        _write_parts(stage, parts)
-        names = [*(() if parts.facts is None else (FACTS,)), *FILES]
-        files = {name: _fingerprint(stage / name) for name in names if name != PROVENANCE}
-        about = {"format": FORMAT, "version": VERSION}
-        # a run read from disk and written again carries what the older one said of itself
-        provenance = {**about, **parts.provenance, **about, "files": files}
-        _write_json(stage / PROVENANCE, provenance)
-        hidden = umask()
-        for name in names:
-            with (stage / name).open("rb") as written:
-                os.fsync(written.fileno())
-            (stage / name).chmod(0o666 & ~hidden)  # some writers make files that only their owner can read
-        if folder.is_dir():
-            for name in names:
-                (stage / name).replace(folder / name)
-            if parts.facts is None:
-                (folder / FACTS).unlink(missing_ok=True)
-        else:
-            stage.chmod(0o777 & ~hidden)
-            stage.rename(folder)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+    with writing(folder):
+        settle(folder)
+        stage = folder / f"{STAGE}{os.urandom(8).hex()}"
+        try:
+            with explained(folder):
+                stage.mkdir(mode=0o700)
+            files = _write_parts(stage, folder, parts)
+            about = {"format": FORMAT, "version": VERSION}
+            # a run read from disk and written again carries what the older one said of itself
+            provenance = {**about, **parts.provenance, **about, "files": files}
+            with room_for(folder / PROVENANCE):
+                _write_json(stage / PROVENANCE, provenance)
+                _finish(stage / PROVENANCE)
+            stage.chmod(0o777 & ~umask())  # while its files move, others read them there
+            replace_files(folder, stage)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
 
 
-def _write_parts(stage: Path, parts: RunParts) -> None:
+def _write_parts(stage: Path, folder: Path, parts: RunParts) -> dict[str, dict[str, Any]]:
+    """Write all files but the list of them; returns the size and the SHA-256 of each."""
+    text = yaml.safe_dump(parts.config, sort_keys=False, allow_unicode=True)
+    seen = (parts.seen_entities, parts.seen_relations)
+    writers: dict[str, Callable[[Path], Any]] = {
+        CONFIG: lambda path: path.write_text(text, encoding="utf-8"),
+        MODEL: lambda path: _write_weights(path, parts.tensors),
+        VOCABULARY: lambda path: write_labels(path, parts.vocabulary, *seen),
+        CALIBRATION: lambda path: write_npz(path, parts.calibration),
+        METRICS: lambda path: _write_json(path, parts.metrics),
+    }
+    if (facts := parts.facts) is not None:
+        writers[FACTS] = lambda path: write_npz(path, facts.arrays())
+    files = {}
+    for name, write in writers.items():
+        with room_for(folder / name):
+            write(stage / name)
+            _finish(stage / name)
+        files[name] = {"bytes": (stage / name).stat().st_size, "sha256": digest(stage / name)}
+    return files
+
+
+def _write_weights(path: Path, tensors: Arrays) -> None:
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    text = yaml.safe_dump(parts.config, sort_keys=False, allow_unicode=True)
-    (stage / CONFIG).write_text(text, encoding="utf-8")
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in parts.tensors.items()}, stage / MODEL)
-    write_labels(stage / VOCABULARY, parts.vocabulary, parts.seen_entities, parts.seen_relations)
-    write_npz(stage / CALIBRATION, parts.calibration)
-    _write_json(stage / METRICS, parts.metrics)
-    if parts.facts is not None:
-        write_npz(stage / FACTS, parts.facts.arrays())
+    try:
+        save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        # it tells the number of the system's error only in its text
+        if found := re.search(r"os error (\d+)", str(error)):
+            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+        raise
+
+
+def _finish(path: Path) -> None:
+    """On the disk, and readable as other files are: some writers make files that only their owner can read."""
+    sync(path)
+    path.chmod(0o666 & ~umask())
 
 
 def read_run(folder: str | os.PathLike[str]) -> RunParts:
-    """Read a run and check it; see above for what is checked when. The parameters are mapped into memory."""
+    """Read a run, all of whose files are what its list says. One that is replaced meanwhile is read again."""
     folder = Path(folder)
-    provenance = read_provenance(folder)
+    for _ in range(ATTEMPTS):
+        found = _read_list(folder)
+        try:
+            return _read_parts(folder, _checked_list(folder, found.content))
+        except InputError:
+            if _read_list(folder) == found:
+                raise
+    raise InputError(f"{folder} is replaced faster than it can be read; try again when nobody writes to it")
+
+
+def _read_parts(folder: Path, provenance: dict[str, Any]) -> RunParts:
     files = provenance["files"]
-    for name, written in files.items():
-        if size_of(folder / name) != written["bytes"]:
-            raise _damaged(folder / name)
-        if written["bytes"] <= AT_ONCE and name != FACTS:
-            _check_digest(folder / name, written)
-    with reading(folder / CONFIG) as path:
-        config = read_yaml(path, MOST[CONFIG])
-    with reading(folder / MODEL) as path:
-        tensors = read_weights(path)
-        if files[MODEL]["bytes"] <= AT_ONCE:
-            _check_finite(tensors)
-    with reading(folder / VOCABULARY) as path:
-        rows = sum(len(tensor) for tensor in tensors.values())
-        vocabulary, seen_entities, seen_relations = read_labels(path, rows)
-    with reading(folder / CALIBRATION) as path:
-        calibration = read_npz(path)
-    with reading(folder / METRICS) as path:
-        metrics = read_json(path, MOST[METRICS])
-    facts = None
-    if FACTS in files:
-        facts = KnownFacts(partial(_read_facts, folder / FACTS, files[FACTS], vocabulary))
+
+    def content(name: str) -> bytes:
+        return _verified(folder, name, files[name])
+
+    with ThreadPoolExecutor(1, "unkgcp-weights") as pool:
+        weights = pool.submit(
+            _verified_weights, folder, files[MODEL]
+        )  # the largest file, while the others are read
+        with reading(folder / CONFIG):
+            config = settings_in(content(CONFIG))
+        with reading(folder / VOCABULARY):
+            vocabulary, seen_entities, seen_relations = labels_in(content(VOCABULARY))
+        with reading(folder / CALIBRATION):
+            calibration = arrays_of(content(CALIBRATION))
+        with reading(folder / METRICS):
+            metrics = values_in(content(METRICS))
+        facts = None
+        if FACTS in files:
+            with reading(folder / FACTS):
+                facts = KnownFacts(partial(_facts, folder / FACTS, content(FACTS), vocabulary))
+        tensors = weights.result()
     return RunParts(
         config, tensors, vocabulary, seen_entities, seen_relations, calibration, metrics, provenance, facts
     )
 
 
-def verify(folder: str | os.PathLike[str]) -> None:
-    """Read every byte of a run, large files too; an InputError says which file is not what was written."""
-    folder = Path(folder)
-    for name, written in read_provenance(folder)["files"].items():
-        _check_digest(folder / name, written)
-    with reading(folder / MODEL) as path:
-        _check_finite(read_weights(path))
+def _verified(folder: Path, name: str, written: dict[str, Any]) -> bytes:
+    """All of a file, which must be what the list says."""
+    with open_plain(*places(folder, name)) as file:
+        if os.fstat(file.fileno()).st_size != written["bytes"]:
+            raise _damaged(folder / name)
+        found = read_bytes(file, MOST.get(name))
+    if hashlib.sha256(found).hexdigest() != written["sha256"]:
+        raise _damaged(folder / name)
+    return found
 
 
-def read_provenance(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """A run's provenance, once it is certain that the folder is a finished run this version can read."""
-    folder = Path(folder)
+def _verified_weights(folder: Path, written: dict[str, Any]) -> Weights:
+    """The model's tables of finite numbers, from a file that must be what the list says."""
+    path = folder / MODEL
+    with reading(path), open_plain(*places(folder, MODEL)) as file:
+        if os.fstat(file.fileno()).st_size != written["bytes"]:
+            raise _damaged(path)
+        tables, sha256 = read_weights(file)
+        if sha256 != written["sha256"]:
+            raise _damaged(path)
+        for name, table in tables.items():
+            if not finite(table):
+                raise ValueError(f"table {name!r} holds a number that is not finite")
+    return tables
+
+
+def _facts(path: Path, content: bytes, vocabulary: Vocabulary) -> Columns:
+    with reading(path):
+        return restored(arrays_of(content), len(vocabulary.entities), len(vocabulary.relations))
+
+
+def check_run(folder: str | os.PathLike[str]) -> None:
+    """InputError unless the folder is a finished run, as far as its names tell."""
+    _read_list(Path(folder))
+
+
+class List(NamedTuple):
+    """`provenance.json` as it was found. Its place on the disk and its time tell a list from an equal one that has come
+    since: the same run may have been written twice, with another one between.
+    """
+
+    content: bytes
+    inode: int
+    time: int
+
+
+def _read_list(folder: Path) -> List:
+    """The list of the files, once it is certain that the folder is a finished run."""
     if not folder.is_dir():
         raise InputError(
             f"{folder} is no run: there is no such folder; make one with unkgcp fit DATA -o {folder}"
         )
-    path = folder / PROVENANCE
-    if not path.exists() and not path.is_symlink():
+    if not any(path.exists() or path.is_symlink() for path in places(folder, PROVENANCE)):
         if (folder / CHECKPOINT).exists():
             raise InputError(f"{folder} is not finished; continue with unkgcp fit DATA -o {folder} --resume")
         raise InputError(f"{folder} is no run of unkgcp: it has no {PROVENANCE}")
+    with reading(folder / PROVENANCE), open_plain(*places(folder, PROVENANCE)) as file:
+        about = os.fstat(file.fileno())
+        return List(read_bytes(file, MOST[PROVENANCE]), about.st_ino, about.st_mtime_ns)
+
+
+def _checked_list(folder: Path, content: bytes) -> dict[str, Any]:
+    """What `provenance.json` says, once it is certain that this version can read the run."""
+    path = folder / PROVENANCE
     with reading(path):
-        provenance = read_json(path, MOST[PROVENANCE])
+        provenance = values_in(content)
         if provenance.get("format") != FORMAT:
             raise ValueError("it is not written by unkgcp")
     if provenance.get("version") != VERSION:
@@ -230,29 +312,8 @@ def _is_entry(written: Any) -> bool:
     return isinstance(written, dict) and type(written.get("bytes")) is int and "sha256" in written
 
 
-def _read_facts(path: Path, written: dict[str, Any], vocabulary: Vocabulary) -> Columns:
-    _check_digest(path, written)
-    with reading(path):
-        return restored(read_npz(path), len(vocabulary.entities), len(vocabulary.relations))
-
-
-def _check_digest(path: Path, written: dict[str, Any]) -> None:
-    if size_of(path) != written["bytes"] or digest(path) != written["sha256"]:
-        raise _damaged(path)
-
-
-def _check_finite(tensors: Arrays) -> None:
-    for name, tensor in tensors.items():
-        if not finite(tensor):
-            raise ValueError(f"table {name!r} holds a number that is not finite")
-
-
 def _damaged(path: Path) -> InputError:
     return InputError(f"{path} is damaged: it is not what was written; fit the run again")
-
-
-def _fingerprint(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": digest(path)}
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

@@ -27,8 +27,7 @@ from unkgcp.methods.intervals import Intervals, Levels, draw
 from unkgcp.methods.method import IntervalPredictor, numbered
 from unkgcp.methods.registry import restore
 from unkgcp.run.answers import answer
-from unkgcp.run.folder import AT_ONCE, MODEL, RunParts, read_run, verify, write_run
-from unkgcp.run.safe_files import read_weights
+from unkgcp.run.folder import RunParts, read_run, write_run
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import Model
 
@@ -98,12 +97,19 @@ class Predictor:
         return draw(self.interval(queries, confidence), ax)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the run folder, whole; an existing run is replaced, anything else is refused."""
+        """Write the run folder in one step; an existing run is replaced, anything else is refused.
+
+        Whoever reads meanwhile gets the old run or the new one. InputError while another program writes there.
+        """
         write_run(folder, self._parts())
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Predictor:
-        """Read a run folder, safe whoever wrote it; a damaged or foreign one is an `InputError`."""
+        """Read a run folder, safe whoever wrote it; a damaged or foreign one is an `InputError`.
+
+        Every byte is checked against the SHA-256 in `provenance.json` first. What is done to the folder later does
+        not change the predictor.
+        """
         parts = read_run(folder)
         if parts.config.get("method") == "cv+" and "seed" in (parts.config.get("options") or ()):
             raise InputError(
@@ -114,29 +120,13 @@ class Predictor:
             return replace(_assemble(parts), folder=Path(folder))
         except (ImportError, SyntaxError):
             raise
+        except MemoryError:
+            raise MemoryError(
+                f"there is too little memory for {folder}: free some, or use a machine with more"
+            ) from None
         except Exception as error:  # whatever a stranger's settings make of the code that reads them
             why = " ".join(str(error).split())[:200] or type(error).__name__
             raise InputError(f"{folder} is damaged: its files do not fit together ({why})") from error
-
-    def verify(self) -> None:
-        """Read every byte of the run this was loaded from; an InputError names the file that is damaged.
-
-        `load` does so for files up to 64 MiB; larger weights are mapped and checked here only.
-        """
-        if self.folder is not None:
-            verify(self.folder)
-
-    def in_memory(self) -> Predictor:
-        """The same with weights read into memory, which is quicker to look up at random: for long work."""
-        if self.folder is None:
-            return self
-        weights = read_weights(self.folder / MODEL, mapped=False)
-        return self.with_models(
-            {
-                name: replace(model, tables={table: weights[f"{name}/{table}"] for table in model.tables})
-                for name, model in self.models().items()
-            }
-        )
 
     def models(self) -> dict[str, Model]:
         """Every model it is made of, by the name under which a run stores it."""
@@ -154,16 +144,11 @@ class Predictor:
         )
 
     @property
-    def unverified(self) -> bool:
-        """Whether it was loaded from a run with weights too large to be hashed at once; see `verify`."""
-        return self.folder is not None and (self.folder / MODEL).stat().st_size > AT_ONCE
-
-    @property
     def guarantee(self) -> str:
         """What this run promises: what its method does, less what the way it was fitted takes away."""
         said, protocol = self.method.guarantee, self.provenance.get("protocol")
-        if self.method.options().get("per"):
-            said += ", within each relation or group of small ones"
+        if self.method.within:
+            said += f", {self.method.within}"
         if protocol == "paper" and not said.startswith("none"):
             said = (
                 "not strict, because the calibration facts also chose the model (the paper's protocol); "

@@ -1,17 +1,17 @@
-"""The files of a run, read without trusting whoever wrote them.
+"""The files of a run, read once and without trusting whoever wrote them.
 
-Every file must be a plain one and no larger than it may be. Settings are YAML that is a tree of plain values. Model
-parameters are safetensors, mapped into memory: nothing is read until it is used. Labels are a Parquet file with the
-columns kind (entity, then relation), label and seen. It is not compressed, so that a small file cannot ask for much
-memory, and labels are read as a dictionary, so that one long label said a million times is noticed before it is spelt
-out. Arrays are read by `unkgcp.files.read_npz`.
+Every file must be a plain one, no larger than it may be, and of the SHA-256 that the run's list says; it is opened
+once, read whole and used from memory, so that whatever becomes of it on disk later changes nothing. Settings are YAML
+that is a tree of plain values. Model parameters are safetensors. Labels are a Parquet file with the columns kind
+(entity, then relation), label and seen. It is not compressed, so that a small file cannot ask for much memory, and
+labels are read as a dictionary, so that one long label said a million times is noticed before it is spelt out. Arrays
+are read by `unkgcp.files.arrays_of`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import yaml
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
+from unkgcp.files import parse_yaml
 from unkgcp.graph.vocabulary import Vocabulary
 
 Mask = NDArray[np.bool_]
@@ -36,7 +36,7 @@ Weights = dict[str, NDArray[np.float32]]
 KINDS = ("entity", "relation")
 SCHEMA = pa.schema([("kind", pa.string()), ("label", pa.string()), ("seen", pa.bool_())])
 HEADER = 1 << 20  # bytes of the header of weights, far more than the names and shapes of some tables need
-BLOCK = 1 << 18  # numbers that stay in the cache while they are looked at
+BLOCK = 1 << 18  # numbers that stay in the processor's cache while they are hashed and looked at
 LARGEST = 1 << 48
 LINE = 64  # bytes of a line of the processor's cache
 
@@ -44,51 +44,54 @@ LINE = 64  # bytes of a line of the processor's cache
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[Path]:
-    """Whatever goes wrong inside while reading `path` becomes one sentence."""
+def reading(path: Path) -> Iterator[None]:
+    """Whatever goes wrong inside while reading `path` becomes one sentence; only what is wrong with it is damage."""
     try:
-        yield path
+        yield
     except InputError:
         raise
+    except MemoryError:
+        raise MemoryError(
+            f"there is too little memory for {path}: free some, or use a machine with more"
+        ) from None
     except Exception as error:
         why = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(f"{path} is damaged or foreign ({why}); fit the run again") from error
 
 
 @contextmanager
-def open_plain(path: Path) -> Iterator[BufferedReader]:
-    """The file, which must be a plain one and no link."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    try:
-        if path.is_symlink():
-            raise InputError(f"{path} is a link; a run holds its files itself, so copy the file there")
-        handle = os.open(path, flags | getattr(os, "O_BINARY", 0))
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing, so the run is not whole; fit the run again") from None
-    except PermissionError:
-        raise InputError(f"{path} may not be read: change its permissions") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); fit the run again") from None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise InputError(f"{path} is not a plain file, so this is no run; fit the run again")
+def open_plain(*places: Path) -> Iterator[BufferedReader]:
+    """The file at the first of these places that has one; it must be a plain file and no link."""
+    handle, path = _open_first(places)
     with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise InputError(f"{path} is not a plain file, so this is no run; fit the run again")
         yield file
 
 
-def size_of(path: Path) -> int:
-    """Bytes of the file, which must be a plain one."""
-    with open_plain(path) as file:
-        return os.fstat(file.fileno()).st_size
+def _open_first(places: tuple[Path, ...]) -> tuple[int, Path]:
+    # without waiting for what a pipe might bring one day
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    for path in places:
+        try:
+            if path.is_symlink():
+                raise InputError(f"{path} is a link; a run holds its files itself, so copy the file there")
+            return os.open(path, flags | getattr(os, "O_BINARY", 0)), path
+        except FileNotFoundError:
+            continue
+        except PermissionError:
+            raise InputError(f"{path} may not be read: change its permissions") from None
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}); fit the run again") from None
+    raise InputError(f"{places[-1]} is missing, so the run is not whole; fit the run again")
 
 
-def read_bytes(path: Path, most: int) -> bytes:
-    """All of the file; a ValueError if it is larger than it may be."""
-    with open_plain(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > most:
-            raise ValueError(f"it has {size:,} bytes, more than the {most:,} it may have")
-        return file.read(most)
+def read_bytes(file: BufferedReader, most: int | None = None) -> bytes:
+    """All of an open file; a ValueError if it is larger than it may be."""
+    size = os.fstat(file.fileno()).st_size
+    if most is not None and size > most:
+        raise ValueError(f"it has {size:,} bytes, more than the {most:,} it may have")
+    return file.read(size)
 
 
 def digest(path: Path) -> str:
@@ -97,26 +100,17 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML without references, which can make a small file grow without end when it is read."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise ValueError("it refers to one value from several places")
-        return super().compose_node(parent, index)
-
-
-def read_yaml(path: Path, most: int) -> dict[str, Any]:
-    """Settings by name; a ValueError if the file holds anything else."""
-    found = yaml.load(read_bytes(path, most).decode("utf-8"), _Loader)
+def settings_in(content: bytes) -> dict[str, Any]:
+    """Settings by name; a ValueError if it holds anything else."""
+    found = parse_yaml(content.decode("utf-8"))
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise ValueError("it holds no settings")
     return found
 
 
-def read_json(path: Path, most: int) -> dict[str, Any]:
-    """Values by name; a ValueError if the file holds anything else."""
-    found = json.loads(read_bytes(path, most).decode("utf-8"))
+def values_in(content: bytes) -> dict[str, Any]:
+    """Values by name from JSON; a ValueError if it holds anything else."""
+    found = json.loads(content.decode("utf-8"))
     if not isinstance(found, dict):
         raise ValueError("it holds no names with values")
     return found
@@ -147,11 +141,11 @@ def write_labels(path: Path, vocabulary: Vocabulary, seen_entities: Mask, seen_r
     )
 
 
-def read_labels(path: Path, most: int) -> tuple[Vocabulary, Mask, Mask]:
-    """The labels, at most so many as the model has rows for; ValueError if something is wrong."""
-    with open_plain(path) as file, pq.ParquetFile(file, read_dictionary=["kind", "label"]) as parquet:
-        rows = _check(parquet, most)
-        size = path.stat().st_size
+def labels_in(content: bytes) -> tuple[Vocabulary, Mask, Mask]:
+    """The labels, and which of them have training facts; ValueError if something is wrong."""
+    source = pa.BufferReader(pa.py_buffer(content))
+    with pq.ParquetFile(source, read_dictionary=["kind", "label"]) as parquet:
+        rows = _check(parquet, len(content))
         table = parquet.read(use_threads=False)
     if table.num_columns != len(SCHEMA) or len(table) != rows or table["seen"].null_count:
         raise ValueError("its columns are not of one length")
@@ -161,7 +155,7 @@ def read_labels(path: Path, most: int) -> tuple[Vocabulary, Mask, Mask]:
         raise ValueError("it is not a list of entities followed by relations")
     coded = table["label"].unify_dictionaries().combine_chunks()
     coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
-    labels = _spelt(coded, size)
+    labels = _spelt(coded, len(content))
     for part in (coded.slice(0, n), coded.slice(n)):
         places = np.frombuffer(part.indices.buffers()[1], np.int32)[part.offset : part.offset + len(part)]
         if len(part) and np.bincount(places).max() > 1:
@@ -173,12 +167,12 @@ def read_labels(path: Path, most: int) -> tuple[Vocabulary, Mask, Mask]:
 
 
 def _check(parquet: pq.ParquetFile, most: int) -> int:
-    """How many labels there are, once it is certain that reading them is safe."""
+    """How many labels there are in so many bytes, once it is certain that reading them is safe."""
     about = parquet.metadata
     if not parquet.schema_arrow.remove_metadata().equals(_read_schema(), check_metadata=False):
         raise ValueError("its columns are not kind, label and seen")
-    if not 0 < about.num_rows <= most:
-        raise ValueError(f"it has {about.num_rows:,} labels and the model rows for {most:,}")
+    if not 0 < about.num_rows <= most:  # labels are all different, so each takes a byte or more
+        raise ValueError(f"it has {about.num_rows:,} labels in {most:,} bytes")
     if about.num_row_groups > 1 + about.num_rows // 1000:
         raise ValueError("it is cut into too many pieces")
     groups = [about.row_group(place) for place in range(about.num_row_groups)]
@@ -216,50 +210,51 @@ def _spelt(labels: pa.DictionaryArray, most: int) -> pa.StringArray:
 # Model parameters
 
 
-def read_weights(path: Path, mapped: bool = True) -> Weights:
-    """Tables by name, read-only, mapped or read into memory; ValueError if the file is not what it says."""
-    with open_plain(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or not 2 <= length <= min(HEADER, size - 8):
-            raise ValueError("its header has no sensible length")
-        header = json.loads(file.read(length).decode("utf-8"))
-        if not isinstance(header, dict):
-            raise ValueError("its header names no tables")
-        header.pop("__metadata__", None)
-        places = sorted((_place(name, entry), name, entry) for name, entry in header.items())
-        end = 0
-        for (start, stop), name, _ in places:
-            if start != end or stop < start:
-                raise ValueError(f"table {name!r} does not begin where the one before it ends")
-            end = stop
-        if 8 + length + end != size:
-            raise ValueError(f"its tables need {8 + length + end:,} bytes and it has {size:,}")
-        if (8 + length) % 4:
-            raise ValueError("its tables are not aligned")
-        if not end:
-            return {name: np.zeros(entry["shape"], np.float32) for _, name, entry in places}
-        if mapped:
-            numbers = np.frombuffer(
-                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), "<f4", offset=8 + length
-            )
-        else:
-            numbers = _room(end // 4, max(((stop - start, start) for (start, stop), _, _ in places))[1])
-            if file.readinto(numbers.data.cast("B")) != end:
-                raise ValueError("it ends too early")
-            numbers.flags.writeable = False
-    return {
+def read_weights(file: BufferedReader) -> tuple[Weights, str]:
+    """Tables by name, in memory and read-only, and the SHA-256 of all that was read.
+
+    ValueError if the file is not what it says. It is read straight to its place and hashed piece by piece on the way:
+    tables of a gigabyte are not to be held twice.
+    """
+    size = os.fstat(file.fileno()).st_size
+    begin = file.read(8)
+    length = int.from_bytes(begin, "little")
+    if size < 8 or not 2 <= length <= min(HEADER, size - 8):
+        raise ValueError("its header has no sensible length")
+    text = file.read(length)
+    header = json.loads(text.decode("utf-8"))
+    if not isinstance(header, dict):
+        raise ValueError("its header names no tables")
+    header.pop("__metadata__", None)
+    places = sorted((_place(name, entry), name, entry) for name, entry in header.items())
+    end = 0
+    for (start, stop), name, _ in places:
+        if start != end or stop < start:
+            raise ValueError(f"table {name!r} does not begin where the one before it ends")
+        end = stop
+    if 8 + length + end != size:
+        raise ValueError(f"its tables need {8 + length + end:,} bytes and it has {size:,}")
+    sha = hashlib.sha256(begin + text)
+    largest = max(((stop - start, start) for (start, stop), _, _ in places), default=(0, 0))[1]
+    numbers = _room(end // 4, largest)
+    for first in range(0, len(numbers), BLOCK):
+        piece = numbers[first : first + BLOCK]
+        # written to before it is read into: the system hands over large pages then, and small ones, slowly, to a file
+        piece.fill(0)
+        part = piece.data.cast("B")
+        if file.readinto(part) != len(part):
+            raise ValueError("it ends too early")
+        sha.update(part)
+    numbers.flags.writeable = False
+    tables = {
         name: numbers[start // 4 : stop // 4].reshape(entry["shape"]) for (start, stop), name, entry in places
     }
+    return tables, sha.hexdigest()
 
 
 def _room(count: int, place: int) -> NDArray[np.float32]:
-    """Memory for so many numbers, so that the byte at `place` begins a line of the processor's cache.
-
-    It is written to once: the system hands over large pages then, and small ones, slowly, to a file that is read.
-    """
+    """Memory for so many numbers, so that the byte at `place` begins a line of the processor's cache."""
     whole = np.empty(count + LINE // 4, "<f4")
-    whole.fill(0)
     first = -(whole.ctypes.data + place) % LINE // 4
     return whole[first : first + count]
 

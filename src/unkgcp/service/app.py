@@ -22,10 +22,10 @@ from unkgcp._version import __version__
 from unkgcp.errors import InputError
 from unkgcp.run.predictor import Predictor
 from unkgcp.service import api_schema
-from unkgcp.service.batching import Batcher, Jobs
+from unkgcp.service.batching import Batcher, Jobs, Threads
 from unkgcp.service.knowledge import Knowledge
 from unkgcp.service.middleware import Metrics, Middleware
-from unkgcp.service.request_body import DEFAULT_LEVEL, Problem, parse_intervals, quoted, read_body, to_text
+from unkgcp.service.request_body import DEFAULT_LEVEL, Bodies, Problem, parse_intervals, quoted, to_text
 from unkgcp.service.settings import Settings
 
 # The explorer page and its files, held in memory; a browser asks again only for what has changed.
@@ -63,6 +63,7 @@ class Page:
 
 JSON = "application/json"
 LONGEST_LABEL = 4096
+QUICK_BODY = 1 << 15  # bytes of a body that are parsed in well under a millisecond
 DEFAULT_LEVELS = [DEFAULT_LEVEL]
 OPEN = (*FILES, "/health", "/openapi.json")
 
@@ -79,13 +80,16 @@ def build(predictor: Predictor, settings: Settings) -> FastAPI:
     """The application over one predictor."""
     knowledge = Knowledge(predictor, settings)
     metrics = Metrics(__version__, predictor.model.config.model, predictor.method.name)
-    batcher, jobs = Batcher(predictor, settings, metrics), Jobs(settings)
+    batcher = Batcher(predictor, settings, metrics)
+    # completions may take long, so that the quicker questions do not share their threads
+    completions, questions = Jobs(settings, 2, "completion"), Jobs(settings, 1, "question")
+    reading = Threads(1, "body")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        batcher.close()
-        jobs.close()
+        for threads in (batcher, completions, questions, reading):
+            threads.close()
 
     app = FastAPI(
         title="UnKGCP",
@@ -96,11 +100,14 @@ def build(predictor: Predictor, settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     _handle_problems(app)
-    _add_intervals(app, batcher, settings, knowledge.example())
-    _add_questions(app, knowledge, jobs, settings)
+    app.state.batcher, app.state.metrics = batcher, metrics  # for the server around it
+    _add_intervals(app, batcher, reading, settings)
+    _add_completions(app, knowledge, batcher, completions, settings)
+    _add_questions(app, knowledge, questions)
     _add_upkeep(app, knowledge, metrics)
+    document = app.openapi()  # made once, and not while somebody waits for another answer
     if settings.token is not None:
-        _declare_token(app)
+        _declare_token(document)
     paths = [route.path for route in app.routes if hasattr(route, "path")]
     app.add_middleware(Middleware, settings=settings, metrics=metrics, open_paths=OPEN, paths=paths)
     return app
@@ -110,28 +117,33 @@ def _json(value: Any) -> Response:
     return Response(to_text(value), media_type=JSON)
 
 
-def _add_intervals(app: FastAPI, batcher: Batcher, settings: Settings, example: list[str]) -> None:
+def _add_intervals(app: FastAPI, batcher: Batcher, reading: Threads, settings: Settings) -> None:
     said = api_schema.problems(400, 408, 413, 415, 422, 429, 503)
-    extra = api_schema.intervals_request(settings, example)
+    bodies = Bodies(settings)
 
     @app.post(
         "/v1/intervals",
         response_model=api_schema.Intervals,
         responses=said,
-        openapi_extra=extra,
+        openapi_extra=api_schema.intervals_request(settings),
         summary="Score and interval of each triple",
     )
     async def intervals(request: Request) -> Response:
-        asked = parse_intervals(await read_body(request, settings), settings)
+        data = await bodies.read(request)
+        if len(data) <= QUICK_BODY:
+            asked = parse_intervals(data, settings)
+        else:
+            asked = await reading.run(partial(parse_intervals, data, settings))
         return Response(await batcher.answer(asked), media_type=JSON)
 
 
-def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Settings) -> None:
-    head, relation, tail = knowledge.example()
+def _label(text: str) -> Any:
+    return Query(max_length=LONGEST_LABEL, description=text)
 
-    def label(example: str, text: str) -> Any:
-        return Query(max_length=LONGEST_LABEL, description=text, examples=[example])
 
+def _add_completions(
+    app: FastAPI, knowledge: Knowledge, batcher: Batcher, jobs: Jobs, settings: Settings
+) -> None:
     @app.get(
         "/v1/complete",
         response_model=api_schema.Completions,
@@ -139,9 +151,9 @@ def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Set
         summary="The best completions of (head, relation, ?) or (?, relation, tail)",
     )
     async def complete(
-        relation: Annotated[str, label(relation, "The relation.")],
-        head: Annotated[str | None, label(head, "The head; then tails are looked for.")] = None,
-        tail: Annotated[str | None, label(tail, "The tail; then heads are looked for.")] = None,
+        relation: Annotated[str, _label("The relation.")],
+        head: Annotated[str | None, _label("The head; then tails are looked for.")] = None,
+        tail: Annotated[str | None, _label("The tail; then heads are looked for.")] = None,
         k: Annotated[int, Query(ge=1, le=settings.max_k, description="How many at most.")] = 10,
         rank_by: Annotated[Literal["score", "lower"], Query(description="What the best is.")] = "score",
         exclude_known: Annotated[
@@ -160,8 +172,13 @@ def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Set
             raise Problem(422, "give either head or tail; the other is what is looked for")
         without = exclude_known == "true"
         options: dict[str, Any] = {"levels": confidence, "exclude_known": without, "k": k, "rank_by": rank_by}
-        return _json(await jobs.run(partial(knowledge.complete, head, relation, tail, **options)))
+        asked = knowledge.asked_by_completion(k, rank_by)
+        seconds = batcher.cost.seconds(asked, 1) + batcher.cost.seconds(k, len(confidence))
+        work = partial(knowledge.complete, head, relation, tail, **options)
+        return Response(await jobs.run(lambda: to_text(work()), seconds), media_type=JSON)
 
+
+def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs) -> None:
     @app.get(
         "/v1/evidence",
         response_model=api_schema.Evidence,
@@ -169,9 +186,9 @@ def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Set
         summary="The training facts around a triple",
     )
     async def evidence(
-        head: Annotated[str, label(head, "The head.")],
-        relation: Annotated[str, label(relation, "The relation.")],
-        tail: Annotated[str, label(tail, "The tail.")],
+        head: Annotated[str, _label("The head.")],
+        relation: Annotated[str, _label("The relation.")],
+        tail: Annotated[str, _label("The tail.")],
         limit: Few = 5,
     ) -> Response:
         return _json(await jobs.run(lambda: knowledge.evidence(head, relation, tail, limit)))
@@ -201,6 +218,7 @@ def _add_upkeep(app: FastAPI, knowledge: Knowledge, metrics: Metrics) -> None:
     async def of_the_run() -> Response:
         return Response(about, media_type=JSON)
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", response_model=api_schema.Health, summary="Whether the service answers")
     async def health() -> Response:
         return _json({"status": "ok"})
@@ -218,9 +236,8 @@ def _add_upkeep(app: FastAPI, knowledge: Knowledge, metrics: Metrics) -> None:
         app.add_route(path, Page(path).respond, methods=["GET"], include_in_schema=False)
 
 
-def _declare_token(app: FastAPI) -> None:
+def _declare_token(made: dict[str, Any]) -> None:
     """The OpenAPI document says which paths need the token, and that they answer 401 without it."""
-    made = app.openapi()
     made.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     for path, operations in made["paths"].items():

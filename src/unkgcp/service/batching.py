@@ -1,8 +1,13 @@
-"""Requests that wait at the same time are answered by one call of the model.
+"""The model answers what costs little at once, and what costs much in slices, so that nobody waits long for others.
 
-Whatever is waiting when the model is free becomes one batch; as long as more requests arrive at the same moment they
-join it, but nobody waits for a batch to fill. A small batch is answered in the event loop, because handing it to a
-thread would take longer than answering it; a large one runs in a thread, so that other requests are served meanwhile.
+Seconds count, not triples: `Cost` knows from earlier calls how long a request will take.
+
+- A small request is answered in the event loop, together with all that arrived in the same moment: handing it to a
+  thread would take longer than answering it. Nobody waits for a batch to fill.
+- Any other is cut into slices of a few milliseconds that run in one thread. After each slice the next is taken from
+  the request with the highest ratio of the time since it came to all its work. Shorter requests so go ahead of longer
+  ones, but not for ever, since the ratio of a long one grows, too. Requests for the same levels share a slice.
+- What cannot be answered in time beside all that waits is refused at once.
 
 >>> text = await Batcher(predictor, settings, metrics).answer(asked)     # doctest: +SKIP
 """
@@ -10,11 +15,13 @@ thread would take longer than answering it; a large one runs in a thread, so tha
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain, repeat
+from math import ceil
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -22,22 +29,53 @@ import numpy as np
 from unkgcp.graph.facts import Triples
 from unkgcp.run.answers import answer, as_lists
 from unkgcp.run.predictor import Predictor
+from unkgcp.service.measured_cost import Cost
 from unkgcp.service.middleware import Metrics
 from unkgcp.service.request_body import Asked, Problem, to_text
 from unkgcp.service.settings import Settings
 from unkgcp.tabular.label_index import Ids
 
-INLINE = 4096  # triples times levels that are answered without a thread: a few milliseconds
-LARGEST = 1 << 16  # triples of one call of the model
-GATHERED = 2048  # triples beyond which a call is no cheaper a triple
+SMALL = 0.002  # seconds of a request that is answered in the event loop
+TOGETHER = 0.004  # seconds of small requests that are answered by one call there
+SLICE = 0.004  # seconds of one slice of a larger request
+MOST_NOTES = 10_000  # levels whose notes are remembered
+PROBES = ((1, 1), (32, 1), (32, None))  # triples and levels (None: the most allowed) of the first calls
 TOO_LATE = Problem(503, "the model is too busy to answer in time; try again later")
+STOPPING = Problem(503, "the service is stopping; try again later")
+
+Columns = dict[str, bytes]
+"""The JSON of some rows of each column, without the brackets around it."""
 
 
-class Waiting(NamedTuple):
-    """A request in the queue."""
+class Waiting:
+    """A request that waits for its answer, or for the rest of it."""
 
-    asked: Asked
-    answer: asyncio.Future[bytes]
+    __slots__ = ("answer", "arrived", "asked", "begun", "notes", "parts")
+
+    def __init__(self, asked: Asked, answer: asyncio.Future[bytes], arrived: float) -> None:
+        self.asked, self.answer, self.arrived = asked, answer, arrived
+        self.begun = 0  # triples that are answered or in the slice on its way
+        self.parts: list[Columns] = []
+        self.notes: list[str] = []
+
+    @property
+    def left(self) -> int:
+        return len(self.asked.head) - self.begun
+
+    @property
+    def levels(self) -> int:
+        return len(self.asked.levels)
+
+
+class Part(NamedTuple):
+    """Some rows of a request in a call of the model."""
+
+    of: Waiting
+    rows: slice
+
+    @property
+    def size(self) -> int:
+        return int(self.rows.stop - self.rows.start)
 
 
 class Batcher:
@@ -45,115 +83,220 @@ class Batcher:
 
     def __init__(self, predictor: Predictor, settings: Settings, metrics: Metrics) -> None:
         self._predictor, self._settings, self._metrics = predictor, settings, metrics
-        self._queue: deque[Waiting] = deque()
-        self._rows = 0  # triples in the queue
-        self._busy = False  # a batch is on its way
+        self.cost = Cost()
+        self._small: deque[Waiting] = deque()
+        self._queue: list[Waiting] = []
+        self._rows = 0  # triples that wait
+        self._gathering = self._slicing = False
         self._threads = Threads(1, "model")
         vocabulary = predictor.model.vocabulary
         self._entities, self._relations = Lookup(vocabulary.entity_ids), Lookup(vocabulary.relation_ids)
-        self._caution = lru_cache(1024)(predictor.method.caution)
+        self._notes: dict[float, str | None] = {}  # by level: some methods go through all relations for them
+
+    def measure(self, triple: tuple[str, str, str]) -> None:
+        """Ask for one triple a few times, so that the cost is known before the first request."""
+        head, relation, tail = triple
+        for _ in range(2):
+            self.cost = Cost()  # the first time much is loaded, compiled or sorted: the second one counts
+            for size, levels in PROBES:
+                level = tuple(np.linspace(0.5, 0.95, levels or self._settings.max_levels).tolist())
+                asked = Asked((head,) * size, (relation,) * size, (tail,) * size, level, False)
+                self._columns([Part(Waiting(asked, None, 0.0), slice(0, size))])  # type: ignore[arg-type]
 
     async def answer(self, asked: Asked) -> bytes:
         """The JSON of the answers, in the order of the triples."""
-        if self._rows + len(asked.head) > self._settings.max_waiting:
-            raise Problem(429, "too many triples are waiting; try again in a second", {"Retry-After": "1"})
         loop = asyncio.get_running_loop()
-        waiting = Waiting(asked, loop.create_future())
-        self._queue.append(waiting)
+        waiting = Waiting(asked, loop.create_future(), time.monotonic())
+        seconds = self.cost.seconds(len(asked.head), len(asked.levels))
+        small = seconds <= SMALL and all(level in self._notes for level in asked.levels)
+        self._admit(asked, seconds, small)
         self._rows += len(asked.head)
-        if not self._busy:
-            self._busy = True
-            loop.call_soon(self._gather, loop, 0)
+        if small:
+            self._small.append(waiting)
+            if not self._gathering:
+                self._gathering = True
+                loop.call_soon(self._gather, loop, 0)
+        else:
+            self._queue.append(waiting)
+            if not self._slicing:
+                self._slice()
         timer = loop.call_later(self._settings.answer_seconds, self._fail, [waiting], TOO_LATE)
         try:
             return await waiting.answer
         finally:
             timer.cancel()
+            self._rows -= len(asked.head)
 
     def close(self) -> None:
         self._threads.close()
 
-    def _gather(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
-        """Let those that arrived in the same moment, and are still on their way here, join the batch."""
-        if before < len(self._queue) and self._rows < GATHERED:
-            loop.call_soon(self._gather, loop, len(self._queue))
-        else:
-            self._next(loop)
+    def _admit(self, asked: Asked, seconds: float, small: bool) -> None:
+        """Refuse what would not be answered in time: alone, or beside what waits already."""
+        limit, size = self._settings.answer_seconds, len(asked.head)
+        if self.cost.known and seconds > limit:
+            fits = max(1, int(size * limit / seconds / 2))
+            raise Problem(
+                422,
+                f"{size:,} triples would take this run about {seconds:.0f} seconds, more than {limit:g}; "
+                f"send at most {fits:,} in one request",
+            )
+        # until it is answered, each of the others gets about as much of the thread as it does
+        before = 0.0 if small else sum(min(self._left(one), seconds) for one in self._queue)
+        if (before and before + seconds > limit) or self._rows + size > self._settings.max_waiting:
+            pause = max(1, ceil(min(before, limit)))
+            raise Problem(
+                429, f"too much is waiting; try again in {pause} seconds", {"Retry-After": str(pause)}
+            )
 
-    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer what is waiting, until nothing is or a thread has taken over."""
-        while batch := self._take():
-            levels = batch[0].asked.levels
-            if sum(len(one.asked.head) for one in batch) * len(levels) > INLINE:
-                work = self._threads.run(partial(self._answer, batch))
-                work.add_done_callback(partial(self._finish, loop, batch))
-                return
+    def _left(self, one: Waiting) -> float:
+        """Seconds of work that a request still needs."""
+        return self.cost.seconds(one.left, one.levels)
+
+    def _work(self, one: Waiting) -> float:
+        """Seconds of work of a whole request."""
+        return self.cost.seconds(len(one.asked.head), one.levels)
+
+    # small requests, in the event loop
+
+    def _gather(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
+        """Let those that arrived in the same moment, and are still on their way here, join the call."""
+        if before < len(self._small) and self._seconds(self._small) < TOGETHER:
+            loop.call_soon(self._gather, loop, len(self._small))
+            return
+        batch = self._take_small()
+        if batch:
             try:
-                self._give(batch, self._answer(batch))
+                for one, columns in zip(batch, self._columns(_whole(batch)), strict=True):
+                    self._give(one, [columns])
             except Exception as error:
                 self._fail(batch, error)
-        self._busy = False
-
-    def _finish(
-        self, loop: asyncio.AbstractEventLoop, batch: list[Waiting], done: asyncio.Future[list[bytes]]
-    ) -> None:
-        if done.cancelled():
-            self._fail(batch, Problem(503, "the service is stopping"))
-        elif (error := done.exception()) is not None:
-            self._fail(batch, error)
+        if self._small:
+            loop.call_soon(
+                self._gather, loop, len(self._small)
+            )  # others than these have their turn in between
         else:
-            self._give(batch, done.result())
-        self._next(loop)
+            self._gathering = False
 
-    def _take(self) -> list[Waiting]:
-        """The requests at the front of the queue that ask for the same levels, as many as fit in one call."""
+    def _take_small(self) -> list[Waiting]:
+        """The first small requests that ask for the same levels, as many as one call answers quickly."""
         batch: list[Waiting] = []
-        rows = 0
         later: list[Waiting] = []
-        while self._queue and rows < LARGEST:
-            one = self._queue.popleft()
+        while self._small:
+            one = self._small.popleft()
             if one.answer.done():  # its client has gone, or has waited too long
-                self._rows -= len(one.asked.head)
-            elif batch and one.asked.levels != batch[0].asked.levels:
+                continue
+            if batch and one.asked.levels != batch[0].asked.levels:
                 later.append(one)
-            else:
-                batch.append(one)
-                rows += len(one.asked.head)
-        self._queue.extendleft(reversed(later))
-        self._rows -= rows
+                continue
+            batch.append(one)
+            if self._seconds(batch) > TOGETHER:
+                break
+        self._small.extendleft(reversed(later))
         return batch
 
-    def _answer(self, batch: Sequence[Waiting]) -> list[bytes]:
-        """One call of the model for all requests of the batch, then the text of each."""
-        asked = [one.asked for one in batch]
-        levels = asked[0].levels
-        sizes = [len(one.head) for one in asked]
+    def _seconds(self, batch: Sequence[Waiting]) -> float:
+        return self.cost.seconds(sum(one.left for one in batch), max(one.levels for one in batch))
+
+    # larger ones, in slices
+
+    def _slice(self) -> None:
+        """Have the thread answer the next slice; when it is done, the next one."""
+        parts = self._take()
+        self._slicing = bool(parts)
+        if parts:
+            work = self._threads.run(partial(self._columns, parts))
+            work.add_done_callback(partial(self._finish, parts))
+
+    def _take(self) -> list[Part]:
+        """The next slice: rows of the request that has waited longest for so much work, and of others like it."""
+        self._queue = [one for one in self._queue if not one.answer.done()]
+        if not self._queue:
+            return []
+        now = time.monotonic()
+        order = sorted(self._queue, key=lambda one: (one.arrived - now) / max(self._work(one), 1e-9))
+        levels = order[0].asked.levels
+        room = self.cost.triples(SLICE, len(levels))
+        parts = []
+        for one in order:
+            if room and one.asked.levels == levels:
+                rows = slice(one.begun, min(one.begun + room, len(one.asked.head)))
+                parts.append(Part(one, rows))
+                room -= parts[-1].size
+                one.begun = rows.stop
+        whole = {id(part.of) for part in parts if not part.of.left}
+        self._queue = [one for one in self._queue if id(one) not in whole]
+        return parts
+
+    def _finish(self, parts: list[Part], done: asyncio.Future[list[Columns]]) -> None:
+        of = [part.of for part in parts]
+        if done.cancelled():
+            self._fail([*of, *self._queue], STOPPING)
+        elif (error := done.exception()) is not None:
+            self._fail(of, error)
+        else:
+            for one, columns in zip(of, done.result(), strict=True):
+                one.parts.append(columns)
+                if not one.left:
+                    self._give(one, one.parts)
+        self._slice()
+
+    # what both do
+
+    def _columns(self, parts: Sequence[Part]) -> list[Columns]:
+        """One call of the model for all parts, then the text of each."""
+        start = time.perf_counter()
+        levels = parts[0].of.asked.levels
+        sizes = [part.size for part in parts]
         total = sum(sizes)
-        # heads and tails of all requests in one lookup, first all heads, then all tails
-        columns = [one.head for one in asked] + [one.tail for one in asked]
-        entity = self._entities.ids(list(chain.from_iterable(columns)))
-        relation = self._relations.ids(list(chain.from_iterable([one.relation for one in asked])))
+        # heads and tails of all parts in one lookup, first all heads, then all tails
+        heads = [part.of.asked.head[part.rows] for part in parts]
+        tails = [part.of.asked.tail[part.rows] for part in parts]
+        entity = self._entities.ids(list(chain.from_iterable([*heads, *tails])))
+        relation = self._relations.ids(
+            list(chain.from_iterable([part.of.asked.relation[part.rows] for part in parts]))
+        )
         triples = Triples(entity[:total], relation, entity[total:])
         found = answer(self._predictor, triples, list(levels))
-        self._metrics.batch(total, len(batch))
-        notes = [note for level in dict.fromkeys(levels) if (note := self._caution(level)) is not None]
-        texts, start = [], 0
-        for one, size in zip(asked, sizes, strict=True):
-            told = as_lists(found, slice(start, start + size), one.single)
-            start += size
-            said = {"confidence": levels[0] if one.single else levels, **told, "notes": notes}
-            texts.append(to_text(said))
+        texts, first = [], 0
+        for part, size in zip(parts, sizes, strict=True):
+            told = as_lists(found, slice(first, first + size), part.of.asked.single)
+            texts.append({name: to_text(column)[1:-1] for name, column in told.items()})
+            first += size
+        notes = self._notes_of(levels)
+        for part in parts:
+            part.of.notes = notes
+        self.cost.learn(total, len(levels), time.perf_counter() - start)
+        self._metrics.batch(total, len(parts))
         return texts
 
-    def _give(self, batch: Sequence[Waiting], texts: Sequence[bytes]) -> None:
-        for one, text in zip(batch, texts, strict=True):
-            if not one.answer.done():
-                one.answer.set_result(text)
+    def _notes_of(self, levels: Sequence[float]) -> list[str]:
+        """What to know about these levels."""
+        if len(self._notes) > MOST_NOTES:
+            self._notes = {}
+        notes = self._notes
+        for level in levels:
+            if level not in notes:
+                notes[level] = self._predictor.method.caution(level)
+        return [note for level in dict.fromkeys(levels) if (note := notes[level]) is not None]
+
+    def _give(self, one: Waiting, parts: Sequence[Columns]) -> None:
+        """Put the text of an answer together."""
+        if one.answer.done():
+            return
+        asked = one.asked
+        said = [b'{"confidence":' + to_text(asked.levels[0] if asked.single else asked.levels)]
+        said += [b'"%s":[%s]' % (name.encode(), b",".join(part[name] for part in parts)) for name in parts[0]]
+        said.append(b'"notes":' + to_text(one.notes) + b"}")
+        one.answer.set_result(b",".join(said))
 
     def _fail(self, batch: Sequence[Waiting], error: BaseException) -> None:
         for one in batch:
             if not one.answer.done():
                 one.answer.set_exception(error)
+
+
+def _whole(batch: Sequence[Waiting]) -> list[Part]:
+    return [Part(one, slice(0, len(one.asked.head))) for one in batch]
 
 
 # Labels to ids for small batches: labels asked before are remembered.
@@ -182,22 +325,27 @@ class Lookup:
         return ids
 
 
-# Slower questions (completions, evidence) in a few threads, so that quick ones never wait behind them.
+# Other questions in threads of their own, so that intervals never wait behind them.
 
 Result = TypeVar("Result")
-
-THREADS = 2
 
 
 class Jobs:
     """Runs functions in threads; refuses more when too many wait, and answers in time or not at all."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, threads: int, name: str) -> None:
         self._settings = settings
         self._count = 0
-        self._threads = Threads(THREADS, "job")
+        self._threads = Threads(threads, name)
 
-    async def run(self, work: Callable[[], Result]) -> Result:
+    async def run(self, work: Callable[[], Result], seconds: float = 0.0) -> Result:
+        """The result of `work`, which is expected to take so long."""
+        if seconds > self._settings.answer_seconds:  # a thread cannot be stopped, so it must not begin
+            raise Problem(
+                422,
+                f"this would take this run about {seconds:.0f} seconds, more than "
+                f"{self._settings.answer_seconds:g}; ask for less, or rank by score",
+            )
         if self._count >= self._settings.max_jobs:
             raise Problem(429, "too many questions are waiting; try again in a second", {"Retry-After": "1"})
         future = self._threads.run(work)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from unkgcp._version import __version__
 from unkgcp.graph.known import Facts, KnownFacts
 from unkgcp.run.answers import LABELS, as_lists
+from unkgcp.run.completion import SHORTLIST
 from unkgcp.run.predictor import Predictor
 from unkgcp.service.request_body import Problem, quoted
 from unkgcp.service.settings import Settings
@@ -109,11 +110,11 @@ class Knowledge:
             raise Problem(404, "this run holds no training facts; fit it again to have them")
         return self._surroundings.around(head, relation, tail, limit)
 
-    def example(self) -> list[str]:
-        """Labels of a triple that can be asked for, for the OpenAPI document."""
-        entities, relations = self._labels["entities"], self._labels["relations"]
-        places = ((entities, 0), (relations, 0), (entities, len(entities) - 1))
-        return [labels[place].as_py() if len(labels) else "" for labels, place in places]
+    def asked_by_completion(self, k: int, rank_by: str) -> int:
+        """How many triples the method is asked for to find the best k."""
+        if self.predictor.method.own_answers:
+            return max(k, SHORTLIST)
+        return int(self.predictor.model.seen_entities.sum()) if rank_by == "lower" else k
 
     def _ids(self, head: str | None, relation: str, tail: str | None) -> tuple[int | None, int, int | None]:
         """Ids of the two labels of a question; a label without a training fact is a `Problem`."""
@@ -126,6 +127,16 @@ class Knowledge:
         if e < 0 or not model.seen_entities[e]:
             raise Problem(404, f"no training fact has the entity {quoted(entity)}; see /v1/entities")
         return (None, r, e) if head is None else (e, r, None)
+
+
+def example_of(predictor: Predictor) -> tuple[str, str, str] | None:
+    """A triple of labels with training facts, to try the model with; None where there are none."""
+    model = predictor.model
+    entities, relations = np.flatnonzero(model.seen_entities), np.flatnonzero(model.seen_relations)
+    if not (len(entities) and len(relations)):
+        return None
+    head, tail = (model.vocabulary.entities[int(entities[place])].as_py() for place in (0, -1))
+    return head, model.vocabulary.relations[int(relations[0])].as_py(), tail
 
 
 # Labels that begin with what somebody has typed so far, whatever its case; fast for any number of labels.

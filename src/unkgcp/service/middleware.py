@@ -6,6 +6,7 @@ requests, and turns an unforeseen error into one sentence.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from bisect import bisect_left
@@ -69,6 +70,7 @@ class Middleware:
             await send(message)
 
         self.metrics.in_flight += 1
+        failed: Problem | None = None
         try:
             refusal = self._refusal(scope)
             if refusal is not None:
@@ -80,11 +82,15 @@ class Middleware:
             why = " ".join(str(error).split())
             logger.error("%s %s: %s: %s", scope["method"], scope["path"], type(error).__name__, why)
             logger.debug("traceback", exc_info=error)
-            if not status:
-                sentence = "the service failed to answer this request; its log says why"
-                await Problem(500, sentence).response()(scope, receive, sent)
+            failed = Problem(500, "the service failed to answer this request; its log says why")
+        except asyncio.CancelledError:
+            failed = Problem(503, "the service is stopping; try again later")
         finally:
+            if failed is not None and not status:
+                await failed.response()(scope, receive, sent)
             self.metrics.in_flight -= 1
+            if status == 408:
+                self.metrics.drop("slow")
             path = scope["path"] if scope["path"] in self.paths else "other"
             self.metrics.request(path, status, time.perf_counter() - start)
 
@@ -125,6 +131,8 @@ def host_name(header: bytes) -> str:
 # are no reason to ask users to install a client library.
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+# a request that did not arrive in time, an answer that was not read in time, idle while there were too many connections
+DROPPED = ("slow", "unread", "crowded")
 REQUESTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 
@@ -164,6 +172,7 @@ class Metrics:
         self._triples = 0
         self._calls = 0
         self._together = Histogram(REQUESTS)
+        self._dropped = dict.fromkeys(DROPPED, 0)
         self.in_flight = 0
 
     def request(self, path: str, status: int, seconds: float) -> None:
@@ -182,6 +191,11 @@ class Metrics:
             self._calls += 1
             self._together.add(requests)
 
+    def drop(self, why: str) -> None:
+        """A connection was dropped, for one of the reasons `DROPPED`."""
+        with self._lock:
+            self._dropped[why] += 1
+
     def text(self) -> str:
         with self._lock:
             return "\n".join(self._lines()) + "\n"
@@ -199,6 +213,11 @@ class Metrics:
         yield from _head("unkgcp_request_seconds", "histogram", "Time to answer a request, by path.")
         for path, histogram in sorted(self._seconds.items()):
             yield from histogram.lines("unkgcp_request_seconds", f'path="{path}"')
+        yield from _head(
+            "unkgcp_dropped_connections_total", "counter", "Clients that were dropped, by reason."
+        )
+        for why, count in self._dropped.items():
+            yield f'unkgcp_dropped_connections_total{{why="{why}"}} {count}'
         yield from _head("unkgcp_triples_total", "counter", "Triples answered with an interval.")
         yield f"unkgcp_triples_total {self._triples}"
         yield from _head("unkgcp_model_calls_total", "counter", "Calls of the model, each for a batch.")

@@ -34,39 +34,72 @@ class Asked(NamedTuple):
     single: bool
 
 
-async def read_body(request: Request, settings: Settings) -> bytes:
-    """The body of a request that says it is JSON; too long, too slow or of another type is a `Problem`."""
-    headers = request.headers
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise Problem(415, "the body must be JSON; send it with the header Content-Type: application/json")
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Problem(415, "the body must not be compressed; send it without Content-Encoding")
-    too_long = Problem(
-        413,
-        f"the body is longer than {settings.max_body:,} bytes; send the triples in several requests",
-        {"Connection": "close"},
-    )
-    declared = headers.get("content-length", "0")
-    if declared.isdecimal() and int(declared[:20]) > settings.max_body:
-        raise too_long
-    chunks, size = [], 0
-    try:
-        async with asyncio.timeout(settings.body_seconds):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > settings.max_body:
-                    raise too_long
-                chunks.append(chunk)
-    except TimeoutError:
-        raise Problem(
-            408,
-            f"the body did not arrive within {settings.body_seconds:g} seconds; send it again",
+class Bodies:
+    """Reads bodies within the limits of each and of all together."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._held = 0  # bytes of bodies that have begun to arrive
+
+    async def read(self, request: Request) -> bytes:
+        """The body of a request that says it is JSON; too long, too slow or of another type is a `Problem`."""
+        headers, settings = request.headers, self._settings
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise Problem(
+                415, "the body must be JSON; send it with the header Content-Type: application/json"
+            )
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            raise Problem(415, "the body must not be compressed; send it without Content-Encoding")
+        too_long = Problem(
+            413,
+            f"the body is longer than {settings.max_body:,} bytes; send the triples in several requests",
             {"Connection": "close"},
-        ) from None
-    except ClientDisconnect:
-        raise Problem(400, "the connection ended before the body did") from None
-    return b"".join(chunks)
+        )
+        declared = headers.get("content-length", "0")
+        if declared.isdecimal() and int(declared[:20]) > settings.max_body:
+            raise too_long
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(settings.body_seconds):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    self._held += len(chunk)
+                    if size > settings.max_body:
+                        raise too_long
+                    if self._held > settings.max_held:
+                        raise Problem(
+                            429,
+                            "too many bodies are arriving; try again in a second",
+                            {"Retry-After": "1", "Connection": "close"},
+                        )
+                    chunks.append(chunk)
+        except TimeoutError:
+            raise Problem(
+                408,
+                f"the body did not arrive within {settings.body_seconds:g} seconds; send it again",
+                {"Connection": "close"},
+            ) from None
+        except ClientDisconnect:
+            raise Problem(400, "the connection ended before the body did") from None
+        finally:
+            self._held -= size
+        return b"".join(chunks)
+
+
+# commas and the beginnings of lists and objects for each triple that is allowed: 4 are its own, the others may be in
+# labels
+PARTS = 16
+
+
+def check_parts(data: bytes, settings: Settings) -> None:
+    """Refuse what no request looks like before it is parsed: millions of empty lists fit into a body."""
+    most = PARTS * settings.max_triples + 1000
+    if sum(map(data.count, (b"[", b"{", b","))) > most:
+        raise Problem(
+            413, f"the body has more than {most:,} brackets and commas; send the triples in several requests"
+        )
 
 
 def parse(data: bytes) -> Any:
@@ -79,6 +112,7 @@ def parse(data: bytes) -> Any:
 
 def parse_intervals(data: bytes, settings: Settings) -> Asked:
     """The checked request in a body."""
+    check_parts(data, settings)
     document = parse(data)
     if type(document) is not dict:
         raise Problem(422, "the body must be an object with the fields triples and confidence")

@@ -13,13 +13,13 @@ import ipaddress
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import h11
-import numpy as np
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -27,14 +27,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from unkgcp.errors import InputError
 from unkgcp.run.predictor import Predictor
 from unkgcp.service import create_app
+from unkgcp.service.knowledge import example_of
+from unkgcp.service.middleware import Metrics
+from unkgcp.service.request_body import to_text
 from unkgcp.service.settings import Settings
 
 TOKEN_VARIABLE = "UNKGCP_TOKEN"
-CONNECTIONS = 1000
 BACKLOG = 2048
+SEND_BUFFER = 1 << 17  # bytes of an answer that the system may hold
+OTHER_FILES = 64  # files that the process has open beside its connections
+SWITCH = 0.0005  # seconds after which a thread that computes lets the event loop go on
 # a request of a hundred triples makes hundreds of lists that are gone with it: look for garbage less often
 GARBAGE = (20_000, 20, 20)
-GRACE = 5  # seconds for requests on their way when the service is told to stop
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -52,7 +56,7 @@ def serve(
     with listen(address) as listener:
         predictor = Predictor.load(run)
         app = create_app(predictor, settings)
-        warm_up(predictor)
+        warm_up(app, predictor)
         answer_requests(app, listener, settings, announce)
 
 
@@ -65,17 +69,17 @@ def answer_requests(
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE)
+    sys.setswitchinterval(SWITCH)
     config = uvicorn.Config(
         app,
-        http=connection_class(settings.body_seconds + 1),
+        http=connection_class(settings, allow_files(settings.max_connections), app.state.metrics),
         ws="none",
         lifespan="on",
         log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS,
-        timeout_graceful_shutdown=GRACE,
+        timeout_graceful_shutdown=settings.grace_seconds,  # type: ignore[arg-type]
     )
     host, port = listener.getsockname()[:2]
     announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
@@ -92,17 +96,34 @@ def _stop_on_hangup(server: uvicorn.Server) -> None:
             signal.signal(hangup, lambda number, frame: server.handle_exit(signal.SIGTERM, frame))
 
 
-def warm_up(predictor: Predictor) -> None:
-    """Ask once, so that whatever is loaded, compiled or sorted at first use is there before the first request."""
-    model = predictor.model
-    entities, relations = np.flatnonzero(model.seen_entities), np.flatnonzero(model.seen_relations)
-    if not (len(entities) and len(relations)):
+def warm_up(app: FastAPI, predictor: Predictor) -> None:
+    """Ask a few times, so that whatever is loaded, compiled or sorted at first use is there before the first request.
+
+    It also tells how long this run takes for a triple.
+    """
+    example = example_of(predictor)
+    if example is None:
         return
-    head = model.vocabulary.entities[int(entities[0])].as_py()
-    relation = model.vocabulary.relations[int(relations[0])].as_py()
-    predictor.interval([(head, relation, head)])
+    app.state.batcher.measure(example)
     with suppress(InputError):  # a label such as "?" cannot be completed
-        predictor.complete(head, relation, k=1)
+        predictor.complete(example[0], example[1], k=1)
+
+
+def allow_files(connections: int) -> int:
+    """Let the process have as many files open as connections need; how many connections it then can have."""
+    try:
+        import resource
+    except ImportError:  # no such limit on this system
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return max(1, min(connections, soft - OTHER_FILES))
+    return connections
 
 
 def listen(address: Address) -> socket.socket:
@@ -111,6 +132,8 @@ def listen(address: Address) -> socket.socket:
         family, kind, protocol, _, place = _resolve(address)[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # what a client does not read waits in this process, where it is counted, and not in the system
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         listener.bind(place)
         listener.listen(BACKLOG)  # from now on clients may come; they wait until the run is loaded
     except OSError as error:
@@ -180,28 +203,67 @@ def _loopback(host: str) -> bool:
     return ipaddress.ip_address(host.partition("%")[0]).is_loopback
 
 
-# HTTP connections that cannot be kept open by sending slowly: uvicorn has no time limit for a request to arrive.
+# HTTP connections that cannot be kept open for nothing: uvicorn has no time limit for a request to arrive, nor for its
+# answer to be read.
 
 
 class Connection(H11Protocol):
-    """A connection whose requests must arrive in time."""
+    """A connection whose requests must arrive in time, and whose answers must be read in time."""
 
-    arrival_seconds = 15.0
+    settings: Settings
+    metrics: Metrics
+    most: int
+    """Connections beyond which the one is dropped that has been without a request for longest."""
+    unread: ClassVar[dict[Connection, None]]
+    """Connections with bytes of an answer that their client has not read, the oldest first."""
 
     _timer: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
+    _since = 0.0
+    _crowded = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # writing pauses as soon as anything is left to be sent, and goes on when nothing is
+        transport.set_write_buffer_limits(high=0)
+        self._since = self.loop.time()
+        if len(self.connections) > self.most:
+            self._make_room()
         self._watch(True)
 
     def data_received(self, data: bytes) -> None:
+        if self._crowded:  # said now, because a client that is still sending would not get to read it
+            self._refuse(b"503 Service Unavailable", "too many connections are open; try again later")
+            return
         super().data_received(data)
         state = self.conn.their_state
         self._watch(state is h11.SEND_BODY or (state is h11.IDLE and bool(self.conn.trailing_data[0])))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._watch(False)
+        self._read()
         super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        self._since = self.loop.time()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._reading is None:
+            self._reading = self.loop.call_later(self.settings.read_seconds, self._drop, "unread")
+            self.unread[self] = None
+            held = sum(one.transport.get_write_buffer_size() for one in self.unread)
+            if held > self.settings.max_held:
+                next(iter(self.unread))._drop("unread")
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._read()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP gets its sentence as JSON, too."""
+        self._refuse(b"400 Bad Request", "this is no HTTP request that can be read")
 
     def _watch(self, arriving: bool) -> None:
         """Start the timer when a request has begun to arrive, stop it when all of it is there."""
@@ -210,9 +272,45 @@ class Connection(H11Protocol):
                 self._timer.cancel()
                 self._timer = None
         elif self._timer is None:
-            self._timer = self.loop.call_later(self.arrival_seconds, self.transport.close)
+            # a body has its own limit, with a sentence, which comes first
+            self._timer = self.loop.call_later(self.settings.body_seconds + 1, self._drop, "slow")
+
+    def _read(self) -> None:
+        """All of the answer is read, or nobody is there to read it."""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+            self.unread.pop(self, None)
+
+    def _make_room(self) -> None:
+        """Drop the connection that has been idle, sending a request or reading an answer for longest."""
+        others = cast("set[Connection]", self.connections) - {self}
+        waiting = [one for one in others if one._waits_for_its_client()]
+        if waiting:
+            min(waiting, key=lambda one: one._since)._drop("crowded")
+        else:
+            self._crowded = True
+
+    def _waits_for_its_client(self) -> bool:
+        return self._timer is not None or self.cycle is None or self.cycle.response_complete
+
+    def _drop(self, why: str) -> None:
+        # one that is closing may still be waiting for its last answer to be read
+        if why == "unread" or not self.transport.is_closing():
+            self.metrics.drop(why)
+            self.connections.discard(self)
+            self._read()
+            self.transport.abort()
+
+    def _refuse(self, status: bytes, sentence: str) -> None:
+        """Answer without the application, and close."""
+        body = to_text({"error": sentence})
+        head = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+        self.transport.write(head % (status, len(body)) + body)
+        self.transport.close()
 
 
-def connection_class(seconds: float) -> type[Any]:
-    """A `Connection` with this time."""
-    return type("Connection", (Connection,), {"arrival_seconds": seconds})
+def connection_class(settings: Settings, most: int, metrics: Metrics) -> type[Any]:
+    """A `Connection` with these limits."""
+    own = {"settings": settings, "most": most, "metrics": metrics, "unread": {}}
+    return type("Connection", (Connection,), own)

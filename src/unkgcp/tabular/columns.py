@@ -81,6 +81,12 @@ def looks_like_header(fields: Sequence[str], with_confidence: bool = True) -> bo
     return bool(_positions(names, "confidence") or ends)
 
 
+def may_be_named(field: str, with_confidence: bool = True) -> bool:
+    """Whether this is a name of a column that is looked for."""
+    roles = ROLES if with_confidence else ROLES[:3]
+    return any(_positions([_plain(field)], role) for role in roles)
+
+
 def is_number(text: str) -> bool:
     try:
         float(text)

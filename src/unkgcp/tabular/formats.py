@@ -240,7 +240,11 @@ def _names(path: Origin, request: Request) -> list[str] | None:
         if kind == PARQUET:
             try:
                 return list(pq.read_schema(source.on_disk()).names)
-            except (pa.ArrowException, OSError):  # whoever reads it says what is wrong with it
+            except (
+                pa.ArrowException,
+                OSError,
+                UnicodeDecodeError,
+            ):  # whoever reads it says what is wrong with it
                 return None
         text = TEXT_FORMATS[kind]
         if text.columns is not None:

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-compiled: Any = {"cache": True, "nogil": True, "error_model": "numpy"}
+from unkgcp.compiling import njit
+
+compiled: Any = {"nogil": True, "error_model": "numpy"}
 
 # Bytes that may be read, not used, before the first byte of a label.
 MARGIN = 64

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
-from unkgcp.tabular.columns import ROLES, Request, find
+from unkgcp.tabular.columns import ROLES, Request, find, may_be_named
 from unkgcp.tabular.label_index import binary, buffers, one_array
 from unkgcp.tabular.layout import Batch, Batches, Malformed, acceptable
 from unkgcp.tabular.scaling import Scale
@@ -52,8 +52,17 @@ def parquet_batches(source: Source, request: Request, then: Callable[[Batch], T]
 def _columns(schema: pa.Schema, request: Request, name: str) -> list[str]:
     if request.language is not None:
         raise InputError(f"{name} is a Parquet file, which knows no languages: leave the language out")
-    _, positions = find(schema.names, True, request.columns, request.with_confidence, (name,))
-    chosen = [schema.names[position] for position in positions]
+    names = schema.names
+    # columns are read by their names, so that no choice helps where two that may be meant have the same one
+    meant = request.columns or [column for column in names if may_be_named(column, request.with_confidence)]
+    for column in meant:
+        called = names[column] if isinstance(column, int) and 0 <= column < len(names) else column
+        if names.count(called) > 1:
+            raise InputError(
+                f"{name} has two columns called {called!r}: write the file again with one of them renamed"
+            )
+    _, positions = find(names, True, request.columns, request.with_confidence, (name,))
+    chosen = [names[position] for position in positions]
     for role, column in zip(ROLES, chosen, strict=False):
         kind = schema.field(column).type
         if role == "confidence":

@@ -92,7 +92,7 @@ def count_queries(path: str) -> int | None:
             return int(pq.read_metadata(path).num_rows)
         rows = sample.count(b"\n")
         return None if not rows else round(rows * os.path.getsize(path) / len(sample))
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         return None
 
 

@@ -154,6 +154,13 @@ class Source:
                 return (
                     f"{self.name} is a damaged or incomplete gzip file ({reason}): copy or download it again"
                 )
+            case UnicodeDecodeError() if is_parquet(
+                self.sample
+            ):  # labels are checked by Arrow, names by Python
+                return (
+                    f"{self.name} has a column whose name is not valid UTF-8: "
+                    "write the file again with that column renamed"
+                )
             case OSError() if error.strerror or not is_parquet(self.sample):
                 return f"{self.name} cannot be read ({error.strerror or error}): check the file and its disk"
         return f"{self.name} is a damaged Parquet file ({reason}): copy, download or write it again"

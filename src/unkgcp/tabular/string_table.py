@@ -105,6 +105,8 @@ class Table(Source):
                 return f"there is no file {self.name}"
             case IsADirectoryError():
                 return f"{self.name} is a folder, expected a CSV, TSV or Parquet file"
+            case UnicodeDecodeError() if is_parquet(self.sample):
+                return super().sentence(error)
             case EOFError() | OSError():
                 return f"{self.name} cannot be read, it may be cut short: {error}; check the file"
         first = str(error).splitlines()[0].rstrip(".")

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from unkgcp.errors import InputError
-from unkgcp.files import atomic_path, check_file, standard_output
+from unkgcp.files import atomic_path, check_file, room_for, standard_output
 
 Write = Callable[[pa.RecordBatch], None]
 Quoting = Literal["never", "needed", "always"]
@@ -72,8 +72,9 @@ def open_output(target: str | None) -> Iterator[Write]:
     """A function that writes answers of one schema to `target`; None and `-` are standard output, as TSV."""
     if target is None or target == "-":
         stream: IO[bytes] = standard_output()
-        yield TextWriter(stream, "\t", "never", "standard output")
-        stream.flush()
+        with room_for("standard output"):
+            yield TextWriter(stream, "\t", "never", "standard output")
+            stream.flush()
         return
     _check_ending(target)
     with write_file(target) as write:
@@ -104,8 +105,9 @@ def write_at_the_end(stream: IO[bytes], delimiter: str) -> Iterator[Write]:
     with tempfile.TemporaryFile(prefix="unkgcp-") as waiting:
         yield TextWriter(waiting, delimiter, "needed", "standard output")
         waiting.seek(0)
-        shutil.copyfileobj(waiting, stream)
-    stream.flush()
+        with room_for("standard output"):
+            shutil.copyfileobj(waiting, stream)
+            stream.flush()
 
 
 @contextmanager

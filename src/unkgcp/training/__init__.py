@@ -9,6 +9,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from unkgcp.errors import missing
+
 if TYPE_CHECKING:
     from unkgcp.training.batches import Member
     from unkgcp.training.config import TrainConfig, config_for
@@ -49,7 +51,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'unkgcp.training' has no attribute {name!r}")
-    return getattr(import_module(f"unkgcp.training.{_WHERE[name]}"), name)
+    try:
+        return getattr(import_module(f"unkgcp.training.{_WHERE[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
 
 
 def __dir__() -> list[str]:

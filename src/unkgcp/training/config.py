@@ -109,8 +109,10 @@ class TrainConfig:
         """A YAML file of some of the fields, over `base`."""
         import yaml
 
+        from unkgcp.files import parse_yaml  # it loads NumPy, which other settings do without
+
         try:
-            values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+            values = parse_yaml(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"{at(path)} cannot be read ({error.strerror}); give an existing file") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -118,6 +120,8 @@ class TrainConfig:
             raise InputError(
                 f"{at(path, None if line is None else line + 1)} is not valid YAML; mend it"
             ) from None
+        except ValueError as error:
+            raise InputError(f"{at(path)} is not to be understood: {error}") from None
         if not isinstance(values, dict):
             raise InputError(
                 f"{at(path)} must hold one `key: value` a line; for example `learning_rate: 0.001`"

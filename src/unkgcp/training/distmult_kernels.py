@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, prange, types
+from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 import unkgcp.training.randomness as randomness
+from unkgcp.compiling import njit
 
 F = np.float32
 U = np.uint64
@@ -36,7 +37,7 @@ NEGATIVES, RECTIFIED, INSERTS, FILTERED = range(4)
 S_NEGATIVE, S_SOFT, S_CHOICE, S_DRAW = range(4)
 
 # the numpy error model leaves out checks for division by zero, without which loops can be vectorised
-fast = {"fastmath": True, "cache": True, "nogil": True, "error_model": "numpy"}
+fast = {"fastmath": True, "nogil": True, "error_model": "numpy"}
 
 # fmt: off
 
@@ -349,7 +350,7 @@ def run_epoch(
 
 # What follows serves `unkgcp.training.model`. The order of a sum is left to the compiler, so that it can add
 # several numbers at once; nothing else is.
-quick: Any = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "nsz"}}
+quick: Any = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "nsz"}}
 
 AHEAD = 32  # triples: as far as the second cache reaches
 LINE = 16  # floats in a line of the processor's cache

@@ -2,7 +2,7 @@
 // The focus never leaves the field.
 
 import { labels } from "./api.js";
-import { byId, count, make, say } from "./dom.js";
+import { byId, count, make, named, say, short } from "./dom.js";
 
 const PAUSE = 90; // milliseconds after the last key
 
@@ -42,7 +42,7 @@ export function combobox(input, kind, failed) {
   function take(place) {
     set(options[place].label);
     close();
-    say(`${input.value} chosen`);
+    say(`${short(input.value)} chosen`);
   }
 
   function show(found) {
@@ -53,7 +53,7 @@ export function combobox(input, kind, failed) {
           "li",
           { role: "option", id: `${list.id}-${i}`, "aria-selected": "false",
             onmousedown: (event) => event.preventDefault(), onclick: () => take(i) },
-          make("span", { class: "label", text: label }),
+          named(label, { class: "label" }),
           facts === null ? null : make("span", { class: "facts", text: count(facts, "fact", "facts") }),
         ),
       ),

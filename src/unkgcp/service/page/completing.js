@@ -1,10 +1,15 @@
 // Completions of (head, relation, ?) or (?, relation, tail): a sorted list of intervals, to be filtered.
 
-import { besides, triple } from "./answer.js";
+<<<<<<< HEAD
+import { believed, besides, triple } from "./answer.js";
 import { axis, count, drawn, make, percent, say, span, three } from "./dom.js";
+=======
+import { besides, promise, triple } from "./answer.js";
+import { axis, count, drawn, make, named, percent, say, span, three } from "./dom.js";
+>>>>>>> serve
 import { LEVELS, link } from "./state.js";
 
-export function completing(state, result, changed) {
+export function completing(state, result, run, changed) {
   const open = state.head ? "tail" : "head";
   const shown = make("p", { class: "hint", id: "shown" });
   const rows = result.answers.map((one, i) => row(state, one, i, open));
@@ -32,13 +37,14 @@ export function completing(state, result, changed) {
     "section",
     { class: "completing", "aria-labelledby": "completing-title" },
     make("h2", { id: "completing-title" }, triple(state)),
+    make("p", { class: "promise", text: promise(run) }),
     ...result.notes.map((note) => make("p", { class: "note", text: note })),
     make(
       "div",
       { class: "controls", role: "group", "aria-label": "What is shown" },
-      choice("Level", LEVELS.includes(state.level) ? LEVELS : [...LEVELS, state.level], state.level, percent, (value) => chosen("level")(Number(value))),
-      choice("Best by", ["score", "lower"], state.rank, (name) => ({ score: "score", lower: "lower end" })[name], chosen("rank")),
-      choice("Training facts", ["no", "yes"], state.fresh, (name) => ({ no: "shown", yes: "left out" })[name], chosen("fresh")),
+      choice("level", "Level", LEVELS.includes(state.level) ? LEVELS : [...LEVELS, state.level], state.level, percent, (value) => chosen("level")(Number(value))),
+      choice("rank", "Best by", ["score", "lower"], state.rank, (name) => ({ score: "score", lower: "lower end" })[name], chosen("rank")),
+      choice("fresh", "Training facts", ["no", "yes"], state.fresh, (name) => ({ no: "shown", yes: "left out" })[name], chosen("fresh")),
       slider("Lower end at least", state.lower, slid("lower")),
       slider("Width at most", state.width, slid("width")),
     ),
@@ -55,26 +61,31 @@ export function completing(state, result, changed) {
 }
 
 function row(state, one, i, open) {
-  const { head, relation, tail, score, lower, upper, known } = one;
-  const more = besides(one);
+  const { head, relation, tail, score, lower, upper, known, value, other } = one;
+  const more = [...believed(one), ...besides(one)];
   const element = make(
     "li",
     {},
     make("span", { class: "rank", text: String(i + 1), "aria-hidden": "true" }),
+<<<<<<< HEAD
     make("a", { class: "label", href: link({ head, relation, tail, level: state.level }), text: one[open] }),
+    drawn({ lower, upper, score, known, value, other, kind: "strong" }),
+=======
+    make("a", { class: "label", href: link({ head, relation, tail, level: state.level }) }, named(one[open])),
     drawn({ lower, upper, score, known, kind: "strong" }),
+>>>>>>> serve
     make("span", { class: "number" }, make("span", { class: "unseen", text: " interval " }), span(lower, upper)),
     make("span", { class: "number score-text" }, make("span", { class: "unseen", text: " score " }), three(score)),
     known === null ? null : make("span", { class: "badge", text: `fact ${three(known)}` }),
-    more.length ? make("span", { class: "besides", text: more.join(" ") }) : null,
+    more.length ? make("span", { class: "besides", text: more.join(" ").trim() }) : null,
   );
   return { element, one };
 }
 
-function choice(name, values, value, shown, changed) {
-  const select = make("select", { onchange: () => changed(select.value) },
+function choice(name, title, values, value, shown, changed) {
+  const select = make("select", { name, onchange: () => changed(select.value) },
     ...values.map((one) => make("option", { value: one, text: shown(one), selected: one === value })));
-  return make("label", {}, make("span", { text: name }), select);
+  return make("label", {}, make("span", { text: title }), select);
 }
 
 function slider(name, value, changed) {

@@ -4,7 +4,7 @@ import { about, completions, evidence, intervals, useToken } from "./api.js";
 import { answer, behind } from "./answer.js";
 import { combobox } from "./combobox.js";
 import { completing } from "./completing.js";
-import { byId, count, make, say, three } from "./dom.js";
+import { byId, count, make, say, short, three } from "./dom.js";
 import { LEVELS, link, read } from "./state.js";
 
 const form = byId("query");
@@ -44,7 +44,9 @@ async function show(state, focus = false) {
   result.setAttribute("aria-busy", "true");
   try {
     const parts = state.head && state.tail ? await one(state, signal) : await many(state, signal);
+    const held = result.contains(document.activeElement) ? document.activeElement.name : "";
     result.replaceChildren(...parts);
+    if (held) result.querySelector(`[name="${held}"]`)?.focus(); // a choice that was changed is there again
     if (focus) result.focus({ preventScroll: true });
   } catch (error) {
     if (error.name !== "AbortError") result.replaceChildren();
@@ -81,7 +83,7 @@ async function many(state, signal) {
   const found = await completions(query, signal);
   say(count(found.answers.length, "completion", "completions"));
   return [
-    completing(state, found, (changed, replace) => {
+    completing(state, found, run, (changed, replace) => {
       go(changed, replace);
       if (!replace) show(changed);
     }),
@@ -89,7 +91,7 @@ async function many(state, signal) {
 }
 
 function title({ head, relation, tail }) {
-  return relation ? `${head || "?"} ${relation} ${tail || "?"} · UnKGCP` : "UnKGCP explorer";
+  return relation ? `${[head || "?", relation, tail || "?"].map(short).join(" ")} · UnKGCP` : "UnKGCP explorer";
 }
 
 async function describe() {

@@ -345,6 +345,8 @@ class Partitioned(IntervalPredictor):
                 f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
                 "every interval is the whole range"
             )
+        if not self.partitions:
+            return None
         said = [part for groups in self.partitions for part in self._group_cautions(groups, level)]
         return "; ".join(said) or None
 

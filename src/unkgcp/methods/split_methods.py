@@ -166,9 +166,8 @@ class ConformalPredictor(Partitioned):
                 raise ValueError("the relations or sides of the calibration facts do not match their scores")
         if self.calibration.size != self.size or self.calibration.score != score:
             raise ValueError("the calibration belongs to another method or to other facts")
-        if self.calibration.grouped != bool(self.per) or set(self.rankings.partitions) != set(
-            self.per or [""]
-        ):
+        partitions = set(self.calibration.rankings.partitions)
+        if self.calibration.grouped != bool(self.per) or partitions != set(self.per or [""]):
             raise ValueError("the calibration facts are in other groups than those of the method")
         if self.calibration.weighted or self.calibration.training_conditional is not None:
             raise ValueError("the calibration makes another promise than the method")

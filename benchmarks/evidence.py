@@ -192,7 +192,7 @@ def figures(names: list[str], seeds: int, jobs: int, scores: Path | None) -> Non
 def times(names: list[str]) -> None:
     """Beside the peer, on the same two cores, one after the other."""
     import peers
-    from unkgcp.graph.data_folders import find
+    from unkgcp.graph.datasets import find
 
     path = common.RESULTS / "evidence-times.json"
     rows = json.loads(path.read_text()) if path.exists() else {}

@@ -56,7 +56,7 @@ def test_completions_are_the_best_of_all_candidates(client, predictor, facts, ra
         vocabulary.relation_ids(triples[1]),
         vocabulary.entity_ids(triples[2]),
     ]
-    of_scores = scores_apart("ukge", predictor.model.tensors(), *ids).max()
+    of_scores = scores_apart("ukge", predictor.model.tables, *ids).max()
     of_ends = ends_apart(of_scores, predictor.method.calibration.threshold(0.8))
     of_key = of_scores if rank_by == "score" else of_ends
     np.testing.assert_allclose(np.sort(key)[::-1][:7], key[places], rtol=0, atol=of_key)

@@ -150,9 +150,6 @@ def command(
     DATA, or all facts of the file DATA; the model must not have been trained on them. Without -o the run is
     changed in place.
     """
-    from unkgcp.methods.registry import predictor_class
-
-    predictor_class(settings["method"])
     options = {**reading, **splitting}
     if source is not None:
         _refuse(TRAINING, "is for training, and --from trains nothing")
@@ -163,6 +160,9 @@ def command(
     asked = _population(population, kinds, share)
     if asked and calibrating == "cv+":
         raise InputError("--population open does not go with --calibrate cv+; leave one of them out")
+    from unkgcp.methods.registry import predictor_class
+
+    predictor_class(settings["method"])
     if source is not None:
         from unkgcp.run.folder import check_run
 
@@ -325,11 +325,11 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> None:
     import time
     from dataclasses import replace
 
-    from unkgcp.evaluation.assessment import evaluate
-    from unkgcp.evaluation.terminal import evaluation_text
-
     start = time.monotonic()
     if dataset is not None and len(dataset.splits.test):
+        from unkgcp.evaluation.assessment import evaluate
+        from unkgcp.evaluation.terminal import evaluation_text
+
         predictor = replace(predictor, metrics=evaluate(predictor, dataset))
         predictor.provenance["times"]["evaluation"] = round(time.monotonic() - start, 3)
         click.echo(evaluation_text(predictor.metrics) + "\n")

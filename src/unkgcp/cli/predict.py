@@ -82,13 +82,21 @@ def command(
     """
     if top_k is None and (exclude_known or rank_by != "score"):
         raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
-    levels = confidence[0] if len(confidence) == 1 else confidence
     given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if output is not None and output != "-":
-        from unkgcp.files import check_place
+    if top_k is not None:
+        reading["completion"] = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
+    keep = None
+    if condition is not None:
+        from unkgcp.predict.filter import parse
 
-        check_place(output)
+        keep = parse(condition, confidence)
+    from unkgcp.tabular.query_files import count_queries
+    from unkgcp.tabular.writer import check_output
+
+    total = count_queries(queries)
+    if engine == "local":
+        check_output(output)
     from unkgcp.progress import Reporter, say
     from unkgcp.run.predictor import Predictor
 
@@ -96,24 +104,18 @@ def command(
     for level in confidence:
         if (caution := predictor.method.caution(level)) is not None:
             say(f"unkgcp: {caution}")
-    keep = None
-    if condition is not None:
-        from unkgcp.predict.filter import parse
+    levels = confidence[0] if len(confidence) == 1 else confidence
+    if engine == "ray":
+        from unkgcp.predict.ray_engine import answer_on_ray
 
-        keep = parse(condition, confidence)
-    if top_k is not None:
-        reading["completion"] = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
+        with Reporter("predicting", total) as progress:
+            reading |= {"condition": condition, "progress": progress, **ray}
+            answer_on_ray(run, queries, output, levels, **reading)
+        return
+    from unkgcp.conformal.ranks import exact_levels
     from unkgcp.predict.stream import answer_file
-    from unkgcp.tabular.query_files import count_queries
 
-    total = count_queries(queries)
+    exactly = exact_levels(levels)
     with Reporter("predicting", total) as progress:
-        if engine == "ray":
-            from unkgcp.predict.ray_engine import answer_on_ray
-
-            reading |= {"condition": condition, **ray}
-            answer_on_ray(run, queries, output, levels, progress=progress, **reading)
-        else:
-            answer_file(
-                predictor, queries, output, levels, keep=keep, progress=progress, total=total, **reading
-            )
+        reading |= {"keep": keep, "progress": progress, "total": total}
+        answer_file(predictor, queries, output, exactly, **reading)

@@ -16,14 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
-from unkgcp.conformal.ranking import Standing
-from unkgcp.conformal.ranks import Confidence, rank, smoothed_exceeds
+from unkgcp.conformal.ranks import exact_levels, rank, smoothed_coverages
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.negatives import corrupt
@@ -60,6 +60,7 @@ class Answers:
     """Which of them have a triple that is in neither the training nor the calibration facts: (n,)."""
     facts: Intervals
     negatives: Graph
+    truth_of_negatives: Floats
     of_negatives: Intervals
     """A run of the paper's protocol judges negatives by a second threshold, calibrated on such; others by their own."""
     origin: str
@@ -76,13 +77,14 @@ def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LE
     negatives, origin = negatives_of(dataset, predictor.model.seed)
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
-    overlap_free, truth = ~np.isin(facts.keys, taken), facts.truth
+    overlap_free, truth, negative_truth = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
+    exactly = exact_levels(levels)
     if predictor.negative is None:
-        both = Triples(*(np.concatenate(pair) for pair in zip(ids, other_ids, strict=True)))
-        found, of_negatives = predictor.method.interval(both, levels).cut(len(facts.head))
+        both = Triples(*map(np.concatenate, zip(ids, other_ids, strict=True)))
+        found, of_negatives = predictor.method.interval(both, exactly).cut(len(facts.head))
     else:
-        found = predictor.method.interval(ids, levels)
-        of_negatives = predictor.negative.interval(other_ids, levels)
+        found = predictor.method.interval(ids, exactly)
+        of_negatives = predictor.negative.interval(other_ids, exactly)
     known: Mask = found.code == 0
     return Answers(
         predictor,
@@ -93,6 +95,7 @@ def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LE
         overlap_free,
         found,
         negatives,
+        negative_truth,
         of_negatives,
         origin,
         known,
@@ -123,7 +126,7 @@ def judge(answers: Answers) -> dict[str, Any]:
     others; None if none is.
     """
     predictor = answers.predictor
-    negatives = _rows(answers.of_negatives, answers.negatives.truth)
+    negatives = _rows(answers.of_negatives, answers.truth_of_negatives)
     facts = _rows(answers.facts, answers.truth)
     overlap_free = Rows(*(column[answers.overlap_free] for column in facts))
     both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
@@ -226,7 +229,7 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
         return None
     size, unknown = int(standing.size[0]), len(known) - count
     one_threshold = method.one_threshold
-    ranks = [rank(level, size) for level in answers.levels]
+    ranks = [*map(rank, answers.levels, repeat(size))]
     smoothed = smoothed_coverages(standing, answers.levels, unknown)
     found = []
     for level, k, coverage in zip(answers.levels, ranks, smoothed, strict=True):
@@ -235,12 +238,6 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
             band = [(end * count + unknown) / len(known) for end in metrics.rank_band(k, size, count)]
         found.append({"confidence": level, "coverage_smoothed": coverage, "band": band})
     return found
-
-
-def smoothed_coverages(standing: Standing, levels: Sequence[Confidence], unknown: int = 0) -> list[float]:
-    """The mean probability of being covered with ties broken at random, at each level; `unknown` more always are."""
-    shares = [smoothed_exceeds(*standing, level) for level in levels]
-    return [(float(share.sum()) + unknown) / (len(share) + unknown) for share in shares]
 
 
 # Confidence filtering: keep triples whose whole interval is good, drop those whose whole one is not, else abstain.

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.group_rankings import GroupRankings
 from unkgcp.conformal.ranking import Standing, group_codes
-from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
+from unkgcp.conformal.ranks import Confidence, ExactLevels, exact, exact_levels, rank
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples
@@ -155,7 +155,7 @@ class IntervalPredictor(ABC):
 
     def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each triple at one level or at several."""
-        levels, single = exact_levels(confidence)
+        levels, single = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
         code = status_codes(self.model, triples)
         score, ends, more = self._answers(triples, np.flatnonzero(code == 0), levels)
         more["basis"] = self._basis(triples)
@@ -345,6 +345,8 @@ class Partitioned(IntervalPredictor):
                 f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
                 "every interval is the whole range"
             )
+        if not self.partitions:
+            return None
         said = [part for groups in self.partitions for part in self._group_cautions(groups, level)]
         return "; ".join(said) or None
 

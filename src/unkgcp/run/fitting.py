@@ -94,6 +94,7 @@ def fit(
         config = replace(config, epochs=min(config.epochs, QUICK_EPOCHS))
     settings = method_options(method, dataset.name, protocol, per, allow_empty)
     validation, stopping = _validation(dataset, config, protocol)
+    softlogic = dataset.softlogic_for(protocol)
     with only_repeats(
         True
     ):  # refused before hours of training; whatever else is to be said comes at calibration
@@ -105,7 +106,7 @@ def fit(
             model = train(
                 splits.train,
                 config.model,
-                softlogic=dataset.softlogic_for(protocol),
+                softlogic=softlogic,
                 progress=progress,
                 checkpoint=None if checkpoint is None else checkpoint / "model.safetensors",
                 resume=resume,

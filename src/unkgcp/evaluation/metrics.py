@@ -69,18 +69,25 @@ def widths(lower: ArrayLike, upper: ArrayLike) -> Floats:
 def interval_score(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confidence: float) -> float:
     """Winkler's score: mean of width + 2 / (1 - confidence) times the distance by which a label is missed.
 
-    It is proper for numbers: the true central quantiles minimise its expectation. What lies outside of a label that is
-    an interval counts at both ends. At confidence 1 a miss costs infinity. An empty interval counts as missed by 1, the
-    most there is.
+    It is proper for numbers: the true central quantiles minimise its expectation, so that neither wide intervals nor
+    intervals that give up the hard labels look good. What lies outside of a label that is an interval counts at both
+    ends. At confidence 1 a miss costs infinity. An empty interval counts as missed by 1, the most there is, so that
+    no interval can be improved by leaving it out.
     """
+    return _mean(interval_scores(truth, lower, upper, confidence))
+
+
+def interval_scores(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confidence: float) -> Floats:
+    """Winkler's score of each interval: (n,)."""
     label = np.asarray(truth, dtype=np.float64)
     ends = (label, label) if label.ndim == 1 else (label[:, 0], label[:, 1])
     first, last, low, high = _columns(*ends, lower, upper)
     missed = np.maximum(low - first, 0.0) + np.maximum(last - high, 0.0)
     missed = np.where(np.isnan(missed), 1.0, missed)
     if confidence >= 1.0:
-        return math.inf if missed.any() else sharpness(low, high)
-    return _mean(widths(low, high) + (2.0 / (1.0 - confidence)) * missed)
+        return np.where(missed > 0, math.inf, widths(low, high))
+    scores: Floats = widths(low, high) + (2.0 / (1.0 - confidence)) * missed
+    return scores
 
 
 def mse(prediction: ArrayLike, truth: ArrayLike) -> float:
@@ -134,10 +141,15 @@ def coverage_by_bin(
     Equal values stay in one bin, so bins differ in size where `by` has ties; `key` is a bin's lowest value.
     """
     values, _ = _columns(by, lower)
+    return coverage_by_group(truth, lower, upper, equal_bins(values, bins))
+
+
+def equal_bins(values: Floats, bins: int) -> Floats:
+    """The lowest value of each value's bin, of `bins` bins of equal size in which equal values stay together: (n,)."""
     if not len(values):
-        return coverage_by_group(truth, lower, upper, values)
+        return values
     edges = np.unique(np.sort(values)[(np.arange(bins) * len(values)) // bins])
-    return coverage_by_group(truth, lower, upper, edges[np.searchsorted(edges, values, side="right") - 1])
+    return np.asarray(edges[np.searchsorted(edges, values, side="right") - 1])
 
 
 def coverage_by_width(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, bins: int = 10) -> Slices:

@@ -180,6 +180,18 @@ def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relation
     return (head.astype(np.int64) * n_relations + relation) * n_entities + tail
 
 
+def degrees(facts: Graph) -> NDArray[np.int64]:
+    """In how many of the facts each entity stands, as head, as tail or as both: (entities,)."""
+    loop = facts.head == facts.tail
+    ends = np.concatenate([facts.head, facts.tail[~loop]])
+    return np.bincount(ends, minlength=facts.n_entities).astype(np.int64)
+
+
+def degree_of(triples: HasTriples, degree: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The degree of each triple of known entities, the smaller one of its head's and its tail's: (n,)."""
+    return np.minimum(degree[triples.head], degree[triples.tail])
+
+
 def contained(keys: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of the keys occur in a sorted array: (n,) bool."""
     if len(ordered) == 0:

@@ -13,7 +13,6 @@ are those of the known facts; how many are unknown stands beside.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
+import unkgcp.evaluation.slices as slices
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, rank, smoothed_exceeds
 from unkgcp.errors import InputError
@@ -111,22 +111,26 @@ def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float]
     return judge(ask(predictor, dataset, confidence))
 
 
-def judge(answers: Answers) -> dict[str, Any]:
+def judge(answers: Answers, standing: Standing | None = None) -> dict[str, Any]:
     """Figures at each level for test facts (`positive`), negatives (`negative`) and both (`mixed`).
 
     `overlap_free` are the test facts whose triple is in neither the training nor the calibration facts.
     Negatives are judged with the run's own threshold, calibrated on facts, which is the one that predictions use;
     a run of the paper's protocol has a second one, calibrated on corrupted calibration facts
     (`negative_threshold` says which was used). In the open world all are judged by the hull, as predictions are.
-    `ties` tells, level by level, coverage of facts above its band because of ties from facts unlike those of
-    calibration. `empty` has, level by level, the share of test facts whose interval is empty and the coverage of the
-    others; None if none is.
+    Beside the averages, `positive` has what `slices.judge_slices` finds at each level among the known test facts:
+    coverage by doubt, degree and relation with bands, the worst of each, and ERT. `ties` tells, level by level,
+    coverage of facts above its band because of ties from facts unlike those of calibration. `empty` has, level by
+    level, the share of test facts whose interval is empty and the coverage of the others; None if none is.
+    `standing` is what `standing_of` gives, where it is at hand already.
     """
     predictor = answers.predictor
     negatives = _rows(answers.of_negatives, answers.negatives.truth)
     facts = _rows(answers.facts, answers.truth)
     overlap_free = Rows(*(column[answers.overlap_free] for column in facts))
     both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
+    standing = standing_of(answers) if standing is None else standing
+    conditional = _conditional(answers, facts, standing)
     return {
         "data": answers.dataset.name,
         "model": predictor.model.config.model,
@@ -142,13 +146,17 @@ def judge(answers: Answers) -> dict[str, Any]:
         "levels": [
             {
                 "confidence": level,
-                "positive": {**_figures(facts, place), "overlap_free": _figures(overlap_free, place)},
-                "negative": _figures(negatives, place),
-                "mixed": _figures(both, place),
+                "positive": {
+                    **_figures(facts, place, level),
+                    "overlap_free": _figures(overlap_free, place, level),
+                    **conditional[place],
+                },
+                "negative": _figures(negatives, place, level),
+                "mixed": _figures(both, place, level),
             }
             for place, level in enumerate(answers.levels)
         ],
-        "ties": _ties(answers),
+        "ties": _ties(answers, standing),
         "empty": _empty(facts, answers.levels),
     }
 
@@ -175,10 +183,11 @@ def _threshold(answers: Answers) -> str:
     return "facts" if answers.facts.no_fact is None else "both"
 
 
-def _figures(rows: Rows, place: int) -> dict[str, float | int | None]:
-    """n, coverage, sharpness, mse and mae at one level; None where n is 0.
+def _figures(rows: Rows, place: int, level: float) -> dict[str, float | int | None]:
+    """n, coverage, sharpness, interval score, mse and mae at one level; None where n is 0.
 
-    Labels that are intervals are covered if all of each is; errors are those of the middle.
+    Labels that are intervals are covered if all of each is; errors are those of the middle. The interval score is
+    also None where it is infinite, at level 1 with a label missed.
     """
     lower, upper = rows.lower[:, place], rows.upper[:, place]
     known = ~np.isnan(rows.score)
@@ -186,10 +195,60 @@ def _figures(rows: Rows, place: int) -> dict[str, float | int | None]:
     found = {
         "coverage": metrics.coverage(rows.truth, lower, upper),
         "sharpness": metrics.sharpness(lower, upper),
+        "interval_score": metrics.interval_score(rows.truth, lower, upper, level),
         "mse": metrics.mse(score, middle),
         "mae": metrics.mae(score, middle),
     }
-    return {"n": len(lower), **{key: _none_if_nan(value) for key, value in found.items()}}
+    return {"n": len(lower), **{key: metrics.finite(value) for key, value in found.items()}}
+
+
+def standing_of(answers: Answers) -> Standing | None:
+    """Where the labels of the known test facts stand among the calibration scores; None where no scores are ranked."""
+    known = answers.known
+    if not known.any():
+        return None
+    return answers.predictor.method.standing(known_triples(answers), answers.truth[known])
+
+
+def known_triples(answers: Answers) -> Triples:
+    """The known test facts, in the ids of the model."""
+    return Triples(*(column[answers.known] for column in answers.ids))
+
+
+def training_facts(answers: Answers) -> Graph:
+    """What the model was trained on or, where it does not say, the training facts of the data set, in its ids."""
+    model = answers.predictor.model
+    if model.facts is not None:
+        return model.facts.graph(model.vocabulary)
+    train = answers.dataset.splits.train
+    ids = to_triples(train, model.vocabulary)
+    found = (ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0)
+    head, relation, tail = (column[found] for column in ids)
+    return Graph(head, relation, tail, train.confidence[found], model.vocabulary)
+
+
+def _conditional(answers: Answers, facts: Rows, standing: Standing | None) -> list[dict[str, Any]]:
+    """What `slices.judge_slices` finds at each level; nothing where no test fact is known."""
+    predictor, known = answers.predictor, answers.known
+    if not known.any():
+        return [{} for _ in answers.levels]
+    asked, rows = known_triples(answers), Rows(*(column[known] for column in facts))
+    queries = slices.describe(predictor.method, training_facts(answers), asked, rows.score)
+    cut = slices.slices_of(queries, predictor.model.vocabulary.relations.to_pylist())
+    sizes = None if standing is None else standing.size
+    return [
+        slices.judge_slices(
+            queries,
+            cut,
+            rows.truth,
+            rows.lower[:, place],
+            rows.upper[:, place],
+            level,
+            sizes=sizes,
+            seed=predictor.model.seed,
+        )
+        for place, level in enumerate(answers.levels)
+    ]
 
 
 def _empty(rows: Rows, levels: Sequence[float]) -> list[dict[str, Any]] | None:
@@ -202,30 +261,24 @@ def _empty(rows: Rows, levels: Sequence[float]) -> list[dict[str, Any]] | None:
         others = ~empty[:, place]
         inside = metrics.coverage(rows.truth[others], rows.lower[others, place], rows.upper[others, place])
         share = float(empty[:, place].mean())
-        found.append({"confidence": level, "share": share, "coverage_of_others": _none_if_nan(inside)})
+        found.append({"confidence": level, "share": share, "coverage_of_others": metrics.finite(inside)})
     return found
-
-
-def _none_if_nan(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 # Coverage above its band may come from ties, which are harmless, or from facts unlike those of calibration.
 
 
-def _ties(answers: Answers) -> list[dict[str, Any]] | None:
+def _ties(answers: Answers, standing: Standing | None) -> list[dict[str, Any]] | None:
     """`confidence`, `coverage_smoothed` and `band` (low, high) of test facts at each level; unknown facts are covered.
 
     None for a method that ranks no scores, and in the open world, whose hulls have two thresholds. The band is None
     where every relation has a threshold, and where the answer at a level is no matter of rank.
     """
-    known, method = answers.known, answers.predictor.method
-    asked, count = Triples(*(column[known] for column in answers.ids)), int(known.sum())
-    standing = method.standing(asked, answers.truth[known]) if count else None
     if standing is None:
         return None
+    known, count = answers.known, int(answers.known.sum())
     size, unknown = int(standing.size[0]), len(known) - count
-    one_threshold = method.one_threshold
+    one_threshold = answers.predictor.method.one_threshold
     ranks = [rank(level, size) for level in answers.levels]
     smoothed = smoothed_coverages(standing, answers.levels, unknown)
     found = []

@@ -223,6 +223,11 @@ def _columns(*arrays: ArrayLike) -> tuple[Floats, ...]:
     return columns
 
 
+def finite(value: float) -> float | None:
+    """The figure as JSON can hold it: None where it is NaN or infinite."""
+    return float(value) if math.isfinite(value) else None
+
+
 def _mean(values: NDArray[np.float64] | NDArray[np.bool_]) -> float:
     return float(values.mean()) if len(values) else math.nan
 

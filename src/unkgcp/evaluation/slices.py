@@ -147,8 +147,8 @@ def judge_slices(
     last = found["doubt"][-1]["coverage"] if found.get("doubt") else None
     return {
         "slices": found,
-        "worst": {"most_doubtful": last, **worst, "slab": _plain(slab)},
-        "ert": {"both": _plain(risk.both), "below": _plain(risk.below)},
+        "worst": {"most_doubtful": last, **worst, "slab": metrics.finite(slab)},
+        "ert": {"both": metrics.finite(risk.both), "below": metrics.finite(risk.below)},
     }
 
 
@@ -171,7 +171,7 @@ def _slice(
         "n": n,
         "coverage": share,
         "sharpness": width,
-        "interval_score": _plain(score),
+        "interval_score": metrics.finite(score),
         "band": band,
     }
 
@@ -192,15 +192,19 @@ def effective_size(sizes: Ints) -> int | None:
 
 
 def below_band(result: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The slices of `judge_slices` that are covered less than chance allows, each with what it is by, worst first."""
-    found = [
+    """The slices of `judge_slices` that are covered less than chance allows, each with what it is by."""
+    return [
         (by, one)
-        for by, rows in result["slices"].items()
+        for by, rows in result.get("slices", {}).items()
         for one in rows
         if one["band"] is not None and one["coverage"] < one["band"][0] - SLACK
     ]
-    return sorted(found, key=lambda pair: pair[1]["coverage"] - pair[1]["band"][0])
 
 
-def _plain(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+def tenths_of_doubt(doubt: Floats, inside: NDArray[np.bool_]) -> tuple[float, float]:
+    """Coverage of the most doubtful tenth, and of the worst one; NaN where there are no rows. doubt, inside: (n,)."""
+    if not len(doubt):
+        return math.nan, math.nan
+    member = _equal("doubt", doubt, TENTHS).member
+    shares = np.bincount(member, weights=inside) / np.bincount(member)
+    return float(shares[-1]), float(shares.min())

@@ -145,24 +145,18 @@ def coverage_by_bin(
 
 
 def equal_bins(values: Floats, bins: int) -> Floats:
-    """The lowest value of each value's bin, of `bins` bins of equal size in which equal values stay together: (n,)."""
+    """The lowest value of each value's bin, of `bins` bins of equal size in which equal values stay together: (n,).
+
+    A value belongs to the bin of the first row that has it, so that what lies above a frequent value is not lost in it.
+    """
     if not len(values):
         return values
-    edges = np.unique(np.sort(values)[(np.arange(bins) * len(values)) // bins])
-    return np.asarray(edges[np.searchsorted(edges, values, side="right") - 1])
-
-
-def coverage_by_width(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, bins: int = 10) -> Slices:
-    """Coverage in bins of the interval's width: does a wide interval cover as often as a narrow one?"""
-    low, high = _columns(lower, upper)
-    return coverage_by_bin(truth, low, high, widths(low, high), bins)
-
-
-def coverage_by_prediction(
-    prediction: ArrayLike, truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, bins: int = 10
-) -> Slices:
-    """Coverage by decile (or `bins` bins) of the predicted score."""
-    return coverage_by_bin(truth, lower, upper, prediction, bins)
+    ordered = np.sort(values)
+    starts = (np.arange(bins) * len(values)) // bins
+    member = np.searchsorted(starts, np.searchsorted(ordered, values, side="left"), side="right") - 1
+    lowest = np.full(bins, np.inf)
+    np.minimum.at(lowest, member, values)
+    return lowest[member]
 
 
 def width_error_correlation(
@@ -344,7 +338,9 @@ def worst_slab_coverage(
     x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     order = rng.permutation(len(x))
     search, judge = order[: len(x) // 2], order[len(x) // 2 :]
-    drawn = rng.standard_normal((directions, x.shape[1])) if x.shape[1] > 1 else np.ones((1, 1))
+    # every feature by itself, and directions between them
+    drawn = np.concatenate([np.eye(x.shape[1]), rng.standard_normal((directions, x.shape[1]))])
+    drawn = drawn if x.shape[1] > 1 else drawn[:1]
     best: tuple[float, float, float, Floats] = (math.inf, 0.0, 0.0, drawn[0])
     for direction in drawn:
         found = worst_window(x[search] @ direction, inside[search], share)

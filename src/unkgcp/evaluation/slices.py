@@ -91,10 +91,10 @@ def slices_of(queries: Queries, relations: Sequence[str]) -> list[Slices]:
 
 
 def _equal(by: str, values: Floats, bins: int) -> Slices:
-    """Slices of equal size, upwards; equal values stay together, and a bin that this leaves small joins the next."""
+    """Slices of equal size, upwards; equal values stay together, and a slice that this leaves tiny joins the next."""
     lowest, member = np.unique(metrics.equal_bins(values, bins), return_inverse=True)
     count = np.bincount(member, minlength=len(lowest))
-    least, total = len(values) / (2 * bins), 0
+    least, total = min(AT_LEAST, len(values) / (2 * bins)), 0
     joined, current = np.zeros(len(lowest), np.intp), 0
     for place, n in enumerate(count.tolist()):
         if total >= least:

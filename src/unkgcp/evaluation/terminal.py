@@ -99,7 +99,8 @@ def _slice_sentence(levels: list[dict[str, Any]]) -> str:
 def slice_name(by: str, one: dict[str, Any], among: Sequence[dict[str, Any]]) -> str:
     """A slice in words."""
     if by == "relation":
-        return f"relation {one['relation']}"
+        shown = (mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in one["relation"])
+        return f"relation {''.join(shown)}"
     if one == among[-1] and by == "doubt":
         return "the most doubtful tenth"
     digits = 3 if by == "doubt" else 0

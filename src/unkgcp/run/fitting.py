@@ -129,7 +129,7 @@ def fit(
     if "evidence" in needs:
         _refuse_interrupted(model)
         start = time.monotonic()
-        parts["evidence"] = _evidence(model, config, quick, device, report)
+        parts["evidence"] = learn_evidence(model, config, quick, device, report)
         times["evidence"] = time.monotonic() - start
     start = time.monotonic()
     with only_repeats(dataset.split_here):
@@ -210,8 +210,10 @@ def _refuse_interrupted(*models: Model) -> None:
         raise KeyboardInterrupt
 
 
-def _evidence(model: Model, config: TrainConfig, quick: bool, device: str, report: Report) -> EvidenceModel:
-    """What the training facts say, with the scores of cross-fitted backbones unless it is to be quick."""
+def learn_evidence(
+    model: Model, config: TrainConfig, quick: bool, device: str = "auto", report: Report = silent
+) -> EvidenceModel:
+    """What the model's training facts say, with the scores of cross-fitted backbones unless it is to be quick."""
     assert model.facts is not None
     train = model.facts.graph(model.vocabulary)
     if quick:

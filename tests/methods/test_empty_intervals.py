@@ -80,7 +80,7 @@ def test_coverage_is_what_was_asked() -> None:
     """The usual intervals, single values, cover more at 50 and 70 %, and none of them may be left out."""
     for level in (0.5, 0.7):
         low, high = coverage_band(4000, 6000, level)
-        assert hits(predictor(), level).mean() > high
+        assert hits(predictor(per="none"), level).mean() > high
         assert low <= hits(predictor(allow_empty=True), level).mean() <= high
 
 
@@ -101,7 +101,7 @@ def test_over_fresh_facts_it_follows_the_exact_law() -> None:
 
 
 def test_empty_where_it_doubts_most_and_otherwise_the_same() -> None:
-    usual, made = predictor(), predictor(allow_empty=True)
+    usual, made = predictor(per="none"), predictor(allow_empty=True)
     test = data().splits.test
     before, after = usual.interval(test, LEVELS), made.interval(test, LEVELS)
     empty = np.isnan(after.lower)
@@ -152,7 +152,7 @@ def test_what_is_said_of_a_level() -> None:
         "facts whose value is too doubtful for confidence 0.7 have an empty interval, no ends"
     )
     assert made.method.caution(0.95) is None
-    assert predictor().method.caution(0.7) is None
+    assert predictor(per="none").method.caution(0.7) is None
 
 
 def test_evaluate_counts_them() -> None:
@@ -166,7 +166,7 @@ def test_evaluate_counts_them() -> None:
     assert f"0.7: {share[1]:.1%} of the facts have an empty interval" in evaluation_text(result)
     assert "0.95: " not in evaluation_text(result)
     json.dumps(result, allow_nan=False)
-    assert evaluate(predictor(), data(), LEVELS)["empty"] is None
+    assert evaluate(predictor(per="none"), data(), LEVELS)["empty"] is None
 
 
 def test_per_relation() -> None:
@@ -175,7 +175,7 @@ def test_per_relation() -> None:
     (result,) = by_relation(ask(made, data(), [0.7]))
     assert result["after"]["share_below_band"] == 0
     assert np.isfinite(result["after"]["sharpness"])
-    assert made.method.options() == {"per": "relation", "allow_empty": True}
+    assert made.method.options() == {"per": "relation", "floor": False, "allow_empty": True}
     assert "have an empty interval" in (made.method.caution(0.7) or "")
 
 

@@ -73,12 +73,15 @@ def inside(lower: NDArray[np.float64], upper: NDArray[np.float64], test: Graph) 
 
 def test_every_group_is_covered_as_promised() -> None:
     """Bands of mass 1 - 1e-6 for coverage with ties broken at random; whole ties only add to it."""
-    per, one, test = calibrated(per="relation"), calibrated(), draw(20_000, 2)
+    per, one, test = calibrated(per="relation", floor=False), calibrated(per="none"), draw(20_000, 2)
     result, pooled = per.interval(test, 0.9), one.interval(test, 0.9)
-    assert per.groups is not None
-    sizes = dict(zip(per.found.tolist(), per.ranking.sizes.tolist(), strict=False))
+    assert per.relation_groups is not None
+    found, ranking = per.rankings.partitions["relation"]
+    assert found is not None
+    sizes = dict(zip(found.tolist(), ranking.sizes.tolist(), strict=False))
     assert len(sizes) >= 3
-    groups, standing = per.groups.of(test.relation), per.standing(test, test.confidence)
+    groups, standing = per.relation_groups.of(test.relation), per.standing(test, test.confidence)
+    assert standing is not None
     missed = []
     for group, size in sizes.items():
         rows = groups == group
@@ -93,9 +96,13 @@ def test_every_group_is_covered_as_promised() -> None:
 
 
 def test_a_label_is_inside_exactly_when_its_p_value_exceeds() -> None:
-    per, test = calibrated(per="relation"), draw(500, 3)
-    strange, codes = per.nonconformity(test, test.confidence), per._codes(test.relation)
-    p_values, standing = per.ranking.p_values(strange, codes, None), per.standing(test, test.confidence)
+    per, test = calibrated(per="relation", floor=False), draw(500, 3)
+    strange, places = (
+        per.nonconformity(test, test.confidence),
+        per.rankings.places(per.group_columns(test) or {}),
+    )
+    p_values, standing = per.rankings.p_values(strange, places), per.standing(test, test.confidence)
+    assert standing is not None
     levels = [0.0, 0.3, 0.8, 0.95, 0.99]
     result = per.interval(test, levels)
     assert (result.lower <= result.upper).all()
@@ -113,7 +120,7 @@ def test_answers_say_whose_promise_it_is() -> None:
     result = per.interval(draw(2000, 4), 0.9)
     assert result.promise is not None
     assert {"relation", "similar relations"} <= set(result.promise)
-    assert calibrated().interval(draw(10, 4), 0.9).promise is None
+    assert calibrated(per="none").interval(draw(10, 4), 0.9).promise is None
     assert "4 of 6 relations share their promise" in str(per.caution(0.9))
 
 
@@ -127,7 +134,9 @@ def test_groups_do_not_see_the_calibration_facts() -> None:
 
 def test_strangeness_is_told_by_some_facts_of_every_relation() -> None:
     train = model().evidence.train
-    relation, scores = model().strangeness_of_relations(most=25)
+    rows = model().rows_of_relations(most=25)
+    relation, (scores, doubt) = train.relation[rows], model().left_out(rows)
+    assert ((doubt >= 0) & (doubt <= 1)).all()
     count = np.bincount(train.relation, minlength=len(SIZES))
     np.testing.assert_array_equal(np.bincount(relation, minlength=len(SIZES)), np.minimum(count, 25))
     assert np.isfinite(scores).all()
@@ -139,7 +148,7 @@ def test_strangeness_is_told_by_some_facts_of_every_relation() -> None:
 
 def test_saved_and_loaded_and_damaged() -> None:
     per, queries = calibrated(per="relation"), draw(300, 5)
-    assert per.options() == {"per": "relation"}
+    assert per.options() == {"per": "relation", "floor": True}
     arrays = per.arrays()
     again = create("evidence", **per.options()).restore(Seen(), arrays)
     first, second = per.interval(queries, [0.8, 0.9]), again.interval(queries, [0.8, 0.9])
@@ -151,7 +160,7 @@ def test_saved_and_loaded_and_damaged() -> None:
     assert len(kept[0]) == per.size
     for name in ("relation_groups", "relation_own"):
         for damage in ({k: v for k, v in arrays.items() if k != name}, {**arrays, name: arrays[name][1:]}):
-            with pytest.raises(ValueError, match="groups of the relations are missing"):
+            with pytest.raises(ValueError, match="groups by relation"):
                 create("evidence", per="relation").restore(Seen(), damage)
 
 
@@ -159,7 +168,7 @@ def test_a_run(tmp_path: Path) -> None:
     train, calibration, test = draw(1500, 6), draw(800, 7), draw(800, 8)
     data = Dataset("made", Splits(train, calibration, test, train[:0]))
     config = TrainConfig("ukge", dimension=8, batch_size=256, epochs=2, validate_every=1)
-    plain = fit(data, config, method="evidence", quick=True, device="cpu")
+    plain = fit(data, config, method="evidence", quick=True, per="none", device="cpu")
     per = fit(data, config, method="evidence", quick=True, per="relation", device="cpu")
     per.save(tmp_path / "run")
     loaded = unkgcp.Predictor.load(tmp_path / "run")

@@ -12,7 +12,7 @@ from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
 from unkgcp.methods import create
-from unkgcp.methods.relation_groups import OWN, RelationGroups, each_relation, group_relations
+from unkgcp.methods.partitions import OWN, RelationGroups, each_relation, group_relations
 
 SIZES = np.array([4000, 2500, 60, 40, 30, 20, 0])  # training facts of each relation; the last has none
 SPREAD = np.array([0.02, 0.4, 0.3, 0.01, 0.25, 0.02, 0.1])
@@ -84,8 +84,8 @@ def test_every_relation_is_covered_as_promised(method: str) -> None:
     result = per.interval(test, 0.9)
     pooled = one.interval(test, 0.9)
     assert result.promise is not None
-    groups = per.groups.of(test.relation)  # type: ignore[attr-defined]
-    sizes = per.calibration.group_sizes  # type: ignore[attr-defined]
+    groups = per.relation_groups.of(test.relation)  # type: ignore[attr-defined]
+    sizes = per.calibration.group_sizes["relation"]  # type: ignore[attr-defined]
     assert len(sizes) >= 3
     missed = []
     for group, size in sizes.items():
@@ -142,7 +142,7 @@ def test_saved_and_loaded_and_damaged() -> None:
     np.testing.assert_array_equal(first.basis, second.basis)
     for missing in ("relation_groups", "relation_own"):
         rest = {name: array for name, array in per.arrays().items() if name != missing}
-        with pytest.raises(ValueError, match="groups of the relations are missing"):
+        with pytest.raises(ValueError, match="groups by relation"):
             create("unkgcp", **per.options()).restore(model, rest)
 
 

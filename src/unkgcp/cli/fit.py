@@ -65,8 +65,10 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
 )
 @click.option(
     "--per",
-    type=click.Choice(["relation"]),
-    help="Promise coverage for every relation, or group of small ones, instead of on average over all facts.",
+    metavar="GROUPS",
+    help="Promise coverage in every group of facts instead of on average over all: groups by relation, by doubt (how "
+    "unsure the method is of a fact), by degree (how many training facts there are about its entities); several, "
+    "separated by commas, or none.  [default: doubt,relation for evidence, none for others]",
 )
 @click.option(
     "--quick", is_flag=True, help="With --method evidence: no cross-fitted backbones; minutes on a laptop."

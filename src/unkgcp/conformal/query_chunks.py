@@ -8,6 +8,7 @@ With groups (Mondrian conformal prediction) a query is compared with the calibra
 others. A group with too few points for a level is answered with the whole range, and so is a group without any, at
 every level: then the promise holds in every group, and so on average over all. A threshold borrowed from the other
 groups would break both promises: the large groups use their own, so nobody would make up for what the small ones miss.
+Where points are put into groups in several ways, the largest threshold answers (`group_rankings`).
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from unkgcp.conformal.array_checks import (
     column,
     labels,
 )
+from unkgcp.conformal.group_rankings import Group, GroupRankings, Places, check_names, group_columns, largest
 from unkgcp.conformal.kernel_loading import kernels_for
-from unkgcp.conformal.ranking import Ranking, group_codes
+from unkgcp.conformal.ranking import Ranking
 from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score
 from unkgcp.parallel import ROWS
 
@@ -59,11 +61,18 @@ class Calibration:
     bounds: Limits
     training_conditional: float | None
     score: Score
-    ranking: Ranking
-    groups: NDArray[Any] | None = None
-    """Sorted labels of all groups there were; None without groups."""
+    rankings: GroupRankings
     heaviest: float | None = None
     """The largest weight of a calibration point; None without weights."""
+
+    @property
+    def ranking(self) -> Ranking:
+        """All scores in order, in the groups of one of the partitions."""
+        return self.rankings.first.ranking
+
+    @property
+    def grouped(self) -> bool:
+        return self.rankings.grouped
 
     @property
     def weighted(self) -> bool:
@@ -93,7 +102,8 @@ class Queries:
     bounds: Limits
     prediction: Floats
     scale: Floats | None
-    group: NDArray[Any] | None
+    groups: dict[str, NDArray[Any]] | None
+    """A column for each partition."""
     weight: NDArray[np.float64] | None
     dtype: np.dtype[Any]
     kind: NDArray[Any] | None = None
@@ -152,7 +162,7 @@ def read_queries(
     bounds: Limits,
     prediction: ArrayLike,
     scale: ArrayLike | None,
-    group: ArrayLike | None,
+    group: Group | None,
     weight: ArrayLike | None,
     kind: ArrayLike | None = None,
 ) -> Queries:
@@ -174,7 +184,7 @@ def read_queries(
         bounds,
         given,
         unit,
-        None if group is None else labels(group, size),
+        group_columns(group, size),
         None if weight is None else column("weight", weight, size).astype(np.float64, copy=False),
         np.result_type(*dtypes, *([] if unit is None else [unit.dtype])),
         labels(kind, size, "kind") if wanted and kind is not None else None,
@@ -238,10 +248,12 @@ class Answers:
     """Thresholds and p-values for the queries of one call; counts those whose group is too small."""
 
     def __init__(self, calibration: Calibration, queries: Queries, levels: Sequence[Fraction]) -> None:
-        if calibration.groups is not None and queries.group is None:
-            raise ValueError(
-                "group is missing: there were groups at calibration, so every query needs its own"
-            )
+        if calibration.grouped:
+            if queries.groups is None:
+                raise ValueError(
+                    "group is missing: there were groups at calibration, so every query needs its own"
+                )
+            check_names(calibration.rankings.partitions, queries.groups)
         if calibration.weighted and queries.weight is None:
             warnings.warn(
                 "the queries have no weight; each counts as the heaviest calibration point, and the promise holds "
@@ -254,29 +266,29 @@ class Answers:
         below = [level for level in levels if level < 1]
         self.highest = levels.index(max(below)) if below else None
         if not calibration.weighted:
-            table = calibration.ranking.thresholds(levels, calibration.training_conditional)
-            self.table = table.astype(queries.dtype, copy=False)
+            tables = calibration.rankings.tables(levels, calibration.training_conditional)
+            self.tables = [table.astype(queries.dtype, copy=False) for table in tables]
 
     def thresholds(self, start: int, stop: int) -> list[Any]:
         """For each level one threshold, or an array of one a row."""
-        codes, weight = self.codes(start, stop), self._weight(start, stop)
+        places, weight = self.places(start, stop), self._weight(start, stop)
+        grouped = self.calibration.grouped
         if weight is not None:
-            ranking = self.calibration.ranking
-            rows = [ranking.weighted_thresholds(level, weight, codes) for level in self.levels]
+            rankings = self.calibration.rankings
+            rows = [rankings.weighted_thresholds(level, weight, places) for level in self.levels]
             rows = [row.astype(self.queries.dtype, copy=False) for row in rows]
-        elif codes is not None:
-            rows = [np.take(column, codes) for column in self.table.T]
         else:
-            return list(self.table[-1])
-        if codes is not None and self.highest is not None:
+            rows = largest(self.tables, places)
+        if grouped and self.highest is not None:
             self.wide.append(int(np.count_nonzero(rows[self.highest] == np.inf)))
         return rows
 
     def p_values(self, scores: Floats, start: int, stop: int) -> NDArray[np.float64]:
-        codes = self.codes(start, stop)
-        if codes is not None:
-            self.wide.append(int(np.count_nonzero(codes < 0)))
-        return self.calibration.ranking.p_values(scores, codes, self._weight(start, stop))
+        places = self.places(start, stop)
+        missing = [codes < 0 for codes in places if codes is not None]
+        if missing:
+            self.wide.append(int(np.count_nonzero(np.logical_or.reduce(missing))))
+        return self.calibration.rankings.p_values(scores, places, self._weight(start, stop))
 
     def warn(self) -> None:
         """Say how many queries got the whole range, or the p-value 1, because of their group."""
@@ -298,11 +310,12 @@ class Answers:
             stacklevel=3,
         )
 
-    def codes(self, start: int, stop: int) -> NDArray[np.intp] | None:
-        """The segment of each row, -1 if its group had no calibration point; None without groups."""
-        if self.queries.group is None or self.calibration.groups is None:
-            return None
-        return group_codes(self.calibration.groups, self.queries.group[start:stop])
+    def places(self, start: int, stop: int) -> Places:
+        """For each partition the segment of each row, -1 if its group had no calibration point; None without groups."""
+        columns = self.queries.groups or {}
+        return self.calibration.rankings.places(
+            {name: column[start:stop] for name, column in columns.items()}
+        )
 
     def _weight(self, start: int, stop: int) -> NDArray[np.float64] | None:
         if self.calibration.heaviest is None:

@@ -23,8 +23,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.conformal import storage
 from unkgcp.conformal.array_checks import check_finite, check_non_negative, check_within, column, labels
+from unkgcp.conformal.group_rankings import Group, GroupRankings, check_names, group_columns
 from unkgcp.conformal.query_chunks import Answers, Calibration, Engine, Queries, check_settings, read_queries
-from unkgcp.conformal.ranking import Standing, group_codes, rank_groups, rank_scores
+from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact_levels
 from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Residual, ScaledResidual, Score, make_score
 from unkgcp.parallel import run_chunks
@@ -45,8 +46,9 @@ class SplitConformal:
     interval with probability at least `confidence`, over calibration set and query together; at most
     1 / (l + 1) more when scores have no ties. With groups the promise holds in every group: a query is compared
     with the calibration points of its own group alone, and gets the whole range if there are too few of them for
-    the level. With weights it holds for queries of another distribution, if the weight of each point and of each
-    query is proportional to the ratio of the two densities there.
+    the level. Points may be put into groups in several ways at once: the largest of the thresholds then answers, and
+    the promise holds in every group of every partition. With weights it holds for queries of another distribution, if
+    the weight of each point and of each query is proportional to the ratio of the two densities there.
 
     score: a name ("residual", "scaled", "entropy", "shortest"), a `Score`, or None for the residual, divided by
         the scale where one is given. "shortest" (`Shortest`) is learned from a part of the calibration points
@@ -75,15 +77,17 @@ class SplitConformal:
         prediction: ArrayLike,
         truth: ArrayLike,
         scale: ArrayLike | None = None,
-        group: ArrayLike | None = None,
+        group: Group | None = None,
         weight: ArrayLike | None = None,
         kind: ArrayLike | None = None,
     ) -> SplitConformal:
         """Learn the order of the nonconformity scores of l labelled predictions; all arguments are (l,).
 
         `group` asks for a promise in every group, `weight` for one about queries of another distribution; queries
-        then come with a group or a weight, too. `kind` is for a score that is learned: labels (the relation, say)
-        that may tell more about the truth than the prediction does; the promise stays one over all.
+        then come with a group or a weight, too. A list or array of labels is one column of groups; several ways to
+        put the same points into groups are a dict of such columns by name. `kind` is for a score that is learned:
+        labels (the relation, say) that may tell more about the truth than the prediction does; the promise stays one
+        over all.
 
         Calling it again replaces the calibration. Returns self.
         """
@@ -102,6 +106,7 @@ class SplitConformal:
             raise ValueError("training_conditional has no meaning with weights; leave one of them out")
         label = column("truth", truth, len(queries))
         queries = queries.at_least(label.dtype)
+        heaviest = queries.heaviest()
         scores = np.empty(len(queries), queries.dtype)
         engine = Engine(queries, len(queries))
 
@@ -109,15 +114,9 @@ class SplitConformal:
             engine.fill_scores(label, start, stop, scores[start:stop])
 
         run_chunks(len(queries), work, engine.chunk)
-        heaviest = queries.heaviest()
-        known: NDArray[Any] | None = None
-        if queries.group is None:
-            ranking = rank_scores(scores, queries.weight)
-        else:
-            known = np.unique(queries.group)
-            ranking = rank_groups(scores, group_codes(known, queries.group), len(known), queries.weight)
+        rankings = GroupRankings.of(scores, queries.groups, queries.weight)
         self._calibration = Calibration(
-            self.score, self.bounds, self.training_conditional, score, ranking, known, heaviest
+            self.score, self.bounds, self.training_conditional, score, rankings, heaviest
         )
         return self
 
@@ -125,7 +124,7 @@ class SplitConformal:
         self,
         prediction: ArrayLike,
         scale: ArrayLike | None = None,
-        group: ArrayLike | None = None,
+        group: Group | None = None,
         confidence: Levels = 0.9,
         weight: ArrayLike | None = None,
         kind: ArrayLike | None = None,
@@ -166,7 +165,7 @@ class SplitConformal:
         prediction: ArrayLike,
         truth: ArrayLike,
         scale: ArrayLike | None = None,
-        group: ArrayLike | None = None,
+        group: Group | None = None,
         confidence: Levels = 0.9,
         weight: ArrayLike | None = None,
         kind: ArrayLike | None = None,
@@ -193,13 +192,14 @@ class SplitConformal:
         prediction: ArrayLike,
         truth: ArrayLike,
         scale: ArrayLike | None = None,
-        group: ArrayLike | None = None,
+        group: Group | None = None,
         weight: ArrayLike | None = None,
         kind: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
         """(1 + #{s_i >= s}) / (l + 1) of each label among the calibration scores of its group: (n,).
 
-        With weights the share of weight instead of the share of points. To compare with 1 - confidence
+        With several columns of groups it is the largest of its p-values in them, with weights the share of weight
+        instead of the share of points. To compare with 1 - confidence
         exactly use `covers`, or `unkgcp.conformal.p_exceeds`: 1 - 0.9 is not 0.1 in floats.
         """
         calibration, queries = self._queries(prediction, scale, group, weight, kind)
@@ -232,15 +232,19 @@ class SplitConformal:
         prediction: ArrayLike,
         truth: ArrayLike,
         scale: ArrayLike | None = None,
-        group: ArrayLike | None = None,
+        group: Group | None = None,
         kind: ArrayLike | None = None,
     ) -> Standing:
-        """How many calibration scores of its group lie below each label's score, equal it, and are there: (n,) each."""
+        """How many calibration scores of its group lie below each label's score, equal it, and are there: (n,) each.
+
+        With several columns of groups the group in which its p-value is largest: a label is inside at a level exactly
+        when fewer scores lie below it there than the rank of the level.
+        """
         calibration, queries = self._queries(prediction, scale, group, None, kind)
         if calibration.weighted:
             raise ValueError("with weights the place of a score is no count; ask for the p-value")
-        codes = Answers(calibration, queries, []).codes(0, len(queries))
-        return calibration.ranking.standing(self.scores(prediction, truth, scale, kind), codes)
+        places = Answers(calibration, queries, []).places(0, len(queries))
+        return calibration.rankings.standing(self.scores(prediction, truth, scale, kind), places)
 
     def threshold(self, confidence: Levels = 0.9) -> Any:
         """The k-th smallest calibration score, inf where the whole range is the answer.
@@ -250,29 +254,29 @@ class SplitConformal:
         """
         levels, single = exact_levels(confidence)
         calibration = self._calibrated()
-        if calibration.groups is not None:
+        if calibration.grouped:
             raise ValueError("with groups the threshold depends on the query's group; ask for the interval")
         if calibration.weighted:
             raise ValueError("with weights the threshold depends on the query's weight; ask for the interval")
         thresholds = calibration.ranking.thresholds(levels, self.training_conditional)[-1]
         return float(thresholds[0]) if single else thresholds
 
-    def group_size(self, group: ArrayLike) -> NDArray[np.int64]:
-        """How many calibration points the group of each query has: (n,)."""
-        calibration = self._calibrated()
-        if calibration.groups is None:
+    def group_size(self, group: Group) -> NDArray[np.int64]:
+        """Calibration points in the group of each query, or the smallest of its groups if it has several: (n,)."""
+        calibration, columns = self._calibrated(), group_columns(group) or {}
+        if not calibration.grouped:
             raise ValueError("there was no group at calibration")
-        # the code -1 of a group without points is the place of the last segment, which is empty
-        return calibration.ranking.sizes[group_codes(calibration.groups, labels(group))]
+        check_names(calibration.rankings.partitions, columns)
+        return calibration.rankings.sizes(columns)
 
     def pooled(self) -> SplitConformal:
         """The same calibration points without their groups: one threshold, and a promise only on average over all."""
         calibration = self._calibrated()
-        if calibration.groups is None:
+        if not calibration.grouped:
             return self
         if calibration.weighted:
             raise ValueError("with weights the groups cannot be put together again; calibrate without groups")
-        return SplitConformal._of(replace(calibration, ranking=calibration.ranking.pooled(), groups=None))
+        return SplitConformal._of(replace(calibration, rankings=calibration.rankings.pooled()))
 
     @property
     def calibration_scores(self) -> Floats:
@@ -280,9 +284,14 @@ class SplitConformal:
         return self._calibrated().ranking.pooled().scores
 
     @property
+    def rankings(self) -> GroupRankings:
+        """The scores of the calibration points in the groups of each column."""
+        return self._calibrated().rankings
+
+    @property
     def grouped(self) -> bool:
         """Whether there were groups at calibration."""
-        return self._calibrated().groups is not None
+        return self._calibrated().grouped
 
     @property
     def weighted(self) -> bool:
@@ -290,11 +299,19 @@ class SplitConformal:
         return self._calibrated().weighted
 
     @property
-    def group_sizes(self) -> dict[Any, int]:
-        """The number of calibration points of each group that has any."""
-        calibration = self._calibrated()
-        known = [] if calibration.groups is None else calibration.groups.tolist()
-        return dict(zip(known, calibration.ranking.sizes.tolist(), strict=False))
+    def group_sizes(self) -> dict[Any, Any]:
+        """The number of calibration points of each group that has any; by column, where there are several of them."""
+        sizes = {
+            name: dict(
+                zip(
+                    [] if part.groups is None else part.groups.tolist(),
+                    part.ranking.sizes.tolist(),
+                    strict=False,
+                )
+            )
+            for name, part in self._calibrated().rankings.partitions.items()
+        }
+        return sizes.get("", sizes)
 
     @property
     def learned(self) -> bool:
@@ -345,7 +362,7 @@ class SplitConformal:
         self,
         prediction: ArrayLike,
         scale: ArrayLike | None,
-        group: ArrayLike | None,
+        group: Group | None,
         weight: ArrayLike | None,
         kind: ArrayLike | None,
     ) -> tuple[Calibration, Queries]:
@@ -353,7 +370,7 @@ class SplitConformal:
         if kind is not None and not isinstance(self.score, Recipe):
             raise ValueError(f"the {calibration.score.name} score takes no kind; it is not learned")
         queries = read_queries(calibration.score, self.bounds, prediction, scale, group, weight, kind)
-        if group is not None and calibration.groups is None:
+        if group is not None and not calibration.grouped:
             raise ValueError("group is given, but there was no group at calibration")
         if weight is not None and not calibration.weighted:
             raise ValueError("weight is given, but there was no weight at calibration")
@@ -365,7 +382,7 @@ def _learn_score(
     bounds: Limits,
     prediction: ArrayLike,
     truth: ArrayLike,
-    group: ArrayLike | None,
+    group: Group | None,
     weight: ArrayLike | None,
     kind: ArrayLike | None = None,
 ) -> tuple[Score, tuple[Any, ...]]:
@@ -376,12 +393,12 @@ def _learn_score(
     # every value is checked before any is used, so that messages name its place among all points
     check_finite("prediction", given, 0)
     check_within("truth", label, 0, *bounds)
-    members = None if group is None else labels(group, size)
+    members = group_columns(group, size)
     kinds = None if kind is None else labels(kind, size, "kind")
     weights = None if weight is None else column("weight", weight, size)
     if weights is not None:
         check_non_negative("weight", weights, 0)
-    points = (given, label, members, weights, kinds)
+    points: tuple[Any, ...] = (given, label, members, weights, kinds)
     learning = recipe.learning_rows(size)
     if learning is None:
         score = recipe.fallback()
@@ -394,4 +411,6 @@ def _learn_score(
         return score, points
     left = np.flatnonzero(~learning)
     score = recipe.learn(given[learning], label[learning], None if kinds is None else kinds[learning])
-    return score, tuple(None if values is None else values[left] for values in points)
+    ranked = None if members is None else {name: column[left] for name, column in members.items()}
+    weights, kinds = (None if values is None else values[left] for values in (weights, kinds))
+    return score, (given[left], label[left], ranked, weights, kinds)

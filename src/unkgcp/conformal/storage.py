@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.conformal.group_rankings import GroupRankings, Partition
 from unkgcp.conformal.query_chunks import Calibration, check_settings
 from unkgcp.conformal.ranking import Order, Ranking
 from unkgcp.conformal.scores import LearnedScore, Recipe, Score, make_score, score_parameters
@@ -27,7 +28,7 @@ _LEARNED = "learned/"
 
 def to_arrays(calibration: Calibration) -> dict[str, NDArray[Any]]:
     """A calibration as plain arrays by name, for a file of its own or a larger one."""
-    given, ranking = calibration.given, calibration.ranking
+    given, partitions = calibration.given, calibration.rankings.partitions
     score = given if isinstance(given, Recipe) else calibration.score
     about = {
         "format": FORMAT,
@@ -39,15 +40,16 @@ def to_arrays(calibration: Calibration) -> dict[str, NDArray[Any]]:
         "training_conditional": calibration.training_conditional,
         "heaviest": calibration.heaviest,
     }
-    columns: dict[str, NDArray[Any]] = {
-        "about": np.array(json.dumps(about)),
-        "scores": ranking.scores,
-        "offsets": ranking.offsets,
-    }
-    if ranking.tails is not None:
-        columns["tails"] = ranking.tails
-    if calibration.groups is not None:
-        columns["groups"] = calibration.groups
+    if "" not in partitions:
+        about["partitions"] = list(partitions)
+    columns: dict[str, NDArray[Any]] = {"about": np.array(json.dumps(about))}
+    for place, (name, part) in enumerate(partitions.items()):
+        own = {"scores": part.ranking.scores, "offsets": part.ranking.offsets}
+        if part.ranking.tails is not None:
+            own["tails"] = part.ranking.tails
+        if part.groups is not None:
+            own["groups"] = part.groups
+        columns |= {(f"{place}/" if name else "") + column: array for column, array in own.items()}
     learned = calibration.score.arrays() if isinstance(calibration.score, LearnedScore) else {}
     return {**columns, **{_LEARNED + name: array for name, array in learned.items()}}
 
@@ -88,8 +90,7 @@ def load(path: str | os.PathLike[str]) -> Calibration:
 
 
 def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Calibration:
-    groups = columns.get("groups")
-    if about["format"] == BEFORE and groups is not None:
+    if about["format"] == BEFORE and "groups" in columns:
         raise InputError(
             "this calibration with groups is one of version 0.1, which kept no promise for small groups; "
             "calibrate or fit again"
@@ -100,18 +101,41 @@ def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Calibra
     score = _learned(given, columns, about["learned"]) if isinstance(given, Recipe) else given
     low, high = about["bounds"]
     bounds = check_settings((low, high), about["training_conditional"])
-    ranking = _checked(columns["scores"], columns["offsets"], columns.get("tails"))
+    rankings = _rankings(about.get("partitions"), columns)
+    heaviest = None if about["heaviest"] is None else float(about["heaviest"])
+    if any((heaviest is None) != (part.ranking.tails is None) for part in rankings.partitions.values()):
+        raise ValueError("weights are missing")
+    asked = given if about["given_score"] else None
+    return Calibration(asked, bounds, about["training_conditional"], score, rankings, heaviest)
+
+
+def _rankings(names: Any, columns: dict[str, NDArray[Any]]) -> GroupRankings:
+    """The scores in the groups of one partition without a name, or of several with theirs."""
+    if names is None:
+        return GroupRankings({"": _partition("", columns)})
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+        raise ValueError("the columns of groups have no names")
+    parts = {name: _partition(f"{place}/", columns) for place, name in enumerate(names)}
+    scores = [np.sort(part.ranking.scores) for part in parts.values()]
+    if (
+        len(parts) < len(names)
+        or any(part.groups is None for part in parts.values())
+        or not all(np.array_equal(scores[0], each) for each in scores)
+    ):
+        raise ValueError("the columns of groups do not match each other")
+    return GroupRankings(parts)
+
+
+def _partition(prefix: str, columns: dict[str, NDArray[Any]]) -> Partition:
+    groups = columns.get(prefix + "groups")
+    ranking = _checked(columns[prefix + "scores"], columns[prefix + "offsets"], columns.get(prefix + "tails"))
     if (0 if groups is None else len(groups)) != len(ranking.sizes) - 1:
         raise ValueError("groups and thresholds do not match")
     if groups is not None and (
         groups.ndim != 1 or groups.dtype.kind not in "iuU" or (groups[1:] <= groups[:-1]).any()
     ):
         raise ValueError("the group labels are not sorted")
-    heaviest = None if about["heaviest"] is None else float(about["heaviest"])
-    if (heaviest is None) != (ranking.tails is None):
-        raise ValueError("weights are missing")
-    asked = given if about["given_score"] else None
-    return Calibration(asked, bounds, about["training_conditional"], score, ranking, groups, heaviest)
+    return Partition(groups, ranking)
 
 
 def _learned(recipe: Recipe, columns: dict[str, NDArray[Any]], learned: bool) -> Score:

@@ -23,9 +23,9 @@ from unkgcp.evaluation.metrics import coverage, coverage_band, coverage_by_group
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import create
-from unkgcp.methods.method import PerRelation
+from unkgcp.methods.method import Partitioned
 from unkgcp.methods.open_world import OpenWorld
-from unkgcp.methods.relation_groups import BASES
+from unkgcp.methods.partitions import BASES
 from unkgcp.run.untrained import check_untrained, only_repeats
 
 Floats = NDArray[np.float64]
@@ -83,7 +83,7 @@ def by_relation(answers: Answers) -> list[dict[str, Any]]:
     ]
 
 
-def _two_methods(answers: Answers) -> tuple[PerRelation, PerRelation]:
+def _two_methods(answers: Answers) -> tuple[Partitioned, Partitioned]:
     """The run's method and the one with a promise per relation, which may be the same; both hold the same scores."""
     predictor, method = answers.predictor, answers.predictor.method
     if isinstance(method, OpenWorld):
@@ -91,21 +91,21 @@ def _two_methods(answers: Answers) -> tuple[PerRelation, PerRelation]:
             "a run for queries that may be no facts (--population open) has two promises; "
             "evaluate a run for asserted facts per relation"
         )
-    if not isinstance(method, PerRelation):
+    if not isinstance(method, Partitioned):
         raise InputError(
             f"method {method.name!r} has no promise per relation; evaluate a run of cp, unkgcp, shortest or evidence"
         )
-    if method.groups is not None:
+    if method.relation_groups is not None:
         return method, method
     calibration, vocabulary = answers.dataset.splits.calibration, predictor.model.vocabulary
     facts = Graph(*to_triples(calibration, vocabulary), calibration.confidence, vocabulary)
     with only_repeats(answers.dataset.split_here):
         check_untrained(predictor.model, facts, predictor.provenance.get("protocol", "strict"))
-    options = {**method.options(), "per": "relation"}
+    options = {**method.options(), "per": ",".join([*method.per, "relation"])}
     if "evidence" in method.needs:
         options["evidence"] = method.evidence
     again = create(method.name, **options).calibrate(predictor.model, facts)
-    assert isinstance(again, PerRelation)
+    assert isinstance(again, Partitioned)
     return method, again
 
 

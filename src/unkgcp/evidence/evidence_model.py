@@ -34,6 +34,7 @@ from unkgcp.training.model import seen
 HELD_OUT, MOST_HELD_OUT = 0.05, 10_000
 MOST_LEARNED = 100_000  # facts that boosting sees; the graph it is told about is whole
 MOST_OF_RELATION = 200  # training facts that say how strange a relation is
+MOST_ASKED = 10_000  # training facts that say how often there is how much doubt
 SUGGESTED = Boosting(rounds=100)
 ELSEWHERE = Boosting(rounds=80)
 CHUNK = 1 << 15
@@ -96,24 +97,35 @@ class EvidenceModel:
             mass,
         )
 
-    def strangeness_of_relations(self, most: int = MOST_OF_RELATION) -> tuple[Ints, NDArray[np.float64]]:
-        """Relation and nonconformity, (n,) each, of up to `most` training facts a relation, spread over its facts.
+    def left_out(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Nonconformity and doubt, (n,) each, of training facts that are asked as queries of a graph without them.
 
-        Each is asked as a query of a graph without it; a backbone may have seen it, as it has those beside it.
+        Doubt is the mass beside the first cell. A backbone may have seen the fact, as it has those beside it.
         """
         train = self.evidence.train
-        order = np.argsort(train.relation, kind="stable")
-        size = np.bincount(train.relation)[train.relation[order]]
-        place = np.arange(len(order)) - np.searchsorted(train.relation[order], train.relation[order])
-        # of a relation with more facts those at which place * most / size reaches the next whole number
-        kept = (size <= most) | (place * most // size > (place - 1) * most // size)
-        rows = order[kept]
-        scores = np.empty(len(rows))
+        scores, doubt = np.empty(len(rows)), np.empty(len(rows))
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
-            found = self._with_backbone(self.evidence.leave_one_out(part), train[part])
-            scores[start : start + CHUNK] = self._distribution(found).scores(train[part].confidence)
-        return train.relation[rows].astype(np.int64), scores
+            told = self._with_backbone(self.evidence.leave_one_out(part), train[part])
+            found = self._distribution(told)
+            scores[start : start + CHUNK] = found.scores(train[part].confidence)
+            doubt[start : start + CHUNK] = 1.0 - found.modes().belief
+        return scores, doubt
+
+    def rows_of_relations(self, most: int = MOST_OF_RELATION) -> Ints:
+        """Up to `most` training facts of each relation, spread over its facts: (n,)."""
+        relation = self.evidence.train.relation
+        order = np.argsort(relation, kind="stable")
+        size = np.bincount(relation)[relation[order]]
+        place = np.arange(len(order)) - np.searchsorted(relation[order], relation[order])
+        # of a relation with more facts those at which place * most / size reaches the next whole number
+        kept = (size <= most) | (place * most // size > (place - 1) * most // size)
+        return order[kept]
+
+    def some_rows(self, most: int = MOST_ASKED) -> Ints:
+        """Up to `most` training facts, each as likely as any other: (n,)."""
+        n = len(self.evidence.train)
+        return np.sort(np.random.default_rng(0xD0B7).permutation(n)[:most])
 
     def _with_backbone(
         self, found: Features, triples: HasTriples, fold: NDArray[np.int8] | None = None

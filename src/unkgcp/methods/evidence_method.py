@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Self
@@ -10,7 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import Codes, Ranking, Standing, group_codes, rank_groups, rank_scores
+from unkgcp.conformal.group_rankings import GroupRankings, largest
+from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.errors import InputError
 from unkgcp.evidence.crossfit import CrossFit
@@ -18,41 +19,52 @@ from unkgcp.evidence.distribution import Distribution
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import PerRelation, Scorer
+from unkgcp.methods.method import Partitioned, Scorer
+from unkgcp.methods.partitions import (
+    NONE,
+    Groups,
+    RelationGroups,
+    group_degrees,
+    group_doubt,
+    group_relations,
+)
 from unkgcp.methods.registry import register
-from unkgcp.methods.relation_groups import RelationGroups, group_relations
 
 CHUNK = 1 << 14
 
 
 @register
-class EvidenceIntervals(PerRelation):
+class EvidenceIntervals(Partitioned):
     """The interval that grows through the distribution of a query's confidence, up to a calibrated mass.
 
     `evidence` is what `unkgcp.evidence.learn` made of the proper training set. The nonconformity of a confidence is
-    the mass that the query's interval holds just before it takes this confidence in; the threshold is the k-th
-    smallest one of the calibration facts, or with `per="relation"` of those of the relation or of relations like it.
-    The score is the mean of the distribution, not that of the backbone.
+    the mass that the query's interval holds just before it takes this confidence in. The threshold of a group is the
+    k-th smallest one of its calibration facts, and a query gets the largest threshold of its groups: by default those
+    of the facts that are doubted like it, and of its relation or relations like it (`per="doubt,relation"`). With
+    `floor`, which is the default where there are groups, an interval also never holds less of the distribution's own
+    mass than the level; that can only enlarge it. The score is the mean of the distribution, not that of the backbone.
 
     Guarantee: a fact's confidence lies in its interval with probability at least `confidence`, over calibration facts
-    and query together, however good or bad the distribution is. Where single values are so certain that they alone
-    cover more than was asked, coverage is higher; with `allow_empty` the values that the model doubts most are then
-    left out, their intervals are empty (NaN), and coverage is close to what was asked. The width of an interval says
-    little about how likely it is to cover: one threshold answers sure and doubtful queries alike. Assumption:
+    and query together, in every group of every partition, however good or bad the distribution is. Assumption:
     calibration facts and query are exchangeable, and the distribution was learned without the calibration facts.
+
+    `per="none"` has one threshold for all facts. Its promise is one on average only, and it is not kept for the
+    doubtful facts: where single values are so certain that they alone cover nearly what was asked, sure and doubtful
+    facts alike are answered with a single value, which is wrong for most of the latter. With `allow_empty`, which goes
+    with that, the values that the model doubts most are left out where single values would cover more than was asked;
+    their intervals are empty (NaN).
     """
 
     name: str = "evidence"
     guarantee: str = "coverage of at least the level, for facts exchangeable with the calibration facts"
     needs: tuple[str, ...] = ("evidence",)
     own_answers: bool = True
+    default_per: tuple[str, ...] = ("doubt", "relation")
 
-    ranking: Ranking
-    """The scores of all calibration facts, or those of each group."""
-    found: NDArray[np.int32]
-    """The groups that have calibration facts, upwards."""
     relations: NDArray[np.int32]
     """The relation of each calibration score, upwards: (l,)."""
+    columns: dict[str, NDArray[np.int32]] | None
+    """The groups of each calibration score, (l,) a partition."""
 
     def __init__(
         self,
@@ -60,14 +72,32 @@ class EvidenceIntervals(PerRelation):
         backbone: CrossFit | None = None,
         per: str | None = None,
         allow_empty: bool = False,
+        floor: bool | None = None,
     ) -> None:
         """`backbone`: the cross-fitted models with which a stored evidence model is restored."""
-        super().__init__(per)
-        if not isinstance(allow_empty, bool):
-            raise InputError(f"allow_empty is {allow_empty!r} but must be true or false")
+        for name, given in (("allow_empty", allow_empty), ("floor", False if floor is None else floor)):
+            if not isinstance(given, bool):
+                raise InputError(f"{name} is {given!r} but must be true or false")
+        super().__init__(NONE if per is None and allow_empty else per)
         self.allow_empty = allow_empty
+        self.floor = bool(self.per) and not allow_empty if floor is None else floor
+        if allow_empty and ("doubt" in self.per or self.floor):
+            raise InputError(
+                "empty intervals are for facts that the model doubts, which groups by doubt and the floor cover "
+                "instead: leave out --allow-empty, or ask for --per none"
+            )
         self.evidence = evidence
         self.backbone = backbone if evidence is None else evidence.backbone
+
+    @property
+    def one_threshold(self) -> bool:
+        return super().one_threshold and not self.floor
+
+    @property
+    def within(self) -> str:
+        return (
+            super().within or "on average over all facts only: those that the model doubts are covered less"
+        )
 
     def models(self) -> dict[str, Scorer]:
         crossfit = self.backbone.by_name() if isinstance(self.backbone, CrossFit) else {}
@@ -89,68 +119,85 @@ class EvidenceIntervals(PerRelation):
         return again
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
-        scores = self.nonconformity(facts, facts.confidence)
-        order = np.lexsort((facts.relation, scores))
-        self.relations = facts.relation[order]
-        self.groups = None if self.per is None else self._relation_groups()
-        self._rank(scores[order])
-
-    def _relation_groups(self) -> RelationGroups:
         assert self.evidence is not None
-        count = np.bincount(self.evidence.evidence.train.relation, minlength=len(self.model.seen_relations))
-        relation, strange = self.evidence.strangeness_of_relations()
-        return group_relations(relation, strange, len(count), self.size, count)
+        self.partitions = self._groups()
+        scores, doubt = np.empty(len(facts)), np.empty(len(facts))
+        for part, _, found in self._chunks(facts):
+            scores[part] = found.scores(facts.confidence[part], self.allow_empty)
+            if "doubt" in self.per:
+                doubt[part] = _doubt(found)
+        columns = self.group_columns(facts, doubt)
+        keys: list[NDArray[Any]] = [*(columns or {}).values(), facts.relation, scores]
+        order = np.lexsort(keys)
+        self.relations = facts.relation[order]
+        self.columns = None if columns is None else {name: codes[order] for name, codes in columns.items()}
+        self._ranked = GroupRankings.of(scores[order], self.columns)
 
-    def _rank(self, scores: Floats) -> None:
-        """Put the scores, upwards and in the order of `relations`, in segments."""
-        if self.groups is None:
-            self.found, self.ranking = np.zeros(0, np.int32), rank_scores(scores)
-            return
-        group = self.groups.of(self.relations)
-        self.found = np.unique(group)
-        self.ranking = rank_groups(scores, group_codes(self.found, group), len(self.found))
+    def _groups(self) -> tuple[Groups, ...]:
+        """The partitions that were asked for. Training facts say how doubtful and how strange such facts are."""
+        assert self.evidence is not None
+        train, asked = self.evidence.evidence.train, {}
+        if "doubt" in self.per:
+            asked["doubt"] = self.evidence.some_rows()
+        if "relation" in self.per:
+            asked["relation"] = self.evidence.rows_of_relations()
+        every = np.unique(np.concatenate([*asked.values(), np.zeros(0, np.int64)]))
+        strange, doubt = self.evidence.left_out(every)  # once, for both
+        place = {name: np.searchsorted(every, rows) for name, rows in asked.items()}
+        made: list[Groups] = []
+        for name in self.per:
+            if name == "doubt":
+                made.append(group_doubt(doubt[place[name]], self.size))
+            elif name == "degree":
+                made.append(group_degrees(train, train.n_entities, self.size))
+            else:
+                count = np.bincount(train.relation, minlength=train.n_relations)
+                relation = train.relation[asked[name]].astype(np.int64)
+                made.append(group_relations(relation, strange[place[name]], len(count), self.size, count))
+        return tuple(made)
+
+    @property
+    def rankings(self) -> GroupRankings:
+        return self._ranked
 
     def options(self) -> dict[str, Any]:
-        return {**super().options(), **({"allow_empty": True} if self.allow_empty else {})}
+        empty = {"allow_empty": True} if self.allow_empty else {}
+        return {**super().options(), "floor": self.floor, **empty}
 
     def caution(self, confidence: Confidence) -> str | None:
         said = super().caution(confidence)
         level = exact(confidence)
         # below 1 are the scores of first cells alone
-        if not self.allow_empty or not (self.ranking.thresholds([level], None) < 1).any():
+        if not self.allow_empty or not any((table < 1).any() for table in self.rankings.tables([level])):
             return said
         less = (
             f"facts whose value is too doubtful for confidence {float(level)} have an empty interval, no ends"
         )
         return less if said is None else f"{said}; {less}"
 
-    def _codes(self, relation: NDArray[np.integer[Any]]) -> Codes | None:
-        """The segment that answers each relation, -1 for the empty one: (n,); None without groups."""
-        return None if self.groups is None else group_codes(self.found, self.groups.of(relation))
-
-    def _group_size(self, group: NDArray[np.int32]) -> NDArray[np.int64]:
-        return self.ranking.sizes[
-            group_codes(self.found, group)
-        ]  # code -1 is the last segment, which is empty
-
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
-        return np.asarray(self.ranking.pooled().scores, np.float64), self.relations
+        return np.asarray(self.rankings.first.ranking.pooled().scores, np.float64), self.relations
 
     def doubt(self, triples: HasTriples) -> Floats:
         """The mass that the distribution gives to other values than the first one: (n,)."""
-        parts = [1.0 - found.modes().belief for found in self._distributions(triples)]
-        return np.clip(np.concatenate(parts), 0.0, 1.0) if parts else np.zeros(0)
+        doubt = np.empty(len(triples.head))
+        for part, _, found in self._chunks(triples):
+            doubt[part] = _doubt(found)
+        return doubt
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         """Score of a label of each known triple: (n,)."""
-        parts = [
-            found.scores(truth[start : start + CHUNK], self.allow_empty)
-            for start, found in zip(range(0, len(truth), CHUNK), self._distributions(triples), strict=True)
-        ]
-        return np.concatenate(parts) if parts else np.zeros(0)
+        scores = np.empty(len(truth))
+        for part, _, found in self._chunks(triples):
+            scores[part] = found.scores(truth[part], self.allow_empty)
+        return scores
 
-    def standing(self, triples: HasTriples, truth: Floats) -> Standing:
-        return self.ranking.standing(self.nonconformity(triples, truth), self._codes(triples.relation))
+    def standing(self, triples: HasTriples, truth: Floats) -> Standing | None:
+        """None with a floor: a label may then be inside although its score is beyond the rank of the level."""
+        if self.floor:
+            return None
+        columns = self.group_columns(triples) or {}
+        return self.rankings.standing(self.nonconformity(triples, truth), self.rankings.places(columns))
 
     def _answers(
         self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]
@@ -160,32 +207,35 @@ class EvidenceIntervals(PerRelation):
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
         asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
-        thresholds = self._thresholds(levels, self._codes(asked.relation), len(known))
-        for place, found in enumerate(self._distributions(asked)):
-            part = slice(place * CHUNK, (place + 1) * CHUNK)
+        tables = self.rankings.tables(levels)
+        for part, own, found in self._chunks(asked):
             score[known[part]] = found.mean()
-            ends[known[part]] = self._grown(found, thresholds[part])
+            ends[known[part]] = self._grown(found, self._thresholds(own, found, levels, tables))
         return score, ends
 
-    def _thresholds(self, levels: list[Fraction], codes: Codes | None, n: int) -> Floats:
-        """The threshold of each query at each level: (n, levels)."""
-        table = np.asarray(self.ranking.thresholds(levels, None), np.float64)
-        return np.broadcast_to(table[-1], (n, len(levels))) if codes is None else table[codes]
-
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
-        return self._ends_at(triples, self._thresholds(levels, self._codes(triples.relation), len(score)))
+        return self._answers(triples, np.arange(len(score)), levels)[1]
+
+    def _thresholds(
+        self,
+        triples: Triples,
+        found: Distribution,
+        levels: list[Fraction],
+        tables: Sequence[NDArray[np.floating[Any]]],
+    ) -> Floats:
+        """The threshold of each query at each level: (n, levels)."""
+        doubt = _doubt(found) if "doubt" in self.per else None
+        rows = largest(tables, self.rankings.places(self.group_columns(triples, doubt) or {}))
+        least = [float(level) if self.floor else -np.inf for level in levels]
+        found_rows = [np.maximum(row, low) for row, low in zip(rows, least, strict=True)]
+        return np.stack([np.broadcast_to(row, len(triples.head)) for row in found_rows], axis=1)
 
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
-        threshold = np.asarray(self.ranking.pooled().thresholds([exact(confidence)], None), np.float64)
-        return self._ends_at(triples, np.repeat(threshold, len(triples.head), axis=0))[:, :, 0]
-
-    def _ends_at(self, triples: HasTriples, thresholds: Floats) -> Floats:
-        starts = range(0, len(thresholds), CHUNK)
-        parts = [
-            self._grown(found, thresholds[start : start + CHUNK])
-            for start, found in zip(starts, self._distributions(triples), strict=True)
-        ]
-        return np.concatenate(parts) if parts else np.empty((0, 2, thresholds.shape[1]))
+        (threshold,) = largest(self.rankings.pooled().tables([exact(confidence)]), [None])
+        ends = np.empty((len(triples.head), 2))
+        for part, own, found in self._chunks(triples):
+            ends[part] = self._grown(found, np.full((len(own.head), 1), float(threshold)))[:, :, 0]
+        return ends
 
     def _grown(self, found: Distribution, thresholds: Floats) -> Floats:
         """Ends at thresholds (n, levels): (n, 2, levels). The set at level 0 is empty.
@@ -198,23 +248,25 @@ class EvidenceIntervals(PerRelation):
         ends[:, 0][whole], ends[:, 1][whole] = 0.0, 1.0
         return ends
 
-    def _distributions(self, triples: HasTriples) -> Iterator[Distribution]:
-        """The distributions of consecutive chunks of the triples."""
+    def _chunks(self, triples: HasTriples) -> Iterator[tuple[slice, Triples, Distribution]]:
+        """Consecutive chunks of the triples: where each stands, its triples and their distributions."""
         if self.evidence is None:
             raise InputError(
                 "method 'evidence' needs an evidence model; learn one with unkgcp.evidence.learn"
             )
         for start in range(0, len(triples.head), CHUNK):
             part = slice(start, start + CHUNK)
-            yield self.evidence.distribution(
-                Triples(triples.head[part], triples.relation[part], triples.tail[part])
-            )
+            own = Triples(triples.head[part], triples.relation[part], triples.tail[part])
+            yield part, own, self.evidence.distribution(own)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         assert self.evidence is not None
         model = {f"evidence.{name}": array for name, array in self.evidence.arrays().items()}
         scores, _ = self.calibration_scores()
-        return {"scores": scores, "relations": self.relations, **self._group_arrays(), **model}
+        # groups by relation follow from the relations
+        columns = {name: codes for name, codes in (self.columns or {}).items() if name != "relation"}
+        groups = {f"group.{name}": codes for name, codes in columns.items()}
+        return {"scores": scores, "relations": self.relations, **groups, **self._group_arrays(), **model}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         if "scores" not in arrays or "relations" not in arrays:
@@ -229,8 +281,11 @@ class EvidenceIntervals(PerRelation):
             raise ValueError("the calibration scores are damaged or belong to other facts")
         if (np.diff(scores) < 0).any() or self.relations.dtype != np.int32:
             raise ValueError("the calibration scores are not in order")
-        self.groups = self._restored_groups(arrays)
-        self._rank(scores)
+        self.partitions = self._restored_groups(arrays)
+        self.columns = {
+            groups.name: self._restored_column(groups, arrays) for groups in self.partitions
+        } or None
+        self._ranked = GroupRankings.of(scores, self.columns)
         own = {
             name.removeprefix("evidence."): array
             for name, array in arrays.items()
@@ -240,3 +295,20 @@ class EvidenceIntervals(PerRelation):
         seen = (len(self.model.seen_entities), len(self.model.seen_relations))
         if seen != (self.evidence.evidence.train.n_entities, self.evidence.evidence.train.n_relations):
             raise ValueError("the evidence belongs to another graph than the model")
+
+    def _restored_column(self, groups: Groups, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int32]:
+        if isinstance(groups, RelationGroups):
+            return groups.of(self.relations)
+        codes = arrays.get(f"group.{groups.name}")
+        if codes is None or codes.shape != (self.size,) or codes.dtype != np.int32:
+            raise ValueError(f"the groups by {groups.name} of the calibration facts are missing or damaged")
+        if not ((codes >= 0) & (codes < groups.count)).all():
+            raise ValueError(
+                f"the groups by {groups.name} of the calibration facts are not those of the method"
+            )
+        return codes
+
+
+def _doubt(found: Distribution) -> Floats:
+    """The mass beside the first cell: (n,)."""
+    return np.clip(1.0 - found.modes().belief, 0.0, 1.0)

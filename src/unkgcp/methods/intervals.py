@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, percent
 from unkgcp.errors import InputError
-from unkgcp.methods.relation_groups import BASES
+from unkgcp.methods.partitions import BASES
 
 Floats = NDArray[np.float64]
 Levels = Confidence | Iterable[Confidence]

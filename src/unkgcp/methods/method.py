@@ -12,7 +12,7 @@ come in, numbers go out, and torch is never imported.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
@@ -20,20 +20,19 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkabl
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import Standing
+from unkgcp.conformal.group_rankings import GroupRankings
+from unkgcp.conformal.ranking import Standing, group_codes
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels
-from unkgcp.methods.relation_groups import RelationGroups
+from unkgcp.methods.partitions import NONE, Groups, RelationGroups, partition_names, restored
 
 if TYPE_CHECKING:
     from unkgcp.evidence import EvidenceModel
     from unkgcp.graph.known import KnownFacts
     from unkgcp.graph.vocabulary import Vocabulary
-
-PER = "relation"
 
 
 class Scorer(Protocol):
@@ -88,6 +87,12 @@ def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_
     return found
 
 
+def entropy_bits(score: Floats) -> Floats:
+    """The entropy of scores in bits, from nearly 0 for a sure one to 1 for 0.5: (n,)."""
+    bits: Floats = EntropyResidual().prepare(score) / np.log(2)
+    return np.minimum(bits, 1.0)
+
+
 class IntervalPredictor(ABC):
     """An interval method: calibrated once on facts, then asked at any level.
 
@@ -108,8 +113,8 @@ class IntervalPredictor(ABC):
     model: Scorer
     size: int
     """Number of calibration facts used."""
-    groups: RelationGroups | None = None
-    """The groups of relations that have a threshold each, if it promises per relation."""
+    partitions: tuple[Groups, ...] = ()
+    """The ways in which triples are put into groups with a threshold each; none if all have the same."""
     evidence: EvidenceModel | None = None
     """What was learned from the training graph, for a method that answers from it."""
     share: Fraction | None = None
@@ -146,7 +151,7 @@ class IntervalPredictor(ABC):
     @property
     def one_threshold(self) -> bool:
         """Whether one threshold, the k-th smallest calibration score, makes all intervals: hits then have a law."""
-        return self.groups is None and self.share is None and self.calibration_scores() is not None
+        return not self.partitions and self.share is None and self.calibration_scores() is not None
 
     def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each triple at one level or at several."""
@@ -178,6 +183,11 @@ class IntervalPredictor(ABC):
             ends[known] = self._ends(found.astype(np.float64), asked, levels)
         return score, ends
 
+    @property
+    def within(self) -> str:
+        """In which groups of facts the promise holds, in words that go on after it; empty if only over all of them."""
+        return ""
+
     def caution(self, confidence: Confidence) -> str | None:
         """A sentence where this level is answered in a way that a user should know of, else None."""
         return None
@@ -189,8 +199,7 @@ class IntervalPredictor(ABC):
         entropy of the score in bits.
         """
         score = self.model.score(triples.head, triples.relation, triples.tail)
-        bits: Floats = EntropyResidual().prepare(np.asarray(score, np.float64)) / np.log(2)
-        return np.minimum(bits, 1.0)
+        return entropy_bits(np.asarray(score, np.float64))
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         """How strange each label is beside what this method predicts for a known triple: (n,).
@@ -252,42 +261,77 @@ class IntervalPredictor(ABC):
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None: ...
 
 
-class PerRelation(IntervalPredictor):
-    """An interval method with one threshold for all facts or, with `per="relation"`, one for every group of relations.
+class Partitioned(IntervalPredictor):
+    """An interval method with one threshold for all facts or one for every group of facts.
 
-    A relation that can expect enough calibration facts is a group by itself, small ones share one with relations like
-    them, and the promise holds in each group: one that in the end has too few calibration facts for a level gets the
-    whole range. Groups come from training facts alone.
+    `per` names the partitions into groups, separated by commas (`unkgcp.methods.partitions`), or says `none`. A query
+    is answered by the largest threshold of its groups, so that the promise holds in each of them; a group that in the
+    end has too few calibration facts for a level gets the whole range. Groups come from training facts alone.
     """
 
+    default_per: tuple[str, ...] = ()
+    """The partitions of a method that is asked for none in particular."""
+
     def __init__(self, per: str | None = None) -> None:
-        if per not in (None, PER):
-            raise InputError(f"a promise per {per!r} is not on offer; leave it out or choose per {PER!r}")
-        self.per = per
+        self.per = partition_names(per, self.default_per)
+
+    @property
+    @abstractmethod
+    def rankings(self) -> GroupRankings:
+        """The calibration scores in order, in the groups of each partition."""
 
     @abstractmethod
-    def _group_size(self, group: NDArray[np.int32]) -> NDArray[np.int64]:
-        """How many calibration facts each group has: (n,)."""
+    def _groups(self) -> tuple[Groups, ...]:
+        """The partitions of `per`, made from training facts and the number of calibration facts."""
 
     @abstractmethod
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
-        """Ends of known triples at the threshold of all calibration facts, whatever their relation: (n, 2)."""
+        """Ends of known triples at the threshold of all calibration facts, whatever their group: (n, 2)."""
 
     def options(self) -> dict[str, Any]:
-        return {} if self.per is None else {"per": self.per}
+        return {"per": ",".join(self.per) or NONE} if self.per or self.default_per else {}
+
+    @property
+    def within(self) -> str:
+        return " and ".join(f"within {groups.within}" for groups in self.partitions)
+
+    @property
+    def relation_groups(self) -> RelationGroups | None:
+        """The groups by relation, if it promises per relation."""
+        return next((groups for groups in self.partitions if isinstance(groups, RelationGroups)), None)
+
+    def group_columns(
+        self, triples: HasTriples, doubt: Floats | None = None
+    ) -> dict[str, NDArray[np.int32]] | None:
+        """The group of each known triple, (n,), in every partition; None if there are none.
+
+        doubt: (n,), what `doubt` says of the triples, where that is known already.
+        """
+        if not self.partitions:
+            return None
+        if doubt is None and "doubt" in self.per:
+            doubt = self.doubt(triples)
+        return {groups.name: groups.codes(triples, doubt) for groups in self.partitions}
+
+    def _sizes(self, name: str, codes: NDArray[np.int32]) -> NDArray[np.int64]:
+        """How many calibration facts groups of a partition have: (n,)."""
+        found = self.rankings.partitions[name]
+        assert found.groups is not None
+        # the code -1 of a group without facts is the place of the last segment, which is empty
+        return found.ranking.sizes[group_codes(found.groups, codes)]
 
     def relation_sizes(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """How many calibration facts the group of each relation has: (n,)."""
-        assert self.groups is not None
-        return self._group_size(self.groups.of(relation))
+        assert self.relation_groups is not None
+        return self._sizes("relation", self.relation_groups.of(relation))
 
     def relation_basis(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.int8]:
         """Position in `BASES` of each relation: (n,)."""
-        assert self.groups is not None
-        return self.groups.basis(relation, self.relation_sizes(relation))
+        assert self.relation_groups is not None
+        return self.relation_groups.basis(relation, self.relation_sizes(relation))
 
     def _basis(self, triples: HasTriples) -> NDArray[np.int8] | None:
-        return None if self.groups is None else self.relation_basis(triples.relation)
+        return None if self.relation_groups is None else self.relation_basis(triples.relation)
 
     def caution(self, confidence: Confidence) -> str | None:
         level = exact(confidence)
@@ -298,35 +342,29 @@ class PerRelation(IntervalPredictor):
                 f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
                 "every interval is the whole range"
             )
-        return None if self.groups is None else self._group_caution(level)
+        said = [part for groups in self.partitions for part in self._group_cautions(groups, level)]
+        return "; ".join(said) or None
 
-    def _group_caution(self, level: Fraction) -> str | None:
-        """How many relations share their promise, and how many have too few calibration facts for the level."""
+    def _group_cautions(self, groups: Groups, level: Fraction) -> Iterator[str]:
+        """How many relations share their promise, and how many groups have too few calibration facts for the level."""
         known = np.flatnonzero(self.model.seen_relations)
-        shared = int((self.relation_basis(known) == 1).sum())
-        wide = sum(rank(level, size) > size for size in self.relation_sizes(known).tolist())
-        parts = [
-            f"{shared:,} of {len(known):,} relations share their promise with relations like them"
-            if shared
-            else "",
-            f"{wide:,} of {len(known):,} relations have too few calibration facts for confidence {float(level)}: "
-            "their intervals are the whole range"
-            if wide
-            else "",
-        ]
-        return "; ".join(part for part in parts if part) or None
+        if isinstance(groups, RelationGroups):
+            if shared := int((self.relation_basis(known) == 1).sum()):
+                yield f"{shared:,} of {len(known):,} relations share their promise with relations like them"
+            sizes, what = self.relation_sizes(known), "relations"
+        else:
+            sizes = self._sizes(groups.name, np.arange(groups.count, dtype=np.int32))
+            what = f"groups by {groups.name}"
+        if wide := sum(rank(level, size) > size for size in sizes.tolist()):
+            yield (
+                f"{wide:,} of {len(sizes):,} {what} have too few calibration facts for confidence {float(level)}: "
+                "their intervals are the whole range"
+            )
 
     def _group_arrays(self) -> dict[str, NDArray[Any]]:
-        if self.groups is None:
-            return {}
-        return {"relation_groups": self.groups.code, "relation_own": self.groups.own}
+        return {name: array for groups in self.partitions for name, array in groups.arrays().items()}
 
-    def _restored_groups(self, arrays: Mapping[str, NDArray[Any]]) -> RelationGroups | None:
-        """The groups from what `_group_arrays` gave; ValueError if they do not fit."""
-        if self.per is None:
-            return None
-        shape = (len(self.model.seen_relations),)
-        code, own = arrays.get("relation_groups"), arrays.get("relation_own")
-        if code is None or own is None or code.shape != shape or own.shape != shape:
-            raise ValueError("the groups of the relations are missing or do not match the vocabulary")
-        return RelationGroups(code.astype(np.int32), own.astype(np.bool_))
+    def _restored_groups(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[Groups, ...]:
+        """The partitions from what `_group_arrays` gave; ValueError if they do not fit."""
+        shape = len(self.model.seen_entities), len(self.model.seen_relations)
+        return tuple(restored(name, arrays, *shape) for name in self.per)

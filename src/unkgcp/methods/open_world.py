@@ -24,9 +24,14 @@ from unkgcp.evidence.nonfacts import FactLikeness
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, Scorer, status_codes
+from unkgcp.methods.partitions import partition_names
 
 MOST_LEVELS = 1024
 """Levels at which the thresholds of a known share of facts are kept."""
+ONE_THRESHOLD = (
+    "a share of facts is known for all queries together, not for each group of them: "
+    "leave out --share-of-facts, or --per"
+)
 SCORES, SHARE, LIKENESS = "calibration/scores.", "calibration/share", "likeness/"
 """How the arrays of a saved calibration on non-facts are named."""
 
@@ -67,7 +72,8 @@ class OpenWorld(IntervalPredictor):
         self.scores = dict(scores)
         self._known: dict[Fraction, tuple[Fraction, float]] = {}  # what was worked out at levels asked before
         self.name, self.needs, self.order_free = base.name, base.needs, base.order_free
-        self.model, self.size, self.groups, self.evidence = base.model, base.size, base.groups, base.evidence
+        self.model, self.size, self.evidence = base.model, base.size, base.evidence
+        self.partitions = base.partitions
         self.guarantee = self._guarantee()
 
     def _guarantee(self) -> str:
@@ -79,8 +85,17 @@ class OpenWorld(IntervalPredictor):
             )
         return (
             f"coverage of at least the level over facts and triples that are no facts ({kinds}) together, "
-            f"where {float(self.share):g} of the queries are facts"
+            f"where {float(self.share):g} of the queries are facts: one threshold for all of them"
         )
+
+    @property
+    def one_threshold(self) -> bool:
+        return self.share is None and self.base.one_threshold
+
+    @property
+    def within(self) -> str:
+        within = self.base.within if self.share is None else ""
+        return f"and for facts {within}" if within else ""
 
     def models(self) -> dict[str, Scorer]:
         return self.base.models()
@@ -217,7 +232,9 @@ def open_world(
         scores[kind] = np.sort(np.asarray(likeness(asked), np.float64))
     if not scores:
         raise InputError("the open world needs at least one kind of non-facts: name one with --negatives")
-    exactly = None if share is None else check_share(share, type(base), base.options().get("per"))
+    exactly = None if share is None else check_share(share, type(base))
+    if exactly is not None and not base.one_threshold:
+        raise InputError(ONE_THRESHOLD)
     return OpenWorld(base, likeness, scores, exactly)
 
 
@@ -267,13 +284,13 @@ class ScoreLikeness:
         return {}
 
 
-def check_share(share: float | Fraction, method: type[IntervalPredictor], per: str | None) -> Fraction:
-    """The share of facts among the queries as a fraction; InputError if it is none, or of no use to the method."""
-    if per is not None:
-        raise InputError(
-            "a share of facts is known for all queries together, not for each relation: "
-            "leave out --share-of-facts or --per relation"
-        )
+def check_share(share: float | Fraction, method: type[IntervalPredictor], per: str | None = None) -> Fraction:
+    """The share of facts among the queries as a fraction; InputError if it is none, or of no use to the method.
+
+    per: the groups that were asked for, None if nothing was said of them.
+    """
+    if partition_names(per):
+        raise InputError(ONE_THRESHOLD)
     # facts and non-facts are compared by one score that is 0 at best: that of an interval-valued fact may be below
     if method.calibration_scores is IntervalPredictor.calibration_scores or "length" in method.needs:
         raise InputError(

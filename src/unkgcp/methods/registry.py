@@ -30,6 +30,9 @@ MODULES = {
 }
 """The modules of this package that register the methods we have."""
 
+OLDER = {"per": "none", "floor": False}
+"""What runs mean that say nothing of these settings: they are older than the settings."""
+
 Method = TypeVar("Method", bound=type[IntervalPredictor])
 
 
@@ -89,5 +92,8 @@ def restore(
     name: str, options: Mapping[str, Any], models: Mapping[str, Scorer], arrays: Mapping[str, NDArray[Any]]
 ) -> IntervalPredictor:
     """A calibrated method of a run again: its settings, all models of the run by name, and what calibration learned."""
-    made = create(name, **{**options, **predictor_class(name).made_of(models)})
+    method = predictor_class(name)
+    takes = inspect.signature(method).parameters
+    older = {option: value for option, value in OLDER.items() if option in takes}
+    made = create(name, **{**older, **options, **method.made_of(models)})
     return made.restore(models["model"], arrays)

@@ -11,23 +11,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.conformal.group_rankings import GroupRankings
 from unkgcp.conformal.query_chunks import SmallGroupWarning
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
 from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
+from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import PerRelation, TrainedScorer
+from unkgcp.methods.method import Partitioned, TrainedScorer, entropy_bits
+from unkgcp.methods.partitions import Groups, each_relation, group_degrees, group_doubt, group_relations
 from unkgcp.methods.registry import register
-from unkgcp.methods.relation_groups import RelationGroups, each_relation, group_relations
 
 
-class ConformalPredictor(PerRelation):
+class ConformalPredictor(Partitioned):
     """A nonconformity score of prediction and label, calibrated by rank; a subclass names the score.
 
-    With `per="relation"` large relations have a threshold of their own, small ones share one with relations like them
-    (`unkgcp.methods.relation_groups`), and the promise holds in each of these groups.
+    With `per="relation"` large relations have a threshold of their own and small ones share one with relations like
+    them, with `per="doubt"` there is one for every group of scores with about the same entropy, and the promise holds
+    in each of these groups (`unkgcp.methods.partitions`).
     """
 
     guarantee: str = "coverage of at least the level, for facts exchangeable with the calibration facts"
@@ -47,10 +50,8 @@ class ConformalPredictor(PerRelation):
         learning = recipe.learning_rows(len(facts)) if isinstance(recipe, Recipe) else None
         ranked = slice(None) if learning is None else ~learning
         self.size = len(facts.relation[ranked])
-        group = None
-        if self.per is not None:
-            self.groups = self._relation_groups()
-            group = self.groups.of(facts.relation)
+        self.partitions = self._groups()
+        group = self._columns(facts, score)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SmallCalibrationWarning)  # `caution` says it
             self.calibration = SplitConformal(recipe).calibrate(
@@ -62,17 +63,45 @@ class ConformalPredictor(PerRelation):
         order = np.lexsort((sides, relation, scores))
         self.relations, self.sides = relation[order], sides[order]
 
-    def _relation_groups(self) -> RelationGroups:
-        """Groups of relations from the facts the model was trained on; from nothing where it does not know them."""
+    def _groups(self) -> tuple[Groups, ...]:
+        return tuple(self._group(name) for name in self.per)
+
+    def _group(self, name: str) -> Groups:
+        """From the facts the model was trained on; without them every relation is a group, and others are refused."""
         relations = len(self.model.seen_relations)
         if not isinstance(self.model, TrainedScorer) or self.model.facts is None:
-            return each_relation(relations)
+            if name == "relation":
+                return each_relation(relations)
+            raise InputError(
+                f"groups by {name} are made from training facts, which the model does not know; train it again, or "
+                "leave them out of --per"
+            )
         known = self.model.facts.graph(self.model.vocabulary)
+        if name == "degree":
+            return group_degrees(known, len(self.model.seen_entities), self.size)
         guess = self.model.score(known.head, known.relation, known.tail).astype(np.float64)
+        if name == "doubt":
+            return group_doubt(self._doubt(guess), self.size)
         score = self.score()
         plain = score.fallback() if isinstance(score, Recipe) else score
         strange = plain.score(guess, known.confidence, plain.prepare(guess, None))
         return group_relations(known.relation, strange, relations, self.size)
+
+    @property
+    def rankings(self) -> GroupRankings:
+        return self.calibration.rankings
+
+    def doubt(self, triples: HasTriples) -> Floats:
+        """The entropy of the score in bits: (n,). What calibration learned has no say in it, nor in the groups."""
+        score = self.model.score(triples.head, triples.relation, triples.tail)
+        return self._doubt(score.astype(np.float64))
+
+    def _doubt(self, score: Floats) -> Floats:
+        return entropy_bits(score)
+
+    def _columns(self, triples: HasTriples, score: Floats) -> dict[str, NDArray[np.int32]] | None:
+        """The groups of triples whose scores are known."""
+        return self.group_columns(triples, self._doubt(score) if "doubt" in self.per else None)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
@@ -81,9 +110,8 @@ class ConformalPredictor(PerRelation):
         return strange if self.sides is None else strange * np.sign(truth - score)
 
     def standing(self, triples: HasTriples, truth: Floats) -> Standing:
-        group = None if self.groups is None else self.groups.of(triples.relation)
-        kind = self._kind(triples.relation)
         score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        group, kind = self._columns(triples, score), self._kind(triples.relation)
         return self.calibration.standing(score, truth, group=group, kind=kind)
 
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
@@ -98,14 +126,14 @@ class ConformalPredictor(PerRelation):
     ) -> Floats:
         """Ends at the threshold of each triple's group, or at that of all facts: (n, 2, levels)."""
         kind = self._kind(triples.relation)
-        if self.groups is None or pooled:
+        if not self.partitions or pooled:
             ends = self.calibration.pooled().interval(score, confidence=levels, kind=kind)
         else:
-            group = self.groups.of(triples.relation)
+            group = self._columns(triples, score)
             with warnings.catch_warnings():
                 warnings.simplefilter(
                     "ignore", SmallGroupWarning
-                )  # `caution` says how many relations it concerns
+                )  # `caution` says how many groups it concerns
                 ends = self.calibration.interval(score, group=group, confidence=levels, kind=kind)
         found: Floats = ends.astype(np.float64, copy=False)
         # the set at level 0 is empty; an answer is never narrower than its score
@@ -116,9 +144,6 @@ class ConformalPredictor(PerRelation):
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
         score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
         return self._intervals(score, triples, [exact(confidence)], pooled=True)[:, :, 0]
-
-    def _group_size(self, group: NDArray[np.int32]) -> NDArray[np.int64]:
-        return self.calibration.group_size(group)
 
     def _kind(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]] | None:
         """What a learned score may know of a triple beside its score: (n,)."""
@@ -132,9 +157,9 @@ class ConformalPredictor(PerRelation):
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         rest = dict(arrays)
         self.relations, self.sides = rest.pop("relations", None), rest.pop("sides", None)
-        self.groups = self._restored_groups(rest)
-        for name in ("relation_groups", "relation_own"):
-            rest.pop(name, None)
+        self.partitions = self._restored_groups(rest)
+        for name in self._group_arrays():
+            del rest[name]
         score = self.score()
         self.calibration = SplitConformal.from_arrays(rest)
         for array in (self.relations, self.sides):
@@ -142,8 +167,10 @@ class ConformalPredictor(PerRelation):
                 raise ValueError("the relations or sides of the calibration facts do not match their scores")
         if self.calibration.size != self.size or self.calibration.score != score:
             raise ValueError("the calibration belongs to another method or to other facts")
-        if self.calibration.grouped != (self.groups is not None):
-            raise ValueError("the groups of the relations are missing or do not match the vocabulary")
+        if self.calibration.grouped != bool(self.per) or set(self.rankings.partitions) != set(
+            self.per or [""]
+        ):
+            raise ValueError("the calibration facts are in other groups than those of the method")
         if self.calibration.weighted or self.calibration.training_conditional is not None:
             raise ValueError("the calibration makes another promise than the method")
 
@@ -185,6 +212,9 @@ class EntropyNormalised(ConformalPredictor):
 
     def score(self) -> Score:
         return EntropyResidual(slope=0.5, offset=0.5) if self.mapped_entropy else EntropyResidual()
+
+    def _doubt(self, score: Floats) -> Floats:
+        return entropy_bits(0.5 * score + 0.5 if self.mapped_entropy else score)
 
     def options(self) -> dict[str, Any]:
         return {"mapped_entropy": self.mapped_entropy, **super().options()}

@@ -18,7 +18,8 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.negatives import JOINED, KINDS, corrupt
 from unkgcp.graph.queries import to_triples
-from unkgcp.methods.method import IntervalPredictor, PerRelation, status_codes
+from unkgcp.methods.method import IntervalPredictor, Partitioned, status_codes
+from unkgcp.methods.partitions import NONE, partition_names
 from unkgcp.methods.registry import create, predictor_class
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.untrained import check_untrained
@@ -52,13 +53,16 @@ def calibrate(
     `method` is `unkgcp`, `cp`, `fpi`, `qr`, `shortest` or `evidence`; `qr` needs `quantiles` (see
     `unkgcp.training.train_quantiles`). `evidence` learns from the model's training facts first, unless it is given
     `evidence=`, what `unkgcp.evidence.learn` made of them.
-    Further options are those of the method. `negatives` adds the threshold with which the paper's tables of
+    Further options are those of the method; `per` names the groups in each of which the promise is to hold
+    (`unkgcp.methods.partitions`). `negatives` adds the threshold with which the paper's tables of
     negatives are made. The guarantee of each method stands in `unkgcp.methods`.
     With `population="open"` queries may be no facts at all, and the promise holds for these too: see
     `unkgcp.methods.open_world`. `kinds` are the kinds of non-facts it is to hold for, `share` that of facts among the
     queries if it is known.
     """
     check_population(population, kinds, share, method, options.get("per"))
+    if share is not None and issubclass(predictor_class(method), Partitioned):
+        options.setdefault("per", NONE)  # a share of facts has one threshold
     needs = predictor_class(method).needs
     if "quantiles" in needs:
         if not quantiles:
@@ -102,7 +106,7 @@ def check_population(
 ) -> None:
     """InputError if there is no such population or kind of non-facts, or if the method cannot promise this."""
     kind_of_method = predictor_class(method)
-    if per is not None and not issubclass(kind_of_method, PerRelation):
+    if partition_names(per) and not issubclass(kind_of_method, Partitioned):
         raise InputError(
             f"method {method!r} has no promise per {per}; choose cp, unkgcp, shortest or evidence"
         )

@@ -22,6 +22,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.graph.negatives import KINDS, corrupt
+from unkgcp.methods.method import Partitioned
 from unkgcp.methods.registry import create, predictor_class
 from unkgcp.progress import Progress, Silent
 from unkgcp.run.calibration import calibrate, check_population
@@ -69,7 +70,8 @@ def fit(
 ) -> Predictor:
     """Train on the training facts and calibrate on the calibration facts.
 
-    `per="relation"` promises coverage per relation, for methods that offer it. `quick` is for the evidence method:
+    `per` names the groups in each of which coverage is promised, for methods that offer it ("doubt,relation", "none",
+    see `unkgcp.methods.partitions`); None leaves them to the method. `quick` is for the evidence method:
     it trains no cross-fitted backbones, and the one that intervals then do not use for ten epochs at most. So is
     `allow_empty`: no value for the facts it doubts most where single values alone would cover more than was asked.
     `population`, `kinds` and `share` are those of `calibrate`: whether queries may be no facts.
@@ -268,7 +270,9 @@ def method_options(
     method: str, data: str, protocol: str, per: str | None = None, allow_empty: bool = False
 ) -> dict[str, Any]:
     """The settings of a method: those of the paper's experiments on a data set, and those that were asked for."""
-    options: dict[str, Any] = {} if per is None else {"per": per}
+    options: dict[str, Any] = {}
+    if per is not None and issubclass(predictor_class(method), Partitioned):
+        options["per"] = per
     if allow_empty:
         if "evidence" not in predictor_class(method).needs:
             raise InputError(f"--allow-empty goes with --method evidence, not with {method}; leave it out")

@@ -162,8 +162,8 @@ class Predictor:
     def guarantee(self) -> str:
         """What this run promises: what its method does, less what the way it was fitted takes away."""
         said, protocol = self.method.guarantee, self.provenance.get("protocol")
-        if self.method.options().get("per"):
-            said += ", within each relation or group of small ones"
+        if self.method.within:
+            said += f", {self.method.within}"
         if protocol == "paper" and not said.startswith("none"):
             said = (
                 "not strict, because the calibration facts also chose the model (the paper's protocol); "

@@ -229,11 +229,10 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
 def calibrated_on(method: IntervalPredictor) -> int | None:
     """Calibration facts behind the one threshold of a method, for which hits are beta-binomial; None if not so.
 
-    Methods without a promise have no law, several thresholds (one a relation, or one of the middle and one of the
+    Methods without a promise have no law, several thresholds (one a group, or one of the middle and one of the
     length) or models (CV+) have another one.
     """
-    several = "members" in method.needs or method.options().get("per") is not None
-    several = several or method.name == "mean-length"
+    several = "members" in method.needs or method.name == "mean-length" or not method.one_threshold
     return None if several or method.guarantee.startswith("none") else method.size
 
 

@@ -1,0 +1,264 @@
+"""Partitions: ways to put known triples into groups, in each of which the promise is to hold.
+
+- `relation`: large relations are a group each, small ones share one with relations like them;
+- `doubt`: by how unsure the method itself is of a triple (`IntervalPredictor.doubt`), from nearly sure to clueless;
+- `degree`: by how many training facts the head and the tail of a triple stand in, the smaller number of the two.
+
+All groups are made from training facts and the number of calibration facts to come, never from calibration labels:
+calibration facts only fill them. With several partitions the promise holds in every group of each of them
+(`unkgcp.conformal.group_rankings`).
+
+>>> partition_names("relation, doubt"), partition_names("none"), partition_names(None, ("doubt",))
+(('doubt', 'relation'), (), ('doubt',))
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.errors import InputError
+from unkgcp.graph.facts import HasTriples
+
+NAMES = ("doubt", "relation", "degree")
+NONE = "none"
+
+EDGES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+"""Doubts at which groups by doubt end. Groups of equal size would put doubts of 0.3 beside those of nearly sure facts,
+which are most, and cover them far below the level."""
+FIFTHS = 5
+"""Groups by degree."""
+LEAST = 100
+"""Calibration facts that a group by doubt or by degree must be able to expect."""
+OWN = 35
+"""Calibration facts a relation must be able to expect for a threshold of its own; 19 carry a level of 95 %."""
+SHARED = 60
+"""Calibration facts that a group of small relations should have together."""
+_PRIOR = 20  # training facts' worth of the average relation, mixed into what is known of each
+
+BASES = ("relation", "similar relations", "none")
+"""Whose calibration facts a promise per relation stands on; where there are none the answer is the whole range."""
+
+Floats = NDArray[np.float64]
+
+
+def partition_names(per: str | None, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The partitions that a text like `doubt,relation` or `none` asks for; `default` if it is None."""
+    if per is None:
+        return default
+    asked = [name.strip() for name in str(per).split(",")]
+    if asked == [NONE]:
+        return ()
+    for name in asked:
+        if name not in NAMES:
+            raise InputError(
+                f"a promise per {name!r} is not on offer; choose {', '.join(NAMES)}, several of them separated by "
+                f"commas, or {NONE} alone"
+            )
+        if asked.count(name) > 1:
+            raise InputError(f"a promise per {name} is asked for twice in {per!r}; leave one out")
+    return tuple(name for name in NAMES if name in asked)
+
+
+class Groups(ABC):
+    """One partition: the group of every known triple, fixed before calibration."""
+
+    name: ClassVar[str]
+    within: ClassVar[str]
+    """Where the promise holds, in words."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many groups there are."""
+
+    @abstractmethod
+    def codes(self, triples: HasTriples, doubt: Floats | None) -> NDArray[np.int32]:
+        """The group of each triple, from 0 to `count` - 1: (n,). `doubt` (n,) is needed by groups of it."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The partition as plain arrays, whose names begin with its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class DoubtGroups(Groups):
+    """edges: (groups - 1,), upwards: a triple is in the group of as many edges as its doubt has reached."""
+
+    name = "doubt"
+    within = "each group of facts that the method doubts alike"
+
+    edges: Floats
+
+    @property
+    def count(self) -> int:
+        return len(self.edges) + 1
+
+    def codes(self, triples: HasTriples, doubt: Floats | None) -> NDArray[np.int32]:
+        assert doubt is not None
+        return np.searchsorted(self.edges, doubt, side="right").astype(np.int32)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"doubt_edges": self.edges}
+
+
+def group_doubt(doubt: Floats, calibration: int) -> DoubtGroups:
+    """Groups for `calibration` facts to come, from the doubt (n,) of training facts asked as queries."""
+    cells = DoubtGroups(np.array(EDGES))
+    found = np.bincount(np.searchsorted(cells.edges, doubt, side="right"), minlength=cells.count)
+    return DoubtGroups(_joined(cells.edges, found, calibration))
+
+
+@dataclass(frozen=True, eq=False)
+class DegreeGroups(Groups):
+    """facts: (entities,) int64, training facts that each entity stands in. edges: (groups - 1,) int64, upwards."""
+
+    name = "degree"
+    within = "each group of facts about entities with about as many training facts"
+
+    facts: NDArray[np.int64]
+    edges: NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        return len(self.edges) + 1
+
+    def codes(self, triples: HasTriples, doubt: Floats | None) -> NDArray[np.int32]:
+        degree = np.minimum(self.facts[triples.head], self.facts[triples.tail])
+        return np.searchsorted(self.edges, degree, side="right").astype(np.int32)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"degree_facts": self.facts, "degree_edges": self.edges}
+
+
+def group_degrees(train: HasTriples, entities: int, calibration: int) -> DegreeGroups:
+    """Groups for `calibration` facts to come: fifths of the training facts, each asked as if it were not there."""
+    other = train.tail[train.tail != train.head]  # a fact of an entity with itself is one fact of it
+    facts = np.bincount(train.head, minlength=entities) + np.bincount(other, minlength=entities)
+    degree = np.sort(np.minimum(facts[train.head], facts[train.tail]) - 1)
+    places = [len(degree) * fifth // FIFTHS for fifth in range(1, FIFTHS)]
+    edges = np.unique(degree[places]) if len(degree) else degree
+    found = np.bincount(np.searchsorted(edges, degree, side="right"), minlength=len(edges) + 1)
+    return DegreeGroups(facts.astype(np.int64), _joined(edges, found, calibration).astype(np.int64))
+
+
+def _joined(edges: NDArray[Any], found: NDArray[np.int64], calibration: int) -> NDArray[Any]:
+    """The edges that are left when neighbours are joined until each expects `LEAST` of the calibration facts.
+
+    found: (edges + 1,) training facts of each group.
+    """
+    left, counts = edges.tolist(), found.tolist()
+    needed = LEAST * sum(counts) / max(calibration, 1)
+    while len(counts) > 1 and min(counts) < needed:
+        place = counts.index(min(counts))
+        # the smallest is joined with the smaller one beside it
+        before = place > 0 and (place == len(counts) - 1 or counts[place - 1] <= counts[place + 1])
+        first = place - 1 if before else place
+        counts[first : first + 2] = [counts[first] + counts[first + 1]]
+        del left[first]
+    return np.array(left, edges.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class RelationGroups(Groups):
+    """code: (relations,) int32, the group of each relation, -1 for one without training facts.
+
+    own: (relations,) bool, whether a relation is alone in its group.
+    """
+
+    name = "relation"
+    within = "each relation or group of small ones"
+
+    code: NDArray[np.int32]
+    own: NDArray[np.bool_]
+
+    @property
+    def count(self) -> int:
+        return int(self.code.max(initial=-1)) + 1
+
+    def codes(self, triples: HasTriples, doubt: Floats | None) -> NDArray[np.int32]:
+        return self.of(triples.relation)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"relation_groups": self.code, "relation_own": self.own}
+
+    def of(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+        """The group of each relation id: (n,); -1 beyond the known ones."""
+        found: NDArray[np.int32] = np.append(self.code, np.int32(-1))[np.clip(relation, -1, len(self.code))]
+        return found
+
+    def basis(self, relation: NDArray[np.integer[Any]], size: NDArray[np.int64]) -> NDArray[np.int8]:
+        """Position in `BASES` of each query, given how many calibration facts its group has: (n,)."""
+        alone = np.append(self.own, False)[np.clip(relation, -1, len(self.own))]
+        return np.where(size == 0, 2, np.where(alone, 0, 1)).astype(np.int8)
+
+
+def group_relations(
+    relation: NDArray[np.integer[Any]],
+    score: NDArray[np.floating[Any]],
+    relations: int,
+    calibration: int,
+    count: NDArray[np.integer[Any]] | None = None,
+) -> RelationGroups:
+    """Groups for `calibration` facts to come, from the relation and the nonconformity of training facts, (n,) each.
+
+    A relation's own training facts say how strange the model finds it; ranks instead of scores, so that a few
+    enormous ones do not decide. `count`: how many training facts each relation has, (relations,), where only some of
+    them were scored.
+    """
+    size, scored = len(relation), np.bincount(relation, minlength=relations)
+    count = scored if count is None else count
+    expected = count * (calibration / max(int(count.sum()), 1))
+    strangeness = np.empty(size)
+    strangeness[np.argsort(score, kind="stable")] = (np.arange(size) + 0.5) / max(size, 1)
+    total = np.bincount(relation, weights=strangeness, minlength=relations)
+    typical = (total + 0.5 * _PRIOR) / (scored + _PRIOR)
+    own = expected >= OWN
+    code = np.full(relations, -1, np.int32)
+    code[own] = np.arange(own.sum())
+    small = np.flatnonzero(~own & (count > 0))
+    small = small[np.argsort(typical[small], kind="stable")]
+    pools = max(1, int(expected[small].sum() // SHARED))
+    middle = np.cumsum(expected[small]) - expected[small] / 2
+    code[small] = own.sum() + np.minimum(middle * pools // max(expected[small].sum(), 1e-9), pools - 1)
+    # a pool that one relation fills is that relation's own
+    alone = np.bincount(code[code >= 0], minlength=1) == 1
+    return RelationGroups(code, np.append(alone, False)[code])
+
+
+def each_relation(relations: int) -> RelationGroups:
+    """Every relation for itself: where there are no training facts to compare relations by."""
+    return RelationGroups(np.arange(relations, dtype=np.int32), np.ones(relations, np.bool_))
+
+
+def restored(name: str, arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> Groups:
+    """The partition of this name from what its `arrays` gave; ValueError if they do not fit."""
+    try:
+        if name == "relation":
+            return _restored_relations(arrays["relation_groups"], arrays["relation_own"], relations)
+        if name == "doubt":
+            return DoubtGroups(_restored_edges(arrays["doubt_edges"], np.float64))
+        facts = arrays["degree_facts"]
+        edges = _restored_edges(arrays["degree_edges"], np.int64)
+    except KeyError as missing:
+        raise ValueError(f"the groups by {name} are missing: there is no {missing}") from None
+    if facts.shape != (entities,) or facts.dtype != np.int64:
+        raise ValueError("the groups by degree do not match the vocabulary")
+    return DegreeGroups(facts, edges)
+
+
+def _restored_relations(code: NDArray[Any], own: NDArray[Any], relations: int) -> RelationGroups:
+    if code.shape != (relations,) or own.shape != (relations,):
+        raise ValueError("the groups by relation do not match the vocabulary")
+    return RelationGroups(code.astype(np.int32), own.astype(np.bool_))
+
+
+def _restored_edges(edges: NDArray[Any], kind: type) -> NDArray[Any]:
+    if edges.ndim != 1 or edges.dtype != kind or not (edges[1:] > edges[:-1]).all():
+        raise ValueError("the edges of the groups are damaged")
+    return edges

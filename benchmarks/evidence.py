@@ -66,7 +66,7 @@ def one(name: str, seed: int, pers: list[str], scores: Path | None = None) -> It
     learned = time.perf_counter()
     for per in pers:
         begin = time.perf_counter()
-        method = create("evidence", evidence=model, per=None if per == "none" else per)
+        method = create("evidence", evidence=model, per=per)
         method.calibrate(model, splits.calibration)
         calibrated = time.perf_counter()
         found = method.interval(splits.test, LEVELS)

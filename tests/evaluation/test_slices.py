@@ -23,7 +23,7 @@ def queries(n: int, seed: int = 0) -> Queries:
 
 def test_degrees_count_facts_not_ends() -> None:
     facts = graph_of_ids([(0, 0, 1, 0.5), (0, 0, 2, 0.5), (3, 0, 3, 0.5), (0, 0, 1, 0.9)], vocabulary(5))
-    degree = degrees(facts)
+    degree = degrees(facts, 5)
     assert degree.tolist() == [3, 2, 1, 1, 0], "a self-loop is one fact, a repeat is another one"
     asked = Triples(*(np.array(ids, np.int32) for ids in ([0, 2], [0, 0], [1, 3])))
     assert degree_of(asked, degree).tolist() == [2, 1]

@@ -49,11 +49,11 @@ def doubtful(coverage: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def text_of(coverage: float) -> str:
+def text_of(coverage: float, per: str | None = None) -> str:
     figures = {"n": 10, "coverage": 0.9, "sharpness": 0.5, "interval_score": 0.7, "mse": 0.01, "mae": 0.1}
     positive = doubtful(coverage) | {"overlap_free": figures}
     level = {"confidence": 0.9, "positive": positive, "negative": figures, "mixed": figures}
-    about = {"data": "x", "model": "ukge", "method": "cp", "seed": 0, "negatives": "sampled"}
+    about = {"data": "x", "model": "ukge", "method": "cp", "seed": 0, "negatives": "sampled", "per": per}
     return evaluation_text(
         about | {"negative_threshold": "facts", "unknown": {"positive": 0, "negative": 0}, "levels": [level]}
     )
@@ -64,6 +64,10 @@ def test_a_slice_below_its_band_is_one_line() -> None:
     assert len(said) == 1
     assert said[0].startswith("0.9: coverage 0.24 of the most doubtful tenth lies below its band 0.88-0.92")
     assert "as 1 of 2 slices do" in said[0]
+    assert said[0].endswith("on average"), "a method without groups cannot promise more"
+    assert "on average; fit --per doubt promises it there" in text_of(0.24, "none")
+    assert "on average; fit --per relation,doubt promises it there" in text_of(0.24, "relation")
+    assert "promises it there" not in text_of(0.24, "doubt,relation")
     assert "below its band" not in text_of(0.9), "inside the band nothing is said"
     assert "below its band" not in text_of(0.99), "nor above it, which breaks no promise"
 

@@ -29,6 +29,7 @@ from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.intervals import Intervals
+from unkgcp.methods.method import Partitioned
 from unkgcp.run.predictor import Predictor
 
 if TYPE_CHECKING:
@@ -111,31 +112,31 @@ def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float]
     return judge(ask(predictor, dataset, confidence))
 
 
-def judge(answers: Answers, standing: Standing | None = None) -> dict[str, Any]:
+def judge(answers: Answers) -> dict[str, Any]:
     """Figures at each level for test facts (`positive`), negatives (`negative`) and both (`mixed`).
 
     `overlap_free` are the test facts whose triple is in neither the training nor the calibration facts.
     Negatives are judged with the run's own threshold, calibrated on facts, which is the one that predictions use;
     a run of the paper's protocol has a second one, calibrated on corrupted calibration facts
     (`negative_threshold` says which was used). In the open world all are judged by the hull, as predictions are.
+    `per` names the partitions in whose groups the method promises its level, None if it offers no groups.
     Beside the averages, `positive` has what `slices.judge_slices` finds at each level among the known test facts:
     coverage by doubt, degree and relation with bands, the worst of each, and ERT. `ties` tells, level by level,
     coverage of facts above its band because of ties from facts unlike those of calibration. `empty` has, level by
     level, the share of test facts whose interval is empty and the coverage of the others; None if none is.
-    `standing` is what `standing_of` gives, where it is at hand already.
     """
-    predictor = answers.predictor
+    predictor, method = answers.predictor, answers.predictor.method
     negatives = _rows(answers.of_negatives, answers.negatives.truth)
     facts = _rows(answers.facts, answers.truth)
     overlap_free = Rows(*(column[answers.overlap_free] for column in facts))
     both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
-    standing = standing_of(answers) if standing is None else standing
-    conditional = _conditional(answers, facts, standing)
+    conditional = _conditional(answers, facts)
     return {
         "data": answers.dataset.name,
         "model": predictor.model.config.model,
-        "method": predictor.method.name,
+        "method": method.name,
         "seed": predictor.model.seed,
+        "per": ",".join(method.per) or "none" if isinstance(method, Partitioned) else None,
         "negatives": answers.origin,
         "negative_threshold": _threshold(answers),
         "population": "asserted" if answers.facts.no_fact is None else "open",
@@ -156,7 +157,7 @@ def judge(answers: Answers, standing: Standing | None = None) -> dict[str, Any]:
             }
             for place, level in enumerate(answers.levels)
         ],
-        "ties": _ties(answers, standing),
+        "ties": _ties(answers),
         "empty": _empty(facts, answers.levels),
     }
 
@@ -202,14 +203,6 @@ def _figures(rows: Rows, place: int, level: float) -> dict[str, float | int | No
     return {"n": len(lower), **{key: metrics.finite(value) for key, value in found.items()}}
 
 
-def standing_of(answers: Answers) -> Standing | None:
-    """Where the labels of the known test facts stand among the calibration scores; None where no scores are ranked."""
-    known = answers.known
-    if not known.any():
-        return None
-    return answers.predictor.method.standing(known_triples(answers), answers.truth[known])
-
-
 def known_triples(answers: Answers) -> Triples:
     """The known test facts, in the ids of the model."""
     return Triples(*(column[answers.known] for column in answers.ids))
@@ -227,7 +220,7 @@ def training_facts(answers: Answers) -> Graph:
     return Graph(head, relation, tail, train.confidence[found], model.vocabulary)
 
 
-def _conditional(answers: Answers, facts: Rows, standing: Standing | None) -> list[dict[str, Any]]:
+def _conditional(answers: Answers, facts: Rows) -> list[dict[str, Any]]:
     """What `slices.judge_slices` finds at each level; nothing where no test fact is known."""
     predictor, known = answers.predictor, answers.known
     if not known.any():
@@ -235,7 +228,7 @@ def _conditional(answers: Answers, facts: Rows, standing: Standing | None) -> li
     asked, rows = known_triples(answers), Rows(*(column[known] for column in facts))
     queries = slices.describe(predictor.method, training_facts(answers), asked, rows.score)
     cut = slices.slices_of(queries, predictor.model.vocabulary.relations.to_pylist())
-    sizes = None if standing is None else standing.size
+    sizes = predictor.method.threshold_sizes(asked, queries.doubt)
     return [
         slices.judge_slices(
             queries,
@@ -268,17 +261,18 @@ def _empty(rows: Rows, levels: Sequence[float]) -> list[dict[str, Any]] | None:
 # Coverage above its band may come from ties, which are harmless, or from facts unlike those of calibration.
 
 
-def _ties(answers: Answers, standing: Standing | None) -> list[dict[str, Any]] | None:
+def _ties(answers: Answers) -> list[dict[str, Any]] | None:
     """`confidence`, `coverage_smoothed` and `band` (low, high) of test facts at each level; unknown facts are covered.
 
     None for a method that ranks no scores, and in the open world, whose hulls have two thresholds. The band is None
     where every relation has a threshold, and where the answer at a level is no matter of rank.
     """
+    known, method, count = answers.known, answers.predictor.method, int(answers.known.sum())
+    standing = method.standing(known_triples(answers), answers.truth[known]) if count else None
     if standing is None:
         return None
-    known, count = answers.known, int(answers.known.sum())
     size, unknown = int(standing.size[0]), len(known) - count
-    one_threshold = answers.predictor.method.one_threshold
+    one_threshold = method.one_threshold
     ranks = [rank(level, size) for level in answers.levels]
     smoothed = smoothed_coverages(standing, answers.levels, unknown)
     found = []

@@ -61,7 +61,7 @@ def describe(method: IntervalPredictor, train: Graph, triples: Triples, score: F
     return Queries(
         np.asarray(score, np.float64),
         method.doubt(triples),
-        degree_of(triples, degrees(train)),
+        degree_of(triples, degrees(train, train.n_entities)),
         triples.relation,
         frequency[triples.relation],
     )

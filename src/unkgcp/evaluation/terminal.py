@@ -38,7 +38,7 @@ def evaluation_text(result: dict[str, Any]) -> str:
     table.add("negatives", *_cells([level["negative"] for level in levels]))
     table.add("mixed", *_cells([level["mixed"] for level in levels]))
     sentences += [_empty_sentence(empty) for empty in result.get("empty") or ()]
-    sentences.append(_slice_sentence(levels))
+    sentences.append(_slice_sentence(levels, result.get("per")))
     sentences = [sentence for sentence in sentences if sentence]
     parts = [*lines, "", table.terminal(), "", SCORE]
     if "worst" in facts:
@@ -77,8 +77,11 @@ def _worst_table(levels: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _slice_sentence(levels: list[dict[str, Any]]) -> str:
-    """Where coverage lies farthest below the band of its slice, and of how many slices it does; empty if of none."""
+def _slice_sentence(levels: list[dict[str, Any]], per: str | None) -> str:
+    """Where coverage lies farthest below the band of its slice, and of how many slices it does; empty if of none.
+
+    `per` are the partitions in whose groups the method makes its promise, None if it offers no groups.
+    """
     found = [
         (one["coverage"] - one["band"][0], level, by, one)
         for level in levels
@@ -92,8 +95,16 @@ def _slice_sentence(levels: list[dict[str, Any]]) -> str:
     return (
         f"{level['confidence']:g}: coverage {worst['coverage']:.2f} of {slice_name(by, worst, slices[by])} lies below "
         f"its band {low:.2f}-{high:.2f}, as {len(found):,} of {total:,} slices do over all levels: "
-        "there the level is not kept, whatever coverage is on average"
+        "there the level is not kept, whatever coverage is on average" + _remedy(by, per)
     )
+
+
+def _remedy(by: str, per: str | None) -> str:
+    """What a user can do about slices by something for which nothing was promised."""
+    if per is None or by in per.split(","):
+        return ""
+    wanted = [*(part for part in per.split(",") if part != "none"), by]
+    return f"; fit --per {','.join(wanted)} promises it there"
 
 
 def slice_name(by: str, one: dict[str, Any], among: Sequence[dict[str, Any]]) -> str:

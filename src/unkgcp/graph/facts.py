@@ -180,11 +180,10 @@ def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relation
     return (head.astype(np.int64) * n_relations + relation) * n_entities + tail
 
 
-def degrees(facts: Graph) -> NDArray[np.int64]:
+def degrees(facts: HasTriples, entities: int) -> NDArray[np.int64]:
     """In how many of the facts each entity stands, as head, as tail or as both: (entities,)."""
-    loop = facts.head == facts.tail
-    ends = np.concatenate([facts.head, facts.tail[~loop]])
-    return np.bincount(ends, minlength=facts.n_entities).astype(np.int64)
+    other = facts.tail[facts.tail != facts.head]  # a fact of an entity with itself is one fact of it
+    return np.bincount(np.concatenate([facts.head, other]), minlength=entities).astype(np.int64)
 
 
 def degree_of(triples: HasTriples, degree: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
 from unkgcp.errors import InputError
-from unkgcp.evaluation.assessment import LEVELS, ask, judge, known_triples, standing_of
+from unkgcp.evaluation.assessment import LEVELS, ask, judge, known_triples
 from unkgcp.evaluation.metrics import coverage_bands
 from unkgcp.evaluation.report.html import readable_relations
 from unkgcp.evaluation.slices import MASS, TENTHS, effective_size, tenths_of_doubt
@@ -166,8 +166,7 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         )
     shown = sorted({*SHOWN, confidence})
     answers = ask(predictor, dataset, shown)  # refuses a data set without test facts
-    standing = standing_of(answers)
-    evaluation = judge(answers, standing)
+    evaluation = judge(answers)
     test, method = dataset.splits.test, predictor.method
     answer, known = answers.facts, answers.known
     if not known.any():
@@ -199,9 +198,7 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         for name, answer in theirs.items()
     }
     found[method.name] = dict(zip(shown, own, strict=True))
-    sizes = None if standing is None else standing.size
-    if sizes is None and size is not None:
-        sizes = np.full(len(facts), size)
+    sizes = method.threshold_sizes(asked)
     by_doubt, by_degree = (_as_judged(conditional["slices"][by], by) for by in ("doubt", "degree"))
     by_relation, by_prediction, by_width = _slices(main, dataset, confidence, sizes)
     return Diagnosis(

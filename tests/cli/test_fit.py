@@ -201,6 +201,7 @@ class TestFrom:
 
 
 OPEN = ("--population", "open", "--share-of-facts")
+EVIDENCE = ["--method", "evidence", "--quick"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,17 @@ OPEN = ("--population", "open", "--share-of-facts")
         (["facts.tsv", "-o", "new", *OPEN, "1.5"], "the share of facts among the queries is 1.5 but must"),
         (["facts.tsv", "-o", "new", *OPEN, "0.9999999"], "is 0.9999999 but must lie between 0 and 1"),
         (["facts.tsv", "-o", "new", *OPEN, "nan"], "is nan but must lie between 0 and 1"),
-        (["facts.tsv", "-o", "new", *OPEN, "0.5", "--per", "relation"], "not for each relation"),
+        (["facts.tsv", "-o", "new", *OPEN, "0.5", "--per", "relation"], "not for each group of them"),
+        (
+            ["facts.tsv", "-o", "new", "--per", "head"],
+            "a promise per 'head' is not on offer; choose doubt, rel",
+        ),
+        (["facts.tsv", "-o", "new", "--per", "doubt,none"], "a promise per 'none' is not on offer"),
+        (
+            ["facts.tsv", "-o", "new", "--per", "doubt, doubt"],
+            "per doubt is asked for twice in 'doubt, doubt'",
+        ),
+        (["facts.tsv", "-o", "new", *EVIDENCE, "--allow-empty", "--per", "doubt"], "leave out --allow-empty"),
         (["facts.tsv", "-o", "new", *OPEN, "0.5", "--method", "fpi"], "which fpi does not"),
         (["--from", "nowhere"], "nowhere is no run"),
         (["--from", "precious"], "precious is no run of unkgcp"),

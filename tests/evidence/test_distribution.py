@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.rounding import apart
 from unkgcp.conformal.ranking import rank_scores
 from unkgcp.conformal.ranks import p_exceeds
 from unkgcp.evidence.distribution import Cells, Distribution, Values
@@ -72,6 +73,30 @@ def test_nested_and_in_the_end_everything(seed: int) -> None:
     assert (ends[:, 0, -1] == 0).all()
     assert (ends[:, 1, -1] == 1).all()
     assert (ends[:, 0] <= ends[:, 1]).all()
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
+def test_no_more_than_the_tail_is_left_out_on_either_side(seed: int) -> None:
+    found, _ = random_distribution(seed)
+    levels = np.array([0.0, 0.5, 0.8, 0.9, 0.95, 1.0])
+    thresholds = np.tile(np.linspace(0, 0.6, len(levels)), (len(found), 1))
+    plain, tail = found.bounds(thresholds), (1 - levels) / 2
+    ends = found.bounds(thresholds, tail=tail)
+    assert (ends[:, 0] <= plain[:, 0]).all()
+    assert (ends[:, 1] >= plain[:, 1]).all()
+    assert (np.diff(ends[:, 0], axis=1) <= 0).all(), "nested"
+    assert (np.diff(ends[:, 1], axis=1) >= 0).all(), "nested"
+    np.testing.assert_array_equal(ends[:, :, 0], plain[:, :, 0], "the level 0 asks for nothing")
+    assert (ends[:, 0, -1] == 0).all()
+    assert (ends[:, 1, -1] == 1).all()
+    # a sample of the distribution, from its quantiles: what lies beyond an end is no more than the tail
+    steps = np.linspace(0.0005, 0.4995, 500)
+    everything = np.tile(np.full(len(steps), -1.0), (len(found), 1))
+    low, high = np.moveaxis(found.bounds(np.maximum(everything, 0), tail=steps), 1, 0)
+    for level in range(1, len(levels)):
+        for beyond in ((low < ends[:, 0, [level]]).mean(1), (high > ends[:, 1, [level]]).mean(1)):
+            assert (beyond <= tail[level] * 2 + 1 / len(steps)).all()
 
 
 @given(st.integers(0, 10**6))
@@ -166,3 +191,74 @@ def test_a_suggested_value_cuts_a_cell() -> None:
     atom = np.array([[0.8, 0.0, 0.0]])
     found = Distribution(plain.cells, plain.class_mass * 0.2, atom, atom, np.array([[0.8, 0.0, 0.0]]))
     np.testing.assert_array_equal(found.bounds(np.array([[0.85]]))[0, :, 0], [0.8, 0.8])
+
+
+def brute_cells(found: Distribution, row: int) -> np.ndarray:
+    """Ends and mass of the cells of one query, (cells, 3), by cutting piece after piece, slot after slot."""
+    cells = found.cells
+    mass = found.class_mass[row, cells.class_of_piece] * cells.share
+    pieces = [list(piece) for piece in zip(cells.low, cells.high, mass, strict=True)]
+    for low, high, own in zip(found.slot_low[row], found.slot_high[row], found.slot_mass[row], strict=True):
+        if own <= 0:
+            continue
+        same = [piece for piece in pieces if piece[0] == low and piece[1] == high]
+        if same:
+            same[0][2] += own
+            continue
+        around = next(
+            piece for piece in pieces if piece[0] <= low and high <= piece[1] and piece[0] < piece[1]
+        )
+        begin, end, whole = around
+        pieces.remove(around)
+        rest = [[begin, low, whole * (low - begin) / (end - begin)]]
+        rest += [[high, end, whole * (end - high) / (end - begin)]]
+        pieces += [[low, high, own], *(piece for piece in rest if piece[0] < piece[1])]
+    return np.array(pieces)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_modes_are_those_of_the_distribution(seed: int) -> None:
+    found, _ = random_distribution(seed)
+    first = found.bounds(np.zeros((len(found), 1)))[:, :, 0]
+    modes = found.modes()
+    bound = apart(
+        20, 1.0, np.float64
+    )  # of a mass: a few products, quotients and differences of numbers up to 1
+    for row in range(len(found)):
+        low, high, mass = brute_cells(found, row).T
+        start = np.flatnonzero((low == first[row, 0]) & (high == first[row, 1]))
+        assert len(start) == 1
+        assert modes.belief[row] == pytest.approx(mass[start[0]], rel=0, abs=bound)
+        assert modes.value[row] == pytest.approx(first[row].mean(), rel=0, abs=1e-9)
+        mass[start[0]] = -1
+        assert modes.other_belief[row] == pytest.approx(mass.max(), rel=0, abs=bound)
+        heaviest = mass >= mass.max() - 2 * bound
+        assert (np.abs((low + high)[heaviest] / 2 - modes.other[row]) <= 1e-9).any()
+
+
+@given(st.integers(0, 10**6), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_the_value_is_in_every_interval(seed: int, empty: bool) -> None:
+    found, _ = random_distribution(seed, decimals=int(seed) % 12 + 1)
+    value = found.modes().value[:, None]
+    thresholds = np.concatenate([[0.0], np.random.default_rng(seed).random(8) * (2 if empty else 1), [2.0]])
+    lower, upper = found.bounds(np.tile(thresholds, (len(found), 1)), empty).transpose(1, 0, 2)
+    assert ((lower <= value) & (value <= upper) | np.isnan(lower)).all()
+    assert (found.scores(value[:, 0]) == 0).all()
+
+
+def test_a_value_is_written_as_people_wrote_it() -> None:
+    """0.3 is also 0.1 + 0.2 in some files; 0.7 is only there with an error in its last digit, and stays as it is."""
+    off = float(np.nextafter(0.7, 1))
+    labels = np.array([0.3, 0.1 + 0.2, off, 0.123456789012, 0.123456789012])
+    values = Values.of(labels)
+    cells = Cells.of(values, values.code(labels), atom_share=0.1, coarse=2, fine=2)
+    assert cells.classes == 4  # three atoms, and the rest
+    none = np.zeros((3, 1))
+    found = Distribution(cells, np.eye(3, 4), none, none, none)
+    assert [repr(value) for value in found.modes().value.tolist()] == ["0.123456789012", "0.3", repr(off)]
+    # the same values as suggestions
+    slots = values.low[:, None], values.high[:, None]
+    found = Distribution(cells, np.full((3, 4), 0.01), *slots, np.full((3, 1), 0.96))
+    assert [repr(value) for value in found.modes().value.tolist()] == ["0.123456789012", "0.3", repr(off)]

@@ -24,9 +24,11 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.methods import PREDICTORS, IntervalPredictor, create, register
+from unkgcp.methods.intervals import MODES
 
 ENTITIES, RELATIONS = 50, 5
 LEVELS = [0.0, 0.5, 0.8, 0.83, 0.9, 0.95, 0.97, 1.0]
+DISTRIBUTIONS = {"evidence"}  # methods that answer from a distribution
 TAUS = [0.025, 0.05, 0.1, 0.9, 0.95, 0.975]
 
 
@@ -266,13 +268,39 @@ class TestContract:
 
     def test_arrow(self, predictor: IntervalPredictor) -> None:
         table = predictor.interval(facts(100, seed=8), 0.9).to_arrow()
-        promise = ["promise"] * any(groups.name == "relation" for groups in predictor.partitions)
-        assert table.schema.names == ["score", "lower", "upper", "status", *promise]
+        more = ["promise"] * any(groups.name == "relation" for groups in predictor.partitions)
+        more += list(MODES) if predictor.name in DISTRIBUTIONS else []
+        assert table.schema.names == ["score", "lower", "upper", "status", *more]
         unknown = np.array(table["status"].to_pylist()) != "ok"
         assert table["score"].null_count == unknown.sum() > 0
         several = predictor.interval(facts(100, seed=8), [0.8, 0.999]).to_arrow()
         ends = ["lower_80", "upper_80", "lower_99.9", "upper_99.9"]
-        assert several.schema.names == ["score", *ends, "status", *promise]
+        assert several.schema.names == ["score", *ends, "status", *more]
+
+    def test_value_and_belief_of_methods_with_a_distribution(self, predictor: IntervalPredictor) -> None:
+        queries = facts(300, seed=13)
+        result = predictor.interval(queries, LEVELS)
+        told = (result.value, result.belief, result.other, result.other_belief)
+        if predictor.name not in DISTRIBUTIONS:
+            assert told == (None,) * 4
+            return
+        value, belief, other, other_belief = (np.asarray(column) for column in told)
+        known = result.code == 0
+        assert 0 < known.sum() < 300
+        for column in (value, belief, other, other_belief):
+            assert column.shape == (300,)
+            assert np.isnan(column[~known]).all()
+        inside = (result.lower <= value[:, None]) & (value[:, None] <= result.upper)
+        assert inside[known].all()
+        assert ((belief > 0) & (belief <= 1))[known].all()
+        second = ~np.isnan(other)
+        np.testing.assert_array_equal(second, other_belief > 0.15)
+        assert (other[second] != value[second]).all()
+        # whatever the level, and whoever else is asked
+        for row in (0, 7, int(np.flatnonzero(~known)[0])):
+            alone = predictor.interval(queries[row : row + 1], 0.8)
+            for column, mine in zip(MODES, (value, belief, other, other_belief), strict=True):
+                np.testing.assert_array_equal(getattr(alone, column), mine[row : row + 1])
 
 
 def test_fisher_by_the_formula() -> None:

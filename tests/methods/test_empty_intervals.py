@@ -119,7 +119,7 @@ def test_empty_where_it_doubts_most_and_otherwise_the_same() -> None:
     assert isinstance(method, EvidenceIntervals)
     inside = (after.lower[:, 1] <= test.confidence) & (test.confidence <= after.upper[:, 1])
     np.testing.assert_array_equal(
-        method.ranking.p_values(method.nonconformity(test, test.confidence), None, None) > 0.3 + 1e-12, inside
+        method.rankings.p_values(method.nonconformity(test, test.confidence), [None]) > 0.3 + 1e-12, inside
     )
 
 
@@ -140,7 +140,7 @@ def test_a_run_keeps_it(tmp_path: Path) -> None:
     made = predictor(allow_empty=True)
     made.save(tmp_path / "run")
     again = Predictor.load(tmp_path / "run")
-    assert again.method.options() == {"allow_empty": True}
+    assert again.method.options() == {"per": "none", "floor": False, "allow_empty": True}
     for column in ("score", "lower", "upper"):
         before, after = (getattr(one.interval(data().splits.test, LEVELS), column) for one in (made, again))
         np.testing.assert_array_equal(after, before)

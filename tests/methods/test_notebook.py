@@ -9,6 +9,7 @@ import pytest
 
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
+from unkgcp.methods.intervals import Intervals, draw
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model
 
@@ -83,3 +84,48 @@ def test_plot(predictor: Predictor) -> None:
     with pytest.raises(InputError, match="too many for one picture"):
         predictor.plot(QUERIES * 100)
     pyplot.close("all")
+
+
+def believed() -> Intervals:
+    """A doubtful answer, a sure one, and an unknown query."""
+    nan = np.nan
+    return Intervals(
+        np.array([0.65, 0.7, nan], np.float32),
+        np.array([0.4375, 0.7, 0.0]),
+        np.array([1.0, 0.7, 1.0]),
+        np.array([0, 0, 1], np.int8),
+        0.9,
+        value=np.array([0.4375, 0.7, nan]),
+        belief=np.array([0.551, 0.999, nan], np.float32),
+        other=np.array([1.0, nan, nan]),
+        other_belief=np.array([0.38, nan, nan], np.float32),
+    )
+
+
+def test_what_is_believed_is_one_column_of_the_page() -> None:
+    page = believed()._repr_html_()
+    assert "<td>0.4375 (55 %) or 1 (38 %)</td>" in page
+    assert "<td>0.7 (&gt;99 %)</td>" in page
+    heads = ["score", "lower", "upper", "status", "value", "0 … 1"]
+    assert "".join(f"<th>{head}</th>" for head in heads) in page
+    assert page.count("<td>") == 3 * len(heads)
+
+
+def test_likely_values_are_drawn() -> None:
+    matplotlib = pytest.importorskip(
+        "matplotlib", reason="matplotlib is not installed: pip install 'unkgcp[plot]'"
+    )
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    axes = draw(believed())
+    marks = {line.get_label(): line.get_xdata() for line in axes.get_lines()}
+    np.testing.assert_array_equal(marks["value"], [0.4375, 0.7, np.nan])
+    np.testing.assert_array_equal(marks["other value"], [1.0, np.nan, np.nan])
+    pyplot.close("all")
+
+
+def test_cut_answers_keep_what_is_believed() -> None:
+    whole = believed()
+    parts = [part.to_arrow() for part in whole.cut(1)]
+    assert parts[0].to_pylist() + parts[1].to_pylist() == whole.to_arrow().to_pylist()

@@ -122,6 +122,33 @@ def test_every_format_with_scale_and_group(suffix: str, target: str, capfd: Any,
     assert table["group_size"].to_pylist() == [int((each == GROUP).sum()) for each in GROUP]
 
 
+def test_several_columns_of_groups(capfd: Any, tmp_path: Path) -> None:
+    source = [f"s{i // 90}" for i in range(300)]  # the last one has 30 rows
+    columns = {"prediction": PREDICTION, "truth": TRUTH, "relation": GROUP, "source": source}
+    cal, out = _write(tmp_path / "cal.csv", **columns), tmp_path / "out.csv"
+    asked = ("--calibration", cal, "--input", cal, "-o", out)
+    assert _run(capfd, *asked, "--group", "relation, source")[0] == 0
+    table = _read(out)
+    groups = {"relation": GROUP, "source": source}
+    made = SplitConformal().calibrate(PREDICTION, TRUTH, group=groups)
+    ends = made.interval(PREDICTION, group=groups)
+    assert np.array_equal(np.stack([table["lower"], table["upper"]], axis=1), ends)
+    assert table["group_size"].to_pylist() == [30 if i >= 270 else 90 for i in range(300)]
+    # one column of another name is what `group` is otherwise
+    assert _run(capfd, *asked, "--group", "source")[0] == 0
+    one = SplitConformal().calibrate(PREDICTION, TRUTH, group=source).interval(PREDICTION, group=source)
+    assert np.array_equal(np.stack([_read(out)["lower"], _read(out)["upper"]], axis=1), one)
+    for wrong, sentence in (
+        ("relation,relation", "--group relation,relation: expected columns of groups, each once"),
+        ("truth", "--group truth: expected columns of groups"),
+        ("relation,", "--group relation,: expected columns of groups"),
+        ("colour", "has no column 'colour'"),
+    ):
+        status, _, err = _run(capfd, *asked, "--group", wrong)
+        assert status == 2
+        assert sentence in err
+
+
 def test_small_and_unknown_groups_are_said_in_the_output(capfd: Any, tmp_path: Path) -> None:
     cal = _write(tmp_path / "cal.csv", prediction=PREDICTION, truth=TRUTH, group=["a"] * 297 + ["rare"] * 3)
     pred = _write(tmp_path / "pred.csv", prediction=[0.1, 0.2, 0.3], group=["a", "rare", "new"])

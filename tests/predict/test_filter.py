@@ -53,6 +53,22 @@ def test_keeps(text: str, kept: list[int]) -> None:
     assert found.equals(answers().take(pa.array(kept, pa.int64())))
 
 
+def test_values_and_what_a_model_believes_of_them() -> None:
+    belief = [pa.array(column, pa.float32()) for column in ([0.7, 0.55, None], [None, 0.38, None])]
+    values = [pa.array(column) for column in ([0.3, 0.4375, None], [None, 1.0, None])]
+    names = ["value", "belief", "other", "other_belief"]
+    batch = pa.record_batch([values[0], belief[0], values[1], belief[1]], names=names)
+    for text, kept in (
+        ("belief >= 0.7", [0]),  # as a 32-bit float 0.7 is a little less
+        ("value == 0.4375 and belief < 0.6", [1]),
+        ("other = 1 and other_belief >= .38", [1]),
+        ("other_belief < 0.9 or value <= 0.3", [0, 1]),  # what is not there is not compared
+    ):
+        assert parse(text, [0.9]).keep(batch).equals(batch.take(pa.array(kept, pa.int64()))), text
+    with pytest.raises(InputError, match="asks for 'belief', which only runs of the method evidence tell"):
+        parse("lower >= 0 and belief > 0.5", [0.9]).keep(answers())
+
+
 def test_several_levels() -> None:
     batch = pa.record_batch(
         {"lower_80": [0.1, 0.6], "upper_80": [0.2, 0.9], "lower_99.5": [0.0, 0.1], "upper_99.5": [1.0, 0.3]}

@@ -27,6 +27,7 @@ from unkgcp.conformal.ranks import percent
 from unkgcp.graph import Graph, write
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.methods import PREDICTORS
+from unkgcp.methods.intervals import MODES
 from unkgcp.predict.parts import ANSWERS, part_name, plan, staged
 from unkgcp.predict.ray_engine import answer_on_ray
 from unkgcp.run import Predictor, fit, fit_folds
@@ -57,6 +58,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "evidence, --allow-empty": {"method": "evidence", "quick": True, "allow_empty": True},
     "unkgcp, per relation": {"method": "unkgcp", "per": "relation"},
     "shortest, per relation": {"method": "shortest", "per": "relation"},
+    "unkgcp, per doubt and degree": {"method": "unkgcp", "per": "doubt,degree"},
     "evidence, per relation, --allow-empty": {
         "method": "evidence",
         "quick": True,
@@ -111,9 +113,11 @@ def _dataset(facts: Graph, path: Path) -> Dataset:
 
 @pytest.fixture(scope="module")
 def queries(folder: Path) -> Path:
-    """Known triples of every relation, repeated ones, and unknown ones of every kind."""
-    rng = np.random.default_rng(4)
+    """Known triples of every relation, facts among them, repeated ones, and unknown ones of every kind."""
+    rng, facts = np.random.default_rng(4), mirrored_graph(900, 3)[:30]
     head, tail, relation = (rng.integers(0, size, 60).tolist() for size in (60, 60, 4))
+    head, tail = head + facts.head.tolist(), tail + facts.tail.tolist()
+    relation += facts.relation.tolist()
     rows = [(f"e{h}", f"r{r}", f"e{t}") for h, r, t in zip(head, relation, tail, strict=True)]
     rows += [rows[0], rows[7], rows[0]]
     rows += [("nobody", "r0", "e1"), ("e1", "r0", "nobody"), ("e1", "nothing", "e2"), ("no", "such", "thing")]
@@ -246,7 +250,11 @@ def gathered(table: pa.Table, confidence: float | list[float]) -> dict[str, list
 def names_of(name: str) -> set[str]:
     """The columns of a run's answers."""
     found = {"score", "lower", "upper", "status"}
-    found |= {"promise"} if "per relation" in name else set()
+    evidence = name.startswith("evidence")
+    # groups by doubt and by relation go with evidence, unless intervals may be empty
+    relations = "per relation" in name or (evidence and "--allow-empty" not in name)
+    found |= {"promise"} if relations else set()
+    found |= set(MODES) if evidence else set()
     return found | ({"no_fact", "fact_lower", "fact_upper"} if name.endswith("open") else set())
 
 
@@ -344,6 +352,8 @@ def test_the_queries_have_what_they_should(predicted: Callable[..., pa.Table]) -
         assert 0 < answers[column].null_count < len(answers) - 4
     assert set(table["no_fact_80"].to_pylist()) == {True, False}
     assert "relation" in table["promise"].to_pylist()
+    assert table["value"].null_count == table["belief"].null_count == 4
+    assert 4 < table["other"].null_count == table["other_belief"].null_count < len(table)
 
 
 def test_completions_may_be_empty_too(services: dict[str, TestClient]) -> None:

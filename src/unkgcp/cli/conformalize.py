@@ -11,6 +11,7 @@ EXAMPLES = examples(
     "unkgcp conformalize --calibration labelled.csv --input predictions.csv -o intervals.csv",
     "unkgcp conformalize --calibration labelled.csv --input new.csv --confidence 0.8,0.9,0.95 > out.csv",
     "unkgcp conformalize --calibration labelled.csv --input predictions.csv --score shortest -o intervals.csv",
+    "unkgcp conformalize --calibration labelled.csv --input new.csv --group relation,source -o out.csv",
 )
 
 
@@ -26,6 +27,18 @@ def _bounds(context: click.Context, parameter: click.Parameter, value: str) -> t
     raise InputError(f"--bounds {value}: expected a smaller and a larger number such as 0,1, or none")
 
 
+def _names(groups: str | None) -> list[str] | None:
+    if groups is None:
+        return None
+    names = [name.strip() for name in groups.split(",")]
+    for name in names:
+        if not name or name in ("prediction", "truth", "scale", "kind") or names.count(name) > 1:
+            raise InputError(
+                f"--group {groups}: expected columns of groups, each once, such as relation,source"
+            )
+    return names
+
+
 @click.command(name="conformalize", epilog=EXAMPLES)
 @click.option(
     "--calibration",
@@ -39,6 +52,13 @@ def _bounds(context: click.Context, parameter: click.Parameter, value: str) -> t
     required=True,
     metavar="PRED",
     help="Table with columns prediction[, scale][, group]; - is standard input.",
+)
+@click.option(
+    "--group",
+    "groups",
+    metavar="COLUMNS",
+    help="Columns of groups in each of which the promise is to hold; several, separated by commas: in every group of "
+    "each.  [default: group, if there is such a column]",
 )
 @click.option("-o", "--output", metavar="OUT", help="Where to write; standard output if not given.")
 @confidence_option("0.9", "Probability of containing the truth; several, separated by commas.")
@@ -64,19 +84,22 @@ def command(
     confidence: list[float],
     score: str,
     bounds: tuple[float, float] | None,
+    groups: str | None,
 ) -> None:
     """Intervals around the predictions of any model that contain the truth with the chosen probability.
 
     Tables are CSV, TSV or Parquet, plain or gzip; the first line names the columns. The rows of CAL must not
     have been used to train the model. Each row of PRED comes out with all its columns and with lower and upper
     (lower_80, upper_80, ... for several levels). With groups the promise holds in every group, and a column
-    group_size says with how many rows of CAL the row's group was calibrated; where they are too few for the level,
-    the interval is the whole range.
+    group_size says with how many rows of CAL the row's group was calibrated (the smallest of its groups, if there are
+    several columns of them); where they are too few for the level, the interval is the whole range.
     """
     from unkgcp.predict.conformalize import conformalize
     from unkgcp.progress import say
 
-    outcome = conformalize(calibration, source, output, levels=confidence, score=score, bounds=bounds)
+    outcome = conformalize(
+        calibration, source, output, levels=confidence, score=score, bounds=bounds, groups=_names(groups)
+    )
     if outcome.too_few:
         say(f"unkgcp: {calibration} has too few rows to learn the {score} score from; the residual was used")
     for caution in outcome.cautions:

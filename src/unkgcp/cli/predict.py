@@ -44,8 +44,8 @@ EXAMPLES = examples(
     "--filter",
     "condition",
     metavar="CONDITION",
-    help="Keep only answers for which it holds: comparisons of score, lower, upper, width or status, "
-    "joined by and, or and parentheses.",
+    help="Keep only answers for which it holds: comparisons of score, lower, upper, width or status, of evidence runs "
+    "value, belief, other or other_belief too, joined by and, or and parentheses.",
 )
 @ray_options
 @click.option("--format", metavar="NAME", help="How INPUT is laid out, if its name does not tell.")
@@ -74,8 +74,9 @@ def command(
 
     The answers have the columns head, relation, tail, score, lower, upper and status, in the order of INPUT;
     for several levels lower_80, upper_80 and so on. A run with a promise per relation adds promise, one for the open
-    world no_fact, fact_lower and fact_upper. Without -o they go to standard output as TSV. A query whose
-    entity or relation has no training fact gets the whole range from 0 to 1, no score, and a status that says so.
+    world no_fact, fact_lower and fact_upper, one of the method evidence value, belief, other and other_belief: a value
+    and its probability, and a second one where it is above 15 %. Without -o they go to standard output as TSV. A query
+    whose entity or relation has no training fact gets the whole range from 0 to 1, no score, and a status that says so.
     With --top-k the columns query (the row of INPUT, from 0) and rank come first. A file appears when all of it is
     written.
     """

@@ -101,7 +101,9 @@ def _two_methods(answers: Answers) -> tuple[Partitioned, Partitioned]:
     facts = Graph(*to_triples(calibration, vocabulary), calibration.confidence, vocabulary)
     with only_repeats(answers.dataset.split_here):
         check_untrained(predictor.model, facts, predictor.provenance.get("protocol", "strict"))
-    options = {**method.options(), "per": ",".join([*method.per, "relation"])}
+    # what `--per` would make of it: a floor under the intervals goes with groups
+    options = {name: value for name, value in method.options().items() if name != "floor"}
+    options["per"] = ",".join([*method.per, "relation"])
     if "evidence" in method.needs:
         options["evidence"] = method.evidence
     again = create(method.name, **options).calibrate(predictor.model, facts)

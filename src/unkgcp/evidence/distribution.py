@@ -200,36 +200,39 @@ class Distribution:
         self._run("scores", np.ascontiguousarray(label, np.float64), out, settings=(empty,))
         return out
 
-    def bounds(self, threshold: Floats, empty: bool = False) -> Floats:
+    def bounds(self, threshold: Floats, empty: bool = False, tail: Floats | None = None) -> Floats:
         """Smallest and largest label with a score of at most each threshold, NaN if there is none: (n, 2, levels).
 
         threshold: (n, levels), not negative unless intervals may be empty. Exact: for every float y in [0, 1],
-        lower <= y <= upper holds exactly when `scores` gives y at most the threshold.
+        lower <= y <= upper holds exactly when `scores` gives y at most the threshold. tail: (levels,); then the ends
+        are moved outwards, if need be, until no more than this mass of the distribution lies beyond either of them.
         """
         ends = np.empty((len(self), 2, threshold.shape[1]))
-        self._run("bounds", np.ascontiguousarray(threshold, np.float64), ends, settings=(empty,))
+        tails = np.ones(threshold.shape[1]) if tail is None else np.asarray(tail, np.float64)
+        thresholds = np.ascontiguousarray(threshold, np.float64)
+        self._run("bounds", thresholds, ends, settings=(empty, tails))
         return ends
 
     def mean(self) -> Floats:
         """The mean, which has the smallest expected squared error: (n,)."""
-        return self._moments()[0]
+        return self._summary[:, 0]
 
     def median(self) -> Floats:
         """The median, which has the smallest expected absolute error: (n,)."""
-        return self._moments()[1]
+        return self._summary[:, 1]
 
     def modes(self) -> Modes:
         """The value from which the interval grows and the value that is likeliest beside it, with their masses."""
-        out = np.empty((len(self), 4))
-        self._run("modes", out)
-        return Modes(*out.T)
+        return Modes(*self._summary[:, 2:].T)
 
-    def _moments(self) -> tuple[Floats, Floats]:
-        mean, median = np.empty(len(self)), np.empty(len(self))
-        self._run("moments", mean, median)
-        return mean, median
+    @cached_property
+    def _summary(self) -> Floats:
+        """Mean, median and modes, which are found in one pass over the cells: (n, 6)."""
+        out = np.empty((len(self), 6))
+        self._run("summary", out)
+        return out
 
-    def _run(self, kernel: str, *more: NDArray[Any], settings: tuple[bool, ...] = ()) -> None:
+    def _run(self, kernel: str, *more: NDArray[Any], settings: tuple[Any, ...] = ()) -> None:
         from unkgcp.evidence import tree_kernels
 
         cells = self.cells

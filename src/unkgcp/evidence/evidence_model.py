@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,16 @@ MOST_ASKED = 10_000  # training facts that say how often there is how much doubt
 SUGGESTED = Boosting(rounds=100)
 ELSEWHERE = Boosting(rounds=80)
 CHUNK = 1 << 15
+
+
+class LeftOut(NamedTuple):
+    """What training facts say of queries to come."""
+
+    doubt: NDArray[np.float64]
+    """(n,) of facts of which each is as likely as any other."""
+    relation: Ints
+    strangeness: NDArray[np.float64]
+    """(m,) relation and nonconformity of some facts of every relation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +106,17 @@ class EvidenceModel:
             np.where(there, values.low[slots], 0.0),
             np.where(there, values.high[slots], 0.0),
             mass,
+        )
+
+    @cached_property
+    def asked_again(self) -> LeftOut:
+        """Some training facts, each asked as a query of a graph without it."""
+        train, some, of_relations = self.evidence.train, self.some_rows(), self.rows_of_relations()
+        rows = np.unique(np.concatenate([some, of_relations]))
+        strange, doubt = self.left_out(rows)
+        place = np.searchsorted(rows, of_relations)
+        return LeftOut(
+            doubt[np.searchsorted(rows, some)], train.relation[of_relations].astype(np.int64), strange[place]
         )
 
     def left_out(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -233,10 +233,28 @@ def _end(cell, start, threshold, lo, hi, inner, outer):
 
 
 @numba.njit(cache=True, nogil=True)
-def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thresholds, ends, empty):
+def _quantile(lo, hi, mass, tail, step):
+    """The label beyond which a tail of this mass lies: below it if step is 1, above it if step is -1."""
+    cell = 0 if step > 0 else len(mass) - 1
+    last = len(mass) - 1 - cell
+    passed = 0.0
+    while cell != last and passed + mass[cell] < tail:
+        passed += mass[cell]
+        cell += step
+    if mass[cell] <= 0.0:
+        return lo[cell] if step > 0 else hi[cell]
+    share = min(max((tail - passed) / mass[cell], 0.0), 1.0)
+    if step > 0:
+        return min(lo[cell] + share * (hi[cell] - lo[cell]), hi[cell])
+    return max(hi[cell] - share * (hi[cell] - lo[cell]), lo[cell])
+
+
+@numba.njit(cache=True, nogil=True)
+def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thresholds, ends, empty, tails):
     """Outermost labels within each threshold (n, levels), into ends (n, 2, levels); NaN where there are none.
 
-    Thresholds are >= 0 unless intervals may be `empty`.
+    Thresholds are >= 0 unless intervals may be `empty`. tails (levels,): the mass that an interval may leave out on
+    either side, however low the threshold; 1 asks for nothing.
     """
     for row in range(len(thresholds)):
         lo, hi, mass = _cells(
@@ -261,45 +279,42 @@ def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thres
                 if lower > lo[cell]:
                     break
                 cell -= 1
+            if tails[level] < 0.5:
+                lower = min(lower, _quantile(lo, hi, mass, tails[level], 1))
+                upper = max(upper, _quantile(lo, hi, mass, tails[level], -1))
             ends[row, 0, level], ends[row, 1, level] = lower, upper
 
 
 @numba.njit(cache=True, nogil=True)
-def moments(low, high, kind, share, masses, slot_low, slot_high, slot_mass, mean, median):
-    """Mean and median of each query's distribution, into mean (n,) and median (n,)."""
-    for row in range(len(mean)):
-        lo, hi, mass = _cells(
-            low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row]
-        )
-        total = 0.0
-        first = 0.0
-        for cell in range(len(mass)):
-            total += mass[cell]
-            first += mass[cell] * (0.5 * (lo[cell] + hi[cell]))
-        mean[row] = first / total
-        half, below = 0.5 * total, 0.0
-        median[row] = hi[-1]
-        for cell in range(len(mass)):
-            if below + mass[cell] >= half:
-                part = (half - below) / mass[cell] if mass[cell] > 0 else 0.0
-                median[row] = lo[cell] + part * (hi[cell] - lo[cell])
-                break
-            below += mass[cell]
+def _value(lo, hi):
+    """The middle of a cell in nine decimals, as confidences are told apart, or the end that is nearest to it."""
+    return min(max(np.rint(0.5 * (lo + hi) * 1e9) / 1e9, lo), hi)
 
 
 @numba.njit(cache=True, nogil=True)
-def modes(low, high, kind, share, masses, slot_low, slot_high, slot_mass, out):
-    """Value and mass of the first cell, then of the heaviest cell beside it, into out (n, 4)."""
+def summary(low, high, kind, share, masses, slot_low, slot_high, slot_mass, out):
+    """Mean, median, value and mass of the first cell, and of the heaviest cell beside it, into out (n, 6)."""
     for row in range(len(out)):
         lo, hi, mass = _cells(
             low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row]
         )
-        start = _first(lo, hi, mass)
-        other = -1
+        total, first = 0.0, 0.0
+        for cell in range(len(mass)):
+            total += mass[cell]
+            first += mass[cell] * (0.5 * (lo[cell] + hi[cell]))
+        half, below, median = 0.5 * total, 0.0, hi[-1]
+        for cell in range(len(mass)):
+            if below + mass[cell] >= half:
+                part = (half - below) / mass[cell] if mass[cell] > 0 else 0.0
+                median = lo[cell] + part * (hi[cell] - lo[cell])
+                break
+            below += mass[cell]
+        start, other = _first(lo, hi, mass), -1
         for cell in range(len(mass)):
             if cell != start and (other < 0 or mass[cell] > mass[other]):
                 other = cell
-        out[row, 0], out[row, 1] = 0.5 * (lo[start] + hi[start]), mass[start]
-        out[row, 2], out[row, 3] = np.nan, 0.0
+        out[row, 0], out[row, 1] = first / total if total > 0.0 else np.nan, median
+        out[row, 2], out[row, 3] = _value(lo[start], hi[start]), mass[start]
+        out[row, 4], out[row, 5] = np.nan, 0.0
         if other >= 0:
-            out[row, 2], out[row, 3] = 0.5 * (lo[other] + hi[other]), mass[other]
+            out[row, 4], out[row, 5] = _value(lo[other], hi[other]), mass[other]

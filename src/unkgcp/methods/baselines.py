@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, exact
-from unkgcp.graph.facts import Graph, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import IntervalPredictor, Scorer, numbered
 from unkgcp.methods.registry import register
@@ -113,6 +113,12 @@ class QuantileRegression(IntervalPredictor):
             if place is not None:
                 ends[:, 0, column], ends[:, 1, column] = hulls[place]
         return ends
+
+    def doubt(self, triples: HasTriples) -> Floats:
+        """The width between the two outermost quantiles: (n,)."""
+        asked = Triples(triples.head, triples.relation, triples.tail)
+        ends = self._ends(np.empty(len(triples.head)), asked, [max(self.pairs)])
+        return np.asarray(ends[:, 1, 0] - ends[:, 0, 0])
 
     def caution(self, confidence: Confidence) -> str | None:
         level = exact(confidence)

@@ -15,7 +15,7 @@ from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.errors import InputError
 from unkgcp.evidence.crossfit import CrossFit
-from unkgcp.evidence.distribution import Distribution
+from unkgcp.evidence.distribution import Distribution, Modes
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
@@ -31,6 +31,7 @@ from unkgcp.methods.partitions import (
 from unkgcp.methods.registry import register
 
 CHUNK = 1 << 14
+SECOND = 0.15  # probability above which a second value is told
 
 
 @register
@@ -41,8 +42,9 @@ class EvidenceIntervals(Partitioned):
     the mass that the query's interval holds just before it takes this confidence in. The threshold of a group is the
     k-th smallest one of its calibration facts, and a query gets the largest threshold of its groups: by default those
     of the facts that are doubted like it, and of its relation or relations like it (`per="doubt,relation"`). With
-    `floor`, which is the default where there are groups, an interval also never holds less of the distribution's own
-    mass than the level; that can only enlarge it. The score is the mean of the distribution, not that of the backbone.
+    `floor`, which is the default where there are groups, an interval also never leaves out more than half of
+    1 - level of the distribution's own mass on either side; that can only enlarge it. The score is the mean of the
+    distribution, not that of the backbone.
 
     Guarantee: a fact's confidence lies in its interval with probability at least `confidence`, over calibration facts
     and query together, in every group of every partition, however good or bad the distribution is. Assumption:
@@ -120,7 +122,7 @@ class EvidenceIntervals(Partitioned):
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         assert self.evidence is not None
-        self.partitions = self._groups()
+        self.partitions = tuple(self._group(name) for name in self.per)
         scores, doubt = np.empty(len(facts)), np.empty(len(facts))
         for part, _, found in self._chunks(facts):
             scores[part] = found.scores(facts.confidence[part], self.allow_empty)
@@ -133,28 +135,17 @@ class EvidenceIntervals(Partitioned):
         self.columns = None if columns is None else {name: codes[order] for name, codes in columns.items()}
         self._ranked = GroupRankings.of(scores[order], self.columns)
 
-    def _groups(self) -> tuple[Groups, ...]:
-        """The partitions that were asked for. Training facts say how doubtful and how strange such facts are."""
+    def _group(self, name: str) -> Groups:
+        """Training facts, each asked as if it were not there, say how doubtful and how strange such facts are."""
         assert self.evidence is not None
-        train, asked = self.evidence.evidence.train, {}
-        if "doubt" in self.per:
-            asked["doubt"] = self.evidence.some_rows()
-        if "relation" in self.per:
-            asked["relation"] = self.evidence.rows_of_relations()
-        every = np.unique(np.concatenate([*asked.values(), np.zeros(0, np.int64)]))
-        strange, doubt = self.evidence.left_out(every)  # once, for both
-        place = {name: np.searchsorted(every, rows) for name, rows in asked.items()}
-        made: list[Groups] = []
-        for name in self.per:
-            if name == "doubt":
-                made.append(group_doubt(doubt[place[name]], self.size))
-            elif name == "degree":
-                made.append(group_degrees(train, train.n_entities, self.size))
-            else:
-                count = np.bincount(train.relation, minlength=train.n_relations)
-                relation = train.relation[asked[name]].astype(np.int64)
-                made.append(group_relations(relation, strange[place[name]], len(count), self.size, count))
-        return tuple(made)
+        train = self.evidence.evidence.train
+        if name == "degree":
+            return group_degrees(train, train.n_entities, self.size)
+        told = self.evidence.asked_again
+        if name == "doubt":
+            return group_doubt(told.doubt, self.size)
+        count = np.bincount(train.relation, minlength=train.n_relations)
+        return group_relations(told.relation, told.strangeness, len(count), self.size, count)
 
     @property
     def rankings(self) -> GroupRankings:
@@ -201,17 +192,19 @@ class EvidenceIntervals(Partitioned):
 
     def _answers(
         self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]
-    ) -> tuple[NDArray[np.float32], Floats]:
+    ) -> tuple[NDArray[np.float32], Floats, dict[str, Any]]:
         n = len(triples.head)
         score = np.full(n, np.nan, dtype=np.float32)
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
+        modes = np.full((4, n), np.nan)
         asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
         tables = self.rankings.tables(levels)
         for part, own, found in self._chunks(asked):
             score[known[part]] = found.mean()
-            ends[known[part]] = self._grown(found, self._thresholds(own, found, levels, tables))
-        return score, ends
+            modes[:, known[part]] = found.modes()
+            ends[known[part]] = self._grown(found, self._thresholds(own, found, tables), levels)
+        return score, ends, _told(Modes(*modes))
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         return self._answers(triples, np.arange(len(score)), levels)[1]
@@ -220,15 +213,12 @@ class EvidenceIntervals(Partitioned):
         self,
         triples: Triples,
         found: Distribution,
-        levels: list[Fraction],
         tables: Sequence[NDArray[np.floating[Any]]],
     ) -> Floats:
         """The threshold of each query at each level: (n, levels)."""
         doubt = _doubt(found) if "doubt" in self.per else None
         rows = largest(tables, self.rankings.places(self.group_columns(triples, doubt) or {}))
-        least = [float(level) if self.floor else -np.inf for level in levels]
-        found_rows = [np.maximum(row, low) for row, low in zip(rows, least, strict=True)]
-        return np.stack([np.broadcast_to(row, len(triples.head)) for row in found_rows], axis=1)
+        return np.stack([np.broadcast_to(row, len(triples.head)) for row in rows], axis=1)
 
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
         (threshold,) = largest(self.rankings.pooled().tables([exact(confidence)]), [None])
@@ -237,13 +227,15 @@ class EvidenceIntervals(Partitioned):
             ends[part] = self._grown(found, np.full((len(own.head), 1), float(threshold)))[:, :, 0]
         return ends
 
-    def _grown(self, found: Distribution, thresholds: Floats) -> Floats:
-        """Ends at thresholds (n, levels): (n, 2, levels). The set at level 0 is empty.
+    def _grown(self, found: Distribution, thresholds: Floats, levels: Sequence[Fraction] = ()) -> Floats:
+        """Ends at thresholds (n, levels): (n, 2, levels), with the floor under them that goes with `levels`.
 
-        Unless it may be, it is the cell from which it grows.
+        The set at level 0 is empty. Unless it may be, it is the cell from which it grows.
         """
         least = -np.inf if self.allow_empty else 0.0
-        ends = found.bounds(np.maximum(thresholds, least), self.allow_empty)
+        # an interval that leaves out as much on either side has the best interval score, if the masses are right
+        tail = np.array([float((1 - level) / 2) for level in levels]) if self.floor and levels else None
+        ends = found.bounds(np.maximum(thresholds, least), self.allow_empty, tail)
         whole = thresholds == np.inf
         ends[:, 0][whole], ends[:, 1][whole] = 0.0, 1.0
         return ends
@@ -312,3 +304,18 @@ class EvidenceIntervals(Partitioned):
 def _doubt(found: Distribution) -> Floats:
     """The mass beside the first cell: (n,)."""
     return np.clip(1.0 - found.modes().belief, 0.0, 1.0)
+
+
+def _told(modes: Modes) -> dict[str, NDArray[Any]]:
+    """What answers tell of the modes, NaN for unknown queries; of the second one only where it is likely."""
+    likely = modes.other_belief > SECOND
+    # sums of masses are rounded: one may end a little above 1
+    belief, other_belief = (
+        np.minimum(mass, 1.0).astype(np.float32) for mass in (modes.belief, modes.other_belief)
+    )
+    return {
+        "value": modes.value,
+        "belief": belief,
+        "other": np.where(likely, modes.other, np.nan),
+        "other_belief": np.where(likely, other_belief, np.float32(np.nan)),
+    }

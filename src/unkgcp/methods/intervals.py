@@ -7,8 +7,9 @@ imported when they are asked for, and Arrow columns are made without any of them
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ Levels = Confidence | Iterable[Confidence]
 STATUSES = ("ok", "unknown-entity", "unknown-relation")
 BY_LEVEL = ("lower", "upper", "no_fact", "fact_lower", "fact_upper")
 """Columns with an entry for each level."""
+MODES = ("value", "belief", "other", "other_belief")
+"""Columns of a method that answers from a distribution."""
 SHOWN = 20
 """Rows of the table in a notebook."""
 MOST = 200
@@ -44,6 +47,12 @@ class Intervals:
     shape of lower: whether the query may be no fact at all; lower and upper are then the hull of 0 and the interval
     from fact_lower to fact_upper in which its confidence lies if it is one. labels: the queries as they
     were asked, columns head, relation and tail, where they came as labels.
+
+    value, belief, other, other_belief: (n,), None unless the method answers from a distribution, as `evidence` does.
+    The value lies in every interval of the query that is not empty, and belief is the probability that the
+    distribution gives to it, or to the narrow stretch of which it is the middle. other is the likeliest value beside
+    it, where its probability is above 15 %, NaN elsewhere. In the open world all four are about the query if it is a
+    fact. These probabilities are what the model believes; only the intervals are promised.
     """
 
     score: NDArray[np.float32]
@@ -55,6 +64,10 @@ class Intervals:
     no_fact: NDArray[np.bool_] | None = None
     fact_lower: Floats | None = None
     fact_upper: Floats | None = None
+    value: Floats | None = None
+    belief: NDArray[np.float32] | None = None
+    other: Floats | None = None
+    other_belief: NDArray[np.float32] | None = None
     labels: pa.Table | pa.RecordBatch | None = None
 
     def __len__(self) -> int:
@@ -84,26 +97,21 @@ class Intervals:
         return self._part(slice(place)), self._part(slice(place, None))
 
     def _part(self, rows: slice) -> Intervals:
-        return Intervals(
-            self.score[rows],
-            self.lower[rows],
-            self.upper[rows],
-            self.code[rows],
-            self.confidence,
-            None if self.basis is None else self.basis[rows],
-            None if self.no_fact is None else self.no_fact[rows],
-            None if self.fact_lower is None else self.fact_lower[rows],
-            None if self.fact_upper is None else self.fact_upper[rows],
-            None if self.labels is None else self.labels.take(np.arange(len(self))[rows]),
-        )
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        parts: dict[str, Any] = {
+            name: column[rows] for name, column in found.items() if isinstance(column, np.ndarray)
+        }
+        if self.labels is not None:
+            parts["labels"] = self.labels.take(np.arange(len(self))[rows])
+        return replace(self, **parts)
 
     def to_arrow(self) -> pa.Table:
         """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.
 
         Ends of an empty interval are null.
 
-        The labels of the queries come first where these are known. A method that promises per relation adds
-        `promise`.
+        The labels of the queries come first where these are known. What some methods tell besides follows; see
+        `columns`.
         """
         return table(self)
 
@@ -139,8 +147,9 @@ def columns(answers: Intervals) -> dict[str, Column]:
 
     This is the one list of columns; whoever writes answers down, as Arrow, a data frame or JSON, takes them from here,
     so that none can be forgotten in one place. NaN stands for a number that is not there: the score of an unknown
-    query, the ends of an empty interval. `promise` is there for a method that promises per relation, the last three
-    for the open world.
+    query, the ends of an empty interval, a second value where none is likely. `promise` is there for a method that
+    promises per relation, `no_fact` and the ends of a fact for the open world, the last four for a method that answers
+    from a distribution.
     """
     found: dict[str, Column] = {"score": answers.score, "lower": answers.lower, "upper": answers.upper}
     found["status"] = Coded(answers.code, STATUSES)
@@ -149,7 +158,9 @@ def columns(answers: Intervals) -> dict[str, Column]:
     if answers.no_fact is not None and answers.fact_lower is not None and answers.fact_upper is not None:
         found |= {"no_fact": answers.no_fact}
         found |= {"fact_lower": answers.fact_lower, "fact_upper": answers.fact_upper}
-    return found
+    modes = {"value": answers.value, "belief": answers.belief}
+    modes |= {"other": answers.other, "other_belief": answers.other_belief}
+    return found | {name: column for name, column in modes.items() if column is not None}
 
 
 def arrow_columns(answers: Intervals) -> dict[str, pa.Array]:
@@ -174,8 +185,8 @@ def arrow_columns(answers: Intervals) -> dict[str, pa.Array]:
 def as_batch(answers: Intervals, before: dict[str, pa.Array]) -> pa.RecordBatch:
     """The columns `before`, then score, lower, upper (`lower_80`, ... for several levels) and status.
 
-    `promise` follows for a method that promises per relation, and no_fact, fact_lower and fact_upper in the open world.
-    Status and promise are dictionaries. The score of an unknown query and the ends of an empty interval are null.
+    What some methods tell besides follows, in the order of `columns`. Status and promise are dictionaries. What is not
+    there, such as the score of an unknown query or the ends of an empty interval, is null.
     """
     told = {**before, **arrow_columns(answers)}
     return pa.record_batch(list(told.values()), names=list(told))
@@ -242,9 +253,14 @@ def page(answers: Intervals) -> str:
     """The first rows as an HTML table, each with its interval drawn between 0 and 1."""
     shown = spelt(table(answers).slice(0, SHOWN))
     single = isinstance(answers.confidence, float)
-    titles = [*shown.schema.names, *(["0 … 1"] if single else [])]
+    told = shown.to_pylist()
+    if answers.value is not None:
+        for row in told:
+            modes = [row.pop(name) for name in MODES]
+            row["value"] = None if modes[0] is None else in_words(*modes)
+    titles = [*(name for name in shown.schema.names if name not in MODES[1:]), *(["0 … 1"] if single else [])]
     rows = []
-    for row in shown.to_pylist():
+    for row in told:
         cells = [f"<td>{_cell(value)}</td>" for value in row.values()]
         if single:
             cells.append(f"<td>{drawing(row['score'], row['lower'], row['upper'])}</td>")
@@ -257,6 +273,32 @@ def page(answers: Intervals) -> str:
         f"<table><caption>{len(answers):,} answers at {said}</caption><thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>{more}"
     )
+
+
+def in_words(
+    value: float, belief: float, other: float | None = None, other_belief: float | None = None
+) -> str:
+    """The value of an answer and how likely it is, and the second one if there is one.
+
+    >>> in_words(0.4375, 0.551, 1.0, 0.38), in_words(0.7, 0.999)
+    ('0.4375 (55 %) or 1 (38 %)', '0.7 (>99 %)')
+    """
+    said = f"{_short(value)} ({_share(belief)})"
+    if other is None or other_belief is None or math.isnan(other):
+        return said
+    return f"{said} or {_short(other)} ({_share(other_belief)})"
+
+
+def _short(value: float) -> str:
+    """At most six decimals; halves go up, as they do on the explorer page."""
+    return f"{math.floor(value * 1e6 + 0.5) / 1e6:.6f}".rstrip("0").rstrip(".")
+
+
+def _share(belief: float) -> str:
+    """In whole percent; nothing is called sure or impossible."""
+    if belief >= 0.995:
+        return ">99 %"
+    return "<1 %" if belief < 0.005 else f"{math.floor(100 * belief + 0.5)} %"
 
 
 def drawing(score: float | None, lower: float | None, upper: float | None) -> str:
@@ -314,6 +356,9 @@ def draw(answers: Intervals, ax: Any = None) -> Any:
         )
     known = answers.code == 0
     ax.plot(answers.score[known], rows[known], "o", color=RED, markersize=5, label="score", zorder=5)
+    for values, mark, name in ((answers.value, "D", "value"), (answers.other, "d", "other value")):
+        if values is not None and not np.isnan(values).all():
+            ax.plot(values, rows, mark, markerfacecolor="none", color=RED, markersize=7, label=name, zorder=6)
     ax.set(xlim=(-0.02, 1.02), ylim=(n - 0.5, -0.5), xlabel="confidence")
     ax.set_yticks(rows, [_title(answers, row) for row in range(n)])
     if n:

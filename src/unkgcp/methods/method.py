@@ -157,21 +157,24 @@ class IntervalPredictor(ABC):
         """Score and interval of each triple at one level or at several."""
         levels, single = exact_levels(confidence)
         code = status_codes(self.model, triples)
-        score, ends = self._answers(triples, np.flatnonzero(code == 0), levels)
-        basis = self._basis(triples)
+        score, ends, more = self._answers(triples, np.flatnonzero(code == 0), levels)
+        more["basis"] = self._basis(triples)
         if single:
-            return Intervals(score, ends[:, 0, 0], ends[:, 1, 0], code, float(levels[0]), basis)
-        return Intervals(score, ends[:, 0], ends[:, 1], code, [float(level) for level in levels], basis)
+            return Intervals(score, ends[:, 0, 0], ends[:, 1, 0], code, float(levels[0]), **more)
+        return Intervals(score, ends[:, 0], ends[:, 1], code, [float(level) for level in levels], **more)
 
     def _answers(
         self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]
-    ) -> tuple[NDArray[np.float32], Floats]:
-        """Scores (n,) and ends (n, 2, levels) of triples of which the rows `known` are known."""
+    ) -> tuple[NDArray[np.float32], Floats, dict[str, Any]]:
+        """Scores (n,) and ends (n, 2, levels) of triples of which the rows `known` are known.
+
+        What the method tells besides comes as further fields of `Intervals`, by name.
+        """
         n = len(triples.head)
         if len(known) == n and n:
             whole = Triples(triples.head, triples.relation, triples.tail)
             found = self.model.score(*whole).astype(np.float32, copy=False)
-            return found, self._ends(found.astype(np.float64), whole, levels)
+            return found, self._ends(found.astype(np.float64), whole, levels), {}
         score = np.full(n, np.nan, dtype=np.float32)
         # every column of ends in one piece: that is how they are used
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
@@ -181,7 +184,7 @@ class IntervalPredictor(ABC):
             found = self.model.score(*asked)
             score[known] = found
             ends[known] = self._ends(found.astype(np.float64), asked, levels)
-        return score, ends
+        return score, ends, {}
 
     @property
     def within(self) -> str:
@@ -289,8 +292,8 @@ class Partitioned(IntervalPredictor):
         """The calibration scores in order, in the groups of each partition."""
 
     @abstractmethod
-    def _groups(self) -> tuple[Groups, ...]:
-        """The partitions of `per`, made from training facts and the number of calibration facts."""
+    def _group(self, name: str) -> Groups:
+        """The partition of this name, made from training facts and the number of calibration facts."""
 
     @abstractmethod
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:

@@ -50,7 +50,7 @@ class ConformalPredictor(Partitioned):
         learning = recipe.learning_rows(len(facts)) if isinstance(recipe, Recipe) else None
         ranked = slice(None) if learning is None else ~learning
         self.size = len(facts.relation[ranked])
-        self.partitions = self._groups()
+        self.partitions = tuple(self._group(name) for name in self.per)
         group = self._columns(facts, score)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SmallCalibrationWarning)  # `caution` says it
@@ -62,9 +62,6 @@ class ConformalPredictor(Partitioned):
         sides = np.sign(facts.confidence[ranked] - score[ranked]).astype(np.int8)
         order = np.lexsort((sides, relation, scores))
         self.relations, self.sides = relation[order], sides[order]
-
-    def _groups(self) -> tuple[Groups, ...]:
-        return tuple(self._group(name) for name in self.per)
 
     def _group(self, name: str) -> Groups:
         """From the facts the model was trained on; without them every relation is a group, and others are refused."""

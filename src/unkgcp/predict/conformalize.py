@@ -21,8 +21,8 @@ from unkgcp.files import check_file, standard_output
 from unkgcp.tabular.string_table import Table
 from unkgcp.tabular.writer import Style, Write, write_at_the_end, write_file
 
-OPTIONAL = ("scale", "group", "kind")
-LABELS = ("group", "kind")
+GROUP = "group"
+OPTIONAL = ("scale", "kind")
 ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
 CARRIED = Style(tsv="needed", csv="needed", parquet=lambda _: {})
 
@@ -44,11 +44,13 @@ def conformalize(
     levels: Sequence[float] = (0.9,),
     score: str = "residual",
     bounds: tuple[float, float] | None = (0.0, 1.0),
+    groups: Sequence[str] | None = None,
 ) -> Outcome:
     """Write the rows of `source` with lower and upper ends.
 
     The calibration table needs prediction and truth; scale and group are used if it has them, and kind for a score
-    that is learned, and then the source needs them too. All other columns of the source are carried through. Without
+    that is learned, and then the source needs them too. `groups` names columns of groups instead of `group`; with
+    several the promise holds in every group of each. All other columns of the source are carried through. Without
     `output`, or where it is `-`, the result goes to standard output. One of the tables may be `-`, standard input.
     Nothing is written unless every row could be answered.
     """
@@ -65,7 +67,7 @@ def conformalize(
     if calibration == source == "-":
         raise InputError("only one table can come from standard input; give the name of a file for the other")
     with Table(calibration) as known, Table(source) as asked:
-        return _conformalize(known, asked, output, levels, score, bounds)
+        return _conformalize(known, asked, output, levels, score, bounds, groups)
 
 
 def _conformalize(
@@ -75,10 +77,12 @@ def _conformalize(
     levels: Sequence[float],
     score: str,
     bounds: tuple[float, float] | None,
+    named: Sequence[str] | None,
 ) -> Outcome:
-    known.require(["prediction", "truth"])
-    asked.require(["prediction"])
+    known.require(["prediction", "truth", *(named or [])])
+    asked.require(["prediction", *(named or [])])
     optional = [name for name in OPTIONAL if name != "kind" or score in recipe_names()]
+    optional += [GROUP] if named is None else []
     used = [name for name in optional if name in known.names]
     asked.require(used, f"which {known.name} has")
     for name in optional:
@@ -86,20 +90,22 @@ def _conformalize(
             raise InputError(
                 f"{known.name} has no column {name!r}, which {asked.name} has; add it or rename it"
             )
+    groups = named or [name for name in used if name == GROUP]
+    used = [name for name in used if name != GROUP]
     if score != "residual" and "scale" in used:
         why = "has its own scale" if score == "entropy" else "takes no scale"
         raise InputError(f"{known.name}: the {score} score {why}; rename the column 'scale'")
     ends = _end_names(levels)
-    added = [*ends, *(["group_size"] if "group" in used else [])]
+    added = [*ends, *(["group_size"] if groups else [])]
     for name in added:
         if name in asked.names:
             raise InputError(f"{asked.name} already has a column {name!r}; rename it")
-    cal = _calibrate(known, used, score, bounds)
+    cal = _calibrate(known, used, groups, score, bounds)
     sizes: Counter[int] = Counter()
     typed = output is not None and output.lower().removesuffix(".gz").endswith(ENDINGS[2:])
     with _destination(output, asked) as write:
         for batch, first in asked.batches():
-            columns = _answer(cal, asked, batch, first, used, levels)
+            columns = _answer(cal, asked, batch, first, used, groups, levels)
             sizes.update(columns.get("group_size", np.full(len(batch), cal.size)).tolist())
             carried = {name: _carried(asked, batch, name, first, typed) for name in asked.names}
             write(pa.record_batch({**carried, **columns}))
@@ -127,13 +133,17 @@ def _cautions(
 
 
 def _calibrate(
-    table: Table, used: Sequence[str], score: str, bounds: tuple[float, float] | None
+    table: Table,
+    used: Sequence[str],
+    groups: Sequence[str],
+    score: str,
+    bounds: tuple[float, float] | None,
 ) -> SplitConformal:
-    columns: dict[str, list[Any]] = {name: [] for name in ("prediction", "truth", *used)}
+    columns: dict[str, list[Any]] = {name: [] for name in ("prediction", "truth", *used, *groups)}
     for batch, first in table.batches():
         for name, parts in columns.items():
-            parts.append(table.strings(batch, name) if name in LABELS else table.numbers(batch, name, first))
-    arrays = {name: np.concatenate(parts) for name, parts in columns.items()}
+            parts.append(_column(table, batch, first, name, groups))
+    arrays = _with_groups({name: np.concatenate(parts) for name, parts in columns.items()}, groups)
     if not len(arrays["prediction"]):
         raise InputError(f"{table.name} has no rows; calibration needs at least one labelled prediction")
     kind = None if score == "residual" else score
@@ -148,20 +158,36 @@ def _answer(
     batch: pa.RecordBatch,
     first: int,
     used: Sequence[str],
+    groups: Sequence[str],
     levels: Sequence[float],
 ) -> dict[str, Any]:
     """The new columns of a batch, by name."""
-    arrays: dict[str, Any] = {"prediction": table.numbers(batch, "prediction", first)}
-    for name in used:
-        arrays[name] = table.strings(batch, name) if name in LABELS else table.numbers(batch, name, first)
+    names = ("prediction", *used, *groups)
+    arrays = _with_groups({name: _column(table, batch, first, name, groups) for name in names}, groups)
     with _located(table, first), warnings.catch_warnings():
         warnings.simplefilter("ignore", SmallGroupWarning)  # counted and said once, at the end
         ends = cal.interval(confidence=levels, **arrays)
     flat = np.ascontiguousarray(ends.transpose(2, 1, 0).reshape(2 * len(levels), len(batch)))
     columns: dict[str, Any] = dict(zip(_end_names(levels), flat, strict=True))
-    if "group" in used:
+    if groups:
         columns["group_size"] = cal.group_size(arrays["group"])
     return columns
+
+
+def _column(table: Table, batch: pa.RecordBatch, first: int, name: str, groups: Sequence[str]) -> Any:
+    """A column of labels, or of numbers: (n,)."""
+    if name == "kind" or name in groups:
+        return table.strings(batch, name)
+    return table.numbers(batch, name, first)
+
+
+def _with_groups(arrays: dict[str, Any], groups: Sequence[str]) -> dict[str, Any]:
+    """The same arrays, with the columns of groups as the one argument `group`."""
+    if not groups:
+        return arrays
+    rest = {name: array for name, array in arrays.items() if name not in groups}
+    own = {name: arrays[name] for name in groups}
+    return {**rest, GROUP: arrays[groups[0]] if len(groups) == 1 else own}
 
 
 def _end_names(levels: Sequence[float]) -> list[str]:

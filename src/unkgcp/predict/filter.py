@@ -3,9 +3,10 @@
 A tiny language of comparisons between a column of the answers and a value, joined by `and` and `or` (`and` binds
 tighter) and grouped by parentheses. Each comparison is checked here, because its words are not Python's (`=`, bare
 `unknown-entity`, `lower_99.5`); what joins them is parsed by Python's own `ast`. Nothing of the text is ever executed.
-A comparison with a score that is unknown does not hold, whatever it is.
+A comparison with something that is not there, such as the score of an unknown query, does not hold, whatever it is.
 
-    column      score, lower, upper, width, status; with several levels lower_80, upper_80, width_80, ...
+    column      score, lower, upper, width, status; with several levels lower_80, upper_80, width_80, ...;
+                of a run that answers from a distribution (evidence) value, belief, other, other_belief too
     relation    "<" | "<=" | ">" | ">=" | "==" | "=" | "!="
     value       a number; for status a word, in quotation marks or not
 
@@ -26,7 +27,7 @@ import pyarrow.compute as pc
 
 from unkgcp.conformal.ranks import percent
 from unkgcp.errors import InputError
-from unkgcp.methods.intervals import STATUSES
+from unkgcp.methods.intervals import MODES, STATUSES
 
 LONGEST = 1000
 DEEPEST = 50
@@ -66,6 +67,11 @@ class Comparison(NamedTuple):
                 answers.column(end + self.column.removeprefix("width")) for end in ("upper", "lower")
             )
             values = pc.subtract(upper, lower)
+        elif self.column in MODES and self.column not in answers.schema.names:
+            raise InputError(
+                f"the filter asks for {self.column!r}, which only runs of the method evidence tell; "
+                "compare score, lower, upper or width, or fit such a run (unkgcp fit --method evidence)"
+            )
         else:
             values = answers.column(self.column)
         if self.column == "status":
@@ -99,6 +105,7 @@ def parse(text: str, levels: Sequence[float]) -> Condition:
     columns = ["score", "status"]
     for ending in [""] if len(levels) == 1 else [f"_{percent(level)}" for level in levels]:
         columns += [f"lower{ending}", f"upper{ending}", f"width{ending}"]
+    columns += MODES
     comparisons: list[Comparison] = []
     python: list[str] = []  # the same condition with a name for each comparison
     place = depth = 0
@@ -145,9 +152,9 @@ def _comparison(text: str, tokens: Sequence[Token], columns: Sequence[str]) -> C
     if value.kind != "number":
         raise _error(text, value, "expected a number")
     number = float(value.text)
-    if column.text == "score":
-        # scores have 32 bits: 0.7 is rounded as they are, otherwise the score 0.7 would not be equal to 0.7
-        return Comparison("score", relation.text, pa.scalar(np.float32(number).item(), pa.float32()))
+    if column.text in ("score", "belief", "other_belief"):
+        # these have 32 bits: 0.7 is rounded as they are, otherwise the score 0.7 would not be equal to 0.7
+        return Comparison(column.text, relation.text, pa.scalar(np.float32(number).item(), pa.float32()))
     return Comparison(column.text, relation.text, pa.scalar(number, pa.float64()))
 
 

@@ -61,7 +61,9 @@ def calibrate(
     queries if it is known.
     """
     check_population(population, kinds, share, method, options.get("per"))
-    if share is not None and issubclass(predictor_class(method), Partitioned):
+    if not issubclass(predictor_class(method), Partitioned):
+        options.pop("per", None)  # it is `none`, which goes with every method
+    elif share is not None:
         options.setdefault("per", NONE)  # a share of facts has one threshold
     needs = predictor_class(method).needs
     if "quantiles" in needs:

@@ -277,6 +277,7 @@ def method_options(
         if "evidence" not in predictor_class(method).needs:
             raise InputError(f"--allow-empty goes with --method evidence, not with {method}; leave it out")
         options["allow_empty"] = True
+        create(method, **options)  # refused before hours of training if it does not go with the groups
     # the paper's numbers on CN15k need the entropy at 0.5 M + 0.5, which its text does not say
     if (method, data, protocol) == ("unkgcp", "cn15k", "paper"):
         options["mapped_entropy"] = True

@@ -19,6 +19,13 @@ NO_FACT = (
     "Lower and upper are then the hull of 0 and the fact's interval."
 )
 FACT_LOWER = "Lower ends if it is a fact; only of such a run."
+VALUE = (
+    "Only of a run that answers from a distribution (method evidence): a value that lies in every interval of the "
+    "triple that is not empty; null for an unknown query."
+)
+BELIEF = "The probability that the distribution gives to it; what the model believes, and no promise."
+OTHER = "The likeliest value beside it, where its probability is above 0.15; null elsewhere."
+OTHER_BELIEF = "The probability of that one."
 
 
 class Document(BaseModel):
@@ -56,6 +63,10 @@ class Intervals(Answers):
     no_fact: list[bool] | list[list[bool]] = Field(default=[], description=NO_FACT)
     fact_lower: list[End] | list[list[End]] = Field(default=[], description=FACT_LOWER)
     fact_upper: list[End] | list[list[End]] = Field(default=[], description="Upper ends, likewise.")
+    value: list[End] = Field(default=[], description=VALUE)
+    belief: list[End] = Field(default=[], description=BELIEF)
+    other: list[End] = Field(default=[], description=OTHER)
+    other_belief: list[End] = Field(default=[], description=OTHER_BELIEF)
 
 
 class Completion(Answers):
@@ -73,6 +84,10 @@ class Completion(Answers):
     no_fact: bool | list[bool] | None = Field(default=None, description=NO_FACT)
     fact_lower: End | list[End] = Field(default=None, description=FACT_LOWER)
     fact_upper: End | list[End] = Field(default=None, description="The upper end, likewise.")
+    value: End = Field(default=None, description=VALUE)
+    belief: End = Field(default=None, description=BELIEF)
+    other: End = Field(default=None, description=OTHER)
+    other_belief: End = Field(default=None, description=OTHER_BELIEF)
 
 
 class Completions(Document):

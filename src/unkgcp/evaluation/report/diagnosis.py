@@ -26,6 +26,7 @@ from unkgcp.evaluation.slices import MASS, TENTHS, effective_size, tenths_of_dou
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
+from unkgcp.methods.intervals import MODES, columns
 from unkgcp.run.fitting import method_options
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.untrained import check_untrained, only_repeats
@@ -83,6 +84,8 @@ class Answered:
     score: Floats
     lower: Floats
     upper: Floats
+    modes: tuple[NDArray[Any], ...] = ()
+    """The columns `MODES`, (n,) each, of a method that answers from a distribution; nothing otherwise."""
 
     @property
     def inside(self) -> NDArray[np.bool_]:
@@ -181,7 +184,9 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
 
     def answered(answer: Intervals, at: int, rows: Any = slice(None)) -> Answered:
         score = answer.score[rows].astype(np.float64)
-        return Answered(facts, ends, middle, score, answer.lower[rows, at], answer.upper[rows, at])
+        told = columns(answer)
+        modes = tuple(np.asarray(told[name])[rows] for name in MODES if name in told)
+        return Answered(facts, ends, middle, score, answer.lower[rows, at], answer.upper[rows, at], modes)
 
     own = [answered(answer, at, known) for at in range(len(shown))]
     bands = [None] * len(shown) if size is None else coverage_bands(size, [(len(facts), at) for at in shown])

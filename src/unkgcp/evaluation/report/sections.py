@@ -28,6 +28,7 @@ from unkgcp.evaluation.report.html import (
 )
 from unkgcp.evaluation.slices import AT_LEAST, MASS, SLAB_SHARE
 from unkgcp.evaluation.tables import Cell, Html, Table, number, tag
+from unkgcp.methods.intervals import in_words
 from unkgcp.run.predictor import Predictor
 
 RELATIONS = 20  # rows of the figure by relation; the table has all
@@ -188,8 +189,14 @@ def fact_section(d: Diagnosis) -> Section:
         "missed.",
         class_="note",
     )
+    believed = paragraph(
+        "Believed: the value from which the intervals of a fact grow, and the probability that the model gives to it; "
+        "where a second value has more than 15 %, that one too.",
+        class_="note",
+    )
     body = [
         key,
+        *([believed] if d.answered.modes else []),
         tag("h3", f"Narrowest {percent(d.confidence)} intervals"),
         _fact_table(d, rows["narrowest"]),
         tag("h3", f"Widest {percent(d.confidence)} intervals"),
@@ -214,8 +221,10 @@ def _fact_table(d: Diagnosis, rows: NDArray[Any]) -> Html:
         away = not (found[0] <= first and last <= found[1])
         drawn = bar(found, score, (first, last))
         true = Cell(truth, style="away" if away else None)
-        shown.append([*map(label, names), drawn, span(found), f"{score:.3f}", true])
-    header = ["head", "relation", "tail", "0 to 1", "interval", "predicted", "true"]
+        believed = [in_words(*(column[i].item() for column in answered.modes))] if answered.modes else []
+        shown.append([*map(label, names), drawn, span(found), f"{score:.3f}", *believed, true])
+    header = ["head", "relation", "tail", "0 to 1", "interval", "predicted"]
+    header += [*(["believed"] if answered.modes else []), "true"]
     return Table(header, shown, text_columns=(0, 1, 2, 3)).html(class_="facts", titled=True)
 
 

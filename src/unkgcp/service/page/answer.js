@@ -1,6 +1,6 @@
 // The answer to one triple: its interval at several levels, and the facts behind it.
 
-import { axis, count, drawn, make, percent, span, three } from "./dom.js";
+import { axis, count, drawn, inWords, make, percent, span, three } from "./dom.js";
 import { link } from "./state.js";
 
 const TITLES = {
@@ -24,13 +24,15 @@ export function answer(query, asked, result, known, run) {
   const [score, lower, upper, status] = [result.score, result.lower, result.upper, result.status].map((column) => column[0]);
   const place = asked.indexOf(query.level);
   const at = (column) => result[column]?.[0][place];
-  const chosen = { no_fact: at("no_fact"), fact_lower: at("fact_lower"), fact_upper: at("fact_upper"), promise: result.promise?.[0] };
+  const chosen = { no_fact: at("no_fact"), fact_lower: at("fact_lower"), fact_upper: at("fact_upper") };
+  for (const name of ["promise", "value", "belief", "other", "other_belief"]) chosen[name] = result[name]?.[0];
+  const { value, other } = chosen;
   const rows = asked.map((level, i) =>
     make(
       "tr",
       { class: i === place ? "chosen" : null },
       make("th", { scope: "row" }, make("a", { href: link({ ...query, level }), text: percent(level) })),
-      make("td", { class: "drawing" }, drawn({ lower: lower[i], upper: upper[i], score, known, kind: i === place ? "strong" : "" })),
+      make("td", { class: "drawing" }, drawn({ lower: lower[i], upper: upper[i], score, known, value, other, kind: i === place ? "strong" : "" })),
       make("td", { class: "number", text: span(lower[i], upper[i]) }),
       make("td", { class: "number width", text: three(upper[i] - lower[i]) }),
     ),
@@ -39,7 +41,7 @@ export function answer(query, asked, result, known, run) {
     "section",
     { class: "answer", "aria-labelledby": "answer-title" },
     make("h2", { id: "answer-title" }, triple(query)),
-    make("p", { class: "lead" }, ...sentence(status, score, query.level, lower[place], upper[place])),
+    make("p", { class: "lead" }, ...sentence(status, score, query.level, lower[place], upper[place]), ...believed(chosen)),
     ...(status === "ok" ? besides(chosen) : []).map((text) => make("p", { class: "note", text })),
     ...result.notes.map((note) => make("p", { class: "note", text: note })),
     make(
@@ -60,7 +62,7 @@ export function answer(query, asked, result, known, run) {
       ),
       make("tbody", {}, ...rows),
     ),
-    legend(known !== null),
+    legend(known !== null, typeof value === "number"),
     make("p", { class: "promise", text: promise(run) }),
     more(query),
   );
@@ -81,6 +83,13 @@ const BASIS = {
   none: "No calibration fact is of this relation or of one like it, so the interval is the whole range.",
 };
 
+// What a run that answers from a distribution believes: at most one sentence.
+export function believed(one) {
+  if (typeof one.value !== "number") return [];
+  const said = one.no_fact === undefined ? "The model believes" : "If it is a fact, the model believes";
+  return [` ${said} ${inWords(one)}${one.belief < 0.5 ? "; no value is more likely than not" : ""}.`];
+}
+
 // What some runs tell besides of a completion, or of a triple at one level. In the open world: whether it has to be a
 // fact, and what its interval is if it is one. With a promise per relation: whose facts it stands on.
 export function besides({ no_fact, fact_lower, fact_upper, promise }) {
@@ -96,13 +105,14 @@ export function besides({ no_fact, fact_lower, fact_upper, promise }) {
 const promise = (run) =>
   `Guarantee of ${run.method}: ${run.guarantee} (${count(run.calibration_facts, "calibration fact", "calibration facts")}).`;
 
-function legend(known) {
+function legend(known, value) {
   const entry = (mark, text) => make("li", {}, make("span", { class: `key ${mark}`, "aria-hidden": "true" }), text);
   return make(
     "ul",
     { class: "legend" },
     entry("range", "interval"),
     entry("score", "predicted confidence"),
+    value ? entry("value", "likely value") : null,
     known ? entry("known", "training fact") : null,
   );
 }

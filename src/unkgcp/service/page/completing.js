@@ -1,6 +1,6 @@
 // Completions of (head, relation, ?) or (?, relation, tail): a sorted list of intervals, to be filtered.
 
-import { besides, triple } from "./answer.js";
+import { believed, besides, triple } from "./answer.js";
 import { axis, count, drawn, make, percent, say, span, three } from "./dom.js";
 import { LEVELS, link } from "./state.js";
 
@@ -55,18 +55,18 @@ export function completing(state, result, changed) {
 }
 
 function row(state, one, i, open) {
-  const { head, relation, tail, score, lower, upper, known } = one;
-  const more = besides(one);
+  const { head, relation, tail, score, lower, upper, known, value, other } = one;
+  const more = [...believed(one), ...besides(one)];
   const element = make(
     "li",
     {},
     make("span", { class: "rank", text: String(i + 1), "aria-hidden": "true" }),
     make("a", { class: "label", href: link({ head, relation, tail, level: state.level }), text: one[open] }),
-    drawn({ lower, upper, score, known, kind: "strong" }),
+    drawn({ lower, upper, score, known, value, other, kind: "strong" }),
     make("span", { class: "number" }, make("span", { class: "unseen", text: " interval " }), span(lower, upper)),
     make("span", { class: "number score-text" }, make("span", { class: "unseen", text: " score " }), three(score)),
     known === null ? null : make("span", { class: "badge", text: `fact ${three(known)}` }),
-    more.length ? make("span", { class: "besides", text: more.join(" ") }) : null,
+    more.length ? make("span", { class: "besides", text: more.join(" ").trim() }) : null,
   );
   return { element, one };
 }

@@ -17,15 +17,20 @@ export const byId = (id) => document.getElementById(id);
 export const three = (value) => value.toFixed(3);
 export const span = (lower, upper) => (lower === null ? "empty" : `${three(lower)} – ${three(upper)}`);
 export const percent = (level) => `${+(100 * level).toPrecision(6)} %`;
+const short = (value) => String(Math.round(1e6 * value) / 1e6);
+const share = (belief) => (belief >= 0.995 ? ">99 %" : belief < 0.005 ? "<1 %" : `${Math.round(100 * belief)} %`);
+// A value and how likely it is, and the second one if there is one: "0.4375 (55 %) or 1 (38 %)".
+export const inWords = ({ value, belief, other, other_belief }) =>
+  `${short(value)} (${share(belief)})${other === null ? "" : ` or ${short(other)} (${share(other_belief)})`}`;
 export const count = (value, one, many) => `${value.toLocaleString("en")} ${value === 1 ? one : many}`;
 
 export function say(sentence) {
   byId("status").textContent = sentence;
 }
 
-// An interval on [0, 1]: the range, the score as a line, a known confidence as a diamond. The numbers stand
-// beside it as text, so that it is hidden from screen readers.
-export function drawn({ lower, upper, score, known, kind = "" }) {
+// An interval on [0, 1]: the range, the score as a line, likely values as dots, a known confidence as a diamond. The
+// numbers stand beside it as text, so that it is hidden from screen readers.
+export function drawn({ lower, upper, score, known, value, other, kind = "" }) {
   const bar = make("span", { class: "bar", "aria-hidden": "true" });
   if (lower !== undefined && lower !== null) {
     const range = make("span", { class: `range ${kind}` });
@@ -33,10 +38,10 @@ export function drawn({ lower, upper, score, known, kind = "" }) {
     range.style.width = `${100 * Math.max(upper - lower, 0)}%`;
     bar.append(range);
   }
-  for (const [name, value] of [["score", score], ["known", known]]) {
-    if (value === undefined || value === null) continue;
+  for (const [name, at] of [["score", score], ["value", value], ["value other", other], ["known", known]]) {
+    if (at === undefined || at === null) continue;
     const mark = make("span", { class: name });
-    mark.style.left = `${100 * value}%`;
+    mark.style.left = `${100 * at}%`;
     bar.append(mark);
   }
   return bar;

@@ -265,12 +265,21 @@ def _train(
         return
     predictor.provenance["data"] = describe(data, dataset, seed, options)
     _finish(predictor, dataset, output)
+    _say_gain(predictor, dataset, output)
     stopped = predictor.provenance["stopped"]
     if stopped is None:
         shutil.rmtree(checkpoint, ignore_errors=True)
     else:
         say(f"unkgcp: {stopped}; the best model so far is in {output}")
         raise click.exceptions.Exit(130 if predictor.model.interrupted else 1)
+
+
+def _say_gain(predictor: Predictor, dataset: Dataset, output: str) -> None:
+    """What evidence intervals would gain, where that can be told in seconds."""
+    from unkgcp.evaluation.gain import gain, gain_sentence
+
+    if (said := gain_sentence(gain(predictor, dataset), output)) is not None:
+        click.echo(said)
 
 
 def _recalibrate(

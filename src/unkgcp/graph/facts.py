@@ -180,6 +180,17 @@ def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relation
     return (head.astype(np.int64) * n_relations + relation) * n_entities + tail
 
 
+def degrees(facts: HasTriples, entities: int) -> NDArray[np.int64]:
+    """In how many of the facts each entity stands, as head, as tail or as both: (entities,)."""
+    other = facts.tail[facts.tail != facts.head]  # a fact of an entity with itself is one fact of it
+    return np.bincount(np.concatenate([facts.head, other]), minlength=entities).astype(np.int64)
+
+
+def degree_of(triples: HasTriples, degree: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The degree of each triple of known entities, the smaller one of its head's and its tail's: (n,)."""
+    return np.minimum(degree[triples.head], degree[triples.tail])
+
+
 def contained(keys: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of the keys occur in a sorted array: (n,) bool."""
     if len(ordered) == 0:

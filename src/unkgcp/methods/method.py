@@ -225,6 +225,14 @@ class IntervalPredictor(ABC):
         """
         return None
 
+    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:
+        """How many calibration facts set the threshold of each known triple: (n,); None if no threshold is set by rank.
+
+        It says how far the coverage of such triples may lie below the level by chance alone. doubt: (n,), what
+        `doubt` says of the triples, where that is known already.
+        """
+        return np.full(len(triples.head), self.size) if self.one_threshold else None
+
     def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit."""
         if "size" not in arrays or arrays["size"].shape != () or arrays["size"].dtype.kind not in "iu":
@@ -315,6 +323,14 @@ class Partitioned(IntervalPredictor):
         if doubt is None and "doubt" in self.per:
             doubt = self.doubt(triples)
         return {groups.name: groups.codes(triples, doubt) for groups in self.partitions}
+
+    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64]:
+        """Of the groups of each triple the largest one counts: the others' thresholds can only add to coverage."""
+        columns = self.group_columns(triples, doubt)
+        if columns is None:
+            return np.full(len(triples.head), self.size)
+        sizes = np.stack([self._sizes(name, codes) for name, codes in columns.items()])
+        return np.asarray(sizes.max(axis=0))
 
     def _sizes(self, name: str, codes: NDArray[np.int32]) -> NDArray[np.int64]:
         """How many calibration facts groups of a partition have: (n,)."""

@@ -40,11 +40,11 @@ test-lowest:     ## all tests with the lowest versions that pyproject.toml allow
 test-gpu: setup  ## the fused kernels on this machine's GPU; `test` runs them in Triton's interpreter
 	UNKGCP_TEST_GPU=1 $(BIN)/python -m pytest tests/training/test_fused.py -n 0
 
-test-faults: setup  ## kills, hostile files, slow clients and mixed load: minutes, loopback only
-	$(BIN)/python -m pytest -m faults tests/faults -n 0
-
 test-browser: setup  ## the pages in a real browser (Debian's chromium), also part of `test` where there is one
 	$(BIN)/python -m pytest tests/browser -n 0
+
+test-faults: setup  ## kills, replacements under load, hostile runs, accounts without a home: minutes, loopback only
+	$(BIN)/python -m pytest tests/faults -m faults -n 0 -s
 
 bench: bench-read bench-train bench-conformal bench-predict bench-serve  ## side by side with others, or with less work
 

@@ -46,9 +46,6 @@ test-faults: setup  ## kills, replacements under load, hostile files, slow clien
 test-browser: setup  ## the pages in a real browser (Debian's chromium), also part of `test` where there is one
 	$(BIN)/python -m pytest tests/browser -n 0
 
-test-faults: setup  ## kills, replacements under load, hostile runs, accounts without a home: minutes, loopback only
-	$(BIN)/python -m pytest tests/faults -m faults -n 0 -s
-
 bench: bench-read bench-train bench-conformal bench-predict bench-serve  ## side by side with others, or with less work
 
 bench-%: setup

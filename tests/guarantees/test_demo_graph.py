@@ -207,8 +207,8 @@ def test_evidence_covers_truly_doubtful_facts_too(
 ) -> None:
     """In no tenth more than 0.05 below the level. More is covered nearly everywhere.
 
-    The larger one of two thresholds answers, no interval holds less of the model's own mass than the level, and where a
-    single value holds more than was asked the best possible intervals, those of the oracle, cover more as well.
+    The larger one of two thresholds answers, a floor of the model's own mass is under both, and where a single value
+    holds more than was asked the best possible intervals, those of the oracle, cover more as well.
     """
     ours, best = by_truth(world, learned, "doubt,relation", level)
     print(f"{level:g}: {np.round(ours, 3)}, oracle {np.round(best, 3)}")

@@ -175,12 +175,13 @@ def learned(world: tuple[Graph, Graph, Oracle]) -> EvidenceModel:
     return learn(world[0])
 
 
-def by_true_doubt(
-    world: tuple[Graph, Graph, Oracle], learned: EvidenceModel, per: str, level: float
+def by_truth(
+    world: tuple[Graph, Graph, Oracle], learned: EvidenceModel, per: str, level: float, by: str = "doubt"
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Conditional coverage in tenths of the true doubt, of evidence intervals and of the oracle's own: (10,) each.
+    """Conditional coverage in tenths by the truth, of evidence intervals and of the oracle's own: (10,) each.
 
-    The true doubt is the probability that a confidence is not its likeliest value.
+    The true doubt is the probability that a confidence is not its likeliest value, the true width that of the
+    shortest interval which holds 0.9.
     """
     _, others, oracle = world
     order = np.random.default_rng(5).permutation(len(others))
@@ -188,8 +189,11 @@ def by_true_doubt(
     found = (
         create("evidence", evidence=learned, per=per).calibrate(learned, calibration).interval(test, level)
     )
-    mass = np.concatenate([np.diff(below, axis=1).max(axis=1) for below in oracle._tables(test)])
-    tenths = np.array_split(np.argsort(-mass, kind="stable"), 10)
+    if by == "doubt":
+        truth = np.concatenate([1 - np.diff(below, axis=1).max(axis=1) for below in oracle._tables(test)])
+    else:
+        truth = np.diff(oracle.interval(test, 0.9))[:, 0]
+    tenths = np.array_split(np.argsort(truth, kind="stable"), 10)
     best = oracle.interval(test, level)
     own = oracle.coverage(test, found.lower, found.upper)
     theirs = oracle.coverage(test, best[:, 0], best[:, 1])
@@ -201,19 +205,33 @@ def by_true_doubt(
 def test_evidence_covers_truly_doubtful_facts_too(
     world: tuple[Graph, Graph, Oracle], learned: EvidenceModel, level: float
 ) -> None:
-    """Within 0.05 of the level in every tenth or, where the best possible intervals cover more, of these.
+    """In no tenth more than 0.05 below the level. More is covered nearly everywhere.
 
-    They do where a single value holds more than was asked. At 0.8 nothing is said of the upper side: the larger one of
-    two thresholds answers, and no interval holds less of the model's own mass than the level.
+    The larger one of two thresholds answers, a floor of the model's own mass is under both, and where a single value
+    holds more than was asked the best possible intervals, those of the oracle, cover more as well.
     """
-    ours, best = by_true_doubt(world, learned, "doubt,relation", level)
+    ours, best = by_truth(world, learned, "doubt,relation", level)
     print(f"{level:g}: {np.round(ours, 3)}, oracle {np.round(best, 3)}")
     assert ours.min() > level - SLACK
-    if level > 0.8:
-        assert (ours < np.maximum(level, best) + SLACK).all()
 
 
 @pytest.mark.slow
-def test_one_threshold_does_not(world: tuple[Graph, Graph, Oracle], learned: EvidenceModel) -> None:
-    ours, _ = by_true_doubt(world, learned, "none", 0.8)
+def test_evidence_with_one_threshold_does_not(
+    world: tuple[Graph, Graph, Oracle], learned: EvidenceModel
+) -> None:
+    ours, _ = by_truth(world, learned, "none", 0.8)
     assert ours.min() < 0.8 - SLACK
+
+
+@pytest.mark.slow
+def test_evidence_covers_truly_wide_facts_better_than_with_one_threshold(
+    world: tuple[Graph, Graph, Oracle], learned: EvidenceModel
+) -> None:
+    """The widest tenth has the facts whose spread the model underestimates: no groups that it can make are these."""
+    ours, _ = by_truth(world, learned, "doubt,relation", 0.9, "width")
+    once, _ = by_truth(world, learned, "none", 0.9, "width")
+    print(
+        f"0.9, widest tenth: {ours[-1]:.3f}, with one threshold {once[-1]:.3f}; others at least {ours[:-1].min():.3f}"
+    )
+    assert once[-1] < ours[-1]
+    assert ours[:-1].min() > 0.9 - SLACK

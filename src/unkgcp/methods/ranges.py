@@ -76,8 +76,8 @@ class Range(NamedTuple):
 
     def distance(self, score: Floats) -> Floats:
         """How far inside the range a predicted confidence lies, negative outside: (n,)."""
-        above = score - self.low if self.low > 0 or self.low_open else np.inf
-        below = self.high - score if self.high < 1 or self.high_open else np.inf
+        above = score - self.low if self.low > 0 or self.low_open else np.full_like(score, np.inf)
+        below = self.high - score if self.high < 1 or self.high_open else np.full_like(score, np.inf)
         return np.minimum(above, below)
 
     def __str__(self) -> str:

@@ -59,19 +59,13 @@ def run_of(name: str, runs: Path) -> Path:
     return folder
 
 
-def chosen(kinds: list[Wrong], score: Column, asked: float) -> Column:
-    reference = Reference.of(kinds)
-    places = reference.places(score)
-    return places >= reference.cut(reference.count(places), exact(asked))
-
-
 def halves(
     score: Column, passes: Column, nonfacts: dict[str, Column] | None, seed: int = 0
 ) -> dict[str, Any]:
     """Share of wrong ones and power at each asked share, mean and standard error over random halves."""
     rng = np.random.default_rng(seed)
     wrong_share, power = np.empty((HALVES, len(ASKED))), np.empty((HALVES, len(ASKED)))
-    for place in range(HALVES):
+    for turn in range(HALVES):
         first = rng.permutation(len(score)) < len(score) // 2
         kinds = [Wrong(score[first & ~passes], int(first.sum()))]
         asked, good = score[~first], passes[~first]
@@ -82,10 +76,13 @@ def halves(
                 others = found[~half][: len(asked)]
                 asked = np.concatenate([asked[: len(others)], others])
                 good = np.concatenate([good[: len(others)], np.zeros(len(others), bool)])
+        reference = Reference.of(kinds)
+        places = reference.places(asked)
+        counts = reference.count(places)
         for column, share in enumerate(ASKED):
-            taken = chosen(kinds, asked, share)
-            wrong_share[place, column] = (taken & ~good).sum() / max(taken.sum(), 1)
-            power[place, column] = (taken & good).sum() / good.sum()
+            taken = places >= reference.cut(counts, exact(share))
+            wrong_share[turn, column] = (taken & ~good).sum() / max(taken.sum(), 1)
+            power[turn, column] = (taken & good).sum() / good.sum()
     error = wrong_share.std(axis=0, ddof=1) / np.sqrt(HALVES)
     return {
         "asked": ASKED,

@@ -241,7 +241,9 @@ class TestSelect:
     def test_a_pipe_gives_the_same(self, fitted: Path, queries: Path) -> None:
         command = [sys.executable, "-m", "unkgcp", "predict", str(fitted)]
         from_file = subprocess.run([*command, str(queries), *self.CONDITION], capture_output=True, text=True)
-        found = subprocess.run([*command, "-", *self.CONDITION], input=queries.read_bytes(), capture_output=True)
+        found = subprocess.run(
+            [*command, "-", *self.CONDITION], input=queries.read_bytes(), capture_output=True
+        )
         assert found.returncode == from_file.returncode == 0
         assert found.stdout.decode() == from_file.stdout
 

@@ -116,10 +116,14 @@ class Reference:
         integers, exactly. `shift` is added to every count of calibration points.
         """
         m = int(counts.sum())
-        chosen = counts[:0:-1].cumsum()[::-1].astype(object)  # candidates from each place on
+        largest = (max(self.sizes) + 2) * max(m, 1) * fdr.denominator
+        kind = (
+            np.int64 if largest < 1 << 62 else object
+        )  # integers of any length, slower, where products are so large
+        chosen = counts[:0:-1].cumsum()[::-1].astype(kind)  # candidates from each place on
         good = np.ones(len(chosen), bool)
         for at_least, size in zip(self.at_least, self.sizes, strict=True):
-            count = (at_least + 1 + shift).astype(object)
+            count = (at_least + 1 + shift).astype(kind)
             good &= count * (m * fdr.denominator) <= chosen * (fdr.numerator * (size + 1))
         return int(np.argmax(good)) if good.any() else len(chosen)
 

@@ -110,9 +110,12 @@ def test_a_pipe_is_kept_and_read_twice(
 
 def test_no_candidates(predictor: Predictor, tmp_path: Path) -> None:
     (tmp_path / "none.tsv").write_text("head\trelation\ttail\n")
-    found = choose(predictor, tmp_path / "none.tsv", tmp_path / "out.parquet")
-    assert found.num_rows == 0
-    assert found.schema.names[-3:] == ["p_value", "selected_40", "selected_80"]
+    with pytest.raises(InputError, match="has no triples, so there is nothing to choose from"):
+        choose(predictor, tmp_path / "none.tsv", tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
+    nothing = predictor.select([], "confidence >= 0.5")
+    assert len(nothing) == 0
+    assert nothing.to_arrow().schema.names[-2:] == ["p_value", "selected"]
 
 
 def test_a_file_that_changes_between_the_passes_is_noticed(

@@ -46,7 +46,7 @@ from unkgcp.predict.parts import (
     staged,
 )
 from unkgcp.predict.stream import Answer, answering
-from unkgcp.predict.two_passes import Chosen, after_filter
+from unkgcp.predict.two_passes import Chosen, after_filter, check_some
 from unkgcp.progress import Progress, Silent, speed
 from unkgcp.run.choosing import Choice, Chooser
 from unkgcp.run.predictor import Predictor
@@ -88,6 +88,8 @@ def answer_on_ray(
     with staged(target) as stage:
         paths, reading = _sources(queries, stage / QUERIES, rows_per_part, completion is not None, reading)
         parts = plan(paths, rows_per_part)
+        if choice is not None:
+            check_some(sum(part.rows for part in parts), queries)
         work = Work(os.path.abspath(run), str(stage), confidence, reading, completion, condition, device, 1)
         work = work._replace(choice=choice, after=after)
         with connected(workers or cores(), address, gpus=device == "cuda") as ray:

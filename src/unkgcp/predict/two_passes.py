@@ -97,8 +97,15 @@ def chosen_in_file(
                 counts += chooser.reference.count(places)
                 done += len(places)
                 report.update(done, speed(done, time.monotonic() - start, total))
-        places = np.memmap(path, np.int32, "r") if done else np.zeros(0, np.int32)
-        yield Chosen(chooser, chooser.cuts(counts), places, again, how)
+        check_some(done, queries)
+        yield Chosen(chooser, chooser.cuts(counts), np.memmap(path, np.int32, "r"), again, how)
+
+
+def check_some(candidates: int, queries: str) -> None:
+    """InputError if there is nothing to choose from."""
+    if not candidates:
+        name = "standard input" if queries == "-" else queries
+        raise InputError(f"{name} has no triples, so there is nothing to choose from; give it some")
 
 
 def _readable_twice(queries: str, folder: Path, reading: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

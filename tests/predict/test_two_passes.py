@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from tests.predict.conftest import same_bytes
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
+from unkgcp.graph.known import KnownFacts
 from unkgcp.predict import two_passes
 from unkgcp.predict.filter import parse
 from unkgcp.predict.stream import answer_file
@@ -63,6 +65,21 @@ def test_a_file_has_the_answers_of_python(
     assert 0 < chosen.sum() < known.sum()
     assert not chosen[~known].any()
     assert (p_value[~known] == 1).all()
+
+
+@pytest.mark.parametrize("population", ["asserted", "open"])
+def test_a_run_on_disk_chooses_the_same(
+    population: str, predictor: Predictor, table: pa.Table, make_facts: Callable[..., Graph], tmp_path: Path
+) -> None:
+    if population == "open":
+        facts = predictor.method.calibration_facts()
+        model = replace(predictor.model, facts=KnownFacts.of(make_facts(900, seed=3)))
+        predictor = calibrate(model, facts, "cp", population="open", kinds=["uniform", "frequent"])
+    predictor.save(tmp_path / "run")
+    again = Predictor.load(tmp_path / "run")
+    first, second = (each.select(table, "confidence >= 0.5", 0.8).to_arrow() for each in (predictor, again))
+    assert first.equals(second)
+    assert np.array(first["p_value"]).min() < 0.5
 
 
 @given(rows=st.integers(1, 700), threads=st.integers(1, 3))

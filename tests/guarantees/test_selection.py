@@ -178,3 +178,22 @@ class TestAfterChoosing:
     @pytest.mark.filterwarnings("ignore")
     def test_plain_intervals_do_not(self) -> None:
         assert not bounded(self.excess(5, after=False), 0.0)
+
+    def filter_excess(self, after: bool) -> Column:
+        """The same for a filter on the score, which looks at each candidate alone."""
+        rng = np.random.default_rng(6)
+        found = np.empty(REPETITIONS)
+        for place in range(REPETITIONS):
+            known, truth = world(rng, FACTS)
+            score, hidden = world(rng, CANDIDATES)
+            rows, kept = (known >= 0.8, score >= 0.8) if after else (np.ones(FACTS, bool), score >= 0.8)
+            cal = SplitConformal(bounds=None).calibrate(known[rows], truth[rows])
+            ends = cal.interval(score[kept], confidence=self.LEVEL)
+            missed = (hidden[kept] < ends[:, 0]) | (hidden[kept] > ends[:, 1])
+            found[place] = missed.sum() - (1 - self.LEVEL) * kept.sum()
+        return found
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_a_filter_is_calibrated_with_the_facts_that_pass_it(self) -> None:
+        assert bounded(self.filter_excess(after=True), 0.0)
+        assert not bounded(self.filter_excess(after=False), 0.0)

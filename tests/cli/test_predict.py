@@ -222,3 +222,66 @@ def test_ranking_in_evaluate(fitted: Path, run_command: Run) -> None:
     text = run_command("evaluate", fitted, "--ranking").out
     assert "WMRR" in text
     assert "keep or drop at 0.7" in text
+
+
+class TestSelect:
+    """`--select` and `--after-selection`: columns, pipes, and a sentence for whatever cannot be done."""
+
+    CONDITION = ("--select", "confidence >= 0.7", "--fdr", "0.4")
+
+    def test_the_columns(self, fitted: Path, queries: Path, run_command: Run) -> None:
+        one = answers(run_command("predict", fitted, queries, *self.CONDITION).out)
+        assert list(one[0]) == [*COLUMNS, "p_value", "selected"]
+        assert {row["selected"] for row in one} <= {"true", "false"}
+        assert (float(one[0]["p_value"]), one[0]["selected"]) == (1.0, "false")  # nobody knows its head
+        several = answers(run_command("predict", fitted, queries, *self.CONDITION[:3], "0.4,0.6").out)
+        assert list(several[0]) == [*COLUMNS, "p_value", "selected_40", "selected_60"]
+        assert [row["selected_40"] for row in several] == [row["selected"] for row in one]
+
+    def test_a_pipe_gives_the_same(self, fitted: Path, queries: Path) -> None:
+        command = [sys.executable, "-m", "unkgcp", "predict", str(fitted)]
+        from_file = subprocess.run([*command, str(queries), *self.CONDITION], capture_output=True, text=True)
+        found = subprocess.run(
+            [*command, "-", *self.CONDITION], input=queries.read_bytes(), capture_output=True
+        )
+        assert found.returncode == from_file.returncode == 0
+        assert found.stdout.decode() == from_file.stdout
+
+    def test_only_the_chosen_after_a_selection(self, fitted: Path, queries: Path, run_command: Run) -> None:
+        plain = answers(run_command("predict", fitted, queries, *self.CONDITION).out)
+        after = answers(run_command("predict", fitted, queries, *self.CONDITION, "--after-selection").out)
+        assert [row["head"] for row in after] == [row["head"] for row in plain if row["selected"] == "true"]
+        kept = answers(
+            run_command("predict", fitted, queries, "--filter", "score >= 0.5", "--after-selection").out
+        )
+        assert all(float(row["score"]) >= 0.5 for row in kept)
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (("--select", "confidence >= 0.7", "--fdr", "1.5"), "must lie between 0 and 1"),
+            (("--select", "confidence >= 0.7", "--fdr", "0"), "must lie between 0 and 1"),
+            (("--select", "confidence >= 0.7", "--fdr", "few"), "must lie between 0 and 1"),
+            (("--select", "lower >= 0.7"), "is not understood"),
+            (("--select", "confidence >= 0"), "nothing to choose"),
+            (("--select", "confidence >= 0.7", "--filter", "score > 0"), "leave out --top-k and --filter"),
+            (("--select", "confidence >= 0.7", "--top-k", "3"), "leave out --top-k and --filter"),
+            (("--after-selection",), "needs --select or --filter"),
+            (("--after-selection", "--filter", "lower >= 0.7"), "depends on the calibration facts itself"),
+            (("--select", "confidence >= 0.7", "--fdr", "0.1,0.2", "--after-selection"), "name one"),
+            (("--top-k", "3", "--filter", "score > 0", "--after-selection"), "does not go with --top-k"),
+        ],
+    )
+    def test_what_cannot_be_done_is_a_sentence(
+        self,
+        options: tuple[str, ...],
+        said: str,
+        fitted: Path,
+        queries: Path,
+        tmp_path: Path,
+        run_command: Run,
+    ) -> None:
+        done = run_command("predict", fitted, queries, "-o", tmp_path / "out.tsv", *options)
+        assert done.status == 2
+        assert said in " ".join(done.err.split())
+        assert not (tmp_path / "out.tsv").exists()

@@ -9,16 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from tests.evaluation.reports import HOSTILE, write_hostile_run
 from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
-from unkgcp.evaluation.metrics import coverage_band
+from unkgcp.evaluation.metrics import coverage_band, proportion_band
 from unkgcp.evaluation.report import write_report
+from unkgcp.evaluation.report.chosen_facts import choice_section, choose_test_facts
 from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose
 from unkgcp.evaluation.report.html import label
 from unkgcp.evaluation.report.sections import remarkable
 from unkgcp.evaluation.tables import Html, Table, tag
+from unkgcp.methods.ranges import Range
 from unkgcp.run import Predictor, provenance
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -206,3 +209,33 @@ def test_markup_is_escaped_unless_it_is_markup() -> None:
     assert label("a\u202eb\x00") == '<bdi class="label">a\ufffdb\ufffd</bdi>'
     assert len(label("x" * 10_000)) < 200
     assert "<script>" not in Table(["<script>"], [["<script>"]]).html(caption="<script>")
+
+
+def test_what_is_chosen_among_the_test_facts(diagnosis: Diagnosis, written: str) -> None:
+    """Counted again with `Predictor.select`; the page shows the same numbers, or says why there are none."""
+    shown = "".join(Page(written).text)
+    assert "Choosing with few wrong ones" in shown
+    test = diagnosis.dataset.splits.test
+    known = test[diagnosis.predictor.interval(test).code == 0]
+    bound = float(np.median(diagnosis.predictor.method.calibration_facts().confidence))
+    condition = Range(low=bound)
+    found = choose_test_facts(diagnosis, condition)
+    assert [row.asked for row in found] == [0.01, 0.02, 0.05, 0.1, 0.2]
+    good = condition.holds(known.confidence)
+    for row in found:
+        answer = diagnosis.predictor.select(known, str(condition), row.asked)
+        assert answer.selected is not None
+        chosen = answer.selected["selected"]
+        assert row[1:] == (chosen.sum(), (chosen & ~good).sum(), good.sum())
+
+
+@pytest.mark.parametrize(("hits", "of"), [(0, 7), (3, 7), (7, 7), (120, 4000)])
+def test_the_band_of_a_share_is_that_of_clopper_and_pearson(hits: int, of: int) -> None:
+    expected = stats.binomtest(hits, of).proportion_ci(0.95, "exact")
+    np.testing.assert_allclose(proportion_band(hits, of, 0.95), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_run_that_cannot_choose_says_so(diagnosis: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis.predictor.method, "ranked", None)
+    (said,) = choice_section(diagnosis).body
+    assert "calibrate it again with unkgcp fit --from RUN" in str(said)

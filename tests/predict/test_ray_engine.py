@@ -20,8 +20,13 @@ import pytest
 
 from tests.predict.conftest import LEVELS, ROWS, same_bytes
 from unkgcp.errors import InputError
+from unkgcp.predict.filter import parse
 from unkgcp.predict.parts import ANSWERS, ATTEMPTS, part_name
 from unkgcp.predict.ray_engine import answer_on_ray
+from unkgcp.predict.stream import answer_file
+from unkgcp.predict.two_passes import after_filter, chosen_in_file
+from unkgcp.run import Predictor
+from unkgcp.run.choosing import Choice
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'unkgcp[ray]'")
 pytest.importorskip("ray.data", reason="ray is there without ray.data: pip install 'unkgcp[ray]'")
@@ -202,3 +207,29 @@ def test_an_address_where_nobody_is(
     with pytest.raises(InputError, match=sentence):
         answer_on_ray(str(run), str(queries), str(tmp_path / "answers"), address=address)
     assert os.listdir(tmp_path) == []
+
+
+def test_candidates_are_chosen_as_by_the_local_engine(run: Path, queries: Path, tmp_path: Path) -> None:
+    choice = Choice.of("confidence >= 0.5", [0.5, 0.9])
+    predictor = Predictor.load(run)
+    with chosen_in_file(predictor, str(queries), choice) as chosen:
+        answer_file(predictor, str(queries), str(tmp_path / "local.parquet"), asked=chosen.answering(0.9))
+    expected = pq.read_table(tmp_path / "local.parquet")
+    for target, rows in (("one.parquet", 50_000), ("folder/", 31_000)):
+        path = str(tmp_path / target)
+        if target.endswith("/"):
+            path += "/"
+        answer_on_ray(str(run), str(queries), path, 0.9, workers=2, rows_per_part=rows, choice=choice)
+        same_bytes(pq.read_table(path), expected)
+
+
+def test_intervals_after_a_filter_are_those_of_the_local_engine(
+    run: Path, queries: Path, tmp_path: Path
+) -> None:
+    predictor, condition = Predictor.load(run), "score >= 0.5"
+    keep = parse(condition, [0.9])
+    target = str(tmp_path / "local.parquet")
+    answer_file(after_filter(predictor, keep, [0.9]), str(queries), target, 0.9, keep=keep)
+    found = str(tmp_path / "ray.parquet")
+    answer_on_ray(str(run), str(queries), found, 0.9, workers=2, condition=condition, after=True)
+    same_bytes(pq.read_table(found), pq.read_table(target))

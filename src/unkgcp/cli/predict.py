@@ -13,6 +13,7 @@ EXAMPLES = examples(
     "unkgcp predict run queries.parquet -o answers.parquet --confidence 0.8,0.9",
     "cut -f1-3 facts.tsv | unkgcp predict run - | head",
     "unkgcp predict run queries.tsv --filter 'lower >= 0.7' -o good.tsv",
+    "unkgcp predict run candidates.tsv --select 'confidence >= 0.7' --fdr 0.1 -o chosen.tsv",
     "printf 'TP53\\tbinding\\t?\\n' | unkgcp predict run - --top-k 10 --rank-by lower --exclude-known",
     "unkgcp predict run queries/ -o answers/ --engine ray --workers 8",
 )
@@ -45,7 +46,27 @@ EXAMPLES = examples(
     "condition",
     metavar="CONDITION",
     help="Keep only answers for which it holds: comparisons of score, lower, upper, width or status, of evidence runs "
-    "value, belief, other or other_belief too, joined by and, or and parentheses.",
+    "value, belief, other or other_belief too, joined by and, or and parentheses. Intervals hold on average over all "
+    "queries, not over those that are kept.",
+)
+@click.option(
+    "--select",
+    "selected",
+    metavar="CONDITION",
+    help="Choose the triples whose confidence fulfils it ('confidence >= 0.7', '0.3 <= confidence < 0.7') so that the "
+    "expected share of wrong ones among the chosen is at most --fdr: adds the columns p_value and selected.",
+)
+@click.option(
+    "--fdr",
+    metavar="SHARES",
+    default="0.1",
+    show_default=True,
+    help="With --select: the allowed share of wrong ones; several, separated by commas, give more columns.",
+)
+@click.option(
+    "--after-selection",
+    is_flag=True,
+    help="Write only what --select or --filter chooses, with intervals that hold for what is chosen.",
 )
 @ray_options
 @click.option("--format", metavar="NAME", help="How INPUT is laid out, if its name does not tell.")
@@ -65,6 +86,9 @@ def command(
     rank_by: str,
     exclude_known: bool,
     condition: str | None,
+    selected: str | None,
+    fdr: str,
+    after_selection: bool,
     ray: dict[str, Any],
     format: str | None,
     columns: str | None,
@@ -77,11 +101,21 @@ def command(
     world no_fact, fact_lower and fact_upper, one of the method evidence value, belief, other and other_belief: a value
     and its probability, and a second one where it is above 15 %. Without -o they go to standard output as TSV. A query
     whose entity or relation has no training fact gets the whole range from 0 to 1, no score, and a status that says so.
-    With --top-k the columns query (the row of INPUT, from 0) and rank come first. A file appears when all of it is
-    written.
+    With --top-k the columns query (the row of INPUT, from 0) and rank come first. With --select a p_value and whether
+    the triple is selected come last (selected_5, selected_10 and so on for several shares of wrong ones). A file
+    appears when all of it is written.
     """
     if top_k is None and (exclude_known or rank_by != "score"):
         raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
+    if after_selection and selected is None and condition is None:
+        raise click.UsageError("--after-selection needs --select or --filter, which choose")
+    if selected is not None and (top_k is not None or condition is not None):
+        raise click.UsageError("--select chooses among all triples of INPUT: leave out --top-k and --filter")
+    if after_selection and top_k is not None:
+        raise click.UsageError(
+            "--after-selection does not go with --top-k: most completions are no facts, for which nothing is promised"
+        )
+    levels = confidence[0] if len(confidence) == 1 else confidence
     given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if top_k is not None:
@@ -104,18 +138,39 @@ def command(
     for level in confidence:
         if (caution := predictor.method.caution(level)) is not None:
             say(f"unkgcp: {caution}")
-    levels = confidence[0] if len(confidence) == 1 else confidence
+    choice = None
+    if selected is not None:
+        from unkgcp.run.choosing import Choice
+
+        choice = Choice.of(selected, fdr.split(","), after_selection)
     if engine == "ray":
         from unkgcp.predict.ray_engine import answer_on_ray
 
+        reading |= {"condition": condition, "after": after_selection, "choice": choice, **ray}
         with Reporter("predicting", total) as progress:
-            reading |= {"condition": condition, "progress": progress, **ray}
-            answer_on_ray(run, queries, output, levels, **reading)
+            answer_on_ray(run, queries, output, levels, progress=progress, **reading)
         return
     from unkgcp.conformal.ranks import exact_levels
     from unkgcp.predict.stream import answer_file
 
     exactly = exact_levels(levels)
+    if choice is not None:
+        from contextlib import ExitStack
+
+        from unkgcp.predict.two_passes import chosen_in_file
+
+        with ExitStack() as stack:
+            with Reporter("choosing", total) as progress:
+                found = chosen_in_file(predictor, queries, choice, progress=progress, total=total, **reading)
+                chosen = stack.enter_context(found)
+            reading = {"asked": chosen.answering(levels), "total": total, **chosen.reading}
+            with Reporter("predicting", total) as progress:
+                answer_file(predictor, chosen.queries, output, progress=progress, **reading)
+        return
+    if after_selection and keep is not None:
+        from unkgcp.predict.two_passes import after_filter
+
+        predictor = after_filter(predictor, keep, confidence)
     with Reporter("predicting", total) as progress:
         reading |= {"keep": keep, "progress": progress, "total": total}
         answer_file(predictor, queries, output, exactly, **reading)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from unkgcp.conformal.query_chunks import MissingWeightWarning, SmallGroupWarning
 from unkgcp.conformal.ranks import exact, p_exceeds, rank, training_conditional_rank
 from unkgcp.conformal.scores import EntropyResidual, Residual, ScaledResidual, Score, make_score, register
+from unkgcp.conformal.selection import Selection, select
 from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "Residual",
     "ScaledResidual",
     "Score",
+    "Selection",
     "Shortest",
     "SmallCalibrationWarning",
     "SmallGroupWarning",
@@ -33,6 +35,7 @@ __all__ = [
     "p_exceeds",
     "rank",
     "register",
+    "select",
     "training_conditional_rank",
 ]
 

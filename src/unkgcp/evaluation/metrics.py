@@ -269,6 +269,19 @@ def rank_band(k: int, calibration: int, test: int, mass: float = MASS) -> tuple[
     return low / test, high / test
 
 
+def proportion_band(hits: int, of: int, mass: float = MASS) -> tuple[float, float]:
+    """The shares that are compatible with so many hits among independent trials, by Clopper and Pearson.
+
+    >>> [round(end, 4) for end in proportion_band(0, 10, 0.95)]
+    [0.0, 0.3085]
+    """
+    from scipy.special import betaincinv
+
+    tail = (1 - mass) / 2
+    low = float(betaincinv(hits, of - hits + 1, tail)) if hits else 0.0
+    return low, float(betaincinv(hits + 1, of - hits, 1 - tail)) if hits < of else 1.0
+
+
 def beta_binomial_p_value(hits: int, facts: int, calibration: int, confidence: Confidence) -> float:
     """P(covered <= hits) among `facts` new ones, for l = `calibration` scores at the level `confidence`."""
     k = rank(confidence, calibration)

@@ -21,7 +21,7 @@ doubtful ones, and only then do intervals grow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -243,6 +243,22 @@ class Distribution:
         thresholds = np.ascontiguousarray(threshold, np.float64)
         self._run("bounds", thresholds, ends, settings=(empty, tails))
         return ends
+
+    def mass_inside(self, part: Callable[[Floats, Floats], Floats]) -> Floats:
+        """The mass of the confidences in some range: (n,).
+
+        `part` says of stretches from low to high, in the shape of both, which part of each is in the range.
+        """
+        cells = self.cells
+        weight = np.bincount(
+            cells.class_of_piece, weights=cells.share * part(cells.low, cells.high), minlength=cells.classes
+        )
+        slots = self.slot_mass * part(self.slot_low, self.slot_high)
+        # summed class by class: a product of matrices rounds a query's mass otherwise in another batch
+        mass = np.zeros(len(self))
+        for column in (*(self.class_mass * weight).T, *slots.T):
+            mass += column
+        return mass
 
     def mean(self) -> Floats:
         """The mean, which has the smallest expected squared error: (n,)."""

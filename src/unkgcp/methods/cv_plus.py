@@ -87,6 +87,12 @@ class CrossConformalIntervals(IntervalPredictor):
         self.model, self.size = model, self.cross.size
         return self
 
+    def calibration_facts(self) -> Graph:
+        raise InputError(
+            "a cv+ run calibrates with the facts that it was trained on, and no bound on the share of wrong ones is "
+            "known for such; fit a run with calibration facts of its own (--calibrate split)"
+        )
+
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         raise NotImplementedError("cv+ ranks facts with its members, not with the score of one model")
 

@@ -28,6 +28,7 @@ from unkgcp.methods.partitions import (
     group_doubt,
     group_relations,
 )
+from unkgcp.methods.ranges import Range
 from unkgcp.methods.registry import register
 
 CHUNK = 1 << 14
@@ -175,6 +176,13 @@ class EvidenceIntervals(Partitioned):
         for part, _, found in self._chunks(triples):
             doubt[part] = _doubt(found)
         return doubt
+
+    def passing(self, triples: HasTriples, condition: Range) -> Floats:
+        """The mass that the distribution gives to the confidences that pass: (n,)."""
+        mass = np.empty(len(triples.head))
+        for part, _, found in self._chunks(triples):
+            mass[part] = found.mass_inside(condition.part)
+        return mass
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         """Score of a label of each known triple: (n,)."""

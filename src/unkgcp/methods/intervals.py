@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -53,6 +53,9 @@ class Intervals:
     distribution gives to it, or to the narrow stretch of which it is the middle. other is the likeliest value beside
     it, where its probability is above 15 %, NaN elsewhere. In the open world all four are about the query if it is a
     fact. These probabilities are what the model believes; only the intervals are promised.
+
+    p_value: (n,) and selected, (n,) under the name of each column (`selected`, or `selected_10` and so on for several
+    shares of wrong ones): of a selection (`Predictor.select`), None otherwise.
     """
 
     score: NDArray[np.float32]
@@ -68,6 +71,8 @@ class Intervals:
     belief: NDArray[np.float32] | None = None
     other: Floats | None = None
     other_belief: NDArray[np.float32] | None = None
+    p_value: Floats | None = None
+    selected: Mapping[str, NDArray[np.bool_]] | None = None
     labels: pa.Table | pa.RecordBatch | None = None
 
     def __len__(self) -> int:
@@ -101,6 +106,8 @@ class Intervals:
         parts: dict[str, Any] = {
             name: column[rows] for name, column in found.items() if isinstance(column, np.ndarray)
         }
+        if self.selected is not None:
+            parts["selected"] = {name: column[rows] for name, column in self.selected.items()}
         if self.labels is not None:
             parts["labels"] = self.labels.take(np.arange(len(self))[rows])
         return replace(self, **parts)
@@ -148,8 +155,8 @@ def columns(answers: Intervals) -> dict[str, Column]:
     This is the one list of columns; whoever writes answers down, as Arrow, a data frame or JSON, takes them from here,
     so that none can be forgotten in one place. NaN stands for a number that is not there: the score of an unknown
     query, the ends of an empty interval, a second value where none is likely. `promise` is there for a method that
-    promises per relation, `no_fact` and the ends of a fact for the open world, the last four for a method that answers
-    from a distribution.
+    promises per relation, `no_fact` and the ends of a fact for the open world, the next four for a method that answers
+    from a distribution, `p_value` and what follows for a selection.
     """
     found: dict[str, Column] = {"score": answers.score, "lower": answers.lower, "upper": answers.upper}
     found["status"] = Coded(answers.code, STATUSES)
@@ -160,7 +167,10 @@ def columns(answers: Intervals) -> dict[str, Column]:
         found |= {"fact_lower": answers.fact_lower, "fact_upper": answers.fact_upper}
     modes = {"value": answers.value, "belief": answers.belief}
     modes |= {"other": answers.other, "other_belief": answers.other_belief}
-    return found | {name: column for name, column in modes.items() if column is not None}
+    found |= {name: column for name, column in modes.items() if column is not None}
+    if answers.p_value is not None:
+        found |= {"p_value": answers.p_value, **(answers.selected or {})}
+    return found
 
 
 def arrow_columns(answers: Intervals) -> dict[str, pa.Array]:

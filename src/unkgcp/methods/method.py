@@ -26,13 +26,16 @@ from unkgcp.conformal.ranks import Confidence, ExactLevels, exact, exact_levels,
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known import restored as restored_columns
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 from unkgcp.methods.partitions import NONE, Groups, RelationGroups, partition_names, restored
 
 if TYPE_CHECKING:
+    from unkgcp.conformal.selection import Wrong
     from unkgcp.evidence import EvidenceModel
-    from unkgcp.graph.known import KnownFacts
     from unkgcp.graph.vocabulary import Vocabulary
+    from unkgcp.methods.ranges import Range
 
 
 class Scorer(Protocol):
@@ -65,6 +68,12 @@ class TrainedScorer(Scorer, Protocol):
 
 
 Number = TypeVar("Number", int, float)
+RANKED = "ranked."
+"""How the calibration facts are named among the arrays of a calibration."""
+NOT_KEPT = (
+    "the run does not hold its calibration facts, which choosing needs: it was made by an older version; "
+    "calibrate it again with unkgcp fit --from RUN"
+)
 
 
 def numbered(models: Mapping[str, Any], kind: str, number: Callable[[str], Number]) -> dict[Number, Any]:
@@ -85,6 +94,21 @@ def status_codes(model: Scorer, triples: HasTriples) -> NDArray[np.int8]:
 def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = (ids >= 0) & (ids < len(seen)) & seen.take(ids, mode="clip")
     return found
+
+
+def facts_arrays(facts: Graph, prefix: str) -> dict[str, NDArray[Any]]:
+    """Facts as plain arrays whose names begin with a prefix, in an order that follows from the facts alone."""
+    known = KnownFacts.of(facts[np.argsort(facts.confidence, kind="stable")])
+    return {prefix + name: array for name, array in known.arrays().items()}
+
+
+def stored_facts(model: Scorer, arrays: Mapping[str, NDArray[Any]], prefix: str) -> Graph | None:
+    """What `facts_arrays` gave, None without it or without a vocabulary; ValueError if it is damaged."""
+    own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    if not own:
+        return None
+    columns = restored_columns(own, len(model.seen_entities), len(model.seen_relations))
+    return KnownFacts(lambda: columns).graph(model.vocabulary) if isinstance(model, TrainedScorer) else None
 
 
 def entropy_bits(score: Floats) -> Floats:
@@ -119,6 +143,8 @@ class IntervalPredictor(ABC):
     """What was learned from the training graph, for a method that answers from it."""
     share: Fraction | None = None
     """The share of facts among the queries, where a promise for the open world presumes one."""
+    ranked: Graph | None = None
+    """The calibration facts that set its thresholds, in any order; None in runs of older versions."""
 
     def calibrate(self, model: Scorer, facts: Graph) -> Self:
         """Learn what this method needs from calibration facts, none of which the model was trained on."""
@@ -129,6 +155,7 @@ class IntervalPredictor(ABC):
                 "calibrate with facts about known entities"
             )
         self.model, self.size = model, len(facts)
+        self.ranked = facts
         score = model.score(facts.head, facts.relation, facts.tail)
         self._calibrate(score.astype(np.float64), facts)
         return self
@@ -233,17 +260,67 @@ class IntervalPredictor(ABC):
         """
         return np.full(len(triples.head), self.size) if self.one_threshold else None
 
+    def passing(self, triples: HasTriples, condition: Range) -> Floats:
+        """A score of each known triple that is larger where its confidence likelier fulfils a condition: (n,).
+
+        It must not depend on calibration facts. By default it is how far inside the range the model's score lies.
+        """
+        score = self.model.score(triples.head, triples.relation, triples.tail)
+        return condition.distance(np.asarray(score, np.float64))
+
+    def calibration_facts(self) -> Graph:
+        """The facts that set its thresholds, in any order; InputError where they were not kept."""
+        if self.ranked is None:
+            raise InputError(NOT_KEPT)
+        return self.ranked
+
+    def wrong_nonfacts(self, condition: Range) -> dict[str, Wrong]:
+        """For each kind of triples that are no facts what a candidate of that kind is compared with; see `OpenWorld`.
+
+        Empty for a method that takes every candidate for a fact, and where the confidence 0 fulfils the condition.
+        """
+        return {}
+
+    def among(self, facts: Graph) -> Self:
+        """The same method calibrated anew with some of its calibration facts.
+
+        They must have been picked without a look at their order or, but for the swap that
+        `unkgcp.conformal.selection` does, at their confidences.
+        """
+        self.check_subsets()
+        if not len(facts):
+            raise InputError(
+                "no calibration fact would have been chosen like that, so nothing is known of the intervals of what "
+                "is; choose more, or leave out --after-selection"
+            )
+        return copy(self).calibrate(self.model, facts)
+
+    def check_subsets(self) -> None:
+        """InputError unless it can be calibrated anew with some of its facts."""
+        if not self.order_free or "length" in self.needs:
+            raise InputError(
+                f"intervals after a selection are not offered for the method {self.name}, whose calibration cannot be "
+                "cut down to the facts that are chosen; choose cp, unkgcp or evidence"
+            )
+
     def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit."""
         if "size" not in arrays or arrays["size"].shape != () or arrays["size"].dtype.kind not in "iu":
             raise ValueError("the calibration does not say how many facts it used")
         self.model, self.size = model, int(arrays["size"])
-        self._restore({name: array for name, array in arrays.items() if name != "size"})
+        own = {
+            name: array for name, array in arrays.items() if name != "size" and not name.startswith(RANKED)
+        }
+        self._restore(own)
+        self.ranked = stored_facts(model, arrays, RANKED)
+        if self.ranked is not None and len(self.ranked) != self.size:
+            raise ValueError("the calibration facts are not as many as there were")
         return self
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything calibration learned, as plain numeric arrays."""
-        return {"size": np.array(self.size, dtype=np.int64), **self._arrays()}
+        found = {"size": np.array(self.size, dtype=np.int64), **self._arrays()}
+        return found | ({} if self.ranked is None else facts_arrays(self.ranked, RANKED))
 
     def options(self) -> dict[str, Any]:
         """Settings with which `create` makes the same uncalibrated predictor; plain YAML values."""

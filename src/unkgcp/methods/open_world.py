@@ -19,12 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
+from unkgcp.conformal.selection import Wrong
 from unkgcp.errors import InputError
 from unkgcp.evidence.nonfacts import FactLikeness
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels
-from unkgcp.methods.method import IntervalPredictor, Scorer, status_codes
+from unkgcp.methods.method import (
+    NOT_KEPT,
+    IntervalPredictor,
+    Scorer,
+    facts_arrays,
+    status_codes,
+    stored_facts,
+)
 from unkgcp.methods.partitions import partition_names
+from unkgcp.methods.ranges import Range
 
 MOST_LEVELS = 1024
 """Levels at which the thresholds of a known share of facts are kept."""
@@ -33,6 +42,7 @@ ONE_THRESHOLD = (
     "leave out --share-of-facts, or --per"
 )
 SCORES, SHARE, LIKENESS = "calibration/scores.", "calibration/share", "likeness/"
+TRIPLES = "calibration/triples/"
 """How the arrays of a saved calibration on non-facts are named."""
 
 
@@ -66,14 +76,18 @@ class OpenWorld(IntervalPredictor):
         likeness: Likeness,
         scores: Mapping[str, Floats],
         share: Fraction | None = None,
+        nonfacts: Mapping[str, Graph] | None = None,
     ) -> None:
-        """`scores`: for each kind of non-facts the likeness of the calibration ones, upwards."""
+        """`scores`: for each kind of non-facts the likeness of the calibration ones, upwards.
+
+        `nonfacts`: the same triples in any order, None in runs of older versions.
+        """
         self.base, self.likeness, self.share = base, likeness, share
-        self.scores = dict(scores)
+        self.scores, self.nonfacts = dict(scores), nonfacts
         self._known: dict[Fraction, tuple[Fraction, float]] = {}  # what was worked out at levels asked before
         self.name, self.needs, self.order_free = base.name, base.needs, base.order_free
         self.model, self.size, self.evidence = base.model, base.size, base.evidence
-        self.partitions = base.partitions
+        self.partitions, self.ranked = base.partitions, base.ranked
         self.guarantee = self._guarantee()
 
     def _guarantee(self) -> str:
@@ -180,6 +194,35 @@ class OpenWorld(IntervalPredictor):
         """Those of the method for facts, whose intervals lie in the hulls; None if facts have no promise alone."""
         return None if self.share is not None else self.base.threshold_sizes(triples, doubt)
 
+    def passing(self, triples: HasTriples, condition: Range) -> Floats:
+        """The probability that the confidence passes, where that of a non-fact is 0: (n,).
+
+        With a method whose score is no probability it is that score: a low one stands for low facts and non-facts
+        alike. Facts and non-facts have the same score, so that p-values of both fall together as it rises.
+        """
+        found = self.base.passing(triples, condition)
+        if not isinstance(self.likeness, FactLikeness):
+            return found
+        fact = self.likeness(triples)
+        return fact * found + (1 - fact) * float(condition.holds(np.zeros(1))[0])
+
+    def calibration_facts(self) -> Graph:
+        return self.base.calibration_facts()
+
+    def wrong_nonfacts(self, condition: Range) -> dict[str, Wrong]:
+        if condition.holds(np.zeros(1))[0]:
+            return {}
+        if self.nonfacts is None:
+            raise InputError(NOT_KEPT)
+        scores = {kind: self.passing(triples, condition) for kind, triples in self.nonfacts.items()}
+        return {kind: Wrong(found, len(found)) for kind, found in scores.items()}
+
+    def check_subsets(self) -> None:
+        raise InputError(
+            "intervals after a selection are offered for runs that take every query for a fact; "
+            "fit one without --population open"
+        )
+
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         return self.base.nonconformity(triples, truth)
 
@@ -198,6 +241,8 @@ class OpenWorld(IntervalPredictor):
         found: dict[str, NDArray[Any]] = {f"{SCORES}{kind}": scores for kind, scores in self.scores.items()}
         if self.share is not None:
             found[SHARE] = np.array([self.share.numerator, self.share.denominator], np.int64)
+        for kind, triples in (self.nonfacts or {}).items():
+            found |= facts_arrays(triples, f"{TRIPLES}{kind}/")
         return found | {f"{LIKENESS}{name}": array for name, array in self.likeness.arrays().items()}
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
@@ -224,7 +269,7 @@ def open_world(
     `likeness` is by default how strange the confidence 0 is to the method itself, or the model's score.
     """
     likeness = likeness or ScoreLikeness(base)
-    scores = {}
+    scores, kept = {}, {}
     for kind, triples in negatives.items():
         known = np.flatnonzero(status_codes(base.model, triples) == 0)
         if not len(known):
@@ -234,12 +279,14 @@ def open_world(
             )
         asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
         scores[kind] = np.sort(np.asarray(likeness(asked), np.float64))
+        if isinstance(triples, Graph):
+            kept[kind] = triples[known]
     if not scores:
         raise InputError("the open world needs at least one kind of non-facts: name one with --negatives")
     exactly = None if share is None else check_share(share, type(base))
     if exactly is not None and not base.one_threshold:
         raise InputError(ONE_THRESHOLD)
-    return OpenWorld(base, likeness, scores, exactly)
+    return OpenWorld(base, likeness, scores, exactly, kept if len(kept) == len(scores) else None)
 
 
 def restore_open_world(base: IntervalPredictor, arrays: Mapping[str, NDArray[Any]]) -> OpenWorld:
@@ -251,7 +298,7 @@ def restore_open_world(base: IntervalPredictor, arrays: Mapping[str, NDArray[Any
             scores[name.removeprefix(SCORES)] = np.array(array)
         elif name.startswith(LIKENESS):
             learned[name.removeprefix(LIKENESS)] = array
-        elif name != SHARE:
+        elif name != SHARE and not name.startswith(TRIPLES):
             raise ValueError(f"the calibration holds {name}, which nobody knows")
     likeness: Likeness = ScoreLikeness(base)
     if learned:
@@ -269,7 +316,20 @@ def restore_open_world(base: IntervalPredictor, arrays: Mapping[str, NDArray[Any
         if pair.shape != (2,) or pair.dtype != np.int64 or not 0 < pair[0] < pair[1]:
             raise ValueError("the share of facts is damaged")
         share = Fraction(int(pair[0]), int(pair[1]))
-    return OpenWorld(base, likeness, scores, share)
+    return OpenWorld(base, likeness, scores, share, _nonfacts(base, scores, arrays))
+
+
+def _nonfacts(
+    base: IntervalPredictor, scores: Mapping[str, Floats], arrays: Mapping[str, NDArray[Any]]
+) -> dict[str, Graph] | None:
+    """The stored triples of each kind, None if there are none; ValueError if they are not those of the scores."""
+    if not any(name.startswith(TRIPLES) for name in arrays):
+        return None
+    found = {kind: stored_facts(base.model, arrays, f"{TRIPLES}{kind}/") for kind in scores}
+    triples = {kind: graph for kind, graph in found.items() if graph is not None}
+    if any(len(graph) != len(scores[kind]) for kind, graph in triples.items()):
+        raise ValueError("the calibration non-facts do not match their scores")
+    return triples if len(triples) == len(scores) else None
 
 
 class ScoreLikeness:

@@ -49,7 +49,7 @@ class ConformalPredictor(Partitioned):
         recipe = self.score()
         learning = recipe.learning_rows(len(facts)) if isinstance(recipe, Recipe) else None
         ranked = slice(None) if learning is None else ~learning
-        self.size = len(facts.relation[ranked])
+        self.size, self.ranked = len(facts.relation[ranked]), facts[ranked]
         self.partitions = tuple(self._group(name) for name in self.per)
         group = self._columns(facts, score)
         with warnings.catch_warnings():

@@ -87,7 +87,11 @@ class Condition(NamedTuple):
 
     def keep(self, answers: pa.RecordBatch) -> pa.RecordBatch:
         """The answers for which it holds, in their order."""
-        return answers.filter(self._mask(self.joined, answers))
+        return answers.filter(self.mask(answers))
+
+    def mask(self, answers: pa.RecordBatch) -> pa.BooleanArray:
+        """Whether it holds for each answer."""
+        return self._mask(self.joined, answers)
 
     def _mask(self, node: ast.expr, answers: pa.RecordBatch) -> pa.BooleanArray:
         if isinstance(node, ast.BoolOp):

@@ -54,9 +54,28 @@ def plan(paths: Sequence[str], rows_per_part: int = ROWS) -> list[Part]:
     return parts or [Part(0, path, 0, 0, 0) for path in paths[:1]]
 
 
-def part_name(number: int) -> str:
+def spooled(batches: Iterator[pa.RecordBatch], folder: Path, rows: int) -> Iterator[str]:
+    """Write batches as Parquet files of about `rows` rows; yields their names."""
+    number, writer, written = 0, None, 0
+    try:
+        for batch in batches:
+            if writer is None:
+                path = folder / part_name(number)
+                writer, written = pq.ParquetWriter(path, batch.schema, compression="lz4"), 0
+                yield str(path)
+            writer.write_batch(batch)
+            written += len(batch)
+            if written >= rows:
+                writer.close()
+                writer, number = None, number + 1
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def part_name(number: int, ending: str = ENDING) -> str:
     """Names sort as numbers do, up to ten million parts."""
-    return f"part-{number:07d}{ENDING}"
+    return f"part-{number:07d}{ending}"
 
 
 def _cuts(groups: Sequence[int], limit: int) -> list[tuple[int, int]]:
@@ -95,7 +114,7 @@ def _group_sizes(path: str) -> list[int]:
 
 # Where parts are kept until all of them are there, and how they become the output, whole or not at all.
 
-ANSWERS, ATTEMPTS, QUERIES = "answers", "attempts", "queries"
+ANSWERS, ATTEMPTS, QUERIES, PLACES = "answers", "attempts", "queries", "places"
 
 
 def is_folder(target: str | None) -> bool:
@@ -132,7 +151,7 @@ def staged(target: str | None) -> Iterator[Path]:
         beside.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(dir=beside, prefix=".partial-"))
     try:
-        for name in (ANSWERS, ATTEMPTS, QUERIES):
+        for name in (ANSWERS, ATTEMPTS, QUERIES, PLACES):
             (stage / name).mkdir()
         stage.chmod(0o777 & ~umask())  # workers may run as somebody else
         yield stage

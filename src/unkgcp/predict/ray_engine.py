@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp._version import __version__
+from unkgcp.conformal.selection import Counts, Cuts
 from unkgcp.errors import InputError
+from unkgcp.files import atomic_path
 from unkgcp.methods.intervals import Levels
 from unkgcp.parallel import cores
 from unkgcp.predict.cluster import connected
@@ -35,6 +36,8 @@ from unkgcp.predict.filter import parse
 from unkgcp.predict.parts import (
     ANSWERS,
     ATTEMPTS,
+    ENDING,
+    PLACES,
     QUERIES,
     ROWS,
     Part,
@@ -42,10 +45,13 @@ from unkgcp.predict.parts import (
     deliver,
     part_name,
     plan,
+    spooled,
     staged,
 )
 from unkgcp.predict.stream import Answer, answering
+from unkgcp.predict.two_passes import Chosen, after_filter, check_some
 from unkgcp.progress import Progress, Silent, speed
+from unkgcp.run.choosing import Choice, Chooser
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import parquet_files, query_batches
 from unkgcp.tabular.source import is_parquet
@@ -68,6 +74,8 @@ def answer_on_ray(
     rows_per_part: int = ROWS,
     completion: dict[str, Any] | None = None,
     condition: str | None = None,
+    choice: Choice | None = None,
+    after: bool = False,
     progress: Progress | None = None,
     **reading: Any,
 ) -> int:
@@ -78,17 +86,26 @@ def answer_on_ray(
     once, by default one for each CPU (with `device="cuda"`: each GPU) of the cluster. `address` is that of a
     running cluster; without it one is started on this machine and stopped after. `completion` has the options
     `k`, `rank_by` and `exclude_known` for queries with an open head or tail; `condition` is a filter
-    (`unkgcp.predict.filter`).
+    (`unkgcp.predict.filter`), with intervals that hold for what it keeps if `after` is set. `choice` chooses among the
+    queries (`unkgcp.run.choosing`), for which workers pass over them twice.
     """
     check_target(target)
-    Predictor.load(run)  # whatever is wrong with the run is said before a cluster is started
+    predictor = Predictor.load(run)  # whatever is wrong with the run is said before a cluster is started
+    chooser = None if choice is None else Chooser(predictor, choice)
     with staged(target) as stage:
         paths, reading = _sources(queries, stage / QUERIES, rows_per_part, completion is not None, reading)
         parts = plan(paths, rows_per_part)
+        if choice is not None:
+            check_some(sum(part.rows for part in parts), queries)
         work = Work(os.path.abspath(run), str(stage), confidence, reading, completion, condition, device, 1)
+        work = work._replace(choice=choice, after=after)
         with connected(workers or cores(), address, gpus=device == "cuda") as ray:
             try:
-                _compute(ray, parts, work, _workers(ray, workers, len(parts), device), progress or Silent())
+                report, started = progress or Silent(), _workers(ray, workers, len(parts), device)
+                if chooser is not None:
+                    _compute(ray, parts, work, started, report)
+                    work = work._replace(cuts=chooser.cuts(_counted(stage, len(parts))))
+                _compute(ray, parts, work, started, report)
             except BaseException:
                 # before Ray is shut down: where its processes got the same signal as we, it ends ours at once
                 shutil.rmtree(stage, ignore_errors=True)
@@ -106,7 +123,7 @@ def _sources(
     if queries != "-" and reading.get("format") in (None, "parquet") and _is_parquet(queries):
         return [os.path.abspath(queries)], reading
     batches = query_batches(queries, open_places=open_places, **reading)
-    return list(_spooled(batches, spool, rows)), {}
+    return list(spooled(batches, spool, rows)), {}
 
 
 def _is_parquet(path: str) -> bool:
@@ -115,25 +132,6 @@ def _is_parquet(path: str) -> bool:
             return is_parquet(file.read(8))
     except OSError:
         return False  # the reader of text says what is wrong
-
-
-def _spooled(batches: Iterator[pa.RecordBatch], folder: Path, rows: int) -> Iterator[str]:
-    """Write batches as Parquet files of about `rows` rows; yields their names."""
-    number, writer, written = 0, None, 0
-    try:
-        for batch in batches:
-            if writer is None:
-                path = folder / part_name(number)
-                writer, written = pq.ParquetWriter(path, batch.schema, compression="lz4"), 0
-                yield str(path)
-            writer.write_batch(batch)
-            written += len(batch)
-            if written >= rows:
-                writer.close()
-                writer, number = None, number + 1
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 def _compute(ray: Any, parts: Sequence[Part], work: Work, workers: int, progress: Progress) -> None:
@@ -161,6 +159,12 @@ def _compute(ray: Any, parts: Sequence[Part], work: Work, workers: int, progress
         ) from error
 
 
+def _counted(stage: Path, parts: int) -> Counts:
+    """How many candidates of all parts there are at each place."""
+    names = [part_name(number, COUNTED) for number in range(parts)]
+    return np.asarray(sum(np.load(stage / PLACES / name) for name in names), np.int64)
+
+
 def _workers(ray: Any, asked: int | None, parts: int, device: str) -> int:
     """How many workers to start: no more than the cluster has room for, nor than there is work for."""
     kind = "GPU" if device == "cuda" else "CPU"
@@ -172,6 +176,7 @@ def _workers(ray: Any, asked: int | None, parts: int, device: str) -> int:
 
 # What runs on a worker: a predictor, loaded once, that answers one part after another.
 
+FOUND, COUNTED = ".places.npy", ".counts.npy"
 LIMIT = 5  # attempts at one part: something that kills its worker every time would go on for ever
 
 
@@ -180,8 +185,9 @@ class Work(NamedTuple):
 
     `stage` is the folder where answers are written: all workers must see it, and the run and the queries, under
     the same name. `completion` holds options of `complete_batch`, for queries with an open place. `condition` is
-    the text of a filter. `threads` is how many Arrow may use in a process. `version` is that of the program that
-    made the plan.
+    the text of a filter, and `after` asks for intervals that hold for what it keeps. `threads` is how many Arrow may
+    use in a process. `version` is that of the program that made the plan. With a `choice` and no `cuts` yet, workers
+    only find the places of candidates.
     """
 
     run: str
@@ -193,6 +199,13 @@ class Work(NamedTuple):
     device: str = "cpu"
     threads: int | None = None
     version: str = __version__
+    choice: Choice | None = None
+    cuts: list[Cuts] | None = None
+    after: bool = False
+
+    @property
+    def only_places(self) -> bool:
+        return self.choice is not None and self.cuts is None
 
 
 class Answerer:
@@ -203,6 +216,7 @@ class Answerer:
         if work.threads is not None:
             pa.set_cpu_count(work.threads)  # other workers are on this machine too
         self._predictor: Predictor | None = None
+        self._chooser: Chooser | None = None
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """The rows of the part, the attempts at it so far, and a sentence if it cannot be answered."""
@@ -222,8 +236,11 @@ class Answerer:
                 f"{self.stage.parent} is not there on {socket.gethostname()}: every machine of the cluster must "
                 "see the run, the queries and the output under the same names, on a shared file system"
             )
-        target = self.stage / ANSWERS / part_name(part.number)
-        attempts = len(list((self.stage / ATTEMPTS).glob(f"{part.number}-*")))
+        folder, ending, mark = (
+            (PLACES, COUNTED, "places-") if self.work.only_places else (ANSWERS, ENDING, "")
+        )
+        target = self.stage / folder / part_name(part.number, ending)
+        attempts = len(list((self.stage / ATTEMPTS).glob(f"{mark}{part.number}-*")))
         if target.exists():  # only its report was lost
             return attempts
         if attempts >= LIMIT:
@@ -232,32 +249,67 @@ class Answerer:
                 f"{part.path}; there may be too little memory for so many workers"
             )
         # the mark names its process, so that one can see who is at work on what
-        (self.stage / ATTEMPTS / f"{part.number}-{attempts}").write_text(
+        (self.stage / ATTEMPTS / f"{mark}{part.number}-{attempts}").write_text(
             f"{os.getpid()} {socket.gethostname()}"
         )
-        self._write(part, target)
+        if self.work.only_places:
+            self._count(part, target)
+        else:
+            self._write(part, target)
         return attempts + 1
 
-    def _write(self, part: Part, target: Path) -> None:
-        answer = self._answering()
+    def _batches(self, part: Part) -> Iterator[pa.RecordBatch]:
         rows = range(part.first, part.first + part.rows)
+        return query_batches(
+            part.path, rows=rows, open_places=self.work.completion is not None, **self.work.reading
+        )
+
+    def _count(self, part: Part, target: Path) -> None:
+        """The first pass of a choice: the places of a part's candidates, and how many there are at each, the target."""
+        chooser = self._choosing()
+        places = [chooser.places(chooser.triples(batch)) for batch in self._batches(part)]
+        found = np.concatenate(places) if places else np.zeros(0, np.int32)
+        for path, array in (
+            (target.with_name(part_name(part.number, FOUND)), found),
+            (target, chooser.reference.count(found)),
+        ):
+            with atomic_path(path) as temporary:
+                np.save(temporary, array)
+
+    def _write(self, part: Part, target: Path) -> None:
+        answer = self._answering(part)
         done = part.before
         with open_output(str(target)) as write:
-            batches = query_batches(
-                part.path, rows=rows, open_places=self.work.completion is not None, **self.work.reading
-            )
-            for batch in batches:
+            for batch in self._batches(part):
                 write(answer(batch, done))
                 done += len(batch)
 
-    def _answering(self) -> Answer:
+    def _answering(self, part: Part) -> Answer:
         """The function of the local engine: a batch and the number of rows before it in, answers out."""
-        if self._predictor is None:
-            self._predictor = self._load()
+        if self.work.choice is not None:
+            assert self.work.cuts is not None
+            places = np.load(self.stage / PLACES / part_name(part.number, FOUND))
+            return Chosen(self._choosing(), self.work.cuts, places, part.path, {}, part.before).answering(
+                self.work.confidence
+            )
+        predictor = self._loaded()
         confidence, condition = self.work.confidence, self.work.condition
         levels: Any = [confidence] if isinstance(confidence, float) else confidence
         keep = None if condition is None else parse(condition, levels)
-        return answering(self._predictor, confidence, self.work.completion, keep)
+        if keep is not None and self.work.after:
+            predictor = after_filter(predictor, keep, levels)
+        return answering(predictor, confidence, self.work.completion, keep)
+
+    def _choosing(self) -> Chooser:
+        assert self.work.choice is not None
+        if self._chooser is None:
+            self._chooser = Chooser(self._loaded(), self.work.choice)
+        return self._chooser
+
+    def _loaded(self) -> Predictor:
+        if self._predictor is None:
+            self._predictor = self._load()
+        return self._predictor
 
     def _load(self) -> Predictor:
         if self.work.version != __version__:

@@ -79,6 +79,7 @@ def answer_file(
     *,
     completion: Mapping[str, Any] | None = None,
     keep: Condition | None = None,
+    asked: Answer | None = None,
     progress: Progress | None = None,
     total: float | None = None,
     **reading: Any,
@@ -86,13 +87,13 @@ def answer_file(
     """Answer every query of a file (`-`: standard input); returns how many there were.
 
     `target` is a file or None for standard output; it appears when all of it is written. `completion` and `keep` are
-    those of `answering`. `total` is how many queries are expected, for `progress`. `reading` goes to
-    `unkgcp.graph.query_batches`.
+    those of `answering`; `asked` takes the place of what these make (`unkgcp.predict.two_passes`). `total` is how many
+    queries are expected, for `progress`. `reading` goes to `unkgcp.graph.query_batches`.
     """
     report, start, done = progress or Silent(), time.monotonic(), 0
     in_threads = not _is_small(queries)
 
-    asked = answering(predictor, confidence, completion, keep)
+    asked = asked or answering(predictor, confidence, completion, keep)
 
     def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         try:

@@ -11,16 +11,19 @@ method; it joins one of each with the labels of the vocabulary.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp._version import __version__
+from unkgcp.conformal.ranks import Confidence
 from unkgcp.errors import InputError
+from unkgcp.graph.facts import Triples
 from unkgcp.graph.known import KnownFacts, restored
 from unkgcp.graph.queries import Queries, as_queries, labels_of
 from unkgcp.methods.intervals import Intervals, Levels, draw
@@ -60,6 +63,36 @@ class Predictor:
         """
         queries = as_queries(queries)
         return replace(answer(self, queries, confidence), labels=labels_of(queries))
+
+    def select(
+        self,
+        queries: Queries,
+        condition: str,
+        fdr: Confidence | Iterable[Confidence] = 0.1,
+        confidence: Levels = 0.9,
+        *,
+        after_selection: bool = False,
+    ) -> Intervals:
+        """Choose the queries that fulfil a condition (`confidence >= 0.7`), with few wrong ones among them.
+
+        The answers of `interval`, with a `p_value` for each query and whether it is `selected`. The expected share of
+        wrong ones among the selected is at most `fdr`, over calibration facts and queries together, for queries that
+        are exchangeable with the calibration facts (in the open world: or with the non-facts of a calibrated kind).
+        Nothing is promised for a part of them that is picked afterwards. Unknown queries are never selected. With
+        `after_selection` only the selected are answered, with intervals that hold for those that are selected.
+        """
+        from unkgcp.run.choosing import Choice, Chooser  # few ask for it
+
+        asked = as_queries(queries)
+        chooser = Chooser(self, Choice.of(condition, fdr, after_selection))
+        triples, labels = chooser.triples(asked), labels_of(asked)
+        places = chooser.places(triples)
+        cuts = chooser.cuts(chooser.reference.count(places))
+        if after_selection:
+            rows = np.flatnonzero(places >= cuts[0].chosen)
+            triples, places = Triples(*(column[rows] for column in triples)), places[rows]
+            labels = None if labels is None else labels.take(rows)
+        return replace(chooser.answering(cuts, confidence)(triples, places), labels=labels)
 
     def complete(
         self,

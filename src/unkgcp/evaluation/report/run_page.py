@@ -8,6 +8,7 @@ from typing import Any
 from unkgcp.evaluation.assessment import LEVELS
 from unkgcp.evaluation.figures.charts import Curve, Panel, draw_levels
 from unkgcp.evaluation.figures.style import design, look
+from unkgcp.evaluation.report.chosen_facts import choice_section
 from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose
 from unkgcp.evaluation.report.html import (
     WIDTH,
@@ -48,6 +49,7 @@ def run_page(directory: Path, data: str | None, confidence: float, reading: dict
             *_methods(diagnosis),
             conditional_section(diagnosis),
             error_section(diagnosis),
+            choice_section(diagnosis),
             fact_section(diagnosis),
             provenance_section(predictor),
         ]

@@ -1,0 +1,265 @@
+"""Choosing facts with a bound on the share of wrong ones: what is asked, what is found, and how many good ones.
+
+For each data set one evidence run is fitted (`--quick`, open world) unless `--runs` names a folder that has it; its
+backbone is UKGE of ten epochs. Calibration and test facts of the official split are scored once and then cut at
+random into halves, one hundred times: one half calibrates, the other is chosen from by `confidence >= 0.7`. Power is
+the share of all candidates that pass which is chosen. Beside it stands the power of `--filter "lower >= 0.7"` on the
+official test facts: of the confidence levels from 50 to 99.5 % the one that finds most with no larger share of wrong
+ones among what it keeps.
+
+In the open world half of the candidates are facts and half uniform corruptions of facts; wrong are low facts and
+non-facts. Once calibrated with every kind of non-facts that runs have by default, once with uniform ones alone.
+
+Writes results/selection.json and .md. Exits with status 1 unless each mean share of wrong ones is at most what was
+asked for plus two standard errors.
+
+    UNKGCP_DATA=... python benchmarks/selection.py --runs /tmp/selection-runs
+    UNKGCP_DATA=... python benchmarks/selection.py --large 10000000 --runs /tmp/selection-runs     # speed and memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+import common
+from unkgcp.conformal.ranks import exact
+from unkgcp.conformal.selection import Reference, Wrong
+from unkgcp.graph import concatenate, load_dataset
+from unkgcp.graph.negatives import KINDS, corrupt
+from unkgcp.methods.ranges import Range
+from unkgcp.run import Predictor, calibrate
+
+DATA = ("cn15k", "nl27k", "ppi5k")
+ASKED = (0.01, 0.02, 0.05, 0.10, 0.20)
+HALVES = 100
+CONDITION = Range.parse("confidence >= 0.7")
+LEVELS = [0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995]
+NAMES = {"cn15k": "CN15k", "nl27k": "NL27k", "ppi5k": "PPI5k"}
+
+Column = NDArray[Any]
+
+
+def run_of(name: str, runs: Path) -> Path:
+    folder = runs / name
+    if not folder.exists():
+        options = ("--method", "evidence", "--quick", "--population", "open", "--device", "cpu")
+        subprocess.run([sys.executable, "-m", "unkgcp", "fit", name, "-o", folder, *options], check=True)
+    return folder
+
+
+def halves(
+    score: Column, passes: Column, nonfacts: dict[str, Column] | None, seed: int = 0
+) -> dict[str, Any]:
+    """Share of wrong ones and power at each asked share, mean and standard error over random halves."""
+    rng = np.random.default_rng(seed)
+    wrong_share, power = np.empty((HALVES, len(ASKED))), np.empty((HALVES, len(ASKED)))
+    for turn in range(HALVES):
+        first = rng.permutation(len(score)) < len(score) // 2
+        kinds = [Wrong(score[first & ~passes], int(first.sum()))]
+        asked, good = score[~first], passes[~first]
+        for kind, found in (nonfacts or {}).items():
+            half = rng.permutation(len(found)) < len(found) // 2
+            kinds.append(Wrong(found[half], int(half.sum())))
+            if kind == "uniform":
+                others = found[~half][: len(asked)]
+                asked = np.concatenate([asked[: len(others)], others])
+                good = np.concatenate([good[: len(others)], np.zeros(len(others), bool)])
+        reference = Reference.of(kinds)
+        places = reference.places(asked)
+        counts = reference.count(places)
+        for column, share in enumerate(ASKED):
+            taken = places >= reference.cut(counts, exact(share))
+            wrong_share[turn, column] = (taken & ~good).sum() / max(taken.sum(), 1)
+            power[turn, column] = (taken & good).sum() / good.sum()
+    error = wrong_share.std(axis=0, ddof=1) / np.sqrt(HALVES)
+    return {
+        "asked": ASKED,
+        "wrong": wrong_share.mean(axis=0).tolist(),
+        "error": error.tolist(),
+        "power": power.mean(axis=0).tolist(),
+    }
+
+
+def filtered(predictor: Any, test: Any) -> list[dict[str, float]]:
+    """Share of wrong ones among what `lower >= 0.7` keeps of the test facts, and power, at each level."""
+    lower = predictor.interval(test, LEVELS).lower
+    good = CONDITION.holds(test.confidence)
+    rows = []
+    for column, level in enumerate(LEVELS):
+        kept = lower[:, column] >= 0.7
+        wrong = float((kept & ~good).sum() / max(kept.sum(), 1))
+        rows.append({"level": level, "wrong": wrong, "power": float((kept & good).sum() / good.sum())})
+    return rows
+
+
+def measure(name: str, runs: Path) -> dict[str, Any]:
+    dataset = load_dataset(name)
+    splits = dataset.splits
+    predictor = Predictor.load(run_of(name, runs))
+    world: Any = predictor.method
+    base = world.base
+    pool = concatenate([splits.calibration, splits.test])
+    seen = predictor.model.seen_entities[pool.head] & predictor.model.seen_entities[pool.tail]
+    pool = pool[seen & predictor.model.seen_relations[pool.relation]]
+    passes = CONDITION.holds(pool.confidence)
+    cp = calibrate(predictor.model, splits.calibration, "unkgcp")
+    nonfacts = {
+        kind: corrupt(pool, splits.train, seed=77 + place, kind=kind) for place, kind in enumerate(KINDS)
+    }
+    nonfacts = {kind: found for kind, found in nonfacts.items() if len(found)}
+    record: dict[str, Any] = {"data": name, "facts": len(pool), "passing": float(passes.mean())}
+    for method, asked, open_world in (("evidence", base, world), ("UKGE", cp.method, cp.method)):
+        row = halves(asked.passing(pool, CONDITION), passes, None)
+        row["filter"] = filtered(asked, splits.test)
+        facts = open_world.passing(pool, CONDITION)
+        others = {kind: open_world.passing(found, CONDITION) for kind, found in nonfacts.items()}
+        row["open, every kind"] = halves(facts, passes, others)
+        row["open, uniform"] = halves(facts, passes, {"uniform": others["uniform"]})
+        record[method] = row
+    return record
+
+
+def at_the_same_share(row: dict[str, Any], place: int) -> str:
+    """The filter's best power with no larger share of wrong ones than was found."""
+    best = [each["power"] for each in row["filter"] if each["wrong"] <= row["wrong"][place]]
+    return f"{max(best):.3f}" if best else "-"
+
+
+def text(records: list[dict[str, Any]]) -> str:
+    lines = [
+        "| data | method | asked | wrong among chosen | power | `lower >= 0.7` at that share |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for record in records:
+        for method in ("evidence", "UKGE"):
+            row = record[method]
+            for place, share in enumerate(ASKED):
+                found = f"{row['wrong'][place]:.4f} ± {row['error'][place]:.4f}"
+                other = at_the_same_share(row, place)
+                cells = [
+                    NAMES[record["data"]],
+                    method,
+                    f"{share:.2f}",
+                    found,
+                    f"{row['power'][place]:.3f}",
+                    other,
+                ]
+                lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "",
+        "| open world | method | calibrated with | wrong among chosen at 0.10 | power |",
+        "|---|---|---|---:|---:|",
+    ]
+    place = ASKED.index(0.10)
+    for record in records:
+        for method in ("evidence", "UKGE"):
+            for kinds in ("every kind", "uniform"):
+                row = record[method][f"open, {kinds}"]
+                found = f"{row['wrong'][place]:.4f} ± {row['error'][place]:.4f}"
+                lines.append(
+                    f"| {NAMES[record['data']]} | {method} | {kinds} | {found} | {row['power'][place]:.3f} |"
+                )
+    return "\n".join(lines) + "\n"
+
+
+def kept(records: list[dict[str, Any]]) -> bool:
+    rows = [record[method] for record in records for method in ("evidence", "UKGE")]
+    rows += [row[name] for row in rows for name in ("open, every kind", "open, uniform")]
+    return all(
+        wrong <= asked + 2 * error
+        for row in rows
+        for asked, wrong, error in zip(row["asked"], row["wrong"], row["error"], strict=True)
+    )
+
+
+# Speed and memory: `predict --select` beside plain `predict` of the same file.
+
+
+def large(name: str, runs: Path, rows: int, method: str) -> dict[str, Any]:
+    """Seconds and the largest memory of both commands over a Parquet file of random candidates."""
+    with tempfile.TemporaryDirectory(prefix="selection-") as temporary:
+        folder = Path(temporary)
+        run = folder / "run"
+        options = ("--method", method)
+        subprocess.run(
+            [sys.executable, "-m", "unkgcp", "fit", name, "--from", run_of(name, runs), "-o", run, *options],
+            check=True,
+        )
+        train, rng = load_dataset(name).splits.train, np.random.default_rng(0)
+        entities, relations = train.vocabulary.entities, train.vocabulary.relations
+        schema = pa.schema([("head", pa.string()), ("relation", pa.string()), ("tail", pa.string())])
+        with pq.ParquetWriter(folder / "in.parquet", schema) as writer:
+            for start in range(0, rows, 1 << 20):
+                part = train[rng.integers(len(train), size=min(1 << 20, rows - start))]
+                tail = rng.integers(train.n_entities, size=len(part)).astype(np.int32)
+                columns = [entities.take(pa.array(part.head)), relations.take(pa.array(part.relation))]
+                columns.append(entities.take(pa.array(tail)))
+                writer.write_table(pa.table([column.cast(pa.string()) for column in columns], schema=schema))
+        record: dict[str, Any] = {"data": name, "method": method, "rows": rows}
+        select = ("--select", "confidence >= 0.7", "--fdr", "0.1")
+        for title, more in (("predict", ()), ("select", select)):
+            command = [
+                "predict",
+                str(run),
+                str(folder / "in.parquet"),
+                "-o",
+                str(folder / "out.parquet"),
+                *more,
+            ]
+            start_time = time.monotonic()
+            done = subprocess.run(
+                [sys.executable, "-c", PEAK, *command], check=True, capture_output=True, text=True
+            )
+            record[title] = {
+                "seconds": round(time.monotonic() - start_time, 1),
+                "MiB": round(int(done.stdout.split()[-1]) / 1024),
+            }
+        found = pq.read_table(folder / "out.parquet", columns=["selected"])["selected"]
+        record["selected"] = int(np.asarray(found).sum())
+        record["ratio"] = round(record["select"]["seconds"] / record["predict"]["seconds"], 2)
+    return record
+
+
+PEAK = """
+import resource, sys
+from unkgcp.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as ended:
+    if ended.code:
+        raise
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=Path, default=Path(tempfile.gettempdir()) / "selection-runs")
+    parser.add_argument("--data", nargs="*", default=DATA)
+    parser.add_argument("--large", type=int, help="how many candidates to measure speed and memory with")
+    parser.add_argument("--method", default="unkgcp", help="of the run for --large")
+    options = parser.parse_args()
+    if options.large:
+        record = large(options.data[0], options.runs, options.large, options.method)
+        print(json.dumps(record))
+        common.write(f"selection-large-{options.method}", {"machine": common.machine(), **record})
+        return int(record["ratio"] > 2.2 or record["select"]["MiB"] > 1536)
+    records = [measure(name, options.runs) for name in options.data]
+    common.write("selection", {"machine": common.machine(), "measured": records}, text(records))
+    return 0 if kept(records) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""Conformal selection: choose candidates so that only a bounded share of the chosen ones is wrong, on average.
+
+A candidate is wrong if it does not pass some condition on its label, which nobody knows. What is known are l
+calibration points with their labels, and for everything a score that is larger where passing is likelier (Jin and
+Candès, 2023). The p-value of a candidate is
+
+    p = (1 + #{calibration points that do not pass and score at least as high}) / (l + 1)
+
+and Benjamini and Hochberg's rule chooses among the p-values of all candidates together. Then the expected share of
+wrong ones among the chosen is at most `fdr` (a share of nothing is 0), over calibration points and candidates together,
+however the scores tie, if each candidate is exchangeable with the calibration points given the others. There may be
+several kinds of wrong candidates, each with calibration points of its own; the p-value is then the largest of theirs.
+docs/method.md has the proofs. It says nothing of a single candidate, nor of a part of the chosen ones.
+
+All of it is decided by counting. Only the place of a score among the calibration scores that do not pass matters, so a
+histogram of places is enough to choose among any number of candidates.
+
+>>> found = select([0.1, 0.2, 0.3, 0.8, 0.9], [0, 0, 1, 1, 1], [0.05, 0.85, 0.95], fdr=0.5)
+>>> found.p_value.round(3).tolist(), found.selected.tolist()
+([0.5, 0.167, 0.167], [True, True, True])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unkgcp.conformal.array_checks import check_finite, column
+from unkgcp.conformal.ranks import Confidence, exact
+from unkgcp.errors import InputError
+
+Places = NDArray[np.int32]
+Counts = NDArray[np.int64]
+UNKNOWN = -1
+"""The place of a candidate without a score: it is never chosen, but it counts as a candidate."""
+
+
+class Wrong(NamedTuple):
+    """Calibration points of one kind: the scores (w,) of those that would be wrong to choose, and how many there are
+    in all."""
+
+    scores: NDArray[np.float64]
+    size: int
+
+
+class Selection(NamedTuple):
+    """p_value: (n,). selected: (n,) for one share of wrong ones, (n, shares) for several."""
+
+    p_value: NDArray[np.float64]
+    selected: NDArray[np.bool_]
+
+
+class Cuts(NamedTuple):
+    """The first place that is chosen, and where that place would be if all counts were one lower or one higher.
+
+    `looser` <= `chosen` <= `stricter`. The outer two say which calibration points would have been chosen in the place
+    of a candidate, see `Reference.alike`.
+    """
+
+    looser: int
+    chosen: int
+    stricter: int
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """The calibration scores that do not pass, of all kinds together, upwards: (w,).
+
+    The place of a score is how many of these lie below it, from 0 to w. `at_least` has for each kind and place how many
+    of that kind are not below, (kinds, w + 1), and `sizes` how many calibration points each kind has.
+    """
+
+    scores: NDArray[np.float64]
+    at_least: NDArray[np.int64]
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, kinds: Sequence[Wrong]) -> Reference:
+        scores = np.sort(np.concatenate([kind.scores for kind in kinds]))
+        below = [np.searchsorted(np.sort(kind.scores), scores) for kind in kinds]
+        left = [
+            len(kind.scores) - np.append(under, len(kind.scores))
+            for kind, under in zip(kinds, below, strict=True)
+        ]
+        return cls(scores, np.stack(left).astype(np.int64), tuple(kind.size for kind in kinds))
+
+    @property
+    def bins(self) -> int:
+        """How many counts a histogram of places has: one for each place, and before them one for unknown ones."""
+        return len(self.scores) + 2
+
+    def places(self, score: NDArray[np.floating]) -> Places:
+        """The place of each score, `UNKNOWN` where it is NaN: (n,)."""
+        found = np.searchsorted(self.scores, score).astype(np.int32)
+        return np.where(np.isnan(score), np.int32(UNKNOWN), found)
+
+    def count(self, places: Places) -> Counts:
+        """How many candidates there are at each place: (bins,). Counts of several batches add up."""
+        return np.bincount(places - UNKNOWN, minlength=self.bins).astype(np.int64)
+
+    def p_values(self, places: Places) -> NDArray[np.float64]:
+        """The p-value at each place, 1 for unknown candidates: (n,)."""
+        sizes = np.array(self.sizes, np.int64)[:, None]
+        table = ((self.at_least + 1) / (sizes + 1)).max(axis=0)
+        return np.append(table, 1.0)[places]  # the place of unknown ones, -1, is the last
+
+    def cut(self, counts: Counts, fdr: Fraction, shift: int = 0) -> int:
+        """The first place that Benjamini and Hochberg's rule chooses; behind the last if it chooses nothing.
+
+        It chooses the largest number of candidates, r of m, whose p-values are all at most fdr r / m: compared as
+        integers, exactly. `shift` is added to every count of calibration points.
+        """
+        m = int(counts.sum())
+        largest = (max(self.sizes) + 2) * max(m, 1) * fdr.denominator
+        kind = (
+            np.int64 if largest < 1 << 62 else object
+        )  # integers of any length, slower, where products are so large
+        chosen = counts[:0:-1].cumsum()[::-1].astype(kind)  # candidates from each place on
+        good = np.ones(len(chosen), bool)
+        for at_least, size in zip(self.at_least, self.sizes, strict=True):
+            count = (at_least + 1 + shift).astype(kind)
+            good &= count * (m * fdr.denominator) <= chosen * (fdr.numerator * (size + 1))
+        return int(np.argmax(good)) if good.any() else len(chosen)
+
+    def cuts(self, counts: Counts, fdr: Fraction) -> Cuts:
+        """The cut with counts as they are, one lower and one higher."""
+        return Cuts(*(self.cut(counts, fdr, shift) for shift in (-1, 0, 1)))
+
+    def alike(
+        self, cuts: Cuts, score: NDArray[np.floating], passes: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which calibration points would have been chosen in the place of a chosen candidate, (l,) each.
+
+        First for a candidate that passes, then for one that does not: swapping it with a calibration point changes
+        the counts, and with them the cut. The second holds for candidates from the place `cuts.stricter` on; of those
+        before it nothing is said. Only where there is one kind of calibration points, all of which are given here.
+        """
+        if len(self.sizes) != 1:
+            raise ValueError("several kinds of calibration points have no common reference")
+        place = self.places(score)
+        if_passing = place >= np.where(passes, cuts.chosen, cuts.looser)
+        if_not = place >= np.where(passes, cuts.stricter, cuts.chosen)
+        return if_passing, if_not
+
+
+def select(
+    calibration_score: ArrayLike,
+    calibration_passes: ArrayLike,
+    score: ArrayLike,
+    fdr: Confidence | Iterable[Confidence] = 0.1,
+) -> Selection:
+    """Choose candidates so that the expected share of wrong ones among the chosen is at most `fdr`.
+
+    calibration_score: (l,), larger where passing is likelier. calibration_passes: (l,), whether it passes. score: (n,)
+    of the candidates, by the same function; one that is NaN is never chosen. Several shares are answered at once.
+    """
+    known = column("calibration_score", calibration_score)
+    check_finite("calibration_score", known, 0)
+    passes = np.asarray(calibration_passes)
+    if passes.shape != known.shape:
+        raise ValueError(f"calibration_passes has shape {passes.shape}, calibration_score {known.shape}")
+    if not np.isin(passes, (0, 1)).all():
+        raise ValueError("calibration_passes must be true or false throughout")
+    shares, single = check_shares(fdr)
+    failed = known[~passes.astype(bool)].astype(np.float64)
+    reference = Reference.of([Wrong(failed, len(known))])
+    places = reference.places(column("score", score).astype(np.float64))
+    counts = reference.count(places)
+    selected = np.stack([places >= reference.cut(counts, share) for share in shares], axis=1)
+    return Selection(reference.p_values(places), selected[:, 0] if single else selected)
+
+
+def check_shares(fdr: Confidence | Iterable[Confidence]) -> tuple[list[Fraction], bool]:
+    """Shares of wrong ones as rationals, and whether a single one was given; InputError if they are none."""
+    single = isinstance(fdr, str | Fraction) or not isinstance(fdr, Iterable)
+    given: list[Confidence] = [fdr] if single else list(fdr)  # type: ignore[list-item, arg-type]
+    shares = []
+    for share in given:
+        try:
+            found = exact(share)
+        except ValueError:
+            found = Fraction(0)
+        if not 0 < found < 1:
+            raise InputError(f"the allowed share of wrong ones is {share} but must lie between 0 and 1")
+        shares.append(found)
+    if not shares or len(set(shares)) < len(shares):
+        raise InputError("name each allowed share of wrong ones once, 0.1 or 0.05,0.1 for instance")
+    return shares, single

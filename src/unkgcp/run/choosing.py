@@ -1,0 +1,137 @@
+"""Choosing among candidates with a bound on the share of wrong ones, in two passes over them.
+
+The first pass finds the place of each candidate (`Chooser.places`) and counts the places, the second answers with the
+p-value of each and whether it is chosen. Places of several batches are counted together, so that any number of
+candidates can be streamed, and the answer does not depend on how they are cut into batches.
+
+>>> predictor.select(queries, "confidence >= 0.7", fdr=0.1).selected["selected"]      # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from unkgcp.conformal.ranks import Confidence, exact_levels, percent
+from unkgcp.conformal.selection import Counts, Cuts, Places, Reference, check_shares
+from unkgcp.errors import InputError
+from unkgcp.graph.facts import Triples
+from unkgcp.graph.queries import Queries, to_triples
+from unkgcp.methods.intervals import Intervals, Levels, as_batch
+from unkgcp.methods.method import status_codes
+from unkgcp.methods.ranges import Range
+from unkgcp.methods.selecting import Selector
+from unkgcp.run.answers import LABELS, Calibrated
+
+Answer = Callable[[Triples, Places], Intervals]
+"""Candidates and their places -> their answers."""
+
+
+class Choice(NamedTuple):
+    """What is asked for: the condition, the allowed shares of wrong ones, and whether intervals are to hold for the
+    chosen ones, which are then the only ones that are answered."""
+
+    condition: Range
+    shares: tuple[Fraction, ...]
+    after: bool = False
+
+    @classmethod
+    def of(cls, condition: str, fdr: Confidence | Iterable[Confidence], after: bool = False) -> Choice:
+        shares, _ = check_shares(fdr)
+        if after and len(shares) > 1:
+            raise InputError(
+                "intervals that hold after a selection go with one share of wrong ones; name one"
+            )
+        return cls(Range.parse(condition), tuple(shares), after)
+
+    @property
+    def columns(self) -> list[str]:
+        """What the columns are called that say whether a candidate is chosen: `selected`, or `selected_10`, ..."""
+        if len(self.shares) == 1:
+            return ["selected"]
+        return [f"selected_{percent(share)}" for share in self.shares]
+
+
+class Chooser:
+    """A choice among the candidates of a calibrated run."""
+
+    def __init__(self, predictor: Calibrated, choice: Choice) -> None:
+        self.method, self.vocabulary = predictor.method, predictor.model.vocabulary
+        self.choice, self.selector = choice, Selector(predictor.method, choice.condition)
+        if choice.after:
+            self.method.check_subsets()
+
+    @property
+    def reference(self) -> Reference:
+        return self.selector.reference
+
+    def triples(self, queries: Queries) -> Triples:
+        return to_triples(queries, self.vocabulary)
+
+    def places(self, triples: Triples) -> Places:
+        """Where each candidate stands: (n,)."""
+        return self.selector.places(triples, np.flatnonzero(status_codes(self.method.model, triples) == 0))
+
+    def cuts(self, counts: Counts) -> list[Cuts]:
+        """What is chosen at each share of wrong ones, once the places of all candidates are counted."""
+        return [self.reference.cuts(counts, share) for share in self.choice.shares]
+
+    def answering(self, cuts: list[Cuts], confidence: Levels) -> Answer:
+        """What the second pass does with candidates and their places; those after a selection are chosen ones only."""
+        if self.choice.after:
+            return self._after(cuts[0], confidence)
+
+        def answer(triples: Triples, places: Places) -> Intervals:
+            return self._told(self.method.interval(triples, confidence), places, cuts)
+
+        return answer
+
+    def _after(self, cuts: Cuts, confidence: Levels) -> Answer:
+        """Each interval is the hull of two: one holds if the confidence passes, the other if it does not.
+
+        Where nothing is known for the second case, which concerns candidates at the last places that are chosen, the
+        answer is the whole range.
+        """
+        levels, single = exact_levels(confidence)
+        nothing = self.reference.bins - 1  # the cut that chooses no place
+        # where the answer is the whole range, or there is none, it does not matter which method is asked
+        methods = [self.method] if cuts.stricter == nothing else self.selector.alike(cuts)
+
+        def answer(triples: Triples, places: Places) -> Intervals:
+            if (places < cuts.chosen).any():
+                raise ValueError("intervals after a selection are for the chosen candidates")
+            first, *others = (method.interval(triples, levels) for method in methods)
+            lower, upper = first.lower, first.upper
+            for other in others:
+                lower, upper = np.fmin(lower, other.lower), np.fmax(upper, other.upper)
+            last = places < cuts.stricter
+            lower[last], upper[last] = 0.0, 1.0
+            if single:
+                lower, upper = lower[:, 0], upper[:, 0]
+            told = replace(first, lower=lower, upper=upper)
+            told = replace(
+                told, confidence=float(levels[0]) if single else [float(level) for level in levels]
+            )
+            return self._told(told, places, [cuts])
+
+        return answer
+
+    def _told(self, answers: Intervals, places: Places, cuts: list[Cuts]) -> Intervals:
+        selected = {name: places >= each.chosen for name, each in zip(self.choice.columns, cuts, strict=True)}
+        return replace(answers, p_value=self.reference.p_values(places), selected=selected)
+
+
+def answer_chosen(
+    chooser: Chooser, answer: Answer, cuts: list[Cuts], batch: pa.RecordBatch, places: Places
+) -> pa.RecordBatch:
+    """head, relation and tail of a batch of candidates, then their answers; after a selection those of chosen ones."""
+    if chooser.choice.after:
+        rows = np.flatnonzero(places >= cuts[0].chosen)
+        batch, places = batch.take(pa.array(rows)), places[rows]
+    labels = {name: batch.column(name) for name in LABELS}
+    return as_batch(answer(chooser.triples(batch), places), labels)

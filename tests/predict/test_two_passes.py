@@ -1,0 +1,183 @@
+"""Choosing among the candidates of a file: the same rows whatever the batches, the engine or the kind of file are."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.predict.conftest import same_bytes
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+from unkgcp.graph.known import KnownFacts
+from unkgcp.predict import two_passes
+from unkgcp.predict.filter import parse
+from unkgcp.predict.stream import answer_file
+from unkgcp.predict.two_passes import after_filter, chosen_in_file
+from unkgcp.run import Predictor, calibrate
+from unkgcp.run.choosing import Choice
+from unkgcp.training import Model
+
+CHOICE = Choice.of("confidence >= 0.5", [0.4, 0.8])
+
+
+def choose(predictor: Predictor, queries: Path | str, target: Path, choice: Choice = CHOICE) -> pa.Table:
+    with chosen_in_file(predictor, str(queries), choice) as chosen:
+        asked = chosen.answering(0.9)
+        answer_file(predictor, chosen.queries, str(target), asked=asked, **chosen.reading)
+    return pq.read_table(target)
+
+
+@pytest.fixture(scope="module")
+def predictor(make_model: Callable[..., Model], make_facts: Callable[..., Graph]) -> Predictor:
+    """Calibrated with confidences that the scores tell something of."""
+    model, facts = make_model(), make_facts(400, seed=8)
+    guess = model.score(facts.head, facts.relation, facts.tail)
+    rank = np.argsort(np.argsort(guess)) / len(guess)
+    noise = np.random.default_rng(0).normal(0, 0.1, len(guess))
+    return calibrate(model, facts.with_confidence(np.clip(rank + noise, 0, 1)), "cp")
+
+
+@pytest.fixture(scope="module")
+def expected(predictor: Predictor, table: pa.Table) -> pa.Table:
+    return predictor.select(table, "confidence >= 0.5", [0.4, 0.8]).to_arrow()
+
+
+def test_a_file_has_the_answers_of_python(
+    predictor: Predictor, queries: Path, expected: pa.Table, tmp_path: Path
+) -> None:
+    found = choose(predictor, queries, tmp_path / "out.parquet")
+    assert found.schema.names[-3:] == ["p_value", "selected_40", "selected_80"]
+    for name in ("lower", "upper", "p_value", "selected_40", "selected_80"):
+        assert found[name].to_pylist() == expected[name].to_pylist(), name
+    known = np.array(found["status"].cast(pa.string())) == "ok"
+    chosen, p_value = np.array(found["selected_80"]), np.array(found["p_value"])
+    assert 0 < chosen.sum() < known.sum()
+    assert not chosen[~known].any()
+    assert (p_value[~known] == 1).all()
+
+
+@pytest.mark.parametrize("population", ["asserted", "open"])
+def test_a_run_on_disk_chooses_the_same(
+    population: str, predictor: Predictor, table: pa.Table, make_facts: Callable[..., Graph], tmp_path: Path
+) -> None:
+    if population == "open":
+        facts = predictor.method.calibration_facts()
+        model = replace(predictor.model, facts=KnownFacts.of(make_facts(900, seed=3)))
+        predictor = calibrate(model, facts, "cp", population="open", kinds=["uniform", "frequent"])
+    predictor.save(tmp_path / "run")
+    again = Predictor.load(tmp_path / "run")
+    first, second = (each.select(table, "confidence >= 0.5", 0.8).to_arrow() for each in (predictor, again))
+    assert first.equals(second)
+    assert np.array(first["p_value"]).min() < 0.5
+
+
+@given(rows=st.integers(1, 700), threads=st.integers(1, 3))
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_batches_of_any_size_give_the_same_rows(
+    rows: int,
+    threads: int,
+    predictor: Predictor,
+    table: pa.Table,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    part = table.slice(0, 1500)
+    path = tmp_path / "part.parquet"
+    pq.write_table(part, path)
+    batches = lambda *_, **__: iter(part.to_batches(rows))  # noqa: E731
+    with monkeypatch.context() as patched:
+        patched.setattr(two_passes, "query_batches", batches)
+        patched.setattr("unkgcp.predict.stream.query_batches", batches)
+        patched.setattr(two_passes, "in_order", lambda items, work: _in_order(items, work, threads))
+        found = choose(predictor, path, tmp_path / "out.parquet")
+    same_bytes(found, choose(predictor, path, tmp_path / "plain.parquet"))
+
+
+def _in_order(items: Any, work: Any, threads: int) -> Any:
+    from unkgcp.predict.stream import in_order
+
+    return in_order(items, work, threads)
+
+
+def test_a_pipe_is_kept_and_read_twice(
+    predictor: Predictor, queries: Path, table: pa.Table, tmp_path: Path
+) -> None:
+    lines = ["\t".join(row.values()).replace("\n", "") for row in table.slice(0, 3000).to_pylist()]
+    text = "\n".join(["head\trelation\ttail", *lines]) + "\n"
+    (tmp_path / "file.tsv").write_text(text)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text(text))
+    writer.start()
+    found = choose(predictor, pipe, tmp_path / "pipe.parquet")
+    writer.join()
+    same_bytes(found, choose(predictor, tmp_path / "file.tsv", tmp_path / "file.parquet"))
+
+
+def test_no_candidates(predictor: Predictor, tmp_path: Path) -> None:
+    (tmp_path / "none.tsv").write_text("head\trelation\ttail\n")
+    with pytest.raises(InputError, match="has no triples, so there is nothing to choose from"):
+        choose(predictor, tmp_path / "none.tsv", tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
+    nothing = predictor.select([], "confidence >= 0.5")
+    assert len(nothing) == 0
+    assert nothing.to_arrow().schema.names[-2:] == ["p_value", "selected"]
+
+
+def test_a_file_that_changes_between_the_passes_is_noticed(
+    predictor: Predictor, table: pa.Table, tmp_path: Path
+) -> None:
+    pq.write_table(table.slice(0, 100), tmp_path / "in.parquet")
+    with chosen_in_file(predictor, str(tmp_path / "in.parquet"), CHOICE) as chosen:
+        pq.write_table(table.slice(0, 200), tmp_path / "in.parquet")
+        with pytest.raises(InputError, match="has changed while it was read"):
+            answer_file(predictor, chosen.queries, str(tmp_path / "out.tsv"), asked=chosen.answering(0.9))
+    assert not (tmp_path / "out.tsv").exists()
+
+
+class TestAfterSelection:
+    def test_only_what_is_chosen_with_intervals_of_its_own(
+        self, predictor: Predictor, queries: Path, table: pa.Table, tmp_path: Path
+    ) -> None:
+        plain = predictor.select(table, "confidence >= 0.5", 0.4)
+        assert plain.selected is not None
+        chosen = plain.selected["selected"]
+        found = choose(
+            predictor, queries, tmp_path / "o.parquet", Choice.of("confidence >= 0.5", 0.4, after=True)
+        )
+        assert found.num_rows == chosen.sum()
+        assert found["p_value"].to_pylist() == plain.p_value[chosen].tolist()  # type: ignore[index]
+        again = predictor.select(table, "confidence >= 0.5", 0.4, after_selection=True)
+        assert found["lower"].to_pylist() == again.lower.tolist()
+        assert (again.lower != plain.lower[chosen]).any()
+        assert again.labels is not None
+        assert again.labels["head"].to_pylist() == found["head"].to_pylist()
+
+    def test_a_filter_calibrates_with_the_facts_that_it_keeps(self, predictor: Predictor) -> None:
+        facts = predictor.method.calibration_facts()
+        score = predictor.model.score(facts.head, facts.relation, facts.tail)
+        middle = float(np.median(score))
+        after = after_filter(predictor, parse(f"score >= {middle}", [0.9]), [0.9])
+        assert after.method.size == (score >= np.float32(middle)).sum()
+        direct = calibrate(predictor.model, facts[score >= np.float32(middle)], "cp")
+        np.testing.assert_array_equal(after.interval(facts).lower, direct.interval(facts).lower)
+
+    @pytest.mark.parametrize("column", ["lower", "upper", "width"])
+    def test_a_filter_on_the_ends_is_refused(self, predictor: Predictor, column: str) -> None:
+        with pytest.raises(InputError, match=f"a filter on '{column}', which depends on the calibration"):
+            after_filter(predictor, parse(f"{column} >= 0.7", [0.9]), [0.9])
+
+    def test_a_filter_that_no_calibration_fact_passes(self, predictor: Predictor) -> None:
+        with pytest.raises(InputError, match="no calibration fact would have been chosen"):
+            after_filter(predictor, parse("score > 1", [0.9]), [0.9])

@@ -58,7 +58,7 @@ def main() -> None:
     asked = options.parse_args()
     runs = [one(asked.data, asked.epochs, seed) for seed in range(asked.seeds)]
     columns = ["method", "groups", "coverage", "width", "interval score", "worst tenth by doubt"]
-    note = f"{asked.data}, UKGE, {asked.epochs} epochs, {LEVEL:.0%}, means of {asked.seeds} seeds; training facts."
+    note = f"{asked.data}, UKGE, {asked.epochs} epochs, {LEVEL:.0%}, mean of {asked.seeds} seeds, training facts alone"
     table = Table(columns, title="Groups for methods that have nothing but a score", note=note)
     for name in runs[0]:
         mean = {key: float(np.mean([run[name][key] for run in runs])) for key in runs[0][name]}

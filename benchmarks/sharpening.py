@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import common
 from unkgcp.conformal import EntropyResidual, SplitConformal
-from unkgcp.evaluation.metrics import coverage_band, coverage_by_prediction
+from unkgcp.evaluation.metrics import coverage_band, coverage_by_bin
 from unkgcp.evaluation.tables import Table
 from unkgcp.graph.datasets import Dataset, load_dataset
 
@@ -99,9 +99,7 @@ def one_seed(dataset: Dataset, file: Path) -> dict[str, Any]:
         ends[known] = cal.interval(test[known], confidence=LEVELS, **kinds[1])
         inside = (ends[:, 0] <= labels[1][:, None]) & (labels[1][:, None] <= ends[:, 1])
         worst = [
-            coverage_by_prediction(
-                test[known], labels[1][known], ends[known, 0, i], ends[known, 1, i]
-            ).worst()
+            coverage_by_bin(labels[1][known], ends[known, 0, i], ends[known, 1, i], test[known]).worst()
             for i in range(len(LEVELS))
         ]
         found[name] = {

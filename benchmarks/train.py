@@ -18,7 +18,7 @@ import common
 common.use_two_cores()
 
 import peers  # noqa: E402
-from unkgcp.graph.data_folders import find  # noqa: E402
+from unkgcp.graph.datasets import find  # noqa: E402
 
 REQUIRED, GOAL = 12.0, 15.0
 PEER = ("openukge==1.0.2", "torch")

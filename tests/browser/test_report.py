@@ -43,7 +43,7 @@ def test_a_report_stands_alone_and_is_seen(
     assert visit.problems == []
     assert visit.page.title() not in ("owned", "1")
     boxes = visit.page.locator("figure svg").evaluate_all(BOXES)
-    assert len(boxes) == (5 if which == "run" else 6)
+    assert len(boxes) == (7 if which == "run" else 6)
     for box in boxes:
         assert box["width"] > 250, box
         assert box["height"] > 100, box

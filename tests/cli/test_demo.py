@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from unkgcp.evaluation import demonstration
-from unkgcp.run import Predictor
-from unkgcp.training import TrainConfig, config_for
+from unkgcp.graph.demo import generate
+from unkgcp.run import Predictor, calibrate
+from unkgcp.training import TrainConfig, config_for, train
 
-NAMES = ("fpi", "qr", "cp", "unkgcp", "shortest")
+NAMES = ("fpi", "qr", "cp", "unkgcp", "shortest", "evidence")
 
 
 @pytest.fixture
@@ -31,15 +32,23 @@ def test_demo(tmp_path: Path, run_command: Callable[..., Any]) -> None:
     outcome = run_command("demo", "-o", tmp_path / "run")
     assert outcome.status == 0
     lines = outcome.out.splitlines()
-    rows = {line.split()[0]: line.split() for line in lines if line.startswith(NAMES)}
-    assert list(rows) == list(NAMES)
+    found = [line.split() for line in lines if line.startswith(NAMES)]
+    rows, close = ({row[0]: row for row in part} for part in (found[: len(NAMES)], found[len(NAMES) :]))
+    assert list(rows) == list(close) == list(NAMES)
+    for name in NAMES:  # coverage and width at 90 % stand in both tables
+        assert close[name][1:3] == rows[name][5:7]
+        assert len(close[name]) == 6
+        assert float(close[name][5]) <= float(close[name][4]), "no tenth is worse than the worst one"
+    assert float(close["evidence"][3]) < min(float(close[name][3]) for name in NAMES[:-1])
     (band,) = (line.split()[2:] for line in lines if line.startswith("chance allows"))
     for name in ("cp", "unkgcp"):
         for coverage, allowed in zip(rows[name][1::2], band, strict=True):
             low, high = map(float, allowed.split("-"))
             assert low <= float(coverage) <= high
-    (best,) = (line.split()[2:] for line in lines if line.startswith("best possible"))
+    best, least = (line.split()[2:] for line in lines if line.startswith("best possible"))
     assert all(float(width) < float(ours) for width, ours in zip(best, rows["cp"][2::2], strict=True))
+    assert least[1] == best[2]
+    assert all(float(least[2]) < float(close[name][3]) for name in NAMES), "nobody beats the oracle"
     drawn = [line for line in lines if line.endswith("|")]
     assert len(drawn) == demonstration.EXAMPLES
     assert all("[" in line or "●" in line or "x" in line for line in drawn)
@@ -50,8 +59,20 @@ def test_demo(tmp_path: Path, run_command: Callable[..., Any]) -> None:
     assert all(f"<strong>{name}</strong>" in page for name in ("FPI", "QR", "CP", "UnKGCP", "shortest"))
     assert "best possible" in page
     for name in ("cp", "unkgcp", "qr"):  # the page and the terminal say the same
-        assert all(f"<td>{figure}</td>" in page for figure in rows[name][1:])
+        assert all(
+            f"<td>{figure}</td>" in page for figure in (*rows[name][1:], close[name][3], close[name][5])
+        )
     assert run_command("evaluate", tmp_path / "run").status == 0
+
+
+def test_without_lightgbm_the_demo_leaves_evidence_out() -> None:
+    graph, oracle = generate()
+    splits = graph.split(calibration=0.07, test=0.08, seed=0)
+    config = replace(config_for("ukge", "demo"), dimension=4, epochs=1, validate_every=1)
+    trained = train(splits.train, config=config)
+    predictor = calibrate(trained, splits.calibration, "cp")
+    said = demonstration.comparison({"cp": predictor}, splits.test, oracle)
+    assert demonstration.NO_EVIDENCE in said
 
 
 def test_without_the_drawing_library_the_demo_only_notes_it(monkeypatch: pytest.MonkeyPatch) -> None:

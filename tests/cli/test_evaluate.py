@@ -11,7 +11,7 @@ import pytest
 
 Run = Callable[..., Any]
 
-FIGURES = {"n", "coverage", "sharpness", "mse", "mae"}
+FIGURES = {"n", "coverage", "sharpness", "interval_score", "mse", "mae"}
 
 
 def test_the_object(fitted: Path, run_command: Run) -> None:
@@ -23,7 +23,13 @@ def test_the_object(fitted: Path, run_command: Run) -> None:
     assert [level["confidence"] for level in result["levels"]] == [0.8, 0.85, 0.9, 0.95]
     for level in result["levels"]:
         assert set(level) == {"confidence", "positive", "negative", "mixed"}
-        assert set(level["positive"]) == FIGURES | {"overlap_free"}
+        assert set(level["positive"]) == FIGURES | {"overlap_free", "slices", "worst", "ert"}
+        assert set(level["positive"]["worst"]) == {"most_doubtful", "doubt", "degree", "relation", "slab"}
+        assert set(level["positive"]["ert"]) == {"both", "below"}
+        known = level["positive"]["n"] - result["unknown"]["positive"]
+        for by in ("doubt", "degree"):
+            assert sum(one["n"] for one in level["positive"]["slices"][by]) == known
+            assert all(one["band"][0] < one["band"][1] for one in level["positive"]["slices"][by])
         assert (
             set(level["positive"]["overlap_free"]) == set(level["negative"]) == set(level["mixed"]) == FIGURES
         )

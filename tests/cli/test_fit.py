@@ -227,6 +227,22 @@ def test_groups_in_which_the_promise_holds(fitted: Path, tmp_path: Path, run_com
         )
 
 
+def test_the_nearest_non_facts_are_calibrated_with_if_asked_for(
+    fitted: Path, tmp_path: Path, run_command: Run
+) -> None:
+    kinds = ("--population", "open", "--negatives", "near,joined")
+    again = run_command("fit", "--from", fitted, "-o", tmp_path / "open", *kinds)
+    assert again.status == 0
+    assert "triples that are no facts (near, joined)" in again.out
+    predictor = Predictor.load(tmp_path / "open")
+    near, joined = (predictor.method.scores[kind] for kind in ("near", "joined"))  # type: ignore[attr-defined]
+    assert len(near) > 0
+    assert len(joined) > 0
+    wrong = run_command("fit", "--from", fitted, "-o", tmp_path / "no", *kinds[:2], "--negatives", "far")
+    assert wrong.status == 2
+    assert "choose among uniform, same-type, frequent, relation, near, reversed, joined" in wrong.err
+
+
 def test_evidence_promises_within_groups_unless_it_is_told_not_to(
     fitted: Path, tmp_path: Path, run_command: Run
 ) -> None:

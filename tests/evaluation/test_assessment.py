@@ -57,12 +57,15 @@ def test_figures_by_hand() -> None:
     assert level["positive"]["sharpness"] == pytest.approx((3 * 0.8 + 1) / 4)
     assert level["positive"]["mse"] == pytest.approx((0.16 + 0.25 + 0.16) / 3)
     assert level["positive"]["mae"] == pytest.approx((0.4 + 0.5 + 0.4) / 3)
+    # one label is missed by 0.1, which costs 2 / (1 - 0.8) each
+    assert level["positive"]["interval_score"] == pytest.approx((3 * 0.8 + 1 + 10 * 0.1) / 4)
     free = level["positive"]["overlap_free"]
     assert (free["n"], free["coverage"]) == (3, pytest.approx(2 / 3))
     assert level["negative"] == {
         "n": 2,
         "coverage": 0.0,
         "sharpness": pytest.approx(0.8),
+        "interval_score": pytest.approx(0.8 + 10 * 0.1),
         "mse": 0.25,
         "mae": 0.5,
     }
@@ -96,6 +99,7 @@ def test_the_object_is_valid_json_even_where_nothing_can_be_said() -> None:
         "n": 0,
         "coverage": None,
         "sharpness": None,
+        "interval_score": None,
         "mse": None,
         "mae": None,
     }

@@ -13,7 +13,8 @@ from unkgcp.evaluation import completion_quality as module
 from unkgcp.evaluation.assessment import decide
 from unkgcp.evaluation.completion_quality import HITS, ndcg, ranking
 from unkgcp.graph import Graph
-from unkgcp.training import Model, TrainConfig, distmult_scores
+from unkgcp.training import Model, TrainConfig
+from unkgcp.training.model import table_shapes
 
 ENTITIES, RELATIONS = 23, 3
 VOCABULARY = vocabulary(ENTITIES, RELATIONS)
@@ -23,7 +24,7 @@ def make_model(seed: int, ties: bool) -> Model:
     rng = np.random.default_rng(seed)
     tables = {
         name: rng.normal(0, 1, shape).astype(np.float32)
-        for name, shape in distmult_scores.table_shapes(ENTITIES, RELATIONS, 4).items()
+        for name, shape in table_shapes(TrainConfig(dimension=4), ENTITIES, RELATIONS).items()
     }
     if ties:  # few values: many candidates score the same
         tables = {name: np.sign(table).astype(np.float32) for name, table in tables.items()}

@@ -60,18 +60,50 @@ def test_coverage_by_group() -> None:
     assert math.isnan(slices.worst(at_least=4))
 
 
-def test_coverage_by_width_keeps_ties_together() -> None:
-    slices = metrics.coverage_by_width(TRUTH, LOWER, UPPER, bins=2)
+def test_interval_scores_one_by_one() -> None:
+    # 2 / (1 - 0.75) = 8 for each unit by which a label is missed
+    assert metrics.interval_scores([0.5, 0.2, 0.95], [0.25] * 3, [0.75] * 3, 0.75) == pytest.approx(
+        [0.5, 0.5 + 8 * 0.05, 0.5 + 8 * 0.2]
+    )
+    assert metrics.interval_scores([0.5, 0.2], [0.25] * 2, [0.75] * 2, 1.0).tolist() == [0.5, math.inf]
+
+
+def test_an_empty_interval_has_the_worst_interval_score() -> None:
+    empty = metrics.interval_score([0.3], [math.nan], [math.nan], 0.9)
+    assert empty == pytest.approx(20.0)
+    ends = np.linspace(0, 1, 11)
+    for lower in ends:
+        for upper in ends[ends >= lower]:
+            assert metrics.interval_score([0.3], [lower], [upper], 0.9) < empty
+
+
+def test_the_interval_score_is_proper() -> None:
+    """Of all intervals the true quantiles have the least mean score; narrower and wider ones have more."""
+    labels = (np.arange(10_000) + 0.5) / 10_000  # uniform: the central 80 % are [0.1, 0.9]
+    grid = np.linspace(0, 1, 21)
+    scores = {
+        (low, high): metrics.interval_score(labels, np.full(10_000, low), np.full(10_000, high), 0.8)
+        for low in grid
+        for high in grid[grid >= low]
+    }
+    assert min(scores, key=scores.__getitem__) == pytest.approx((0.1, 0.9))
+    # in closed form: width + 10 (low² / 2 + (1 - high)² / 2)
+    for (low, high), score in scores.items():
+        assert score == pytest.approx(high - low + 5 * (low**2 + (1 - high) ** 2), abs=1e-7)
+
+
+def test_coverage_by_bin_keeps_ties_together() -> None:
+    slices = metrics.coverage_by_bin(TRUTH, LOWER, UPPER, UPPER - LOWER, bins=2)
     assert slices.key.tolist() == [0.25, 0.5]
     assert slices.n.tolist() == [2, 2]
     assert slices.coverage.tolist() == [0.5, 0.5]
-    assert metrics.coverage_by_width(TRUTH, LOWER, LOWER + 0.125, bins=4).n.tolist() == [4]
+    assert metrics.coverage_by_bin(TRUTH, LOWER, UPPER, [0.125] * 4, bins=4).n.tolist() == [4]
 
 
-def test_coverage_by_prediction_has_equal_bins_without_ties() -> None:
+def test_coverage_by_bin_has_equal_bins_without_ties() -> None:
     prediction = np.linspace(0, 1, 100)[::-1]
     truth = np.zeros(100)
-    slices = metrics.coverage_by_prediction(prediction, truth, truth, prediction, bins=10)
+    slices = metrics.coverage_by_bin(truth, truth, prediction, prediction, bins=10)
     assert slices.n.tolist() == [10] * 10
     assert slices.key == pytest.approx(np.arange(10) * 10 / 99)
     assert slices.coverage.tolist() == [1.0] * 10
@@ -129,11 +161,7 @@ def test_labels_that_are_intervals() -> None:
         expected, abs=apart(12, expected, np.float64)
     )
     assert metrics.coverage_by_group(truth, lower, upper, [1, 1, 2]).coverage.tolist() == [0.5, 0.0]
-    assert metrics.coverage_by_prediction([0.1, 0.2, 0.9], truth, lower, upper, 3).coverage.tolist() == [
-        1,
-        0,
-        0,
-    ]
+    assert metrics.coverage_by_bin(truth, lower, upper, [0.1, 0.2, 0.9], 3).coverage.tolist() == [1, 0, 0]
 
 
 def test_nothing_can_be_said_about_no_rows() -> None:
@@ -141,7 +169,7 @@ def test_nothing_can_be_said_about_no_rows() -> None:
     assert math.isnan(metrics.coverage(empty, empty, empty))
     assert math.isnan(metrics.sharpness(empty, empty))
     assert math.isnan(metrics.mse(empty, empty))
-    assert len(metrics.coverage_by_width(empty, empty, empty).n) == 0
+    assert len(metrics.coverage_by_bin(empty, empty, empty, empty).n) == 0
 
 
 def test_lengths_that_differ_are_refused() -> None:

@@ -13,6 +13,7 @@ from unkgcp.conformal.scores import EntropyResidual, Residual
 from unkgcp.evaluation.metrics import error_bins
 from unkgcp.evaluation.reproduction.cell import measure, size_curve, sizes, width_by_error
 from unkgcp.evaluation.reproduction.plan import LEVELS, PREDICTORS, Block
+from unkgcp.evaluation.slices import tenths_of_doubt
 from unkgcp.graph import Dataset
 
 BLOCK = Block("paper", "tiny", "ukge", (0,))
@@ -30,13 +31,16 @@ def entropy(m: np.ndarray) -> np.ndarray:
 
 
 def expected(method: str, calibration, asked, level):
-    """Coverage and mean width of CP and UnKGCP, written down plainly."""
+    """Coverage, mean width, interval score and worst tenth of CP and UnKGCP, written down plainly."""
     (m, c), (q, y) = calibration, asked
     unit, wide = (np.ones_like(m), np.ones_like(q)) if method == "cp" else (entropy(m), entropy(q))
     threshold = kth_smallest(np.abs(m - c) / unit, level)
     inside = np.abs(q - y) / wide <= threshold
     width = np.minimum(q + threshold * wide, 1) - np.maximum(q - threshold * wide, 0)
-    return inside.mean(), width.mean()
+    low, high = np.maximum(q - threshold * wide, 0), np.minimum(q + threshold * wide, 1)
+    missed = np.maximum(np.maximum(low - y, y - high), 0)
+    _, worst = tenths_of_doubt(entropy(q), inside)
+    return inside.mean(), width.mean(), (width + 2 / (1 - level) * missed).mean(), worst
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +64,12 @@ def test_each_part_has_its_own_threshold(dataset, measured, method, part):
     source = {"positive": column["calibration"], "negative": column["calibration_negatives"]}.get(part, both)
     asked = column["negatives" if "negative" in part else "test"]
     for place, level in enumerate(LEVELS):
-        coverage, width = expected(method, source, asked, level)
+        coverage, width, score, worst = expected(method, source, asked, level)
         found = cell["predictors"][method][part]
         assert found["coverage"][place] == pytest.approx(coverage, abs=1e-12)
         assert found["sharpness"][place] == pytest.approx(width, abs=1e-9)
+        assert found["interval_score"][place] == pytest.approx(score, abs=1e-7)
+        assert found["worst_tenth"][place] == pytest.approx(worst, abs=1e-12)
 
 
 def test_the_thresholds_differ(measured):

@@ -86,6 +86,24 @@ def test_a_gap_is_filled_by_the_seeds_that_have_it(cells):
         assert width == (pytest.approx(sum(known) / len(known)) if known else None)
 
 
+def test_what_the_paper_does_not_print_stands_behind_its_columns(folder, cells):
+    summary = write_summary(folder, print)
+    table = next(table for table in make_tables(summary) if table.name == "table1")
+    assert list(table.columns[-2:]) == ["interval score", "worst tenth"]
+    found = summary["cells"][0]["predictors"]["cp"]["positive"]
+    (record,) = [row for row in table.records if row["predictor"] == "cp"]
+    assert record["interval_score_mean"] == found["interval_score"]["mean"][2]
+    assert record["worst_tenth_mean"] == found["worst_tenth"]["mean"][2]
+    # cells of earlier versions have the paper's two figures alone
+    for block in summary["cells"]:
+        for parts in block["predictors"].values():
+            for figures in parts.values():
+                del figures["interval_score"], figures["worst_tenth"]
+    old = next(table for table in make_tables(summary) if table.name == "table1")
+    assert list(old.columns) == list(table.columns[:-2])
+    assert "Interval score" not in old.note
+
+
 def test_every_table_in_three_forms(folder):
     summary = write_summary(folder, print)
     written = write_tables(folder, summary)

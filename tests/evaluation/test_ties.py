@@ -14,9 +14,8 @@ from tests.rounding import apart
 from tests.worlds import random_graph
 from unkgcp.conformal import SplitConformal, rank
 from unkgcp.conformal.ranking import rank_groups, rank_scores
-from unkgcp.conformal.ranks import smoothed_exceeds
+from unkgcp.conformal.ranks import smoothed_coverages, smoothed_exceeds
 from unkgcp.evaluation import evaluate
-from unkgcp.evaluation.assessment import smoothed_coverages
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.terminal import evaluation_text
 from unkgcp.graph import Dataset, Graph, Splits

@@ -59,20 +59,16 @@ def test_it_learns_to_copy(model: EvidenceModel, parts: tuple[Graph, Graph, Grap
 def test_coverage_is_within_the_exact_law(model: EvidenceModel, parts: tuple[Graph, Graph, Graph]) -> None:
     """Beta-binomial; a predictor off by a tenth fails. False alarm: one in a million, and ties only raise coverage."""
     _, calibration, test = parts
-    predictor = create("evidence", evidence=model).calibrate(model, calibration)
+    predictor = create("evidence", evidence=model, per="none").calibrate(model, calibration)
     result = predictor.interval(test, [0.5, 0.8, 0.95])
     for place, level in enumerate((0.5, 0.8, 0.95)):
         k = -int(-level * (predictor.size + 1) // 1)
         law = stats.betabinom(len(test), k, predictor.size + 1 - k)
         inside = (result.lower[:, place] <= test.confidence) & (test.confidence <= result.upper[:, place])
         assert law.cdf(inside.sum()) > 1e-6
-    # without groups and a floor, inside is exactly what the p-value says
-    plain = create("evidence", evidence=model, per="none").calibrate(model, calibration)
-    strange = plain.nonconformity(test, test.confidence)
-    p_value = plain.rankings.p_values(strange, plain.rankings.places({}))  # type: ignore[attr-defined]
-    result = plain.interval(test, 0.8)
-    inside = (result.lower <= test.confidence) & (test.confidence <= result.upper)
-    np.testing.assert_array_equal(inside, p_exceeds(p_value, plain.size, 0.8))
+    p_value = predictor.rankings.p_values(predictor.nonconformity(test, test.confidence), [None])  # type: ignore[attr-defined]
+    inside = (result.lower[:, 1] <= test.confidence) & (test.confidence <= result.upper[:, 1])
+    np.testing.assert_array_equal(inside, p_exceeds(p_value, predictor.size, 0.8))
 
 
 def test_a_model_that_knows_nothing_still_covers(parts: tuple[Graph, Graph, Graph]) -> None:
@@ -80,7 +76,7 @@ def test_a_model_that_knows_nothing_still_covers(parts: tuple[Graph, Graph, Grap
     train, calibration, test = parts
     shuffled = train.with_confidence(np.random.default_rng(1).permutation(train.confidence))
     wrong = learn(shuffled, suggested=FEW, elsewhere=FEW)
-    result = create("evidence", evidence=wrong).calibrate(wrong, calibration).interval(test, 0.8)
+    result = create("evidence", evidence=wrong, per="none").calibrate(wrong, calibration).interval(test, 0.8)
     inside = (result.lower <= test.confidence) & (test.confidence <= result.upper)
     law = stats.betabinom(len(test), 481, 120)
     assert law.cdf(inside.sum()) > 1e-6

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from unkgcp.errors import InputError
-from unkgcp.graph import data_folders, fetching
+from unkgcp.graph import datasets, fetching
 from unkgcp.graph.fetching import FetchError, Official, Patience, blob_id, fetch
 
 CONTENT = {
@@ -117,7 +117,7 @@ def test_all_files_come_and_a_second_call_only_verifies(server, tmp_path):
 
 def test_the_default_place_is_the_cache(server, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv(data_folders.VARIABLE, str(tmp_path / "elsewhere"))
+    monkeypatch.setenv(datasets.VARIABLE, str(tmp_path / "elsewhere"))
     assert fetch("tiny", url=server.url, patience=PATIENT) == tmp_path / "cache" / "unkgcp" / "tiny"
 
 

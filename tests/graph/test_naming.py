@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.worlds import graph_of_ids
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.graph.data_folders import Names
-from unkgcp.graph.datasets import named, over_one_vocabulary
+from unkgcp.graph.datasets import Names, named, over_one_vocabulary
 
 # the same length and the same last sixteen characters: what a quick look cannot tell apart
 ALIKE = [f"concept:{kind}:brandeis_university_of_{place}" for place in ("here", "area") for kind in "abcdefg"]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 import unkgcp
 from tests.worlds import vocabulary
 from unkgcp.conformal.ranking import Standing
-from unkgcp.evaluation.assessment import ask, smoothed_coverages
+from unkgcp.conformal.ranks import smoothed_coverages
+from unkgcp.evaluation.assessment import ask
 from unkgcp.evaluation.by_relation import by_relation
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evidence import EvidenceModel, learn

@@ -56,7 +56,7 @@ def test_completions_are_the_best_of_all_candidates(client, predictor, facts, ra
         vocabulary.relation_ids(triples[1]),
         vocabulary.entity_ids(triples[2]),
     ]
-    of_scores = scores_apart("ukge", predictor.model.tensors(), *ids).max()
+    of_scores = scores_apart("ukge", predictor.model.tables, *ids).max()
     of_ends = ends_apart(of_scores, predictor.method.calibration.threshold(0.8))
     of_key = of_scores if rank_by == "score" else of_ends
     np.testing.assert_allclose(np.sort(key)[::-1][:7], key[places], rtol=0, atol=of_key)
@@ -199,3 +199,15 @@ def test_about_says_what_is_served(client, predictor):
     assert (said["model"], said["method"]) == ("ukge", "unkgcp")
     assert said["calibration_facts"] == predictor.method.size
     assert said["facts"] == len(predictor.facts)
+
+
+def test_a_completion_that_takes_too_long_is_refused_before_it_begins(predictor):
+    """Ranked by the lower end every entity is asked for; with a score alone only the best are."""
+    app = create_app(predictor, Settings(answer_seconds=20))
+    app.state.batcher.cost.learn(1, 1, 0.5)  # half a second a triple
+    with TestClient(app) as client:
+        asked = {"head": "Entity 7", "relation": "relation 0", "k": 3}
+        refused = client.get("/v1/complete", params={**asked, "rank_by": "lower"})
+        assert refused.status_code == 422
+        assert "rank by score" in refused.json()["error"]
+        assert client.get("/v1/complete", params=asked).status_code == 200

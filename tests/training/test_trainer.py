@@ -16,10 +16,10 @@ from tests.rounding import assert_within, scores_apart, training_apart
 from tests.worlds import learnable_graph
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
+from unkgcp.graph.facts import hold_out_known
 from unkgcp.training import Member, Model, TrainConfig, TrainingError, train, train_many, train_quantiles
 from unkgcp.training.config import MODELS
 from unkgcp.training.model import seen
-from unkgcp.training.trainer import hold_out_known
 
 QUICK = TrainConfig(dimension=8, batch_size=64, negatives=2, epochs=8, validate_every=2, learning_rate=0.02)
 
@@ -238,14 +238,14 @@ def test_a_gpu_that_is_not_there(facts: Graph, monkeypatch: pytest.MonkeyPatch) 
 def test_saved_tables_score_the_same(facts: Graph) -> None:
     trained = train(facts, config=QUICK)
     again = Model.from_tensors(
-        trained.tensors(), facts.vocabulary, trained.config, 0, trained.seen_entities, trained.seen_relations
+        trained.tables, facts.vocabulary, trained.config, 0, trained.seen_entities, trained.seen_relations
     )
     ids = facts.head, facts.relation, facts.tail
     assert (trained.score(*ids) == again.score(*ids)).all()
     tails = trained.tails(facts.head[:3], facts.relation[:3])
     assert tails.shape == (3, facts.n_entities)
     few = [column[:3] for column in ids]
-    bound = scores_apart(trained.config.model, trained.tensors(), *few)
+    bound = scores_apart(trained.config.model, trained.tables, *few)
     assert_within(tails[np.arange(3), facts.tail[:3]], trained.score(*few), bound)
     heads = trained.heads(facts.relation[:3], facts.tail[:3])
     assert_within(heads[np.arange(3), facts.head[:3]], trained.score(*few), bound)
@@ -253,7 +253,7 @@ def test_saved_tables_score_the_same(facts: Graph) -> None:
 
 def test_tables_of_the_wrong_shape_are_refused(facts: Graph) -> None:
     trained = train(facts, config=QUICK)
-    tensors = {**trained.tensors(), "entity": np.zeros((3, 8), np.float32)}
+    tensors = {**trained.tables, "entity": np.zeros((3, 8), np.float32)}
     with pytest.raises(ValueError, match=r"'entity'.*\(40, 8\)"):
         Model.from_tensors(
             tensors, facts.vocabulary, trained.config, 0, trained.seen_entities, trained.seen_relations

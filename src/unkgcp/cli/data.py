@@ -27,8 +27,7 @@ def command() -> None:
 def list_(data_dir: str | None, as_json: bool) -> None:
     """Show the named data sets: whether they are there, where, and how many facts they hold."""
     from unkgcp.errors import InputError
-    from unkgcp.graph.data_folders import BENCHMARKS, NAMES, find
-    from unkgcp.graph.datasets import load_dataset
+    from unkgcp.graph.datasets import BENCHMARKS, NAMES, find, load_dataset
 
     rows: dict[str, dict[str, Any]] = {}
     for name in NAMES:

@@ -117,31 +117,16 @@ def reading_options(function: Function) -> Function:
     """Adds the options of reading; the command gets them as `reading`."""
 
     @wraps(function)
-    def command(
-        *,
-        data_dir: str | None,
-        format: str | None,
-        columns: str | None,
-        header: bool | None,
-        language: str | None,
-        skip_missing: bool,
-        confidence_scale: str | None,
-        cap: float | None,
-        floor: float | None,
-        target: tuple[float, float] | None,
-        **others: Any,
-    ) -> Any:
-        reading = {
-            "data_dir": data_dir,
-            "format": format,
-            "columns": None if columns is None else parse_columns(columns),
-            "header": header,
-            "language": language,
-            "skip_missing": skip_missing or None,
-            "scale": _scale(confidence_scale, cap, floor, target),
-        }
+    def command(**given: Any) -> Any:
+        reading = {name: given.pop(name) for name in ("data_dir", "format", "columns", "header", "language")}
+        if reading["columns"] is not None:
+            reading["columns"] = parse_columns(reading["columns"])
+        reading["skip_missing"] = given.pop("skip_missing") or None
+        reading["scale"] = _scale(
+            *(given.pop(name) for name in ("confidence_scale", "cap", "floor", "target"))
+        )
         return function(
-            reading={name: value for name, value in reading.items() if value is not None}, **others
+            reading={name: value for name, value in reading.items() if value is not None}, **given
         )
 
     return _with(_READING, command)
@@ -169,11 +154,9 @@ def splitting_options(function: Function) -> Function:
     """Adds the options of splitting one file; the command gets them as `splitting`."""
 
     @wraps(function)
-    def command(
-        *, calibration: float | None, test: float | None, keep_repeats_together: bool, **others: Any
-    ) -> Any:
-        splitting = {"calibration": calibration, "test": test, "keep_repeats_together": keep_repeats_together}
-        return function(splitting=splitting, **others)
+    def command(**given: Any) -> Any:
+        splitting = {name: given.pop(name) for name in ("calibration", "test", "keep_repeats_together")}
+        return function(splitting=splitting, **given)
 
     return _with(_SPLITTING, command)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -115,20 +116,10 @@ def command(
         raise click.UsageError(
             "--after-selection does not go with --top-k: most completions are no facts, for which nothing is promised"
         )
-    levels = confidence[0] if len(confidence) == 1 else confidence
     given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if output is not None and output != "-":
-        from unkgcp.files import check_place
-
-        check_place(output)
-    from unkgcp.progress import Reporter, say
-    from unkgcp.run.predictor import Predictor
-
-    predictor = Predictor.load(run)
-    for level in confidence:
-        if (caution := predictor.method.caution(level)) is not None:
-            say(f"unkgcp: {caution}")
+    if top_k is not None:
+        reading["completion"] = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
     keep = choice = None
     if condition is not None:
         from unkgcp.predict.filter import parse
@@ -138,44 +129,43 @@ def command(
         from unkgcp.run.choosing import Choice
 
         choice = Choice.of(selected, fdr.split(","), after_selection)
-    if top_k is not None:
-        reading["completion"] = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
-    from unkgcp.predict.stream import answer_file
     from unkgcp.tabular.query_files import count_queries
+    from unkgcp.tabular.writer import check_output
 
     total = count_queries(queries)
+    if engine == "local":
+        check_output(output)
+    from unkgcp.progress import Reporter, say
+    from unkgcp.run.predictor import Predictor
+
+    predictor = Predictor.load(run)
+    for level in confidence:
+        if (caution := predictor.method.caution(level)) is not None:
+            say(f"unkgcp: {caution}")
+    levels = confidence[0] if len(confidence) == 1 else confidence
     if engine == "ray":
         from unkgcp.predict.ray_engine import answer_on_ray
 
-        reading |= {"condition": condition, "after": after_selection, "choice": choice, **ray}
         with Reporter("predicting", total) as progress:
-            answer_on_ray(run, queries, output, levels, progress=progress, **reading)
-    elif choice is not None:
-        from contextlib import ExitStack
+            reading |= {"condition": condition, "after": after_selection, "choice": choice}
+            answer_on_ray(run, queries, output, levels, progress=progress, **reading, **ray)
+        return
+    from unkgcp.conformal.ranks import exact_levels
+    from unkgcp.predict.stream import answer_file
 
-        from unkgcp.predict.two_passes import chosen_in_file
+    exactly = exact_levels(levels)
+    with ExitStack() as stack:
+        if choice is not None:
+            from unkgcp.predict.two_passes import chosen_in_file
 
-        with ExitStack() as stack:
             with Reporter("choosing", total) as progress:
                 found = chosen_in_file(predictor, queries, choice, progress=progress, total=total, **reading)
                 chosen = stack.enter_context(found)
-            asked = chosen.answering(levels)
-            with Reporter("predicting", total) as progress:
-                answer_file(
-                    predictor,
-                    chosen.queries,
-                    output,
-                    asked=asked,
-                    progress=progress,
-                    total=total,
-                    **chosen.reading,
-                )
-    else:
-        if after_selection and keep is not None:
+            queries, reading = chosen.queries, {**chosen.reading, "asked": chosen.answering(exactly)}
+        elif keep is not None and after_selection:
             from unkgcp.predict.two_passes import after_filter
 
             predictor = after_filter(predictor, keep, confidence)
         with Reporter("predicting", total) as progress:
-            answer_file(
-                predictor, queries, output, levels, keep=keep, progress=progress, total=total, **reading
-            )
+            reading |= {"keep": keep, "progress": progress, "total": total}
+            answer_file(predictor, queries, output, exactly, **reading)

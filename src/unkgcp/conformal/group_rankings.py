@@ -8,7 +8,7 @@ groups holds in every group of every partition. In terms of p-values: a label ha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
 from typing import Any, NamedTuple
@@ -24,6 +24,9 @@ Group = ArrayLike | Mapping[str, ArrayLike]
 Columns = Mapping[str, NDArray[Any]]
 Places = Sequence[Codes | None]
 """For each partition the segment of each query, (n,), -1 where its group had no calibration point."""
+
+MOST_KEPT = 64
+"""Levels whose thresholds are kept: single queries are mostly asked at the same ones."""
 
 
 class Partition(NamedTuple):
@@ -43,6 +46,7 @@ class GroupRankings:
     """
 
     partitions: Mapping[str, Partition]
+    _known: dict[Any, list[Floats]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -82,7 +86,14 @@ class GroupRankings:
 
     def tables(self, levels: Sequence[Fraction], delta: float | None = None) -> list[Floats]:
         """For each partition the threshold of each segment at each level: (segments, levels)."""
-        return [part.ranking.thresholds(levels, delta) for part in self.partitions.values()]
+        asked = (tuple(levels), delta)
+        found = self._known.get(asked)
+        if found is None:
+            found = [part.ranking.thresholds(levels, delta) for part in self.partitions.values()]
+            if len(self._known) >= MOST_KEPT:
+                self._known.clear()
+            self._known[asked] = found
+        return found
 
     def weighted_thresholds(
         self, level: Fraction, weight: NDArray[np.float64], places: Places

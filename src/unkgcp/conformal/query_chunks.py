@@ -14,7 +14,7 @@ Where points are put into groups in several ways, the largest threshold answers 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -37,7 +37,7 @@ from unkgcp.conformal.group_rankings import Group, GroupRankings, Places, check_
 from unkgcp.conformal.kernel_loading import kernels_for
 from unkgcp.conformal.ranking import Ranking
 from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score
-from unkgcp.parallel import ROWS
+from unkgcp.parallel import ROWS, run_chunks
 
 # float64 arrays of so many rows are just below the 128 KiB from which on the allocator asks the system for each
 _WITH_TEMPORARIES = 15 * 1024
@@ -201,6 +201,15 @@ class Engine:
         self.chunk = ROWS
         if self.kernels is not None:
             self.chunk = _WITHOUT if queries.score.takes_scale else _WITH_TEMPORARIES
+
+    def each_chunk(self, work: Callable[[int, int], None]) -> None:
+        """Have `work(start, stop)` done for all rows: at once if they are few, else chunk by chunk in threads."""
+        size = len(self.queries)
+        if size > self.chunk:
+            run_chunks(size, work, self.chunk)
+        elif size:
+            with np.errstate(all="ignore"):
+                work(0, size)
 
     def rows(self, start: int, stop: int) -> tuple[Floats, Floats | None]:
         """Prediction and prepared scale of some rows; checked here unless a kernel will do it."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,16 +48,25 @@ def percent(level: Confidence) -> str:
     return f"{round(100 * float(level), 10):.15g}"
 
 
-def exact_levels(confidence: Confidence | Iterable[Confidence]) -> tuple[list[Fraction], bool]:
+class ExactLevels(NamedTuple):
+    """Levels as rationals, and whether a single one was asked for; whoever asks many times makes them once."""
+
+    levels: list[Fraction]
+    single: bool
+
+
+def exact_levels(confidence: Confidence | Iterable[Confidence] | ExactLevels) -> ExactLevels:
     """One or several levels as rationals, and whether it was a single one."""
+    if isinstance(confidence, ExactLevels):
+        return confidence
     if isinstance(confidence, np.ndarray) and confidence.ndim == 0:
         confidence = confidence[()]
     if isinstance(confidence, str | Decimal | Fraction) or not isinstance(confidence, Iterable):
-        return [exact(confidence)], True
+        return ExactLevels([exact(confidence)], True)
     levels = [exact(level) for level in confidence]
     if not levels:
         raise ValueError("confidence is empty, expected at least one level")
-    return levels, False
+    return ExactLevels(levels, False)
 
 
 def rank(confidence: Confidence, size: int) -> int:
@@ -120,3 +129,13 @@ def smoothed_exceeds(
     whole = np.array([part for part, _ in wanted], np.int64)[which]
     rest = np.array([float(part) for _, part in wanted], np.float64)[which]
     return np.asarray(np.clip((whole - below + rest) / (np.asarray(equal) + 1), 0.0, 1.0), np.float64)
+
+
+def smoothed_coverages(
+    standing: tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], NDArray[np.integer[Any]]],
+    levels: Iterable[Confidence],
+    unknown: int = 0,
+) -> list[float]:
+    """The mean of these probabilities at each level, with `unknown` more labels that are always covered."""
+    shares = [smoothed_exceeds(*standing, level) for level in levels]
+    return [(float(share.sum()) + unknown) / (len(share) + unknown) for share in shares]

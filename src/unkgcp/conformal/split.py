@@ -28,7 +28,6 @@ from unkgcp.conformal.query_chunks import Answers, Calibration, Engine, Queries,
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact_levels
 from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Residual, ScaledResidual, Score, make_score
-from unkgcp.parallel import run_chunks
 
 Floats = NDArray[np.floating[Any]]
 Levels = Confidence | Iterable[Confidence]
@@ -113,7 +112,7 @@ class SplitConformal:
         def work(start: int, stop: int) -> None:
             engine.fill_scores(label, start, stop, scores[start:stop])
 
-        run_chunks(len(queries), work, engine.chunk)
+        engine.each_chunk(work)
         rankings = GroupRankings.of(scores, queries.groups, queries.weight)
         self._calibration = Calibration(
             self.score, self.bounds, self.training_conditional, score, rankings, heaviest
@@ -156,7 +155,7 @@ class SplitConformal:
                 else:
                     engine.fill_ends(rows, threshold, start, stop, lower, upper)
 
-        run_chunks(len(queries), work, engine.chunk)
+        engine.each_chunk(work)
         answers.warn()
         return ends[:, :, 0] if single else ends
 
@@ -183,7 +182,7 @@ class SplitConformal:
             for index, threshold in enumerate(answers.thresholds(start, stop)):
                 inside[start:stop, index] = value <= threshold
 
-        run_chunks(len(queries), work)
+        engine.each_chunk(work)
         answers.warn()
         return inside[:, 0] if single else inside
 
@@ -211,7 +210,7 @@ class SplitConformal:
         def work(start: int, stop: int) -> None:
             p_values[start:stop] = answers.p_values(engine.scores(label, start, stop), start, stop)
 
-        run_chunks(len(queries), work)
+        engine.each_chunk(work)
         answers.warn()
         return p_values
 

@@ -13,22 +13,23 @@ are those of the known facts; how many are unknown stands beside.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
-from unkgcp.conformal.ranking import Standing
-from unkgcp.conformal.ranks import Confidence, rank, smoothed_exceeds
+import unkgcp.evaluation.slices as slices
+from unkgcp.conformal.ranks import exact_levels, rank, smoothed_coverages
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.intervals import Intervals
+from unkgcp.methods.method import Partitioned
 from unkgcp.run.predictor import Predictor
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Answers:
     """Which of them have a triple that is in neither the training nor the calibration facts: (n,)."""
     facts: Intervals
     negatives: Graph
+    truth_of_negatives: Floats
     of_negatives: Intervals
     """A run of the paper's protocol judges negatives by a second threshold, calibrated on such; others by their own."""
     origin: str
@@ -76,13 +78,14 @@ def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LE
     negatives, origin = negatives_of(dataset, predictor.model.seed)
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
-    overlap_free, truth = ~np.isin(facts.keys, taken), facts.truth
+    overlap_free, truth, negative_truth = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
+    exactly = exact_levels(levels)
     if predictor.negative is None:
-        both = Triples(*(np.concatenate(pair) for pair in zip(ids, other_ids, strict=True)))
-        found, of_negatives = predictor.method.interval(both, levels).cut(len(facts.head))
+        both = Triples(*map(np.concatenate, zip(ids, other_ids, strict=True)))
+        found, of_negatives = predictor.method.interval(both, exactly).cut(len(facts.head))
     else:
-        found = predictor.method.interval(ids, levels)
-        of_negatives = predictor.negative.interval(other_ids, levels)
+        found = predictor.method.interval(ids, exactly)
+        of_negatives = predictor.negative.interval(other_ids, exactly)
     known: Mask = found.code == 0
     return Answers(
         predictor,
@@ -93,6 +96,7 @@ def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LE
         overlap_free,
         found,
         negatives,
+        negative_truth,
         of_negatives,
         origin,
         known,
@@ -118,20 +122,24 @@ def judge(answers: Answers) -> dict[str, Any]:
     Negatives are judged with the run's own threshold, calibrated on facts, which is the one that predictions use;
     a run of the paper's protocol has a second one, calibrated on corrupted calibration facts
     (`negative_threshold` says which was used). In the open world all are judged by the hull, as predictions are.
-    `ties` tells, level by level, coverage of facts above its band because of ties from facts unlike those of
-    calibration. `empty` has, level by level, the share of test facts whose interval is empty and the coverage of the
-    others; None if none is.
+    `per` names the partitions in whose groups the method promises its level, None if it offers no groups.
+    Beside the averages, `positive` has what `slices.judge_slices` finds at each level among the known test facts:
+    coverage by doubt, degree and relation with bands, the worst of each, and ERT. `ties` tells, level by level,
+    coverage of facts above its band because of ties from facts unlike those of calibration. `empty` has, level by
+    level, the share of test facts whose interval is empty and the coverage of the others; None if none is.
     """
-    predictor = answers.predictor
-    negatives = _rows(answers.of_negatives, answers.negatives.truth)
+    predictor, method = answers.predictor, answers.predictor.method
+    negatives = _rows(answers.of_negatives, answers.truth_of_negatives)
     facts = _rows(answers.facts, answers.truth)
     overlap_free = Rows(*(column[answers.overlap_free] for column in facts))
     both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
+    conditional = _conditional(answers, facts)
     return {
         "data": answers.dataset.name,
         "model": predictor.model.config.model,
-        "method": predictor.method.name,
+        "method": method.name,
         "seed": predictor.model.seed,
+        "per": ",".join(method.per) or "none" if isinstance(method, Partitioned) else None,
         "negatives": answers.origin,
         "negative_threshold": _threshold(answers),
         "population": "asserted" if answers.facts.no_fact is None else "open",
@@ -142,9 +150,13 @@ def judge(answers: Answers) -> dict[str, Any]:
         "levels": [
             {
                 "confidence": level,
-                "positive": {**_figures(facts, place), "overlap_free": _figures(overlap_free, place)},
-                "negative": _figures(negatives, place),
-                "mixed": _figures(both, place),
+                "positive": {
+                    **_figures(facts, place, level),
+                    "overlap_free": _figures(overlap_free, place, level),
+                    **conditional[place],
+                },
+                "negative": _figures(negatives, place, level),
+                "mixed": _figures(both, place, level),
             }
             for place, level in enumerate(answers.levels)
         ],
@@ -175,10 +187,11 @@ def _threshold(answers: Answers) -> str:
     return "facts" if answers.facts.no_fact is None else "both"
 
 
-def _figures(rows: Rows, place: int) -> dict[str, float | int | None]:
-    """n, coverage, sharpness, mse and mae at one level; None where n is 0.
+def _figures(rows: Rows, place: int, level: float) -> dict[str, float | int | None]:
+    """n, coverage, sharpness, interval score, mse and mae at one level; None where n is 0.
 
-    Labels that are intervals are covered if all of each is; errors are those of the middle.
+    Labels that are intervals are covered if all of each is; errors are those of the middle. The interval score is
+    also None where it is infinite, at level 1 with a label missed.
     """
     lower, upper = rows.lower[:, place], rows.upper[:, place]
     known = ~np.isnan(rows.score)
@@ -186,10 +199,52 @@ def _figures(rows: Rows, place: int) -> dict[str, float | int | None]:
     found = {
         "coverage": metrics.coverage(rows.truth, lower, upper),
         "sharpness": metrics.sharpness(lower, upper),
+        "interval_score": metrics.interval_score(rows.truth, lower, upper, level),
         "mse": metrics.mse(score, middle),
         "mae": metrics.mae(score, middle),
     }
-    return {"n": len(lower), **{key: _none_if_nan(value) for key, value in found.items()}}
+    return {"n": len(lower), **{key: metrics.finite(value) for key, value in found.items()}}
+
+
+def known_triples(answers: Answers) -> Triples:
+    """The known test facts, in the ids of the model."""
+    return Triples(*(column[answers.known] for column in answers.ids))
+
+
+def training_facts(answers: Answers) -> Graph:
+    """What the model was trained on or, where it does not say, the training facts of the data set, in its ids."""
+    model = answers.predictor.model
+    if model.facts is not None:
+        return model.facts.graph(model.vocabulary)
+    train = answers.dataset.splits.train
+    ids = to_triples(train, model.vocabulary)
+    found = (ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0)
+    head, relation, tail = (column[found] for column in ids)
+    return Graph(head, relation, tail, train.confidence[found], model.vocabulary)
+
+
+def _conditional(answers: Answers, facts: Rows) -> list[dict[str, Any]]:
+    """What `slices.judge_slices` finds at each level; nothing where no test fact is known."""
+    predictor, known = answers.predictor, answers.known
+    if not known.any():
+        return [{} for _ in answers.levels]
+    asked, rows = known_triples(answers), Rows(*(column[known] for column in facts))
+    queries = slices.describe(predictor.method, training_facts(answers), asked, rows.score)
+    cut = slices.slices_of(queries, predictor.model.vocabulary.relations.to_pylist())
+    sizes = predictor.method.threshold_sizes(asked, queries.doubt)
+    return [
+        slices.judge_slices(
+            queries,
+            cut,
+            rows.truth,
+            rows.lower[:, place],
+            rows.upper[:, place],
+            level,
+            sizes=sizes,
+            seed=predictor.model.seed,
+        )
+        for place, level in enumerate(answers.levels)
+    ]
 
 
 def _empty(rows: Rows, levels: Sequence[float]) -> list[dict[str, Any]] | None:
@@ -202,12 +257,8 @@ def _empty(rows: Rows, levels: Sequence[float]) -> list[dict[str, Any]] | None:
         others = ~empty[:, place]
         inside = metrics.coverage(rows.truth[others], rows.lower[others, place], rows.upper[others, place])
         share = float(empty[:, place].mean())
-        found.append({"confidence": level, "share": share, "coverage_of_others": _none_if_nan(inside)})
+        found.append({"confidence": level, "share": share, "coverage_of_others": metrics.finite(inside)})
     return found
-
-
-def _none_if_nan(value: float) -> float | None:
-    return None if math.isnan(value) else value
 
 
 # Coverage above its band may come from ties, which are harmless, or from facts unlike those of calibration.
@@ -219,14 +270,13 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
     None for a method that ranks no scores, and in the open world, whose hulls have two thresholds. The band is None
     where every relation has a threshold, and where the answer at a level is no matter of rank.
     """
-    known, method = answers.known, answers.predictor.method
-    asked, count = Triples(*(column[known] for column in answers.ids)), int(known.sum())
-    standing = method.standing(asked, answers.truth[known]) if count else None
+    known, method, count = answers.known, answers.predictor.method, int(answers.known.sum())
+    standing = method.standing(known_triples(answers), answers.truth[known]) if count else None
     if standing is None:
         return None
     size, unknown = int(standing.size[0]), len(known) - count
     one_threshold = method.one_threshold
-    ranks = [rank(level, size) for level in answers.levels]
+    ranks = [*map(rank, answers.levels, repeat(size))]
     smoothed = smoothed_coverages(standing, answers.levels, unknown)
     found = []
     for level, k, coverage in zip(answers.levels, ranks, smoothed, strict=True):
@@ -235,12 +285,6 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
             band = [(end * count + unknown) / len(known) for end in metrics.rank_band(k, size, count)]
         found.append({"confidence": level, "coverage_smoothed": coverage, "band": band})
     return found
-
-
-def smoothed_coverages(standing: Standing, levels: Sequence[Confidence], unknown: int = 0) -> list[float]:
-    """The mean probability of being covered with ties broken at random, at each level; `unknown` more always are."""
-    shares = [smoothed_exceeds(*standing, level) for level in levels]
-    return [(float(share.sum()) + unknown) / (len(share) + unknown) for share in shares]
 
 
 # Confidence filtering: keep triples whose whole interval is good, drop those whose whole one is not, else abstain.

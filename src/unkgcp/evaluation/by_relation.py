@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import Answers
 from unkgcp.evaluation.metrics import coverage, coverage_band, coverage_by_group, sharpness
+from unkgcp.evaluation.slices import AT_LEAST, SLACK
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import create
@@ -31,10 +32,6 @@ from unkgcp.run.untrained import check_untrained, only_repeats
 Floats = NDArray[np.float64]
 
 MASS = 0.99
-AT_LEAST = 50
-"""Relations with fewer test facts are listed but not counted: their band is nearly everything."""
-SLACK = 1e-9
-"""Shares of the same count computed in two ways may differ by so much."""
 
 
 class Way(NamedTuple):

@@ -69,18 +69,25 @@ def widths(lower: ArrayLike, upper: ArrayLike) -> Floats:
 def interval_score(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confidence: float) -> float:
     """Winkler's score: mean of width + 2 / (1 - confidence) times the distance by which a label is missed.
 
-    It is proper for numbers: the true central quantiles minimise its expectation. What lies outside of a label that is
-    an interval counts at both ends. At confidence 1 a miss costs infinity. An empty interval counts as missed by 1, the
-    most there is.
+    It is proper for numbers: the true central quantiles minimise its expectation, so that neither wide intervals nor
+    intervals that give up the hard labels look good. What lies outside of a label that is an interval counts at both
+    ends. At confidence 1 a miss costs infinity. An empty interval counts as missed by 1, the most there is, so that
+    no interval can be improved by leaving it out.
     """
+    return _mean(interval_scores(truth, lower, upper, confidence))
+
+
+def interval_scores(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confidence: float) -> Floats:
+    """Winkler's score of each interval: (n,)."""
     label = np.asarray(truth, dtype=np.float64)
     ends = (label, label) if label.ndim == 1 else (label[:, 0], label[:, 1])
     first, last, low, high = _columns(*ends, lower, upper)
     missed = np.maximum(low - first, 0.0) + np.maximum(last - high, 0.0)
     missed = np.where(np.isnan(missed), 1.0, missed)
     if confidence >= 1.0:
-        return math.inf if missed.any() else sharpness(low, high)
-    return _mean(widths(low, high) + (2.0 / (1.0 - confidence)) * missed)
+        return np.where(missed > 0, math.inf, widths(low, high))
+    scores: Floats = widths(low, high) + (2.0 / (1.0 - confidence)) * missed
+    return scores
 
 
 def mse(prediction: ArrayLike, truth: ArrayLike) -> float:
@@ -134,23 +141,22 @@ def coverage_by_bin(
     Equal values stay in one bin, so bins differ in size where `by` has ties; `key` is a bin's lowest value.
     """
     values, _ = _columns(by, lower)
+    return coverage_by_group(truth, lower, upper, equal_bins(values, bins))
+
+
+def equal_bins(values: Floats, bins: int) -> Floats:
+    """The lowest value of each value's bin, of `bins` bins of equal size in which equal values stay together: (n,).
+
+    A value belongs to the bin of the first row that has it, so that what lies above a frequent value is not lost in it.
+    """
     if not len(values):
-        return coverage_by_group(truth, lower, upper, values)
-    edges = np.unique(np.sort(values)[(np.arange(bins) * len(values)) // bins])
-    return coverage_by_group(truth, lower, upper, edges[np.searchsorted(edges, values, side="right") - 1])
-
-
-def coverage_by_width(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, bins: int = 10) -> Slices:
-    """Coverage in bins of the interval's width: does a wide interval cover as often as a narrow one?"""
-    low, high = _columns(lower, upper)
-    return coverage_by_bin(truth, low, high, widths(low, high), bins)
-
-
-def coverage_by_prediction(
-    prediction: ArrayLike, truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, bins: int = 10
-) -> Slices:
-    """Coverage by decile (or `bins` bins) of the predicted score."""
-    return coverage_by_bin(truth, lower, upper, prediction, bins)
+        return values
+    ordered = np.sort(values)
+    starts = (np.arange(bins) * len(values)) // bins
+    member = np.searchsorted(starts, np.searchsorted(ordered, values, side="left"), side="right") - 1
+    lowest = np.full(bins, np.inf)
+    np.minimum.at(lowest, member, values)
+    return lowest[member]
 
 
 def width_error_correlation(
@@ -209,6 +215,11 @@ def _columns(*arrays: ArrayLike) -> tuple[Floats, ...]:
         shapes = ", ".join(str(column.shape) for column in columns)
         raise ValueError(f"all columns must have one shape (n,), got {shapes}")
     return columns
+
+
+def finite(value: float) -> float | None:
+    """The figure as JSON can hold it: None where it is NaN or infinite."""
+    return float(value) if math.isfinite(value) else None
 
 
 def _mean(values: NDArray[np.float64] | NDArray[np.bool_]) -> float:
@@ -340,7 +351,9 @@ def worst_slab_coverage(
     x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     order = rng.permutation(len(x))
     search, judge = order[: len(x) // 2], order[len(x) // 2 :]
-    drawn = rng.standard_normal((directions, x.shape[1])) if x.shape[1] > 1 else np.ones((1, 1))
+    # every feature by itself, and directions between them
+    drawn = np.concatenate([np.eye(x.shape[1]), rng.standard_normal((directions, x.shape[1]))])
+    drawn = drawn if x.shape[1] > 1 else drawn[:1]
     best: tuple[float, float, float, Floats] = (math.inf, 0.0, 0.0, drawn[0])
     for direction in drawn:
         found = worst_window(x[search] @ direction, inside[search], share)

@@ -5,9 +5,11 @@ Scripts take the objects that these texts are made of (`--json`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from unkgcp.evaluation.metrics import MASS
+from unkgcp.evaluation.slices import below_band
 from unkgcp.evaluation.tables import Table, number
 
 MOST_RELATIONS = 30
@@ -23,12 +25,12 @@ def evaluation_text(result: dict[str, Any]) -> str:
     ]
     if unknown := result["unknown"]["positive"]:
         lines.append(f"{unknown:,} test facts have an unknown entity or relation: whole range, no error")
-    widths = [cell for level in levels for cell in (f"cover {level['confidence']:g}", "width")]
+    widths = [cell for level in levels for cell in (f"cover {level['confidence']:g}", "width", "score")]
     table = Table(["", "n", "MSE", "MAE", *widths])
     table.add("facts", *_cells([level["positive"] for level in levels]))
     sentences = []
     if ties := result.get("ties"):
-        smoothed = [cell for tie in ties for cell in (number(tie["coverage_smoothed"], 4), "")]
+        smoothed = [cell for tie in ties for cell in (number(tie["coverage_smoothed"], 4), "", "")]
         table.add("facts, ties at random", f"{facts['n']:,}", "", "", *smoothed)
         pairs = zip(levels, ties, strict=True)
         sentences = [_tie_sentence(level["positive"]["coverage"], tie) for level, tie in pairs]
@@ -36,16 +38,84 @@ def evaluation_text(result: dict[str, Any]) -> str:
     table.add("negatives", *_cells([level["negative"] for level in levels]))
     table.add("mixed", *_cells([level["mixed"] for level in levels]))
     sentences += [_empty_sentence(empty) for empty in result.get("empty") or ()]
+    sentences.append(_slice_sentence(levels, result.get("per")))
     sentences = [sentence for sentence in sentences if sentence]
-    return "\n".join([*lines, "", table.terminal(), *([""] if sentences else []), *sentences])
+    parts = [*lines, "", table.terminal(), "", SCORE]
+    if "worst" in facts:
+        parts += ["", _worst_table(levels).terminal()]
+    return "\n".join([*parts, *([""] if sentences else []), *sentences])
+
+
+SCORE = "score: interval score, width + 2 / (1 - level) times the distance by which a confidence is missed"
+WORST = {
+    "most_doubtful": "most doubtful tenth",
+    "doubt": "worst tenth of doubt",
+    "degree": "worst fifth of degree",
+    "relation": "worst relation",
+    "slab": "worst slab",
+}
+"""Where coverage is looked at, by the keys of `worst`, and how that is called."""
 
 
 def _cells(levels: list[dict[str, Any]]) -> list[str]:
-    """One row of the table: count and errors, then coverage and width at each level."""
+    """One row of the table: count and errors, then coverage, width and interval score at each level."""
     row = [f"{levels[0]['n']:,}", number(levels[0]["mse"], 4), number(levels[0]["mae"], 4)]
     for figures in levels:
         row += [number(figures["coverage"], 4), number(figures["sharpness"], 3)]
+        row.append(number(figures["interval_score"], 3))
     return row
+
+
+def _worst_table(levels: list[dict[str, Any]]) -> Table:
+    """Coverage of facts where it is lowest, and ERT, at each level."""
+    table = Table(["coverage of facts", *WORST.values(), "ERT", "of it below"])
+    for level in levels:
+        facts = level["positive"]
+        shares = (number(facts["worst"][kind]) for kind in WORST)
+        risks = (number(facts["ert"][kind]) for kind in ("both", "below"))
+        table.add(f"at {level['confidence']:g}", *shares, *risks)
+    return table
+
+
+def _slice_sentence(levels: list[dict[str, Any]], per: str | None) -> str:
+    """Where coverage lies farthest below the band of its slice, and of how many slices it does; empty if of none.
+
+    `per` are the partitions in whose groups the method makes its promise, None if it offers no groups.
+    """
+    found = [
+        (one["coverage"] - one["band"][0], level, by, one)
+        for level in levels
+        for by, one in below_band(level["positive"])
+    ]
+    if not found:
+        return ""
+    _, level, by, worst = min(found, key=lambda case: case[0])
+    slices, (low, high) = level["positive"]["slices"], worst["band"]
+    total = sum(len(rows) for level in levels for rows in level["positive"]["slices"].values())
+    return (
+        f"{level['confidence']:g}: coverage {worst['coverage']:.2f} of {slice_name(by, worst, slices[by])} lies below "
+        f"its band {low:.2f}-{high:.2f}, as {len(found):,} of {total:,} slices do over all levels: "
+        "there the level is not kept, whatever coverage is on average" + _remedy(by, per)
+    )
+
+
+def _remedy(by: str, per: str | None) -> str:
+    """What a user can do about slices by something for which nothing was promised."""
+    if per is None or by in per.split(","):
+        return ""
+    wanted = [*(part for part in per.split(",") if part != "none"), by]
+    return f"; fit --per {','.join(wanted)} promises it there"
+
+
+def slice_name(by: str, one: dict[str, Any], among: Sequence[dict[str, Any]]) -> str:
+    """A slice in words."""
+    if by == "relation":
+        shown = (mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in one["relation"])
+        return f"relation {''.join(shown)}"
+    if one == among[-1] and by == "doubt":
+        return "the most doubtful tenth"
+    digits = 3 if by == "doubt" else 0
+    return f"facts with {by} {one['from']:.{digits}f} to {one['to']:.{digits}f}"
 
 
 def _tie_sentence(coverage: float, tie: dict[str, Any]) -> str:

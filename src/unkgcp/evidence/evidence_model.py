@@ -225,11 +225,12 @@ def learn(
     out_of_fold: NDArray[np.float32] | None = None,
     suggested: Boosting = SUGGESTED,
     elsewhere: Boosting = ELSEWHERE,
+    most: int = MOST_LEARNED,
 ) -> EvidenceModel:
     """Learn from the proper training set alone.
 
     A twentieth of the facts (at most 10,000) is taken out of the graph and asked as queries, to stop the boosting;
-    the others (100,000 of them at most) are learned from, each with its own row left out of everything it is told.
+    the others (`most` of them at most) are learned from, each with its own row left out of everything it is told.
     The model then answers from the whole graph. `backbone` with `out_of_fold` (N, columns), its scores of the
     training facts, adds scores.
     """
@@ -240,7 +241,7 @@ def learn(
     if (backbone is None) != (out_of_fold is None):
         raise ValueError("backbone scores need both the models and the scores of the training facts")
     whole = Evidence.of(train)
-    table, slots, codes, held = _rows(whole, train, seed, out_of_fold)
+    table, slots, codes, held = _rows(whole, train, seed, out_of_fold, most)
     label = _slot_labels(slots, codes)
     first = replace(suggested, seed=seed).learn(
         table[~held], label[~held], table[held], label[held], SLOTS + 1
@@ -276,12 +277,13 @@ def _rows(
     train: Graph,
     seed: int,
     out_of_fold: NDArray[np.float32] | None,
+    most: int,
 ) -> tuple[NDArray[np.float32], Ints, Ints, NDArray[np.bool_]]:
     """Features, suggested values, label codes and whether held out, of all facts to learn from."""
     rng = np.random.default_rng((seed, 0xE71D))
     order = rng.permutation(len(train))
     size = max(1, min(round(HELD_OUT * len(train)), MOST_HELD_OUT))
-    aside, learned = np.sort(order[:size]), np.sort(order[size : size + MOST_LEARNED])
+    aside, learned = np.sort(order[:size]), np.sort(order[size : size + most])
     inside = np.ones(len(train), bool)
     inside[aside] = False
     part = whole.over(train[inside])

@@ -23,28 +23,40 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as csv
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.data_folders import (
-    BENCHMARKS,
-    NAMES,
-    NEEDED,
-    TABLES,
-    VARIABLE,
-    Names,
-    find,
-    parts,
-    read_names,
-    search_folders,
-)
 from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, contained, hold_out, split
-from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.reading import read, read_parts
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.tabular.scaling import Scale
 
+BENCHMARKS = ("cn15k", "nl27k", "ppi5k")
+NAMES = (*BENCHMARKS, "demo")
+
+VARIABLE = "UNKGCP_DATA"
+
+STEMS = {
+    "train": ("train",),
+    "calibration": ("val", "valid", "validation", "calibration"),
+    "test": ("test",),
+    "negatives": ("test_with_neg", "negatives"),
+    "softlogic": ("softlogic",),
+}
+NEEDED = ("train", "calibration", "test")
+ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".txt", ".txt.gz", ".parquet", ".parquet.gz")
+TABLES = ("entity_id.csv", "relation_id.csv")
+"""The names behind ids, which some data sets bring along."""
 ZERO_OR_NOT = Scale("minmax", floor=0.0, cap=1e-300)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Names:
+    """The name behind every id."""
+
+    entities: dict[str, str]
+    relations: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,6 +223,7 @@ def _shares_entities(graph: Graph, other: Graph) -> bool:
 
 def _demo(cut: Mapping[str, Any]) -> Dataset:
     from unkgcp.graph import demo  # nothing else needs the world it is made of
+    from unkgcp.graph.negatives import corrupt
 
     graph, _ = demo.generate()
     splits = split(graph, **cut)
@@ -239,6 +252,27 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def read_names(folder: Path) -> Names | None:
+    """The tables of a folder, if both are there."""
+    entities, relations = (folder / table for table in TABLES)
+    if not (entities.is_file() and relations.is_file()):
+        return None
+    return Names(_table(entities), _table(relations))
+
+
+def _table(path: Path) -> dict[str, str]:
+    """A CSV with a header line and two columns, id and name."""
+    try:
+        table = csv.read_csv(
+            path,
+            read_options=csv.ReadOptions(column_names=["id", "name"], skip_rows=1),
+            convert_options=csv.ConvertOptions(column_types={"id": pa.string(), "name": pa.string()}),
+        )
+    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+        raise InputError(f"{path} is no table of ids and names ({error}); it needs two columns") from None
+    return dict(zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True))
+
+
 def named(graph: Graph, names: Names) -> Graph:
     """The same facts with names in place of ids; a label without a name stays."""
     entities = [names.entities.get(label, label) for label in graph.vocabulary.entities.to_pylist()]
@@ -263,3 +297,50 @@ def over_one_vocabulary(graphs: Sequence[Graph]) -> list[Graph]:
 
 def _union(labels: Sequence[pa.StringArray]) -> pa.StringArray:
     return pc.unique(pa.chunked_array(labels, pa.string()))
+
+
+# Folders with data: which of them holds a named data set, and which file in it is which part.
+
+
+def cache_folder() -> Path:
+    """$XDG_CACHE_HOME/unkgcp, or ~/.cache/unkgcp."""
+    # the specification asks to ignore a relative path there
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "unkgcp"
+
+
+def search_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
+    """The folders that are looked into, in this order."""
+    given = [] if data_dir is None else [Path(data_dir)]
+    variable = os.environ.get(VARIABLE, "")
+    return [*given, *([Path(variable)] if variable else []), cache_folder()]
+
+
+def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
+    """The first folder of that name, with something called `train` inside, that lies in one of them."""
+    for folder in search_folders(data_dir):
+        if any((folder / name).glob("train.*")):
+            return folder / name
+    return None
+
+
+def parts(folder: Path, remedy: str = "") -> dict[str, Path]:
+    """The file of every part that is there; the needed ones must be, and no part may be there twice."""
+    found: dict[str, Path] = {}
+    for part, stems in STEMS.items():
+        paths = [folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS]
+        paths = [path for path in paths if path.is_file()]
+        if len(paths) > 1:
+            listed = " and ".join(path.name for path in paths)
+            raise InputError(
+                f"{folder} holds {listed}, and only one of them can be its {part} part; move the others"
+            )
+        if paths:
+            found[part] = paths[0]
+        elif part in NEEDED:
+            names = " or ".join(STEMS[part][:1] if part != "calibration" else ("val", "valid", "calibration"))
+            raise InputError(
+                f"{folder} holds no {names} file ({', '.join(ENDINGS[::2])}, plain or .gz); "
+                + (remedy or "a data folder needs train, val and test, or give one file to have it split")
+            )
+    return found

@@ -222,6 +222,15 @@ class Oracle:
         found = [_shortest(below, confidence) for below in self._tables(graph)]
         return np.concatenate(found) if found else np.empty((0, 2))
 
+    def central(self, graph: Graph, confidence: float) -> Floats:
+        """From the (1 - confidence) / 2 to the (1 + confidence) / 2 quantile, given the triple: (n, 2).
+
+        No interval has a smaller expected interval score, whatever one knows.
+        """
+        tail = (1 - confidence) / 2
+        found = [_quantiles(below, (tail, 1 - tail)) for below in self._tables(graph)]
+        return np.concatenate(found) if found else np.empty((0, 2))
+
     def width(self, graph: Graph, confidence: float) -> float:
         """Mean width of those intervals: no method that covers every kind of query equally can be sharper."""
         ends = self.interval(graph, confidence)
@@ -303,6 +312,14 @@ def _shortest(below: Floats, confidence: float) -> Floats:
     # a window that starts near the upper end stops there, so its width is what is left
     last = np.minimum(first + wide, values - 1)
     return np.stack([first + LOWEST, last + LOWEST], axis=1) / STEPS
+
+
+def _quantiles(below: Floats, shares: tuple[float, float]) -> Floats:
+    """The smallest values below or at which these shares of the mass lie, from tables (n, values + 1): (n, 2)."""
+    held = below[:, 1:]
+    places = [np.sum(held < share - 1e-12, axis=1) for share in shares]
+    steps: Floats = np.minimum(np.stack(places, axis=1), held.shape[1] - 1) + LOWEST
+    return steps / STEPS
 
 
 def _logistic(x: Floats) -> Floats:

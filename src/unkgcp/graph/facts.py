@@ -180,6 +180,17 @@ def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relation
     return (head.astype(np.int64) * n_relations + relation) * n_entities + tail
 
 
+def degrees(facts: HasTriples, entities: int) -> NDArray[np.int64]:
+    """In how many of the facts each entity stands, as head, as tail or as both: (entities,)."""
+    other = facts.tail[facts.tail != facts.head]  # a fact of an entity with itself is one fact of it
+    return np.bincount(np.concatenate([facts.head, other]), minlength=entities).astype(np.int64)
+
+
+def degree_of(triples: HasTriples, degree: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The degree of each triple of known entities, the smaller one of its head's and its tail's: (n,)."""
+    return np.minimum(degree[triples.head], degree[triples.tail])
+
+
 def contained(keys: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of the keys occur in a sorted array: (n,) bool."""
     if len(ordered) == 0:
@@ -266,6 +277,28 @@ def hold_out(
     keys = graph.keys if keep_repeats_together else None
     (held,) = _draw(len(graph), keys, {"held-out": fraction}, np.random.default_rng(seed))
     return graph[~held], graph[held]
+
+
+def hold_out_known(facts: Graph, fraction: float, seed: int = 0) -> tuple[Graph, Graph]:
+    """(rest, held out): a random slice whose entities and relations all keep at least one fact in the rest.
+
+    A plain random slice would take the only fact of many rare entities; the model would never see them, and test
+    facts about them would be predicted from nothing. The choice looks at training facts alone.
+    """
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(facts))
+    kept = np.zeros(len(facts), dtype=bool)
+    sides = np.concatenate([facts.head[order], facts.tail[order]])
+    first_of_entity = np.unique(sides, return_index=True)[1] % len(facts)
+    first_of_relation = np.unique(facts.relation[order], return_index=True)[1]
+    kept[order[first_of_entity]] = kept[order[first_of_relation]] = True
+    candidates = order[~kept[order]]
+    held = candidates[: max(1, round(fraction * len(facts)))]
+    if len(held) == 0:
+        return hold_out(facts, max(fraction, 1 / len(facts)), seed)
+    mask = np.zeros(len(facts), dtype=bool)
+    mask[held] = True
+    return facts[~mask], facts[mask]
 
 
 def _check_shares(shares: dict[str, float]) -> None:

@@ -22,7 +22,7 @@ from urllib.request import Request, urlopen
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
-from unkgcp.graph.data_folders import cache_folder
+from unkgcp.graph.datasets import cache_folder
 from unkgcp.progress import Progress, Silent
 
 UKGE = "https://raw.githubusercontent.com/stasl0217/UKGE/5049b84501657abc44c36dd7d2db5f8519e5ee8f/data"

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,14 +47,14 @@ class Columns(NamedTuple):
     values: NDArray[np.float64]
 
 
+@dataclass(slots=True, eq=False)
 class KnownFacts:
     """Training facts, sorted by head, relation and tail. Several threads may ask."""
 
-    def __init__(self, load: Callable[[], Columns]) -> None:
-        self._load: Callable[[], Columns] | None = load
-        self._lock = threading.RLock()
-        self._columns: Columns | None = None
-        self._by_tail: tuple[Integers, Integers] | None = None
+    _load: Callable[[], Columns] | None
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
+    _columns: Columns | None = field(default=None, init=False, repr=False)
+    _by_tail: tuple[Integers, Integers] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def of(cls, facts: Graph) -> KnownFacts:

@@ -18,8 +18,10 @@ from unkgcp.graph.facts import Graph, contained, triple_keys
 ROUNDS = 100
 """Draws for a fact until it is given up."""
 KINDS = ("uniform", "same-type", "frequent", "relation", "near", "reversed")
+"""The kinds that the open world calibrates with unless others are asked for."""
 JOINED = "joined"
-"""A further kind, for learning only: too many of these corruptions are facts (see `corrupt`)."""
+"""A further kind, which is calibrated with only if it is asked for: many of these are facts (see `corrupt`)."""
+ALL_KINDS = (*KINDS, JOINED)
 DIRECTED = 0.02
 """A relation has a direction if at most this share of its known facts is also known with head and tail exchanged."""
 
@@ -43,16 +45,16 @@ def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1, kind: s
     those that stand on that side of the relation in a known fact (`same-type`: a film for a film), from all as often as
     they stand in known facts (`frequent`), or from those two known facts away from the end that stays (`near`). Or
     another relation is taken, as often as it stands in known facts (`relation`), or head and tail change places, for
-    relations that have a direction (`reversed`). `joined` is like `near`, but one known fact away. It serves only to
-    learn from: entities that one fact joins are often joined by another one, and on PPI5k half of these corruptions are
-    facts that are not known. A threshold calibrated on them would be wrong.
+    relations that have a direction (`reversed`). `joined` is like `near`, but one known fact away.
+    Entities that one fact joins are often joined by another one: on PPI5k half of these corruptions are facts that are
+    not known, and a threshold calibrated on them lies among those of facts.
 
     Rows of one fact stand together, in the order of `facts`. A row is left out if each of 100 draws gave a known fact
     or the fact itself. That happens in nearly complete graphs, with relations of one entity, in graphs of one relation
     and where no relation has a direction.
     """
-    if kind not in (*KINDS, JOINED):
-        raise ValueError(f"negatives are of kind {kind!r} but must be one of {', '.join(KINDS)}")
+    if kind not in ALL_KINDS:
+        raise ValueError(f"negatives are of kind {kind!r} but must be one of {', '.join(ALL_KINDS)}")
     rng, draw = np.random.default_rng(seed), _draw(kind, known)
     rows = facts[np.repeat(np.arange(len(facts)), per_fact)]
     head, relation, tail = rows.head.copy(), rows.relation.copy(), rows.tail.copy()

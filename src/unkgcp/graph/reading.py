@@ -20,7 +20,7 @@ from unkgcp.errors import InputError, at
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.tabular.columns import Columns, Options, Request
-from unkgcp.tabular.fact_columns import read_columns
+from unkgcp.tabular.fact_columns import FactColumns, Labels, read_columns
 from unkgcp.tabular.formats import interval_columns, is_file, layout_of
 from unkgcp.tabular.layout import records
 from unkgcp.tabular.source import Origin, Source
@@ -52,15 +52,16 @@ def read_parts(
     intervals = interval_columns(paths, request)
     if any(intervals.values()):
         return _read_intervals(paths, intervals, request, vocabulary)
-    return _read(paths, request, vocabulary)
-
-
-def _read(paths: Mapping[str, Origin], request: Request, vocabulary: Vocabulary | None) -> dict[str, Graph]:
     known = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)
-    columns, labels = read_columns(paths, request, known)
-    if known is None or [*map(len, labels)] != [*map(len, known)]:
+    return _graphs(*read_columns(paths, request, known), vocabulary)
+
+
+def _graphs(
+    columns: Mapping[str, FactColumns], labels: Labels, vocabulary: Vocabulary | None
+) -> dict[str, Graph]:
+    """All parts over the given vocabulary, or over a new one if they have more labels."""
+    if vocabulary is None or (*map(len, labels),) != (len(vocabulary.entities), len(vocabulary.relations)):
         vocabulary = Vocabulary(*labels)
-    assert vocabulary is not None
     return {part: Graph(*found, vocabulary) for part, found in columns.items()}
 
 
@@ -81,7 +82,8 @@ def _read_intervals(
         ends = []
         for chosen in _checked(path, columns[part], request):
             one = replace(request, columns=chosen, header=header)
-            ends.append(_read({part: path}, one, vocabulary)[part])
+            known = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)
+            ends.append(_graphs(*read_columns({part: path}, one, known), vocabulary)[part])
             vocabulary = ends[-1].vocabulary
         lower, upper = (graph.confidence for graph in ends)
         wrong = np.flatnonzero(lower > upper)

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranks import Confidence, percent
+from unkgcp.conformal.ranks import Confidence, ExactLevels, percent
 from unkgcp.errors import InputError
 from unkgcp.methods.partitions import BASES
 
 Floats = NDArray[np.float64]
-Levels = Confidence | Iterable[Confidence]
+Levels = Confidence | Iterable[Confidence] | ExactLevels
 
 STATUSES = ("ok", "unknown-entity", "unknown-relation")
 BY_LEVEL = ("lower", "upper", "no_fact", "fact_lower", "fact_upper")

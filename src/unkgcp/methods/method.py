@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.group_rankings import GroupRankings
 from unkgcp.conformal.ranking import Standing, group_codes
-from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
+from unkgcp.conformal.ranks import Confidence, ExactLevels, exact, exact_levels, rank
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples
@@ -182,7 +182,7 @@ class IntervalPredictor(ABC):
 
     def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each triple at one level or at several."""
-        levels, single = exact_levels(confidence)
+        levels, single = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
         code = status_codes(self.model, triples)
         score, ends, more = self._answers(triples, np.flatnonzero(code == 0), levels)
         more["basis"] = self._basis(triples)
@@ -295,6 +295,14 @@ class IntervalPredictor(ABC):
                 "cut down to the facts that are chosen; choose cp, unkgcp or evidence"
             )
 
+    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:
+        """How many calibration facts set the threshold of each known triple: (n,); None if no threshold is set by rank.
+
+        It says how far the coverage of such triples may lie below the level by chance alone. doubt: (n,), what
+        `doubt` says of the triples, where that is known already.
+        """
+        return np.full(len(triples.head), self.size) if self.one_threshold else None
+
     def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit."""
         if "size" not in arrays or arrays["size"].shape != () or arrays["size"].dtype.kind not in "iu":
@@ -393,6 +401,14 @@ class Partitioned(IntervalPredictor):
             doubt = self.doubt(triples)
         return {groups.name: groups.codes(triples, doubt) for groups in self.partitions}
 
+    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64]:
+        """Of the groups of each triple the largest one counts: the others' thresholds can only add to coverage."""
+        columns = self.group_columns(triples, doubt)
+        if columns is None:
+            return np.full(len(triples.head), self.size)
+        sizes = np.stack([self._sizes(name, codes) for name, codes in columns.items()])
+        return np.asarray(sizes.max(axis=0))
+
     def _sizes(self, name: str, codes: NDArray[np.int32]) -> NDArray[np.int64]:
         """How many calibration facts groups of a partition have: (n,)."""
         found = self.rankings.partitions[name]
@@ -422,6 +438,8 @@ class Partitioned(IntervalPredictor):
                 f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
                 "every interval is the whole range"
             )
+        if not self.partitions:
+            return None
         said = [part for groups in self.partitions for part in self._group_cautions(groups, level)]
         return "; ".join(said) or None
 

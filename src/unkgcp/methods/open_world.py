@@ -219,6 +219,10 @@ class OpenWorld(IntervalPredictor):
             "fit one without --population open"
         )
 
+    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:
+        """Those of the method for facts, whose intervals lie in the hulls; None if facts have no promise alone."""
+        return None if self.share is not None else self.base.threshold_sizes(triples, doubt)
+
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         return self.base.nonconformity(triples, truth)
 

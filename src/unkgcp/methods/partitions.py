@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import HasTriples
+from unkgcp.graph.facts import HasTriples, degree_of, degrees
 
 NAMES = ("doubt", "relation", "degree")
 NONE = "none"
@@ -129,8 +129,7 @@ class DegreeGroups(Groups):
         return len(self.edges) + 1
 
     def codes(self, triples: HasTriples, doubt: Floats | None) -> NDArray[np.int32]:
-        degree = np.minimum(self.facts[triples.head], self.facts[triples.tail])
-        return np.searchsorted(self.edges, degree, side="right").astype(np.int32)
+        return np.searchsorted(self.edges, degree_of(triples, self.facts), side="right").astype(np.int32)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"degree_facts": self.facts, "degree_edges": self.edges}
@@ -138,13 +137,12 @@ class DegreeGroups(Groups):
 
 def group_degrees(train: HasTriples, entities: int, calibration: int) -> DegreeGroups:
     """Groups for `calibration` facts to come: fifths of the training facts, each asked as if it were not there."""
-    other = train.tail[train.tail != train.head]  # a fact of an entity with itself is one fact of it
-    facts = np.bincount(train.head, minlength=entities) + np.bincount(other, minlength=entities)
-    degree = np.sort(np.minimum(facts[train.head], facts[train.tail]) - 1)
+    facts = degrees(train, entities)
+    degree = np.sort(degree_of(train, facts) - 1)
     places = [len(degree) * fifth // FIFTHS for fifth in range(1, FIFTHS)]
     edges = np.unique(degree[places]) if len(degree) else degree
     found = np.bincount(np.searchsorted(edges, degree, side="right"), minlength=len(edges) + 1)
-    return DegreeGroups(facts.astype(np.int64), _joined(edges, found, calibration).astype(np.int64))
+    return DegreeGroups(facts, _joined(edges, found, calibration).astype(np.int64))
 
 
 def _joined(edges: NDArray[Any], found: NDArray[np.int64], calibration: int) -> NDArray[Any]:

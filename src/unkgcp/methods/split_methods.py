@@ -54,11 +54,13 @@ class ConformalPredictor(Partitioned):
         group = self._columns(facts, score)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SmallCalibrationWarning)  # `caution` says it
+            kind = self._kind(facts.relation)
             self.calibration = SplitConformal(recipe).calibrate(
-                score, facts.confidence, group=group, kind=self._kind(facts.relation)
+                score, facts.confidence, group=group, kind=kind
             )
         relation = facts.relation[ranked]
-        scores = self.calibration.scores(score[ranked], facts.confidence[ranked], kind=self._kind(relation))
+        ranked_kind = None if kind is None else kind[ranked]
+        scores = self.calibration.scores(score[ranked], facts.confidence[ranked], kind=ranked_kind)
         sides = np.sign(facts.confidence[ranked] - score[ranked]).astype(np.int8)
         order = np.lexsort((sides, relation, scores))
         self.relations, self.sides = relation[order], sides[order]
@@ -164,9 +166,8 @@ class ConformalPredictor(Partitioned):
                 raise ValueError("the relations or sides of the calibration facts do not match their scores")
         if self.calibration.size != self.size or self.calibration.score != score:
             raise ValueError("the calibration belongs to another method or to other facts")
-        if self.calibration.grouped != bool(self.per) or set(self.rankings.partitions) != set(
-            self.per or [""]
-        ):
+        partitions = set(self.calibration.rankings.partitions)
+        if self.calibration.grouped != bool(self.per) or partitions != set(self.per or [""]):
             raise ValueError("the calibration facts are in other groups than those of the method")
         if self.calibration.weighted or self.calibration.training_conditional is not None:
             raise ValueError("the calibration makes another promise than the method")

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
-from unkgcp.files import umask
+from unkgcp.files import explained, umask
 from unkgcp.tabular.writer import ENDINGS, open_output
 
 ROWS = 1 << 20
@@ -147,8 +147,9 @@ def check_target(target: str | None) -> None:
 def staged(target: str | None) -> Iterator[Path]:
     """A folder for the parts, on the file system of the output; gone at the end, whatever happens."""
     beside = Path(tempfile.gettempdir()) if target in (None, "-") else Path(target).absolute().parent
-    beside.mkdir(parents=True, exist_ok=True)
-    stage = Path(tempfile.mkdtemp(dir=beside, prefix=".partial-"))
+    with explained(target or beside):
+        beside.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(dir=beside, prefix=".partial-"))
     try:
         for name in (ANSWERS, ATTEMPTS, QUERIES, PLACES):
             (stage / name).mkdir()

@@ -16,7 +16,7 @@ import numpy as np
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
-from unkgcp.graph.negatives import JOINED, KINDS, corrupt
+from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.method import IntervalPredictor, Partitioned, status_codes
 from unkgcp.methods.partitions import NONE, partition_names
@@ -115,8 +115,8 @@ def check_population(
     if population not in POPULATIONS:
         raise InputError(f"population is {population!r} but must be one of {', '.join(POPULATIONS)}")
     for kind in kinds:
-        if kind not in KINDS:
-            raise InputError(f"there are no {kind!r} negatives; choose among {', '.join(KINDS)}")
+        if kind not in ALL_KINDS:
+            raise InputError(f"there are no {kind!r} negatives; choose among {', '.join(ALL_KINDS)}")
     if share is not None and population != "open":
         raise InputError("a share of facts among the queries goes with --population open; add that")
     if share is not None:
@@ -163,9 +163,10 @@ def _fact_likeness(method: IntervalPredictor, seed: int, kinds: Sequence[str]) -
     fold = None if model.backbone is None else fold_of_rows(len(model.evidence.train), seed)
     # Near non-facts are the hardest to tell from facts. Trees do that better if they have also learned from still
     # nearer ones, whose head and tail are joined by another training fact, so these are added to the lesson.
-    return learn_likeness(model, seed=seed, fold=fold, kinds=[*kinds, *[JOINED] * ("near" in kinds)])
+    lesson = [*kinds, JOINED] if "near" in kinds and JOINED not in kinds else kinds
+    return learn_likeness(model, seed=seed, fold=fold, kinds=lesson)
 
 
 def _seed(seed: int, kind: str) -> int:
     """A stream of corruptions for each kind."""
-    return int(np.random.SeedSequence((seed, 1 + KINDS.index(kind))).generate_state(1)[0])
+    return int(np.random.SeedSequence((seed, 1 + ALL_KINDS.index(kind))).generate_state(1)[0])

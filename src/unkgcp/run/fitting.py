@@ -94,6 +94,7 @@ def fit(
         config = replace(config, epochs=min(config.epochs, QUICK_EPOCHS))
     settings = method_options(method, dataset.name, protocol, per, allow_empty)
     validation, stopping = _validation(dataset, config, protocol)
+    softlogic = dataset.softlogic_for(protocol)
     with only_repeats(
         True
     ):  # refused before hours of training; whatever else is to be said comes at calibration
@@ -105,7 +106,7 @@ def fit(
             model = train(
                 splits.train,
                 config.model,
-                softlogic=dataset.softlogic_for(protocol),
+                softlogic=softlogic,
                 progress=progress,
                 checkpoint=None if checkpoint is None else checkpoint / "model.safetensors",
                 resume=resume,
@@ -131,7 +132,7 @@ def fit(
     if "evidence" in needs:
         _refuse_interrupted(model)
         start = time.monotonic()
-        parts["evidence"] = _evidence(model, config, quick, device, report)
+        parts["evidence"] = learn_evidence(model, config, quick, device, report)
         times["evidence"] = time.monotonic() - start
     start = time.monotonic()
     with only_repeats(dataset.split_here):
@@ -212,8 +213,10 @@ def _refuse_interrupted(*models: Model) -> None:
         raise KeyboardInterrupt
 
 
-def _evidence(model: Model, config: TrainConfig, quick: bool, device: str, report: Report) -> EvidenceModel:
-    """What the training facts say, with the scores of cross-fitted backbones unless it is to be quick."""
+def learn_evidence(
+    model: Model, config: TrainConfig, quick: bool, device: str = "auto", report: Report = silent
+) -> EvidenceModel:
+    """What the model's training facts say, with the scores of cross-fitted backbones unless it is to be quick."""
     assert model.facts is not None
     train = model.facts.graph(model.vocabulary)
     if quick:
@@ -226,6 +229,18 @@ def _evidence(model: Model, config: TrainConfig, quick: bool, device: str, repor
 
     with report("cross-fitting, learning from the evidence", 2 * FOLDS) as progress:
         return learn_with_backbone(train, config, seed=model.seed, device=device, progress=progress)
+
+
+SMALL_LEARNED, SMALL_ROUNDS = 10_000, 30
+
+
+def small_evidence(train: Graph, seed: int) -> EvidenceModel:
+    """What some training facts say, learned in seconds: good enough to tell whether learning properly is worth it."""
+    from unkgcp.evidence import learn
+    from unkgcp.evidence.trees import Boosting
+
+    few = Boosting(rounds=SMALL_ROUNDS)
+    return learn(train, seed=seed, suggested=few, elsewhere=few, most=SMALL_LEARNED)
 
 
 def recalibrate(

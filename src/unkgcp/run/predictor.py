@@ -195,15 +195,12 @@ class Predictor:
         return self.model.facts
 
     def _parts(self) -> RunParts:
-        tensors: dict[str, NDArray[Any]] = {}
-        for name, model in self.models().items():
-            tensors |= _prefixed(name, model.tensors())
-        calibration = _prefixed("facts", self.method.arrays())
-        calibration |= _prefixed("nonfacts", self.method.nonfact_arrays())
-        if self.model.stopping is not None:
-            calibration |= _prefixed("stopping", self.model.stopping.arrays())
+        models = self.models()
+        calibration = {"facts": self.method.arrays(), "nonfacts": self.method.nonfact_arrays()}
         if self.negative is not None:
-            calibration |= _prefixed("negatives", self.negative.arrays())
+            calibration["negatives"] = self.negative.arrays()
+        if self.model.stopping is not None:
+            calibration["stopping"] = self.model.stopping.arrays()
         config = {
             "method": self.method.name,
             "options": self.method.options(),
@@ -217,11 +214,11 @@ class Predictor:
         }
         return RunParts(
             config,
-            tensors,
+            _joined({name: model.tables for name, model in models.items()}),
             self.model.vocabulary,
             self.model.seen_entities,
             self.model.seen_relations,
-            calibration,
+            _joined(calibration),
             self.metrics,
             {**made, **self.provenance, **made},
             self.model.facts,
@@ -275,8 +272,9 @@ def _stopping(parts: RunParts) -> KnownFacts | None:
     return KnownFacts(lambda: columns)
 
 
-def _prefixed(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {f"{prefix}/{name}": array for name, array in arrays.items()}
+def _joined(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """All arrays, each called `name of its part/its own name`."""
+    return {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
 
 def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

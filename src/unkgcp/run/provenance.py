@@ -46,7 +46,8 @@ def describe(data: str, dataset: Dataset, seed: int, options: Mapping[str, Any])
 
     `options` are those of `load_dataset`.
     """
-    path = Path(data)
+    path, parts = Path(data), dataset.splits.parts()
+    counts = dict(zip(parts, map(len, parts.values()), strict=True))
     plain = {name: asdict(value) if is_dataclass(value) else value for name, value in options.items()}  # type: ignore[arg-type]
     return {
         "name": dataset.name,
@@ -54,7 +55,7 @@ def describe(data: str, dataset: Dataset, seed: int, options: Mapping[str, Any])
         "seed": seed,
         "options": {name: value for name, value in plain.items() if value is not None},
         "hashes": dict(dataset.hashes),
-        "facts": {name: len(part) for name, part in dataset.splits.parts().items()},
+        "facts": counts,
     }
 
 
@@ -96,6 +97,6 @@ def _is_split(data: str) -> bool:
 
 
 def _is_path(data: str) -> bool:
-    from unkgcp.graph.data_folders import NAMES
+    from unkgcp.graph.datasets import NAMES
 
     return data not in NAMES

@@ -172,8 +172,8 @@ def _add_completions(
             raise Problem(422, "give either head or tail; the other is what is looked for")
         without = exclude_known == "true"
         options: dict[str, Any] = {"levels": confidence, "exclude_known": without, "k": k, "rank_by": rank_by}
-        asked = knowledge.asked_by_completion(k, rank_by)
-        seconds = batcher.cost.seconds(asked, 1) + batcher.cost.seconds(k, len(confidence))
+        asked, cost = knowledge.asked_by_completion(k, rank_by), batcher.cost
+        seconds = cost.seconds(asked, 1) + cost.seconds(k, len(confidence)) if cost.known else 0.0
         work = partial(knowledge.complete, head, relation, tail, **options)
         return Response(await jobs.run(lambda: to_text(work()), seconds), media_type=JSON)
 

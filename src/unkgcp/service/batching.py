@@ -4,7 +4,7 @@ Seconds count, not triples: `Cost` knows from earlier calls how long a request w
 
 - A small request is answered in the event loop, together with all that arrived in the same moment: handing it to a
   thread would take longer than answering it. Nobody waits for a batch to fill.
-- Any other is cut into slices of a few milliseconds that run in one thread. After each slice the next is taken from
+- Any other is cut into slices of some milliseconds that run in one thread. After each slice the next is taken from
   the request with the highest ratio of the time since it came to all its work. Shorter requests so go ahead of longer
   ones, but not for ever, since the ratio of a long one grows, too. Requests for the same levels share a slice.
 - What cannot be answered in time beside all that waits is refused at once.
@@ -37,7 +37,7 @@ from unkgcp.tabular.label_index import Ids
 
 SMALL = 0.002  # seconds of a request that is answered in the event loop
 TOGETHER = 0.004  # seconds of small requests that are answered by one call there
-SLICE = 0.004  # seconds of one slice of a larger request
+SLICE = 0.01  # seconds of one slice of a larger request
 MOST_NOTES = 10_000  # levels whose notes are remembered
 PROBES = ((1, 1), (32, 1), (32, None))  # triples and levels (None: the most allowed) of the first calls
 TOO_LATE = Problem(503, "the model is too busy to answer in time; try again later")

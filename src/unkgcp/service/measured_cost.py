@@ -5,8 +5,8 @@ The number of triples therefore says little about the work that a request makes;
 
 >>> cost = Cost()
 >>> cost.learn(triples=64, levels=1, seconds=0.01)
->>> round(cost.seconds(640, 1), 6), cost.triples(0.005, 1)
-(0.1, 32)
+>>> round(cost.seconds(640, 1), 6), cost.triples(0.05, 1)
+(0.1, 256)
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A first line is taken for a header only if it looks like one: no number in it, and names everybody uses. A first
 line that is neither that nor a fact is an error with a remedy, never dropped.
 
->>> find(["subject", "object", "predicate", "weight"], True, None, True, "facts.csv")
+>>> find(["subject", "object", "predicate", "weight"], True, None, True, ("facts.csv",))
 (True, (0, 2, 1, 3))
 """
 
@@ -19,6 +19,7 @@ from unkgcp.tabular.scaling import Scale
 ROLES = ("head", "relation", "tail", "confidence")
 
 Columns = Sequence[int | str]
+Place = tuple[str] | tuple[str, int]  # a file, or a file and a line of it
 
 _WORDS = {
     "head": {"head", "subject", "subj", "source", "from", "start", "entity1", "entity_1", "head_id", "node1"},
@@ -35,18 +36,18 @@ def find(
     header: bool | None,
     columns: Columns | None,
     with_confidence: bool,
-    place: str,
+    place: Place,
 ) -> tuple[bool, tuple[int, ...]]:
     """Whether the first line is a header, and the positions (from 0) of head, relation, tail and perhaps confidence.
 
-    `first` are its fields; `header` and `columns` are what the caller says of them, None if nothing; `place` names file
-    and line.
+    `first` are its fields; `header` and `columns` are what the caller says of them, None if nothing; `place` are the
+    file and perhaps the line that an error names.
     """
     roles = ROLES if with_confidence else ROLES[:3]
     if columns is not None:
         if len(columns) not in (len(roles), 4):
             raise InputError(
-                f"{len(columns)} columns were named for {place}, expected {len(roles)}: {', '.join(roles)}"
+                f"{len(columns)} columns were named for {at(*place)}, expected {len(roles)}: {', '.join(roles)}"
                 + (" (or lower and upper)" if with_confidence else "")
             )
         return _as_told(first, header, columns[: len(roles)], roles, place)
@@ -67,7 +68,7 @@ def interval_positions(first: Sequence[str], name: str) -> tuple[int, ...] | Non
     ends = [[position for position, name in enumerate(names) if name == end] for end in ("lower", "upper")]
     if _positions(names, "confidence") or any(len(found) != 1 for found in ends):
         return None
-    return (*_by_name(first, ROLES[:3], at(name, 1)), ends[0][0], ends[1][0])
+    return (*_by_name(first, ROLES[:3], (name, 1)), ends[0][0], ends[1][0])
 
 
 def looks_like_header(fields: Sequence[str], with_confidence: bool = True) -> bool:
@@ -95,59 +96,61 @@ def is_number(text: str) -> bool:
 
 
 def _as_told(
-    first: Sequence[str], header: bool | None, columns: Columns, roles: Sequence[str], place: str
+    first: Sequence[str], header: bool | None, columns: Columns, roles: Sequence[str], place: Place
 ) -> tuple[bool, tuple[int, ...]]:
     positions = []
     for column in columns:
         if isinstance(column, int):
             if not 0 <= column < len(first):
                 raise InputError(
-                    f"{place} has {len(first)} columns, fewer than were chosen: correct --columns"
+                    f"{at(*place)} has {len(first)} columns, fewer than were chosen: correct --columns"
                 )
             positions.append(column)
             continue
         if header is False:
             raise InputError(
-                f"column {column!r} of {place} needs a header: leave --no-header out or use positions"
+                f"column {column!r} of {at(*place)} needs a header: leave --no-header out or use positions"
             )
         header = True
         matches = [position for position, name in enumerate(first) if name.strip() == column]
         if len(matches) != 1:
             has = f"has {len(matches)} columns" if matches else "has no column"
-            raise InputError(f"{place} {has} {column!r}, only {_listed(first)}: correct --columns")
+            raise InputError(f"{at(*place)} {has} {column!r}, only {_listed(first)}: correct --columns")
         positions += matches
     if len(set(positions)) < len(positions):
-        raise InputError(f"two of {', '.join(roles)} are the same column of {place}: correct --columns")
+        raise InputError(f"two of {', '.join(roles)} are the same column of {at(*place)}: correct --columns")
     if header is None:
         header = looks_like_header(first, len(roles) == 4)
     return header, tuple(positions)
 
 
-def _by_name(first: Sequence[str], roles: Sequence[str], place: str) -> tuple[int, ...]:
+def _by_name(first: Sequence[str], roles: Sequence[str], place: Place) -> tuple[int, ...]:
     names = [_plain(field) for field in first]
     found = {role: _positions(names, role) for role in roles}
     for role, positions in found.items():
         if len(positions) > 1:
             both = " and ".join(repr(first[position]) for position in positions)
-            raise InputError(f"{place} names {both}, which may both be the {role}: choose with --columns")
+            raise InputError(
+                f"{at(*place)} names {both}, which may both be the {role}: choose with --columns"
+            )
     missing = [role for role in roles if not found[role]]
     if missing:
         usual = all(not found[role] or found[role] == [place_] for place_, role in enumerate(roles))
         if usual and len(first) == len(roles):
             return tuple(range(len(roles)))
         raise InputError(
-            f"{place} has no column called {missing[0]}, only {_listed(first)}: "
+            f"{at(*place)} has no column called {missing[0]}, only {_listed(first)}: "
             f"name the columns of {', '.join(roles)} with --columns"
         )
     return tuple(found[role][0] for role in roles)
 
 
-def _by_place(first: Sequence[str], roles: Sequence[str], place: str) -> tuple[int, ...]:
+def _by_place(first: Sequence[str], roles: Sequence[str], place: Place) -> tuple[int, ...]:
     allowed = (4,) if len(roles) == 4 else (3, 4)
     if len(first) not in allowed:
         columns = f"{len(first)} column{'s' if len(first) != 1 else ''}"
         raise InputError(
-            f"{place} has {columns}, expected {len(roles)} ({', '.join(roles)}): "
+            f"{at(*place)} has {columns}, expected {len(roles)} ({', '.join(roles)}): "
             "choose them with --columns or name the layout with --format"
         )
     return tuple(range(len(roles)))

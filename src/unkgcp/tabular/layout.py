@@ -119,9 +119,7 @@ class TextFormat:
         """Where the file `name` keeps its facts, given its first line and what the caller said of it."""
         first = self.fields(first_line)
         if self.columns is None:
-            header, places = find(
-                first, request.header, request.columns, request.with_confidence, at(name, 1)
-            )
+            header, places = find(first, request.header, request.columns, request.with_confidence, (name, 1))
         elif request.columns is not None or request.header is not None:
             raise InputError(
                 f"{name} is read as {self.name}, whose columns are known: leave header and columns out"

@@ -61,7 +61,7 @@ def _columns(schema: pa.Schema, request: Request, name: str) -> list[str]:
             raise InputError(
                 f"{name} has two columns called {called!r}: write the file again with one of them renamed"
             )
-    _, positions = find(names, True, request.columns, request.with_confidence, name)
+    _, positions = find(names, True, request.columns, request.with_confidence, (name,))
     chosen = [names[position] for position in positions]
     for role, column in zip(ROLES, chosen, strict=False):
         kind = schema.field(column).type

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 import numpy as np
@@ -26,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from unkgcp.errors import InputError
-from unkgcp.files import atomic_path, room_for, standard_output
+from unkgcp.files import atomic_path, check_file, room_for, standard_output
 
 Write = Callable[[pa.RecordBatch], None]
 Quoting = Literal["never", "needed", "always"]
@@ -56,19 +55,28 @@ class Style:
 ANSWERS = Style()
 
 
+def check_output(target: str | None) -> None:
+    """Refuse, before any work is done, a target that `open_output` could not write."""
+    if target is not None and target != "-":
+        _check_ending(target)
+        check_file(target)
+
+
+def _check_ending(target: str) -> None:
+    if not target.lower().endswith(ENDINGS):
+        raise InputError(f"{target} does not end in {', '.join(ENDINGS)}; its ending says how to write it")
+
+
 @contextmanager
 def open_output(target: str | None) -> Iterator[Write]:
     """A function that writes answers of one schema to `target`; None and `-` are standard output, as TSV."""
     if target is None or target == "-":
         stream: IO[bytes] = standard_output()
         with room_for("standard output"):
-            yield _text_writer(stream, "\t", "never", "standard output")
+            yield TextWriter(stream, "\t", "never", "standard output")
             stream.flush()
         return
-    if not target.lower().endswith(ENDINGS):
-        raise InputError(f"{target} does not end in {', '.join(ENDINGS)}; its ending says how to write it")
-    if Path(target).is_dir():
-        raise InputError(f"{target} is a folder; give the name of a file")
+    _check_ending(target)
     with write_file(target) as write:
         yield write
 
@@ -86,16 +94,16 @@ def write_file(target: str, style: Style = ANSWERS) -> Iterator[Write]:
         if plain.endswith((".parquet", ".pq")):
             yield opened.enter_context(_parquet_writer(sink, style))
         elif plain.endswith(".csv"):
-            yield _text_writer(sink, ",", style.csv, target)
+            yield TextWriter(sink, ",", style.csv, target)
         else:
-            yield _text_writer(sink, "\t", style.tsv, target)
+            yield TextWriter(sink, "\t", style.tsv, target)
 
 
 @contextmanager
 def write_at_the_end(stream: IO[bytes], delimiter: str) -> Iterator[Write]:
     """The same for a stream that gets all rows as quoted text, or none if something goes wrong before the last."""
     with tempfile.TemporaryFile(prefix="unkgcp-") as waiting:
-        yield _text_writer(waiting, delimiter, "needed", "standard output")
+        yield TextWriter(waiting, delimiter, "needed", "standard output")
         waiting.seek(0)
         with room_for("standard output"):
             shutil.copyfileobj(waiting, stream)
@@ -165,30 +173,36 @@ def _is_same(one: pa.Array, other: pa.Array) -> bool:
 # Delimited text from Arrow columns, without a loop over rows: several times as quick as the csv module.
 
 
-def _text_writer(stream: IO[bytes], delimiter: str, quoting: Quoting, name: str) -> Write:
-    fresh = True
+@dataclass(slots=True)
+class TextWriter:
+    """Writes batches to a stream; the first brings the names of the columns."""
 
-    def write(batch: pa.RecordBatch) -> None:
-        nonlocal fresh
-        if quoting == "always":
-            csv.write_csv(batch, stream, csv.WriteOptions(include_header=fresh, delimiter=delimiter))
-            fresh = False
+    stream: IO[bytes]
+    delimiter: str
+    quoting: Quoting
+    name: str
+    fresh: bool = True
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        fresh, self.fresh = self.fresh, False
+        if self.quoting == "always":
+            options = csv.WriteOptions(include_header=fresh, delimiter=self.delimiter)
+            csv.write_csv(batch, self.stream, options)
             return
+        titles = batch.schema.names
         if fresh:
-            names = [pa.array([column], pa.string()) for column in batch.schema.names]
-            stream.write(lines([_text(column, delimiter, quoting, name) for column in names], delimiter))
-            fresh = False
-        columns = [
-            _text(column, delimiter, quoting, name, title)
-            for title, column in zip(batch.schema.names, batch.columns, strict=True)
+            self._write([pa.array([title], pa.string()) for title in titles], [""] * len(titles))
+        self._write(batch.columns, titles)
+
+    def _write(self, columns: list[pa.Array], titles: list[str]) -> None:
+        texts = [
+            _text(column, self.delimiter, self.quoting, self.name, title)
+            for column, title in zip(columns, titles, strict=True)
         ]
-        if batch.num_rows:
-            stream.write(lines(columns, delimiter))
-
-    return write
+        self.stream.write(lines(texts, self.delimiter))
 
 
-def _text(column: pa.Array, delimiter: str, quoting: Quoting, name: str, title: str = "") -> pa.Array:
+def _text(column: pa.Array, delimiter: str, quoting: Quoting, name: str, title: str) -> pa.Array:
     """The column called `title` as fields of the file called `name`."""
     kind = column.type
     if pa.types.is_dictionary(kind):

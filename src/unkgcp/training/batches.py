@@ -78,14 +78,17 @@ class TrainingData:
     ) -> TrainingData:
         if softlogic is not None and softlogic.vocabulary != facts.vocabulary:
             raise InputError("soft logic and facts have different vocabularies; read them together")
-        transitive = np.zeros(facts.n_relations, dtype=bool)
+        if softlogic is None:
+            softlogic = facts[:0]
+        keys, n_entities, n_relations = facts.keys, facts.n_entities, facts.n_relations
+        transitive = np.zeros(n_relations, dtype=bool)
         transitive[_relation_ids(facts, config.transitive)] = True
         return cls(
             facts=TripleTensors.of(facts, device),
-            softlogic=TripleTensors.of(facts[:0] if softlogic is None else softlogic, device),
-            known=torch.from_numpy(np.unique(facts.keys)).to(device),
-            n_entities=facts.n_entities,
-            n_relations=facts.n_relations,
+            softlogic=TripleTensors.of(softlogic, device),
+            known=torch.from_numpy(np.unique(keys)).to(device),
+            n_entities=n_entities,
+            n_relations=n_relations,
             transitive=torch.from_numpy(transitive).to(device),
             compositions=tuple(
                 composition

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -174,6 +174,11 @@ def config_for(model: str = "ukge", data: str | None = None, protocol: str = "st
         if layer is not None and layer in layers:
             config = _override(config, layers[layer], f"presets {protocol} {model} {layer}")
     return config
+
+
+def quantiles_of(levels: Iterable[float]) -> list[float]:
+    """The quantiles that the ends of intervals at these levels are, ascending."""
+    return sorted({round(tail, 12) for level in levels for tail in ((1 - level) / 2, (1 + level) / 2)})
 
 
 def learning_rate_at(config: TrainConfig, epoch: int) -> float:

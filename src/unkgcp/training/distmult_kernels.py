@@ -348,7 +348,7 @@ def run_epoch(
         losses[i] = part.sum()
 
 
-# What follows serves `unkgcp.training.distmult_scores`. The order of a sum is left to the compiler, so that it can add
+# What follows serves `unkgcp.training.model`. The order of a sum is left to the compiler, so that it can add
 # several numbers at once; nothing else is.
 quick: Any = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "nsz"}}
 

@@ -102,7 +102,8 @@ class Loop:
     ) -> None:
         self.setting, self.members, self.path = setting, members, path
         self.rank, self.world = _processes()
-        self.n_facts = len(setting.facts)
+        data = TrainingData.of(setting.facts, setting.softlogic, setting.config, setting.device)
+        self.n_facts = len(data.facts)
         # of the machine, whatever this process may use of it: what comes out depends on the number of shards
         processors = os.cpu_count() or 1
         self.shards = min(8, processors, max(1, setting.config.batch_size // 16)) if kernel else 0
@@ -110,7 +111,7 @@ class Loop:
         if saved is not None:
             self._check(saved[1])
             self.shards = saved[1]["shards"]
-        self.engine = self._make_engine(kernel)
+        self.engine = self._make_engine(data, kernel)
         tables = self.engine.tables
         self.validate = Validator(setting, members, tables)
         count = len(members)
@@ -122,9 +123,8 @@ class Loop:
         if saved is not None:
             self._restore(*saved)
 
-    def _make_engine(self, kernel: bool) -> TorchEngine | CompiledEngine:
+    def _make_engine(self, data: TrainingData, kernel: bool) -> TorchEngine | CompiledEngine:
         config, device = self.setting.config, self.setting.device
-        data = TrainingData.of(self.setting.facts, self.setting.softlogic, config, device)
         if kernel:
             from unkgcp.training.compiled_engine import CompiledEngine
 
@@ -198,6 +198,8 @@ class Loop:
     def _models(self, interrupted: bool) -> list[Model]:
         facts = self.setting.facts
         entities, relations = seen(facts)
+        given, stopping = self.setting.given, self.setting.stopping
+        known, looked_at = KnownFacts.of(given), None if stopping is None else KnownFacts.of(stopping)
         source = self.best.tables if any(self.best.epoch) else self.engine.tables
         models = []
         for i, member in enumerate(self.members):
@@ -219,8 +221,8 @@ class Loop:
                     relations,
                     history,
                     interrupted,
-                    KnownFacts.of(self.setting.given),
-                    None if self.setting.stopping is None else KnownFacts.of(self.setting.stopping),
+                    known,
+                    looked_at,
                 )
             )
         return models
@@ -340,15 +342,16 @@ class Validator:
             self.error = pinball(members, setting.device)
         else:
             graphs.append(corrupt(setting.validation, setting.facts, seed=0, per_fact=2))
+        sizes = [*map(len, graphs)]
         triples = TripleTensors.of(concatenate(graphs), setting.device)
         self.target = triples.target.expand(len(members), -1)
         size = max(1, CELLS // max(table.shape[-1] for table in tables.values()))
         self.parts: list[slice] = []
         self.chunks: list[tuple[slice, list[Tensor]]] = []
-        for graph in graphs:
+        for count in sizes:
             begin = self.parts[-1].stop if self.parts else 0
-            end = begin + len(graph)
-            self.parts += [slice(begin, end)] if len(graph) else []
+            end = begin + count
+            self.parts += [slice(begin, end)] if count else []
             for start in range(begin, end, size):
                 rows = slice(start, min(start + size, end))
                 self.chunks.append((rows, [triples.head[rows], triples.relation[rows], triples.tail[rows]]))

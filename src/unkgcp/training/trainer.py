@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, hold_out
+from unkgcp.graph.facts import Graph, hold_out_known
 from unkgcp.progress import Progress, Silent
 from unkgcp.training.batches import Member
-from unkgcp.training.config import DISTMULT, TrainConfig, config_for
+from unkgcp.training.config import DISTMULT, TrainConfig, config_for, quantiles_of
 from unkgcp.training.loop import Callback, Loop, Setting
 from unkgcp.training.model import Model
 
@@ -42,17 +42,16 @@ def train_many(
     Without `validation` a slice of `facts` is held out for early stopping, the same for every member, so that
     calibration facts stay untouched.
     """
+    members, where, said = list(members), _device(device), progress or Silent()
+    kernel = has_kernel(config, where)
     if len(facts) < 2:
         raise InputError(f"{len(facts)} training facts are too few to train on; give at least two")
-    members = list(members)
-    where = _device(device)
     given, stopping = facts, validation
     if validation is None:
         facts, validation = hold_out_known(facts, config.validation_fraction)
-    said = progress or Silent()
     setting = Setting(facts, validation, softlogic, config, where, said, callback, given, stopping)
     path = None if checkpoint_path is None else Path(checkpoint_path)
-    if not has_kernel(config, where):
+    if not kernel:
         return Loop(setting, members, False, path, resume).train()
     models: list[Model] = []
     for i, member in enumerate(members):
@@ -119,7 +118,7 @@ def train_quantiles(
     config = config or config_for(model)
     if config.uses_pool:
         raise InputError("quantile regression does not go with passleaf's pseudo-labels; use ukge or beurre")
-    quantiles = sorted({round(tail, 12) for level in levels for tail in ((1 - level) / 2, (1 + level) / 2)})
+    quantiles = quantiles_of(levels)
     config = replace(config, negatives=0, softlogic_weight=0.0)
     models = train_many(
         facts,
@@ -164,28 +163,6 @@ def _lengths(facts: Graph) -> Graph:
     if facts.ends is None:
         return facts.with_confidence(np.zeros(len(facts)))
     return facts.with_confidence(facts.ends[:, 1] - facts.ends[:, 0])
-
-
-def hold_out_known(facts: Graph, fraction: float, seed: int = 0) -> tuple[Graph, Graph]:
-    """(rest, held out): a random slice whose entities and relations all keep at least one fact in the rest.
-
-    A plain random slice would take the only fact of many rare entities; the model would never see them, and test
-    facts about them would be predicted from nothing. The choice looks at training facts alone.
-    """
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(facts))
-    kept = np.zeros(len(facts), dtype=bool)
-    sides = np.concatenate([facts.head[order], facts.tail[order]])
-    first_of_entity = np.unique(sides, return_index=True)[1] % len(facts)
-    first_of_relation = np.unique(facts.relation[order], return_index=True)[1]
-    kept[order[first_of_entity]] = kept[order[first_of_relation]] = True
-    candidates = order[~kept[order]]
-    held = candidates[: max(1, round(fraction * len(facts)))]
-    if len(held) == 0:
-        return hold_out(facts, max(fraction, 1 / len(facts)), seed)
-    mask = np.zeros(len(facts), dtype=bool)
-    mask[held] = True
-    return facts[~mask], facts[mask]
 
 
 def _device(name: str) -> torch.device:

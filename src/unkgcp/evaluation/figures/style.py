@@ -75,11 +75,8 @@ MODELS = {
     "passleaf": Look("PASSLEAF", COLOURS["orange"], "s", (0, (4, 1.6))),
     "beurre": Look("BEUrRE", COLOURS["green"], "^", (0, (4, 1.2, 1.2, 1.2))),
 }
-DATA = {
-    "cn15k": "CN15k",
-    "nl27k": "NL27k",
-    "ppi5k": "PPI5k",
-}  # how the paper writes the names of its data sets
+# how the paper writes the names of its data sets
+DATA = {"cn15k": "CN15k", "nl27k": "NL27k", "ppi5k": "PPI5k"}
 _PROPERTIES = {"#ffffff": "var(--paper)", **{code: f"var(--{name})" for name, code in COLOURS.items()}}
 _SPARE = ("red", "blue", "green", "orange", "plum", "sky")
 _SETTINGS: dict[str, Any] = {

@@ -11,7 +11,6 @@ floats may not hold.
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
 import numpy as np
@@ -242,8 +241,6 @@ def check_target(path: str) -> None:
     """Refuse a name that says no kind of picture, before any work is done."""
     if not path.lower().endswith(ENDINGS):
         raise InputError(f"{path} does not end in {', '.join(ENDINGS)}; its ending says how to draw it")
-    if os.path.isdir(path):
-        raise InputError(f"{path} is a folder; give the name of a file")
 
 
 def draw(monitor: Monitor, path: str) -> None:

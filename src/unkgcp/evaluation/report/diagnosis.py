@@ -11,8 +11,7 @@ arithmetic on its answers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +19,11 @@ from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
 from unkgcp.errors import InputError
-from unkgcp.evaluation.assessment import LEVELS, ask, judge
-from unkgcp.evaluation.metrics import coverage_bands, worst_slab_coverage
+from unkgcp.evaluation.assessment import LEVELS, ask, judge, known_triples
+from unkgcp.evaluation.metrics import coverage_bands
 from unkgcp.evaluation.report.html import readable_relations
-from unkgcp.graph.facts import Graph, Triples
+from unkgcp.evaluation.slices import MASS, TENTHS, effective_size, tenths_of_doubt
+from unkgcp.graph.facts import Graph
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.methods.intervals import MODES, columns
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 SHOWN = (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)
 RIVALS = ("fpi", "qr", "cp", "unkgcp", "shortest")  # none needs training, but for the models of qr
 INTERVAL_RIVALS = ("joint", "mean-length")  # the same where confidences are intervals
-SLICE_MASS = 0.99
-SLAB_SHARE = 0.1
 
 Floats = NDArray[np.float64]
 
@@ -52,12 +50,14 @@ class Level:
     sharpness: float
     median: float
     interval_score: float
+    worst_tenth: float | None
+    """Coverage of the worst tenth by the method's own doubt."""
     band: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slices:
-    """Coverage of disjoint slices of the known test facts, with the band of a slice of that size."""
+    """Coverage of disjoint slices of the known test facts, with their bands, None where no law gives them."""
 
     names: Sequence[str]
     found: metrics.Slices
@@ -118,12 +118,25 @@ class Rival:
     guarantee: str
     coverage: Floats
     sharpness: Floats
+    interval_score: float
+    worst_tenth: float
+    """These two at the main level; the tenths are those of the method's own doubt."""
     answered: Answered | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Best:
+    """The shortest intervals of someone who knows the true distribution, and the least interval score there is."""
+
+    sharpness: Floats
+    """At `LEVELS`."""
+    interval_score: float
+    """At the main level, by the central intervals of the true distribution."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Diagnosis:
-    """What is known of a run on its test facts. `best` are the oracle's widths at `LEVELS` on the demo graph."""
+    """What is known of a run on its test facts. `best` is what the oracle of the demo graph can do."""
 
     predictor: Predictor
     dataset: Dataset
@@ -132,13 +145,17 @@ class Diagnosis:
     evaluation: dict[str, Any]
     levels: Sequence[Level]
     answered: Answered
+    by_doubt: Slices
+    by_degree: Slices
     by_relation: Slices
     by_prediction: Slices
     by_width: Slices
-    worst_slab: float
+    worst: Mapping[str, float | None]
+    """Coverage where it is lowest, and the rest of what `slices.judge_slices` says of the main level."""
+    ert: Mapping[str, float | None]
     correlation: tuple[float, float, float]
     rivals: Sequence[Rival]
-    best: Floats | None
+    best: Best | None
     intervals: bool
     """Whether confidences are intervals themselves."""
 
@@ -173,9 +190,11 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
 
     own = [answered(answer, at, known) for at in range(len(shown))]
     bands = [None] * len(shown) if size is None else coverage_bands(size, [(len(facts), at) for at in shown])
-    levels = [_level(*each) for each in zip(shown, own, bands, strict=True)]
-    main = own[shown.index(confidence)]
-    asked = Triples(*(column[known] for column in answers.ids))
+    judged = [level["positive"] for level in evaluation["levels"]]
+    tenths = [level["worst"]["doubt"] for level in judged]
+    levels = [_level(*each) for each in zip(shown, own, tenths, bands, strict=True)]
+    main, conditional = own[shown.index(confidence)], judged[shown.index(confidence)]
+    asked = known_triples(answers)
     compared = sorted({*LEVELS, confidence})
     rivals = _rivals(predictor, dataset)
     theirs = {name: rival.interval(asked, compared) for name, rival in rivals.items() if rival is not method}
@@ -184,7 +203,9 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         for name, answer in theirs.items()
     }
     found[method.name] = dict(zip(shown, own, strict=True))
-    by_relation, by_prediction, by_width = _slices(main, dataset, confidence, size)
+    sizes = method.threshold_sizes(asked)
+    by_doubt, by_degree = (_as_judged(conditional["slices"][by], by) for by in ("doubt", "degree"))
+    by_relation, by_prediction, by_width = _slices(main, dataset, confidence, sizes)
     return Diagnosis(
         predictor,
         dataset,
@@ -193,13 +214,16 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         evaluation,
         levels,
         main,
+        by_doubt,
+        by_degree,
         by_relation,
         by_prediction,
         by_width,
-        _worst_slab(main, dataset, predictor.model.seed),
+        conditional["worst"],
+        conditional["ert"],
         _correlation(main),
-        [_rival(name, rival.guarantee, found[name], main, confidence) for name, rival in rivals.items()],
-        _best(dataset, facts),
+        [_rival(rival, found[name], rival.doubt(asked), main, confidence) for name, rival in rivals.items()],
+        _best(dataset, facts, confidence),
         intervals,
     )
 
@@ -214,7 +238,9 @@ def calibrated_on(method: IntervalPredictor) -> int | None:
     return None if several or method.guarantee.startswith("none") else method.size
 
 
-def _level(confidence: float, found: Answered, band: tuple[float, float] | None) -> Level:
+def _level(
+    confidence: float, found: Answered, worst_tenth: float | None, band: tuple[float, float] | None
+) -> Level:
     lower, upper = found.lower, found.upper
     return Level(
         confidence,
@@ -222,31 +248,53 @@ def _level(confidence: float, found: Answered, band: tuple[float, float] | None)
         metrics.sharpness(lower, upper),
         float(np.median(found.width)),
         metrics.interval_score(found.ends, lower, upper, confidence),
+        worst_tenth,
         band,
     )
 
 
-def _slices(answered: Answered, dataset: Dataset, confidence: float, size: int | None) -> list[Slices]:
+def _as_judged(rows: Sequence[Mapping[str, Any]], by: str) -> Slices:
+    """Slices of `slices.judge_slices` as the page draws them."""
+    digits = 3 if by == "doubt" else 0
+    columns = (np.array([row[key] for row in rows]) for key in ("from", "n", "coverage", "sharpness"))
+    bands = [row["band"] for row in rows]
+    return Slices(
+        [f"{row['from']:.{digits}f}\u2013{row['to']:.{digits}f}" for row in rows],
+        metrics.Slices(*columns),
+        None if None in bands else [(low, high) for low, high in bands],
+    )
+
+
+def _slices(
+    answered: Answered, dataset: Dataset, confidence: float, sizes: NDArray[np.int64] | None
+) -> list[Slices]:
     """By relation (largest first), by decile of the prediction, by decile of the width."""
     columns = answered.ends, answered.lower, answered.upper
-
-    relation = metrics.coverage_by_group(*columns, answered.facts.relation)
-    order = np.argsort(-relation.n, kind="stable")
-    relation = metrics.Slices(
-        relation.key[order], relation.n[order], relation.coverage[order], relation.sharpness[order]
-    )
-    prediction = metrics.coverage_by_prediction(answered.score, *columns)
-    width = metrics.coverage_by_width(*columns)
-    named = [
-        (readable_relations(dataset, relation.key.tolist()), relation),
-        (_ranges(prediction.key, answered.score), prediction),
-        (_ranges(width.key, answered.width), width),
+    relation, bins = answered.facts.relation, metrics.equal_bins
+    score, width = bins(answered.score, TENTHS), bins(answered.width, TENTHS)
+    found = [metrics.coverage_by_group(*columns, group) for group in (relation, score, width)]
+    order = np.argsort(-found[0].n, kind="stable")
+    found[0] = metrics.Slices(*(getattr(found[0], f.name)[order] for f in fields(metrics.Slices)))
+    names = [
+        readable_relations(dataset, found[0].key.tolist()),
+        _ranges(found[1].key, answered.score),
+        _ranges(found[2].key, answered.width),
     ]
-    if size is None:
-        return [Slices(names, found, None) for names, found in named]
-    cases = [(n, confidence) for _, found in named for n in found.n.tolist()]
-    bands = iter(coverage_bands(size, cases, SLICE_MASS))
-    return [Slices(names, found, list(islice(bands, len(names)))) for names, found in named]
+    if sizes is None:
+        return [Slices(*pair, None) for pair in zip(names, found, strict=True)]
+    total = sum(map(len, names))
+    groups = zip(names, found, (relation, score, width), strict=True)
+    return [
+        Slices(called, one, [_band(sizes[group == key], confidence, total) for key in one.key.tolist()])
+        for called, one, group in groups
+    ]
+
+
+def _band(sizes: NDArray[np.int64], confidence: float, slices: int) -> tuple[float, float]:
+    """The band of one of so many slices; facts without calibration facts have the whole range, which covers."""
+    size = effective_size(sizes)
+    mass = 1 - (1 - MASS) / slices
+    return (1.0, 1.0) if size is None else metrics.coverage_band(size, len(sizes), confidence, mass)
 
 
 def _ranges(keys: NDArray[Any], values: Floats) -> list[str]:
@@ -255,19 +303,6 @@ def _ranges(keys: NDArray[Any], values: Floats) -> list[str]:
         return []
     ends = [*keys[1:].tolist(), float(values.max())]
     return [f"{low:.3f}\u2013{high:.3f}" for low, high in zip(keys.tolist(), ends, strict=True)]
-
-
-def _worst_slab(answered: Answered, dataset: Dataset, seed: int) -> float:
-    """Over prediction, width, how often head and tail occur in training, and how frequent the relation is."""
-    train, facts = dataset.splits.train, answered.facts
-    ends = np.concatenate([train.head, train.tail])
-    degree = np.bincount(ends, minlength=facts.n_entities)
-    frequency = np.bincount(train.relation, minlength=facts.n_relations)
-    counts = degree[facts.head], degree[facts.tail], frequency[facts.relation]
-    features = np.column_stack([answered.score, answered.width, *(np.log1p(count) for count in counts)])
-    return worst_slab_coverage(
-        features, answered.inside, rng=np.random.default_rng(seed), share=SLAB_SHARE, directions=200
-    )
 
 
 def _correlation(answered: Answered) -> tuple[float, float, float]:
@@ -306,24 +341,34 @@ def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, IntervalPredict
 
 
 def _rival(
-    name: str, guarantee: str, found: Mapping[float, Answered], main: Answered, confidence: float
+    method: IntervalPredictor,
+    found: Mapping[float, Answered],
+    doubt: Floats,
+    main: Answered,
+    confidence: float,
 ) -> Rival:
-    chosen = [found[level] for level in LEVELS]
-    same = np.array_equal(found[confidence].score, main.score)
+    chosen, own = [found[level] for level in LEVELS], found[confidence]
+    same = np.array_equal(own.score, main.score)
     return Rival(
-        name,
-        guarantee,
+        method.name,
+        method.guarantee,
         np.array([one.inside.mean() for one in chosen]),
         np.array([metrics.sharpness(one.lower, one.upper) for one in chosen]),
-        found[confidence] if same else None,
+        metrics.interval_score(own.ends, own.lower, own.upper, confidence),
+        tenths_of_doubt(doubt, own.inside)[1],
+        own if same else None,
     )
 
 
-def _best(dataset: Dataset, facts: Graph) -> Floats | None:
-    """Mean width of the shortest intervals of someone who knows the true distribution: the demo graph only."""
+def _best(dataset: Dataset, facts: Graph, confidence: float) -> Best | None:
+    """What someone who knows the true distribution can do: the demo graph only."""
     if dataset.name != "demo" or "demo" not in dataset.hashes:
         return None
     from unkgcp.graph.demo import generate
 
     oracle = generate().oracle
-    return np.array([oracle.width(facts, level) for level in LEVELS])
+    ends = oracle.central(facts, confidence)
+    return Best(
+        np.array([oracle.width(facts, level) for level in LEVELS]),
+        metrics.interval_score(facts.confidence, ends[:, 0], ends[:, 1], confidence),
+    )

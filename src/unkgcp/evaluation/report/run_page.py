@@ -77,6 +77,8 @@ def _lead(d: Diagnosis) -> list[Html]:
             [
                 (f"Coverage at {percent(d.confidence)}", f"{main.coverage:.3f}", chance),
                 ("Mean width", f"{main.sharpness:.3f}", f"of 1; half of them below {main.median:.3f}"),
+                ("Interval score", number(main.interval_score), "width and misses together; smaller is better"),
+                ("Worst tenth", number(main.worst_tenth), "coverage, by the method\u2019s own doubt"),
                 ("Mean absolute error", number(own["mae"]), f"{of}squared: {number(own['mse'], 4)}"),
                 ("Test facts", f"{known:,}", f"{unknown:,} more are unknown to the model" if unknown else "all known"),
             ]
@@ -172,13 +174,13 @@ def _levels(d: Diagnosis) -> Section:
         band = "-" if level.band is None else span(level.band)
         low = level.band is not None and level.coverage < level.band[0]
         share = Cell(f"{level.coverage:.3f}", style="away" if low else None)
-        own = (level.sharpness, level.median, level.interval_score)
+        own = (level.sharpness, level.median, level.interval_score, level.worst_tenth)
         others = (found["positive"]["overlap_free"], found["negative"])
         figures = [*own, *(part[kind] for part in others for kind in ("coverage", "sharpness"))]
         rows.append([percent(level.confidence), share, Cell(band, style="small"), *map(number, figures)])
-    header = ["level", "coverage", "chance allows", "mean width", "median", "interval score", "coverage", "width",
-              "coverage", "width"]  # fmt: skip
-    groups = [("", 1), ("known test facts", 5), ("overlap-free", 2), ("negatives", 2)]
+    header = ["level", "coverage", "chance allows", "mean width", "median", "interval score", "worst tenth",
+              "coverage", "width", "coverage", "width"]  # fmt: skip
+    groups = [("", 1), ("known test facts", 6), ("overlap-free", 2), ("negatives", 2)]
     free = d.evaluation["levels"][0]["positive"]["overlap_free"]["n"]
     sampled = "corrupted test facts" if d.evaluation["negatives"] == "sampled" else "those of the data set"
     threshold = d.evaluation["negative_threshold"]
@@ -186,7 +188,8 @@ def _levels(d: Diagnosis) -> Section:
         f"Overlap-free: the {free:,} test facts whose triple stands in no training or calibration fact. "
         f"Negatives: triples taken for no facts, confidence 0 ({sampled}), judged with the threshold of {threshold}; "
         "for them nothing is promised unless they were calibrated on. Interval score: width plus 2/(1 \u2212 level) "
-        "times the distance by which a confidence is missed, smaller is better.",
+        "times the distance by which a confidence is missed, smaller is better. Worst tenth: the lowest coverage among "
+        "tenths of the facts by the method\u2019s own doubt.",
         class_="note",
     )
     intro = paragraph(
@@ -204,7 +207,7 @@ def _methods(d: Diagnosis) -> list[Section]:
     """The same model with other interval methods; left out if there is none to compare with."""
     curves = {rival.name: Curve(LEVELS, rival.coverage, rival.sharpness) for rival in d.rivals}
     if d.best is not None:
-        curves["best"] = Curve(LEVELS, None, d.best)
+        curves["best"] = Curve(LEVELS, None, d.best.sharpness)
     bands = [level.band for level in d.levels if level.confidence in LEVELS]
     band = None if any(pair is None for pair in bands) else [list(ends) for ends in zip(*bands, strict=True)]
     picture = figure(
@@ -220,12 +223,15 @@ def _methods(d: Diagnosis) -> list[Section]:
     rows: list[list[str | Cell]] = []
     for rival in d.rivals:
         pairs = zip(rival.coverage.tolist(), rival.sharpness.tolist(), strict=True)
-        rows.append([look(rival.name).name, *(f"{figure:.3f}" for pair in pairs for figure in pair)])
+        figures = [figure for pair in pairs for figure in pair]
+        figures += [rival.interval_score, rival.worst_tenth]
+        rows.append([look(rival.name).name, *map(number, figures)])
     if d.best is not None:
-        widths = (cell for width in d.best.tolist() for cell in ("", f"{width:.3f}"))
-        rows.append([Cell("best possible", style="small"), *widths])
+        widths = (cell for width in d.best.sharpness.tolist() for cell in ("", f"{width:.3f}"))
+        rows.append([Cell("best possible", style="small"), *widths, number(d.best.interval_score), ""])
     header = ["method", *(title for _ in LEVELS for title in ("coverage", "width"))]
-    groups = [("", 1), *((percent(level), 2) for level in LEVELS)]
+    header += ["interval score", "worst tenth"]
+    groups = [("", 1), *((percent(level), 2) for level in LEVELS), (f"more at {percent(d.confidence)}", 2)]
     promises = tag(
         "ul", *(tag("li", tag("strong", look(r.name).name), f" \u2013 {r.guarantee}") for r in d.rivals)
     )
@@ -234,14 +240,15 @@ def _methods(d: Diagnosis) -> list[Section]:
         notes.append(
             paragraph(
                 "Best possible: mean width of the shortest intervals of someone who knows the true distribution of "
-                "every confidence. Only an invented graph can tell; on real data nobody knows it.",
+                "every confidence, and the interval score of that distribution\u2019s quantiles. Only an invented "
+                "graph can tell; on real data nobody knows it.",
                 class_="note",
             )
         )
     body = [
         paragraph(
             "One trained model, one set of calibration facts, several ways to make an interval. "
-            "Narrow intervals count for nothing where coverage is below the level."
+            "Narrow intervals count for nothing where coverage is below the level, on average or in a tenth of doubt."
         ),
         Table(header, rows, groups=groups).html(),
         beside(picture, tag("div", *notes)),

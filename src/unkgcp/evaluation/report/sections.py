@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import unkgcp.evaluation.metrics as metrics
 from unkgcp.evaluation.figures.charts import ErrorPanel, draw_conditionality, draw_slices
 from unkgcp.evaluation.figures.style import look
-from unkgcp.evaluation.report.diagnosis import SLAB_SHARE, SLICE_MASS, Answered, Diagnosis, Slices
+from unkgcp.evaluation.report.diagnosis import Answered, Diagnosis, Slices
 from unkgcp.evaluation.report.html import (
     WIDTH,
     Section,
@@ -26,6 +26,7 @@ from unkgcp.evaluation.report.html import (
     readable_relations,
     span,
 )
+from unkgcp.evaluation.slices import AT_LEAST, MASS, SLAB_SHARE
 from unkgcp.evaluation.tables import Cell, Html, Table, number, tag
 from unkgcp.methods.intervals import in_words
 from unkgcp.run.predictor import Predictor
@@ -34,16 +35,22 @@ RELATIONS = 20  # rows of the figure by relation; the table has all
 
 
 def conditional_section(d: Diagnosis) -> Section:
-    """Coverage by prediction, width and relation, and in the worst region."""
-    grey = f" Grey: what chance would allow ({percent(SLICE_MASS)}) if all facts were covered alike."
+    """Coverage by doubt, degree, relation, prediction and width, and in the worst region."""
+    grey = (
+        " Grey: what chance would allow if the facts of each slice were covered with that probability; with "
+        f"{percent(MASS)} all slices of a picture lie in it."
+    )
     grey = grey if d.by_relation.bands is not None else ""
     body = [
         paragraph(
-            f"Coverage at {percent(d.confidence)} is promised on average over all queries. These slices show where it "
-            "is above and where it is below."
+            f"These slices show where coverage is above {percent(d.confidence)} and where it is below. A method that "
+            "is narrow because it gives up the facts it doubts shows it in the first picture."
             f"{grey} The numbers on the right count the facts of a slice."
         ),
         beside(
+            _dots(d, d.by_doubt, "slices-doubt", "against the method\u2019s own doubt", "Tenths of the facts"),
+            _dots(d, d.by_degree, "slices-degree", "by degree", "Fifths of the facts, by the number of training "
+                  "facts of the head or of the tail, whichever has fewer"),
             _dots(d, d.by_prediction, "slices-prediction", "by predicted confidence", "Tenths of the facts"),
             _dots(d, d.by_width, "slices-width", "by width of the interval", "Tenths of the facts"),
             _dots(d, d.by_relation, "slices-relation", "by relation", _relations(d)),
@@ -51,11 +58,25 @@ def conditional_section(d: Diagnosis) -> Section:
                 "div",
                 tag("h3", "The worst region"),
                 paragraph(
-                    tag("strong", f"{number(d.worst_slab)} "),
+                    tag("strong", f"{number(d.worst['slab'])} "),
                     f"is the coverage of the worst slab with at least {percent(SLAB_SHARE)} of the facts, over "
-                    "predicted confidence, width, training facts of head and tail, and frequency of the relation. "
+                    "predicted confidence, doubt, degree, and frequency of the relation. "
                     "It is searched on one half of the facts and judged on the other, so that the search itself "
                     "does not make it look worse.",
+                ),
+                paragraph(
+                    tag("strong", f"{number(d.ert['both'])} "),
+                    "is the excess risk of the target coverage (ERT): how far coverage is from "
+                    f"{percent(d.confidence)}, on average over the same features, as far as a classifier can tell; "
+                    f"{number(d.ert['below'])} of it is from facts that are covered too seldom.",
+                ),
+                paragraph(
+                    tag("strong", f"{number(d.worst['relation'])} "),
+                    f"is the coverage of the worst relation with at least {AT_LEAST} facts, ",
+                    tag("strong", number(d.worst["doubt"])),
+                    " that of the worst tenth of doubt, ",
+                    tag("strong", number(d.worst["degree"])),
+                    " that of the worst fifth of degree.",
                 ),
                 "" if d.intervals else _per_relation(),
             ),

@@ -7,7 +7,6 @@ the one that can be used.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from unkgcp.conformal.scores import Recipe, Score
 from unkgcp.evaluation import metrics
 from unkgcp.evaluation.reproduction.plan import Block, label
 from unkgcp.evaluation.reproduction.scoring import Rows, parts_of
+from unkgcp.evaluation.slices import tenths_of_doubt
 from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.methods.split_methods import ConformalPredictor
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
 
 LEVEL = 0.9
+KINDS = ("coverage", "sharpness", "interval_score", "worst_tenth")
+"""The figures of intervals; cells that were measured by earlier versions have the first two, the paper's."""
 # the set of facts whose threshold judges each part, and the part
 JUDGED = {
     "positive": (("calibration",), "test"),
@@ -115,24 +117,43 @@ def _judge(
         if sources not in fitted:
             fitted[sources] = maker().calibrate(rows.model, concatenate([rows.graphs[s] for s in sources]))
         answers[name] = fitted[sources].interval(rows.graphs[part], asked)
-        truth = rows.graphs[part].confidence
-        figures[name] = _figures(answers[name], truth, places, slice(None))
+        graph = rows.graphs[part]
+        doubt = np.full(len(graph), np.nan)
+        known = answers[name].code == 0
+        doubt[known] = fitted[sources].doubt(graph[known])
+        figures[name] = _figures(answers[name], graph.confidence, doubt, asked, places)
         if name == "positive":
-            figures["overlap_free"] = _figures(answers[name], truth, places, free)
+            figures["overlap_free"] = _figures(answers[name], graph.confidence, doubt, asked, places, free)
     return figures, answers
 
 
 def _figures(
-    answer: Intervals, truth: NDArray[np.float64], places: list[int], rows: slice | NDArray[np.bool_]
+    answer: Intervals,
+    truth: NDArray[np.float64],
+    doubt: NDArray[np.float64],
+    asked: Sequence[float],
+    places: list[int],
+    rows: slice | NDArray[np.bool_] = slice(None),
 ) -> dict[str, list[float | None]]:
-    truth = truth[rows]
-    ends = [(answer.lower[rows, place], answer.upper[rows, place]) for place in places]
-    if not len(truth):
-        return {"coverage": [None] * len(ends), "sharpness": [None] * len(ends)}
-    return {
-        "coverage": [metrics.coverage(truth, lower, upper) for lower, upper in ends],
-        "sharpness": [metrics.sharpness(lower, upper) for lower, upper in ends],
-    }
+    """Each figure at each level; None where there are no rows. doubt: (n,), NaN where unknown.
+
+    `worst_tenth` is the lowest coverage among tenths of the known rows by the method's own doubt.
+    """
+    truth, known = truth[rows], ~np.isnan(doubt[rows])
+    found: dict[str, list[float | None]] = {kind: [] for kind in KINDS}
+    for place in places:
+        lower, upper = answer.lower[rows, place], answer.upper[rows, place]
+        inside = metrics.covered(truth, lower, upper)
+        _, worst = tenths_of_doubt(doubt[rows][known], inside[known])
+        figures = (
+            metrics.coverage(truth, lower, upper),
+            metrics.sharpness(lower, upper),
+            metrics.interval_score(truth, lower, upper, asked[place]),
+            worst,
+        )
+        for kind, figure in zip(KINDS, figures, strict=True):
+            found[kind].append(metrics.finite(figure))
+    return found
 
 
 def errors(rows: Rows, free: NDArray[np.bool_]) -> dict[str, dict[str, float | None]]:
@@ -286,13 +307,9 @@ def width_by_error(
     rho = metrics.width_error_correlation(error[inside], 0 * error[inside], 0 * width[inside], width[inside])
     low, high = metrics.spearman_interval(rho, int(inside.sum()))
     return {
-        "width": [none_if_nan(value) for value in mean.tolist()],
+        "width": [metrics.finite(value) for value in mean.tolist()],
         "covered": covered.tolist(),
-        "spearman": none_if_nan(rho),
-        "spearman_low": none_if_nan(low),
-        "spearman_high": none_if_nan(high),
+        "spearman": metrics.finite(rho),
+        "spearman_low": metrics.finite(low),
+        "spearman_high": metrics.finite(high),
     }
-
-
-def none_if_nan(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)

@@ -103,8 +103,8 @@ def monotonicity(blocks: list[Block]) -> Check:
     for block in blocks:
         for method, parts in block["predictors"].items():
             for part, kinds in parts.items():
-                for kind, values in kinds.items():
-                    line = values["mean"]
+                for kind in ("coverage", "sharpness"):
+                    line = kinds[kind]["mean"]
                     if None in line:
                         continue
                     tried += 1
@@ -278,7 +278,7 @@ def _beside(blocks: list[Block], paper: dict[str, Any], table: str) -> Iterator[
 def at_level(block: Block, method: str, part: str, kind: str) -> dict[str, Any]:
     """Mean over seeds and standard deviation at the 90 % level; both None where that was not measured."""
     found = block["predictors"].get(method, {}).get(part)
-    if found is None or LEVEL not in block["levels"]:
+    if found is None or kind not in found or LEVEL not in block["levels"]:
         return {"mean": None, "sd": None}
     place = block["levels"].index(LEVEL)
     return {what: found[kind][what][place] for what in ("mean", "sd")}

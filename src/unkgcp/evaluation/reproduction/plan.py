@@ -13,13 +13,13 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unkgcp.errors import InputError
-from unkgcp.graph.data_folders import BENCHMARKS
+from unkgcp.graph.datasets import BENCHMARKS
 from unkgcp.training.config import MODELS, TrainConfig, config_for
 
 if TYPE_CHECKING:
@@ -45,10 +45,6 @@ class Block:
     @property
     def name(self) -> str:
         return f"{self.protocol}/{label(self.data)}/{self.model}"
-
-    @property
-    def has_quantiles(self) -> bool:
-        return has_quantiles(self.model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +169,6 @@ def _preset(block: Block) -> TrainConfig:
         return config
     smaller = {name: min(getattr(config, name), most) for name, most in DEMO.items()}
     return replace(config, **smaller, batch_size=max(config.batch_size, 512), validate_every=5)
-
-
-def quantiles_of(levels: Sequence[float]) -> list[float]:
-    """The quantiles that the ends of intervals at these levels are, ascending."""
-    return sorted({round(tail, 12) for level in levels for tail in ((1 - level) / 2, (1 + level) / 2)})
 
 
 def fingerprint(dataset: Dataset, block: Block, seed: int, **settings: Any) -> str:

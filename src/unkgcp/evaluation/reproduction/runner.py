@@ -34,10 +34,10 @@ from unkgcp.evaluation.tables import Table
 from unkgcp.files import write_text
 from unkgcp.progress import say
 from unkgcp.run.fitting import Report, silent
+from unkgcp.training.config import TrainConfig, quantiles_of
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
-    from unkgcp.training.config import TrainConfig
 
 
 def reproduce(
@@ -122,9 +122,9 @@ class Work:
     def __post_init__(self) -> None:
         self.config = plan.model_config(self.block, self.override)
         self.quantile_config = plan.quantile_config(self.block, self.override)
-        wanted = "qr" in self.plan.predictors and self.block.has_quantiles
+        wanted = "qr" in self.plan.predictors and plan.has_quantiles(self.block.model)
         self.levels = self.plan.levels
-        self.quantiles = tuple(plan.quantiles_of(self.levels)) if wanted else ()
+        self.quantiles = tuple(quantiles_of(self.levels)) if wanted else ()
 
     def do(self, prefix: str, scores_only: bool) -> None:
         """Whatever of the block is not there yet."""
@@ -186,11 +186,12 @@ class Work:
         """Train and score the seeds whose score file is not there."""
         prints = {seed: self._scores_fingerprint(seed, quantiles) for seed in seeds}
         paths = {seed: self.scores_path(seed, bool(quantiles)) for seed in seeds}
-        missing = tuple(s for s in seeds if read_scores(paths[s], prints[s], self.say) is None)
+        missing = {s: path for s, path in paths.items() if read_scores(path, prints[s], self.say) is None}
         if missing:
             config = self.quantile_config if quantiles else self.config
-            job = scoring.Job(self.block, self.dataset, config, missing, paths, prints, quantiles)
-            scoring.run(job, self.device, self.report)
+            scoring.score(
+                self.block, self.dataset, config, missing, prints, quantiles, self.device, self.report
+            )
 
     def _measure(self, seed: int) -> None:
         scores = read_scores(self.scores_path(seed, False), None, silently)

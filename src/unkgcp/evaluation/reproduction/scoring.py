@@ -40,27 +40,6 @@ if TYPE_CHECKING:
     from unkgcp.evaluation.reproduction.plan import Block
     from unkgcp.graph.datasets import Dataset
 
-Scores = dict[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Job:
-    """Training of some seeds of a block: where each seed's file goes, and its fingerprint."""
-
-    block: Block
-    dataset: Dataset
-    config: TrainConfig
-    seeds: tuple[int, ...]
-    paths: dict[int, Path]
-    fingerprints: dict[int, str]
-    quantiles: tuple[float, ...] = ()
-
-    def members(self) -> list[Member]:
-        """All models of the job, quantiles within seeds."""
-        if not self.quantiles:
-            return [Member(seed) for seed in self.seeds]
-        return [Member(seed, quantile) for seed in self.seeds for quantile in self.quantiles]
-
 
 def parts_of(dataset: Dataset, seed: int) -> dict[str, Graph]:
     """What is scored, by the name of its array: calibration facts, their corruptions, test facts, negatives."""
@@ -72,66 +51,63 @@ def parts_of(dataset: Dataset, seed: int) -> dict[str, Graph]:
     }
 
 
-def run(job: Job, device: str, report: Report) -> None:
-    """Train all seeds of the job together, score with each, write a file a seed."""
-    what = "quantile models" if job.quantiles else "models"
-    title = f"{job.block.name}: {len(job.members())} {what}"
-    started = time.monotonic()
-    with report(title, job.config.epochs) as progress:
+def score(
+    block: Block,
+    dataset: Dataset,
+    config: TrainConfig,
+    paths: Mapping[int, Path],
+    fingerprints: Mapping[int, str],
+    quantiles: Sequence[float],
+    device: str,
+    report: Report,
+) -> None:
+    """Train a model for each seed, or its quantile models, all together; score with them, write a file a seed.
+
+    `paths` are these files by their seeds; each is written with the fingerprint of its seed.
+    """
+    # quantiles within seeds
+    members = [Member(seed, quantile) for seed in paths for quantile in quantiles or (None,)]
+    splits, started = dataset.splits, time.monotonic()
+    # for early stopping: the calibration facts under the paper's protocol, else those held out
+    validation = splits.validation if len(splits.validation) else None
+    title = f"{block.name}: {len(members)} {'quantile models' if quantiles else 'models'}"
+    with report(title, config.epochs) as progress:
         models = train_many(
-            job.dataset.splits.train,
-            job.members(),
-            job.config,
-            validation=_validation(job),
-            softlogic=job.dataset.softlogic_for(job.block.protocol) if job.config.softlogic_weight else None,
+            splits.train,
+            members,
+            config,
+            validation=splits.calibration if block.protocol == "paper" else validation,
+            softlogic=dataset.softlogic_for(block.protocol) if config.softlogic_weight else None,
             device=device,
             progress=progress,
         )
     if any(model.interrupted for model in models):
         raise KeyboardInterrupt
     seconds = time.monotonic() - started
-    each = len(models) // len(job.seeds)
-    for place, seed in enumerate(job.seeds):
+    each = len(models) // len(paths)
+    for place, (seed, path) in enumerate(paths.items()):
         own = models[place * each : (place + 1) * each]
         started = time.monotonic()
-        arrays = _quantile_scores(job, own, seed) if job.quantiles else _model_scores(job, own[0], seed)
+        parts = parts_of(dataset, seed)
+        if quantiles:  # scored is what is tested on; calibration does not use them
+            arrays: dict[str, NDArray[Any]] = {"quantiles": np.array(quantiles)}
+            for name in ("test", "negatives"):
+                arrays[name] = np.stack([known_scores(model, parts[name]) for model in own])
+        else:
+            arrays = {name: known_scores(own[0], part) for name, part in parts.items()}
         about = {
-            "fingerprint": job.fingerprints[seed],
-            "block": job.block.name,
+            "fingerprint": fingerprints[seed],
+            "block": block.name,
             "seed": seed,
             "seconds": round(seconds, 3),
             "scoring_seconds": round(time.monotonic() - started, 3),
-            "together": len(job.seeds),
+            "together": len(paths),
             "epochs": max(model.history[-1]["epoch"] for model in own),
             "best_epoch": [_best_epoch(model) for model in own],
             "machine": machine(device),
-            "config": job.config.to_dict(),
+            "config": config.to_dict(),
         }
-        write_scores(job.paths[seed], arrays, about)
-
-
-def _validation(job: Job) -> Graph | None:
-    """Facts for early stopping: the calibration facts under the paper's protocol, else those held out."""
-    splits = job.dataset.splits
-    if job.block.protocol == "paper":
-        return splits.calibration
-    return splits.validation if len(splits.validation) else None
-
-
-def _model_scores(job: Job, model: Model, seed: int) -> Scores:
-    return {name: known_scores(model, part) for name, part in parts_of(job.dataset, seed).items()}
-
-
-def _quantile_scores(job: Job, models: Sequence[Model], seed: int) -> Scores:
-    """The quantile models' scores of what is tested on; calibration does not use them."""
-    parts = parts_of(job.dataset, seed)
-    return {
-        "quantiles": np.array(job.quantiles),
-        **{
-            name: np.stack([known_scores(model, parts[name]) for model in models])
-            for name in ("test", "negatives")
-        },
-    }
+        write_scores(path, arrays, about)
 
 
 def known_scores(model: Model, triples: Graph) -> NDArray[np.float32]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
+from unkgcp.evaluation.reproduction.cell import KINDS
 from unkgcp.evaluation.reproduction.checks import all_checks, published
 from unkgcp.evaluation.reproduction.plan import FORMAT, place
 from unkgcp.evaluation.reproduction.scoring import Say, cell_names, read_cell
@@ -82,7 +83,8 @@ def aggregate(cells: Sequence[Cell]) -> dict[str, Any]:
             name: {
                 part: {
                     kind: spreads([cell["predictors"][name][part][kind] for cell in cells])
-                    for kind in ("coverage", "sharpness")
+                    for kind in KINDS
+                    if all(kind in cell["predictors"][name][part] for cell in cells)
                 }
                 for part in parts
             }

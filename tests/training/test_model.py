@@ -12,7 +12,7 @@ import torch
 from tests.rounding import assert_within, scores_apart
 from unkgcp.backbones import get, score_triples
 from unkgcp.parallel import ROWS
-from unkgcp.training import distmult_scores
+from unkgcp.training import TrainConfig, model
 from unkgcp.training.config import DISTMULT
 
 ENTITIES, RELATIONS = 300, 7
@@ -20,7 +20,7 @@ ENTITIES, RELATIONS = 300, 7
 
 def tables(dimension: int, seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    shapes = distmult_scores.table_shapes(ENTITIES, RELATIONS, dimension)
+    shapes = model.table_shapes(TrainConfig(dimension=dimension), ENTITIES, RELATIONS)
     return {name: rng.normal(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
@@ -35,7 +35,7 @@ def test_scores_are_those_of_the_backbone(name: str, dimension: int) -> None:
     own, triples = tables(dimension), ids(2000)
     shapes = {key: (table.kind, table.width) for key, table in get(name).tables(dimension).items()}
     rows = {"entity": ENTITIES, "relation": RELATIONS, "model": 1}
-    assert distmult_scores.table_shapes(ENTITIES, RELATIONS, dimension) == {
+    assert model.table_shapes(TrainConfig(dimension=dimension), ENTITIES, RELATIONS) == {
         key: (rows[kind], width) for key, (kind, width) in shapes.items()
     }
     expected = score_triples(
@@ -43,37 +43,37 @@ def test_scores_are_those_of_the_backbone(name: str, dimension: int) -> None:
         {key: torch.from_numpy(table) for key, table in own.items()},
         *(torch.from_numpy(column) for column in triples),
     ).numpy()
-    found = distmult_scores.scores(name, own, *triples)
+    found = model.distmult_scores(name, own, *triples)
     bound = scores_apart(name, own, *triples)
     assert_within(found, expected, bound)
     head, relation, tail = triples
-    many = distmult_scores.against_all(name, own, head[:20], relation[:20])
+    many = model.distmult_against_all(name, own, head[:20], relation[:20])
     assert_within(many[np.arange(20), tail[:20]], expected[:20], bound[:20])
 
 
 def test_a_wrong_score_is_beyond_rounding() -> None:
     own, triples = tables(128), ids(2000)
-    found = distmult_scores.scores("ukge-rect", own, *triples)
+    found = model.distmult_scores("ukge-rect", own, *triples)
     own["entity"][:, -1] *= 1.01  # one dimension of 128 is wrong by one part in a hundred
     with pytest.raises(AssertionError, match="rounding explains"):
         assert_within(
             found,
-            distmult_scores.scores("ukge-rect", own, *triples),
+            model.distmult_scores("ukge-rect", own, *triples),
             scores_apart("ukge-rect", own, *triples),
         )
 
 
 def test_a_triple_has_one_score_whatever_is_asked_beside_it() -> None:
     own, triples = tables(128), ids(3 * (16 * ROWS) // 2 + 77)
-    whole = distmult_scores.scores("ukge", own, *triples)
+    whole = model.distmult_scores("ukge", own, *triples)
     for rows in (slice(0, 1), slice(5, 12), slice(8190, 8200), slice(-3, None), slice(1, None, 7)):
-        part = distmult_scores.scores("ukge", own, *(column[rows] for column in triples))
+        part = model.distmult_scores("ukge", own, *(column[rows] for column in triples))
         np.testing.assert_array_equal(part, whole[rows])
 
 
 def test_parameters_that_overflow_give_no_made_up_number() -> None:
     own = {name: np.full_like(table, 1e30) for name, table in tables(8).items()}
-    found = distmult_scores.scores("ukge", own, *ids(10))
+    found = model.distmult_scores("ukge", own, *ids(10))
     assert ((found >= 0) & (found <= 1)).all()
 
 
@@ -82,7 +82,7 @@ def test_ids_outside_the_tables_are_refused(bad: int) -> None:
     head, relation, tail = ids(5)
     head[3] = bad
     with pytest.raises(IndexError):
-        distmult_scores.scores("ukge", tables(8), head, relation, tail)
+        model.distmult_scores("ukge", tables(8), head, relation, tail)
 
 
 def test_asking_a_model_does_not_load_torch() -> None:
@@ -90,8 +90,9 @@ def test_asking_a_model_does_not_load_torch() -> None:
         "import sys, numpy as np\n"
         "from unkgcp.training import Model, TrainConfig\n"
         "from unkgcp.graph import Vocabulary\n"
-        "from unkgcp.training import distmult_scores\n"
-        "t = {k: np.ones(s, np.float32) for k, s in distmult_scores.table_shapes(2, 1, 4).items()}\n"
+        "from unkgcp.training.model import table_shapes\n"
+        "shapes = table_shapes(TrainConfig(dimension=4), 2, 1)\n"
+        "t = {k: np.ones(s, np.float32) for k, s in shapes.items()}\n"
         "m = Model.from_tensors(t, Vocabulary.of(['a', 'b'], ['r']), TrainConfig(dimension=4), 0, None, None)\n"
         "m.score([0], [0], [1]); m.tails([0], [0]); m.heads([0], [1])\n"
         "assert 'torch' not in sys.modules\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -115,16 +116,19 @@ def command(
         raise click.UsageError(
             "--after-selection does not go with --top-k: most completions are no facts, for which nothing is promised"
         )
-    levels = confidence[0] if len(confidence) == 1 else confidence
     given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if top_k is not None:
         reading["completion"] = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
-    keep = None
+    keep = choice = None
     if condition is not None:
         from unkgcp.predict.filter import parse
 
         keep = parse(condition, confidence)
+    if selected is not None:
+        from unkgcp.run.choosing import Choice
+
+        choice = Choice.of(selected, fdr.split(","), after_selection)
     from unkgcp.tabular.query_files import count_queries
     from unkgcp.tabular.writer import check_output
 
@@ -138,39 +142,30 @@ def command(
     for level in confidence:
         if (caution := predictor.method.caution(level)) is not None:
             say(f"unkgcp: {caution}")
-    choice = None
-    if selected is not None:
-        from unkgcp.run.choosing import Choice
-
-        choice = Choice.of(selected, fdr.split(","), after_selection)
+    levels = confidence[0] if len(confidence) == 1 else confidence
     if engine == "ray":
         from unkgcp.predict.ray_engine import answer_on_ray
 
-        reading |= {"condition": condition, "after": after_selection, "choice": choice, **ray}
         with Reporter("predicting", total) as progress:
-            answer_on_ray(run, queries, output, levels, progress=progress, **reading)
+            reading |= {"condition": condition, "after": after_selection, "choice": choice}
+            answer_on_ray(run, queries, output, levels, progress=progress, **reading, **ray)
         return
     from unkgcp.conformal.ranks import exact_levels
     from unkgcp.predict.stream import answer_file
 
     exactly = exact_levels(levels)
-    if choice is not None:
-        from contextlib import ExitStack
+    with ExitStack() as stack:
+        if choice is not None:
+            from unkgcp.predict.two_passes import chosen_in_file
 
-        from unkgcp.predict.two_passes import chosen_in_file
-
-        with ExitStack() as stack:
             with Reporter("choosing", total) as progress:
                 found = chosen_in_file(predictor, queries, choice, progress=progress, total=total, **reading)
                 chosen = stack.enter_context(found)
-            reading = {"asked": chosen.answering(levels), "total": total, **chosen.reading}
-            with Reporter("predicting", total) as progress:
-                answer_file(predictor, chosen.queries, output, progress=progress, **reading)
-        return
-    if after_selection and keep is not None:
-        from unkgcp.predict.two_passes import after_filter
+            queries, reading = chosen.queries, {**chosen.reading, "asked": chosen.answering(exactly)}
+        elif keep is not None and after_selection:
+            from unkgcp.predict.two_passes import after_filter
 
-        predictor = after_filter(predictor, keep, confidence)
-    with Reporter("predicting", total) as progress:
-        reading |= {"keep": keep, "progress": progress, "total": total}
-        answer_file(predictor, queries, output, exactly, **reading)
+            predictor = after_filter(predictor, keep, confidence)
+        with Reporter("predicting", total) as progress:
+            reading |= {"keep": keep, "progress": progress, "total": total}
+            answer_file(predictor, queries, output, exactly, **reading)

@@ -252,14 +252,6 @@ class IntervalPredictor(ABC):
         """
         return None
 
-    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:
-        """How many calibration facts set the threshold of each known triple: (n,); None if no threshold is set by rank.
-
-        It says how far the coverage of such triples may lie below the level by chance alone. doubt: (n,), what
-        `doubt` says of the triples, where that is known already.
-        """
-        return np.full(len(triples.head), self.size) if self.one_threshold else None
-
     def passing(self, triples: HasTriples, condition: Range) -> Floats:
         """A score of each known triple that is larger where its confidence likelier fulfils a condition: (n,).
 
@@ -302,6 +294,14 @@ class IntervalPredictor(ABC):
                 f"intervals after a selection are not offered for the method {self.name}, whose calibration cannot be "
                 "cut down to the facts that are chosen; choose cp, unkgcp or evidence"
             )
+
+    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:
+        """How many calibration facts set the threshold of each known triple: (n,); None if no threshold is set by rank.
+
+        It says how far the coverage of such triples may lie below the level by chance alone. doubt: (n,), what
+        `doubt` says of the triples, where that is known already.
+        """
+        return np.full(len(triples.head), self.size) if self.one_threshold else None
 
     def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit."""

@@ -190,10 +190,6 @@ class OpenWorld(IntervalPredictor):
     def doubt(self, triples: HasTriples) -> Floats:
         return self.base.doubt(triples)
 
-    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:
-        """Those of the method for facts, whose intervals lie in the hulls; None if facts have no promise alone."""
-        return None if self.share is not None else self.base.threshold_sizes(triples, doubt)
-
     def passing(self, triples: HasTriples, condition: Range) -> Floats:
         """The probability that the confidence passes, where that of a non-fact is 0: (n,).
 
@@ -222,6 +218,10 @@ class OpenWorld(IntervalPredictor):
             "intervals after a selection are offered for runs that take every query for a fact; "
             "fit one without --population open"
         )
+
+    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:
+        """Those of the method for facts, whose intervals lie in the hulls; None if facts have no promise alone."""
+        return None if self.share is not None else self.base.threshold_sizes(triples, doubt)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         return self.base.nonconformity(triples, truth)

@@ -53,6 +53,10 @@ class Intervals:
     distribution gives to it, or to the narrow stretch of which it is the middle. other is the likeliest value beside
     it, where its probability is above 15 %, NaN elsewhere. In the open world all four are about the query if it is a
     fact. These probabilities are what the model believes; only the intervals are promised.
+
+    presumes_fact, expected: (n,), of completions alone. presumes_fact says that the interval is one for a fact, which a
+    completion need not be; only a run for the open world promises something of those that are none. expected, from an
+    evidence run, is what completions are ranked by: the confidence to be expected if one that is no fact has 0.
     """
 
     score: NDArray[np.float32]
@@ -68,6 +72,8 @@ class Intervals:
     belief: NDArray[np.float32] | None = None
     other: Floats | None = None
     other_belief: NDArray[np.float32] | None = None
+    presumes_fact: NDArray[np.bool_] | None = None
+    expected: Floats | None = None
     labels: pa.Table | pa.RecordBatch | None = None
 
     def __len__(self) -> int:
@@ -148,8 +154,8 @@ def columns(answers: Intervals) -> dict[str, Column]:
     This is the one list of columns; whoever writes answers down, as Arrow, a data frame or JSON, takes them from here,
     so that none can be forgotten in one place. NaN stands for a number that is not there: the score of an unknown
     query, the ends of an empty interval, a second value where none is likely. `promise` is there for a method that
-    promises per relation, `no_fact` and the ends of a fact for the open world, the last four for a method that answers
-    from a distribution.
+    promises per relation, `no_fact` and the ends of a fact for the open world, `value` and those after it for a method
+    that answers from a distribution, `presumes_fact` and `expected` for completions.
     """
     found: dict[str, Column] = {"score": answers.score, "lower": answers.lower, "upper": answers.upper}
     found["status"] = Coded(answers.code, STATUSES)
@@ -160,6 +166,7 @@ def columns(answers: Intervals) -> dict[str, Column]:
         found |= {"fact_lower": answers.fact_lower, "fact_upper": answers.fact_upper}
     modes = {"value": answers.value, "belief": answers.belief}
     modes |= {"other": answers.other, "other_belief": answers.other_belief}
+    modes |= {"presumes_fact": answers.presumes_fact, "expected": answers.expected}
     return found | {name: column for name, column in modes.items() if column is not None}
 
 

@@ -63,6 +63,9 @@ class Ranks(NamedTuple):
     alone: Floats
     raw: Floats
 
+    def some(self, rows: NDArray[np.bool_]) -> Ranks:
+        return Ranks(self.query[rows], self.among_all[rows], self.alone[rows], self.raw[rows])
+
 
 def ranking(predictor: Calibrated, test: Graph, known: Sequence[Graph], least: float = 0.0) -> dict[str, Any]:
     """The figures for tails, heads and both together; `known` are the facts of the other splits.
@@ -84,12 +87,14 @@ def ranking(predictor: Calibrated, test: Graph, known: Sequence[Graph], least: f
         facts = _distinct(given, relation, asked, confidence)
         ranks = _ranks(predictor, facts, taken, at_head=name == "heads")
         counted = facts.confidence >= least
-        sides[name] = Ranks(*(column[counted] for column in ranks)), facts.confidence[counted]
+        sides[name] = ranks.some(counted), facts.confidence[counted]
     (tails, said), (heads, said_too) = sides["tails"], sides["heads"]
     first = 1 + int(tails.query.max(initial=-1))
     both = Ranks(
         np.concatenate([tails.query, heads.query + first]),
-        *(np.concatenate([one, other]) for one, other in zip(tails[1:], heads[1:], strict=True)),
+        np.concatenate([tails.among_all, heads.among_all]),
+        np.concatenate([tails.alone, heads.alone]),
+        np.concatenate([tails.raw, heads.raw]),
     )
     sides["both"] = both, np.concatenate([said, said_too])
     return {

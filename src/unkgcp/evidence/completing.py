@@ -31,7 +31,7 @@ from unkgcp.parallel import in_threads
 
 SHORTLIST = 600
 """Candidates of a question that the trees see."""
-QUESTIONS = 3000
+QUESTIONS = 2000
 """Training facts that are asked as questions to learn from, a tenth of all at most."""
 HELD_OUT = 0.1  # of the questions: they stop the boosting
 TREES = Boosting(rounds=120, leaves=15, feature_fraction=0.5)
@@ -131,11 +131,14 @@ class Ways:
             keys,
             hits,
         )
-        ways, place = np.unique(keys[:n], return_inverse=True)
-        walks = np.bincount(place, minlength=len(ways))
-        good = np.bincount(place, hits[:n], minlength=len(ways))
+        # sorted with its hit as the last bit, so that each way has its walks side by side
+        walks, count = np.unique(2 * keys[:n] + hits[:n], return_counts=True)
+        ways, first = np.unique(walks >> 1, return_index=True)
+        if not len(ways):
+            return ways, np.zeros(0, np.float32)
+        total, good = np.add.reduceat(count, first), np.add.reduceat(count * (walks & 1), first)
         told = good > 0
-        return ways[told], (good[told] / (walks[told] + DOUBTED)).astype(np.float32)
+        return ways[told], (good[told] / (total[told] + DOUBTED)).astype(np.float32)
 
     def gather(self, anchor: int, kind: int) -> Table:
         """What leads from an entity to each other one as an answer: (entities, NAMES)."""
@@ -249,12 +252,15 @@ def _scores(backbone: CrossFit | None, anchor: int, relation: int, at_head: bool
     """Scores of all entities by the models of one fold, that of a fact left out or the one a question draws."""
     if backbone is None:
         return np.zeros((0, 0), np.float32)
-    given = np.array([anchor], np.int32), np.array([relation], np.int32)
     if fold is None:
-        fold = int(fold_of_queries(Triples(given[0], given[1], np.array([at_head], np.int32)), FOLDS)[0])
+        question = (np.array([number], np.int32) for number in (anchor, relation, at_head))
+        fold = int(fold_of_queries(Triples(*question), FOLDS)[0])
     models = [variant[fold] for variant in backbone.models]
-    rows = [m.heads(given[1], given[0]) if at_head else m.tails(*given) for m in models]
-    return np.concatenate(rows).T
+    every = np.arange(len(models[0].seen_entities), dtype=np.int32)
+    one, by = np.full(len(every), anchor, np.int32), np.full(len(every), relation, np.int32)
+    # triple by triple, not as a matrix product, whose last bits are not the same on every machine
+    rows = [m.score(every, by, one) if at_head else m.score(one, by, every) for m in models]
+    return np.stack(rows, axis=1)
 
 
 def _best(look: Floats, most: int) -> Ints:

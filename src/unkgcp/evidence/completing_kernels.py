@@ -76,8 +76,9 @@ def count_ways(first, kind, other, kinds, anchor, wanted, most, marked, keys, hi
             onward = _stride(first[z + 1] - first[z], most)
             for further in range(first[z], first[z + 1], onward):
                 x = other[further]
-                # numba knows no `in` for ids of two widths
-                if x == a or x == z:
+                if x == a:
+                    continue
+                if x == z:  # not `x in (a, z)`: numba knows no tuples of two kinds of integers
                     continue
                 if n >= len(keys):
                     break

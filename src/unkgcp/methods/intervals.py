@@ -164,7 +164,7 @@ def columns(answers: Intervals) -> dict[str, Column]:
     if answers.no_fact is not None and answers.fact_lower is not None and answers.fact_upper is not None:
         found |= {"no_fact": answers.no_fact}
         found |= {"fact_lower": answers.fact_lower, "fact_upper": answers.fact_upper}
-    modes = {"value": answers.value, "belief": answers.belief}
+    modes: dict[str, Column | None] = {"value": answers.value, "belief": answers.belief}
     modes |= {"other": answers.other, "other_belief": answers.other_belief}
     modes |= {"presumes_fact": answers.presumes_fact, "expected": answers.expected}
     return found | {name: column for name, column in modes.items() if column is not None}

@@ -27,7 +27,7 @@ BELIEF = "The probability that the distribution gives to it; what the model beli
 OTHER = "The likeliest value beside it, where its probability is above 0.15; null elsewhere."
 OTHER_BELIEF = "The probability of that one."
 PRESUMES_FACT = (
-    "Whether the interval is one for a fact, which a completion need not be; not of runs for the open world."
+    "Not of runs for the open world: the interval is one for a fact, which a completion need not be."
 )
 EXPECTED = "Only of evidence runs, which rank by it: the confidence to be expected if what is no fact has 0."
 

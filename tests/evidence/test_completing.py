@@ -8,6 +8,7 @@ import pytest
 from tests.worlds import vocabulary
 from unkgcp.evidence import completing
 from unkgcp.evidence.completing import KNOWN, Completer, Ways, learn_completer
+from unkgcp.evidence.crossfit import FOLDS, CrossFit, fold_of_rows
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Graph
 
@@ -143,3 +144,33 @@ def test_a_graph_of_one_fact_learns_nothing_and_ranks_all_the_same() -> None:
     found = learn_completer(few[:1]).expected(int(few.head[0]), 0, False)
     assert len(found) == ENTITIES
     assert np.isfinite(found).all()
+
+
+class Told:
+    """A backbone that knows the facts of relation 2, which nothing else tells; the models differ in a shift."""
+
+    def __init__(self, facts: Graph, shift: float) -> None:
+        self.keys, self.shift = set(zip(facts.head.tolist(), facts.tail.tolist(), strict=True)), shift
+        self.seen_entities = np.ones(ENTITIES, bool)
+
+    def score(self, head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> np.ndarray:
+        pairs = zip(head.tolist(), tail.tolist(), strict=True)
+        return np.array([0.5 * (pair in self.keys) + self.shift for pair in pairs], np.float32)
+
+
+def test_scores_of_a_backbone_are_told_to_the_trees() -> None:
+    facts = draw(1500, 0)
+    hidden = (facts.relation == 2) & (np.random.default_rng(1).random(len(facts)) < 0.1)
+    train, asked = facts[~hidden], facts[hidden]
+    models = tuple(tuple(Told(facts, 0.01 * place) for place in range(FOLDS)) for _ in range(2))
+    backbone = CrossFit(models)  # type: ignore[arg-type]
+    fold = fold_of_rows(len(train), 0)
+    with pytest.raises(ValueError, match="fold"):
+        learn_completer(train, backbone=backbone)
+    found = learn_completer(train, backbone=backbone, fold=fold, trees=FEW)
+    assert np.mean(1 / np.array(ranks(found, asked[:40], False))) > 0.8
+    assert np.mean(1 / np.array(ranks(learn_completer(train, trees=FEW), asked[:40], False))) < 0.2
+    again = Completer.restore(found.arrays(), train, backbone)
+    np.testing.assert_array_equal(again.expected(3, 2, True), found.expected(3, 2, True))
+    with pytest.raises(ValueError, match="other features"):
+        Completer.restore(found.arrays(), train, None)

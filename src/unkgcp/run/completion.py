@@ -32,7 +32,6 @@ from unkgcp.tabular.label_index import OPEN
 if TYPE_CHECKING:
     from unkgcp.evidence.completing import Completer
 
-KNOWN = 1.0  # that of `unkgcp.evidence.completing`, which few runs need
 RANKINGS = ("score", "lower")
 SHORTLIST = 2048  # candidates asked where only the answers themselves can rank
 EXPECTED = 256  # those asked of an evidence run for the lower end: the ones of which most is expected
@@ -270,6 +269,8 @@ class _Search:
         self, candidates: Ids, value: Floats, anchor: int, relation: int, at_head: bool
     ) -> Best:
         """The best k by what is expected of them, or by the lower end times the probability of a fact."""
+        from unkgcp.evidence.completing import KNOWN  # few runs have evidence
+
         order = np.lexsort((candidates, -value))
         # a training fact is expected to have its own confidence, and stands before the others all the same
         expected = np.where(value >= KNOWN, value - KNOWN, np.clip(value, 0.0, 1.0))

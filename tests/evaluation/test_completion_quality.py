@@ -13,6 +13,7 @@ from unkgcp.evaluation import completion_quality as module
 from unkgcp.evaluation.assessment import decide
 from unkgcp.evaluation.completion_quality import HITS, ndcg, ranking
 from unkgcp.graph import Graph
+from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model, TrainConfig
 from unkgcp.training.model import table_shapes
 
@@ -32,12 +33,16 @@ def make_model(seed: int, ties: bool) -> Model:
     return Model(tables, VOCABULARY, TrainConfig(dimension=4), 0, seen, np.ones(RELATIONS, np.bool_))
 
 
+def asked(model: Model) -> Predictor:
+    return calibrate(model, facts(50, 6), "cp")
+
+
 def facts(n: int, seed: int) -> Graph:
     rng = np.random.default_rng(seed)
     return Graph(*random_ids(n, ENTITIES, RELATIONS, rng), rng.choice([0.0, 0.25, 0.7, 1.0], n), VOCABULARY)
 
 
-def naive(model: Model, test: Graph, known: list[Graph], at_head: bool) -> dict[str, Any]:
+def naive(model: Model, test: Graph, known: list[Graph], at_head: bool, least: float = 0.0) -> dict[str, Any]:
     mean: dict[tuple[int, int, int], list[float]] = {}
     for h, r, t, c in zip(test.head, test.relation, test.tail, test.confidence, strict=True):
         if model.seen_entities[h] and model.seen_entities[t]:
@@ -54,7 +59,7 @@ def naive(model: Model, test: Graph, known: list[Graph], at_head: bool) -> dict[
         return 1 + sum(v > value for v in rivals) + sum(v == value for v in rivals) / 2
 
     gains: dict[str, list[float]] = {"ndcg_linear": [], "ndcg_exponential": []}
-    weighted = []
+    weighted, raw = [], []
     for (given, r), wanted in groups.items():
         row = (model.heads([r], [given]) if at_head else model.tails([given], [r]))[0]
         candidates = [
@@ -75,13 +80,18 @@ def naive(model: Model, test: Graph, known: list[Graph], at_head: bool) -> dict[
                 gains[name].append(got / best)
         for e, c in wanted.items():
             rivals = [row[x] for x in candidates if x != e and x not in wanted]
-            weighted.append((c, rank(row[e], rivals)))
+            if c >= least:
+                weighted.append((c, rank(row[e], rivals)))
+                everybody = [row[x] for x in range(ENTITIES) if model.seen_entities[x] and x != e]
+                raw.append(rank(row[e], everybody))
     total = sum(c for c, _ in weighted)
     found: dict[str, Any] = {name: float(np.mean(values)) for name, values in gains.items()}
     found |= {
         "wmrr": sum(c / k for c, k in weighted) / total,
         "mrr": float(np.mean([1 / k for _, k in weighted])),
+        "raw_mrr": float(np.mean([1 / k for k in raw])),
     }
+    found["raw_hits"] = {str(n): sum(k <= n for k in raw) / len(raw) for n in HITS}
     found["whits"] = {str(n): sum(c for c, k in weighted if k <= n) / total for n in HITS}
     return found
 
@@ -91,12 +101,28 @@ def naive(model: Model, test: Graph, known: list[Graph], at_head: bool) -> dict[
 def test_figures_are_those_of_plain_loops(ties: bool, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CELLS", cells)
     model, test, known = make_model(1, ties), facts(150, 2), [facts(200, 3), facts(0, 4), facts(50, 5)]
-    result = ranking(model, test, known)
+    result = ranking(asked(model), test, known)
     assert 0 < result["unknown"] < result["facts"] == 150
     assert result["candidates"] == ENTITIES - 2
     for side, at_head in (("tails", False), ("heads", True)):
         for name, value in naive(model, test, known, at_head).items():
             assert result[side][name] == pytest.approx(value, rel=1e-12), (side, name)
+
+
+@pytest.mark.parametrize("least", [0.5, 1.0])
+def test_from_a_confidence_on(least: float) -> None:
+    """Only facts from there on count; what is left out of the candidates stays the same."""
+    model, test, known = make_model(1, False), facts(150, 2), [facts(200, 3), facts(50, 5)]
+    result = ranking(asked(model), test, known, least)
+    sides = {
+        name: naive(model, test, known, at_head, least) for name, at_head in (("tails", 0), ("heads", 1))
+    }
+    for side, figures in sides.items():
+        for name in ("wmrr", "mrr", "raw_mrr", "whits", "raw_hits"):
+            assert result[side][name] == pytest.approx(figures[name], rel=1e-12), (side, name)
+    assert result["tails"]["facts"] == result["heads"]["facts"] < len(test)
+    both = (sides["tails"]["mrr"] + sides["heads"]["mrr"]) / 2
+    assert result["both"]["mrr"] == pytest.approx(both, rel=1e-12)
 
 
 def test_a_perfect_ranking_has_ndcg_one() -> None:
@@ -107,7 +133,7 @@ def test_a_perfect_ranking_has_ndcg_one() -> None:
 
 
 def test_nothing_to_rank() -> None:
-    result = ranking(make_model(0, False), facts(0, 0), [])
+    result = ranking(asked(make_model(0, False)), facts(0, 0), [])
     assert result["tails"]["wmrr"] is None
     assert result["tails"]["queries"] == 0
 

@@ -13,7 +13,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
 from unkgcp.run import Predictor, calibrate
-from unkgcp.run.completion import SPARE, complete_batch
+from unkgcp.run.completion import complete_batch, completer_of
 from unkgcp.training import Model
 
 NAMES = ("head", "relation", "tail")
@@ -157,15 +157,56 @@ def test_quantile_methods(
     assert (np.diff(found.lower) <= 0).all()
 
 
-@pytest.mark.parametrize("rank_by", ["score", "lower"])
-def test_a_score_of_its_own_decides(
-    make_facts: Callable[..., Graph], make_model: Callable[..., Model], rank_by: str
-) -> None:
-    """The evidence method ranks by its own score, which has little to do with the model's."""
+@pytest.fixture
+def evidence(make_facts: Callable[..., Graph], make_model: Callable[..., Model]) -> Predictor:
     pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
     model = replace(make_model(), facts=KnownFacts.of(make_facts(400)))
-    predictor = calibrate(model, make_facts(200, seed=1), "evidence")
-    best = expected(predictor, "entity 3", "r1", None, rank_by, False)
-    assert len(best) > 3 + SPARE  # the model's best would not do
-    found = predictor.complete("entity 3", "r1", k=3, confidence=0.7, rank_by=rank_by)
-    assert [tuple(row[name] for name in NAMES) for row in found.to_arrow().to_pylist()] == best[:3]
+    return calibrate(model, make_facts(200, seed=1), "evidence")
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("k", [3, 1000])
+def test_evidence_ranks_by_what_it_expects(evidence: Predictor, known: bool, k: int) -> None:
+    """Not by the score, which is about facts: training facts first, by confidence, then the others."""
+    completer = completer_of(evidence)
+    assert completer is not None
+    expected = completer.expected(3, 1, False)
+    taken = evidence.model.facts.tails(3, 1) if evidence.model.facts is not None else []
+    allowed = [
+        place
+        for place in np.flatnonzero(evidence.model.seen_entities).tolist()
+        if not (known and place in taken)
+    ]
+    best = sorted(allowed, key=lambda place: (-expected[place], place))[:k]
+    found = evidence.complete("entity 3", "r1", k=k, confidence=0.7, exclude_known=known)
+    labels = evidence.model.vocabulary.entities.take(pa.array(best)).to_pylist()
+    assert found.to_arrow()["tail"].to_pylist() == labels
+    alone = evidence.interval([("entity 3", "r1", label) for label in labels], 0.7)
+    np.testing.assert_array_equal(found.lower, alone.lower)
+    assert found.expected is not None
+    assert ((found.expected >= 0) & (found.expected <= 1)).all()
+    if not known:
+        first = set(np.asarray(taken).tolist()) & set(allowed)
+        assert set(best[: len(first)]) <= first
+
+
+def test_by_the_lower_end_of_what_is_likely_a_fact(evidence: Predictor) -> None:
+    found = evidence.complete("entity 3", "r1", k=30, confidence=0.7, rank_by="lower", exclude_known=True)
+    assert found.expected is not None
+    worth = found.lower * np.minimum(found.expected / found.score, 1)
+    assert (np.diff(worth) <= 0).all()
+
+
+def test_a_completion_says_that_its_interval_presumes_a_fact(
+    predictor: Predictor, evidence: Predictor, make_facts: Callable[..., Graph]
+) -> None:
+    for each in (predictor, evidence):
+        told = complete_batch(each, batch(("entity 3", "r1", "?"), ("nobody", "r1", "?")), 2).to_pylist()
+        assert [row["presumes_fact"] for row in told] == [True, True, True]
+        assert ("expected" in told[0]) == (each is evidence)
+        assert "presumes_fact" not in each.interval([("entity 3", "r1", "entity 4")]).to_arrow().schema.names
+    assert evidence.complete("nobody", "r1").to_arrow()["expected"].to_pylist() == [None]
+    opened = calibrate(evidence.model, make_facts(200, seed=1), "cp", population="open")
+    names = opened.complete("entity 3", "r1", k=2).to_arrow().schema.names
+    assert "presumes_fact" not in names
+    assert "no_fact" in names

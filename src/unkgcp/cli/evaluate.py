@@ -14,6 +14,7 @@ EXAMPLES = examples(
     "unkgcp evaluate run --data ppi5k --confidence 0.5,0.9,0.99",
     "unkgcp evaluate run --per relation --confidence 0.9",
     "unkgcp evaluate run --ranking --threshold 0.85",
+    "unkgcp evaluate run --ranking --min-confidence 0.7",
 )
 
 
@@ -29,8 +30,15 @@ EXAMPLES = examples(
 @click.option(
     "--ranking",
     is_flag=True,
-    help="Also how well it ranks (nDCG, weighted MRR and hits, filtered) and what keeping and dropping by the "
+    help="Also how well it ranks (nDCG, MRR and hits, plain, weighted and raw) and what keeping and dropping by the "
     "interval is worth.",
+)
+@click.option(
+    "--min-confidence",
+    type=Share(0, 1),
+    default=0.0,
+    show_default=True,
+    help="With --ranking: the confidence from which on a test fact is ranked.",
 )
 @click.option(
     "--threshold",
@@ -47,6 +55,7 @@ def command(
     confidence: list[float],
     per: str | None,
     ranking: bool,
+    min_confidence: float,
     threshold: float,
     as_json: bool,
     reading: dict[str, Any],
@@ -77,7 +86,7 @@ def command(
 
         splits = dataset.splits
         known = [splits.train, splits.validation, splits.calibration]
-        result["ranking"] = rank_facts(predictor.model, splits.test, known)
+        result["ranking"] = rank_facts(predictor, splits.test, known, min_confidence)
         result["decisions"] = decisions(answers, threshold)
     if as_json:
         import json

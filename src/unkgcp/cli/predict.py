@@ -102,8 +102,10 @@ def command(
     world no_fact, fact_lower and fact_upper, one of the method evidence value, belief, other and other_belief: a value
     and its probability, and a second one where it is above 15 %. Without -o they go to standard output as TSV. A query
     whose entity or relation has no training fact gets the whole range from 0 to 1, no score, and a status that says so.
-    With --top-k the columns query (the row of INPUT, from 0) and rank come first. With --select a p_value and whether
-    the triple is selected come last (selected_5, selected_10 and so on for several shares of wrong ones). A file
+    With --top-k the columns query (the row of INPUT, from 0) and rank come first, presumes_fact says that an interval
+    is one for a fact, which a completion need not be, and evidence runs add expected, by which they rank. With --select
+    a p_value and whether the triple is selected come last (selected_5, selected_10 and so on for several shares of
+    wrong ones). A file
     appears when all of it is written.
     """
     if top_k is None and (exclude_known or rank_by != "score"):
@@ -139,6 +141,11 @@ def command(
     from unkgcp.run.predictor import Predictor
 
     predictor = Predictor.load(run)
+    if top_k is not None:
+        from unkgcp.run.completion import presumption
+
+        if (presumed := presumption(predictor)) is not None:
+            say(f"unkgcp: {presumed}")
     for level in confidence:
         if (caution := predictor.method.caution(level)) is not None:
             say(f"unkgcp: {caution}")

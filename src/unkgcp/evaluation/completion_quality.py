@@ -1,10 +1,13 @@
-"""How well a model ranks: nDCG of tails, and confidence-weighted mean reciprocal rank and hits, filtered.
+"""How well a run ranks: nDCG, and mean reciprocal rank and hits, plain and weighted by confidence.
 
-What it is: the figures the field reports for uncertain graphs, from the scores of the model alone. For a query
-(h, r, ?) every entity with a training fact is a candidate, except those that make a known fact of another split
-(training, validation, calibration); (?, r, t) the same way. Candidates with the same score share their mean rank.
-Test facts about unknown entities or relations cannot be ranked and are counted apart. A triple that is repeated in
-the test set counts once, with its mean confidence. What it is not: a judgement of intervals; see `decisions`.
+What it is: the figures the field reports for uncertain graphs, from what completions are ranked by (the scores of the
+model, or what evidence expects; `unkgcp.run.completion.candidate_scores`). For a query (h, r, ?) every entity with a
+training fact is a candidate, except those that make a known fact of another split (training, validation, calibration);
+(?, r, t) the same way. Plain mean reciprocal ranks and hits are also given raw, where nothing is left out. With a least
+confidence the figures are those of test facts from there on; what is left out stays the same. Candidates with the same
+score share their mean rank. Test facts about unknown entities or relations cannot be ranked and are counted apart. A
+triple that is repeated in the test set counts once, with its mean confidence. What it is not: a judgement of
+intervals; see `decisions`.
 
 With c_i the confidences of the test tails of a query and k_i their ranks among all candidates,
 
@@ -15,7 +18,7 @@ the others the rank of a fact is taken without the other test facts of its query
 
     weighted MRR = sum_i c_i / k_i / sum_i c_i,    weighted hits@n = sum of c_i with k_i <= n / sum_i c_i.
 
->>> ranking(predictor.model, splits.test, [splits.train, splits.calibration])["tails"]["wmrr"]     # doctest: +SKIP
+>>> ranking(predictor, splits.test, [splits.train, splits.calibration])["tails"]["wmrr"]           # doctest: +SKIP
 0.41
 """
 
@@ -30,10 +33,11 @@ from numpy.typing import NDArray
 
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.method import status_codes
+from unkgcp.run.completion import candidate_scores
 
 if TYPE_CHECKING:
     from unkgcp.graph.facts import Graph
-    from unkgcp.training.model import Model
+    from unkgcp.run.answers import Calibrated
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -52,15 +56,23 @@ class Facts(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """Mean ranks of facts (n,): among all candidates, and without the other test facts of their query."""
+    """Mean ranks of facts (n,): among all candidates, without the other test facts of their query, and raw."""
 
     query: Integers
     among_all: Floats
     alone: Floats
+    raw: Floats
+
+    def some(self, rows: NDArray[np.bool_]) -> Ranks:
+        return Ranks(self.query[rows], self.among_all[rows], self.alone[rows], self.raw[rows])
 
 
-def ranking(model: Model, test: Graph, known: Sequence[Graph]) -> dict[str, Any]:
-    """The figures for tails and heads; `known` are the facts of the other splits."""
+def ranking(predictor: Calibrated, test: Graph, known: Sequence[Graph], least: float = 0.0) -> dict[str, Any]:
+    """The figures for tails, heads and both together; `known` are the facts of the other splits.
+
+    least: the confidence from which on a test fact counts.
+    """
+    model = predictor.model
     ids = to_triples(test, model.vocabulary)
     code = status_codes(model, ids) == 0
     head, relation, tail = (column[code].astype(np.int64) for column in ids)
@@ -70,31 +82,44 @@ def ranking(model: Model, test: Graph, known: Sequence[Graph]) -> dict[str, Any]
         for place in range(3)
     ]
     confidence = test.confidence[code]
-    tails = _figures(model, _distinct(head, relation, tail, confidence), filters, at_head=False)
-    heads = _figures(model, _distinct(tail, relation, head, confidence), filters[::-1], at_head=True)
+    sides = {}
+    for name, given, asked, taken in (("tails", head, tail, filters), ("heads", tail, head, filters[::-1])):
+        facts = _distinct(given, relation, asked, confidence)
+        ranks = _ranks(predictor, facts, taken, at_head=name == "heads")
+        counted = facts.confidence >= least
+        sides[name] = ranks.some(counted), facts.confidence[counted]
+    (tails, said), (heads, said_too) = sides["tails"], sides["heads"]
+    first = 1 + int(tails.query.max(initial=-1))
+    both = Ranks(
+        np.concatenate([tails.query, heads.query + first]),
+        np.concatenate([tails.among_all, heads.among_all]),
+        np.concatenate([tails.alone, heads.alone]),
+        np.concatenate([tails.raw, heads.raw]),
+    )
+    sides["both"] = both, np.concatenate([said, said_too])
     return {
         "facts": len(test),
         "unknown": int(np.count_nonzero(~code)),
+        "least": least,
         "candidates": int(np.count_nonzero(model.seen_entities)),
-        "tails": tails,
-        "heads": heads,
+        **{name: _figures(*side) for name, side in sides.items()},
     }
 
 
-def _figures(model: Model, facts: Facts, known: list[Integers], at_head: bool) -> dict[str, Any]:
-    ranks = _ranks(model, facts, known, at_head)
-    weight = facts.confidence
-    found = {
+def _figures(ranks: Ranks, weight: Floats) -> dict[str, Any]:
+    same = np.ones_like(weight)
+    return {
         "queries": len(np.unique(ranks.query)),
         "facts": len(weight),
         "ndcg_linear": ndcg(ranks.query, ranks.among_all, weight),
         "ndcg_exponential": ndcg(ranks.query, ranks.among_all, np.exp2(weight) - 1),
         "wmrr": weighted_mean(1 / ranks.alone, weight),
-        "mrr": weighted_mean(1 / ranks.alone, np.ones_like(weight)),
+        "mrr": weighted_mean(1 / ranks.alone, same),
+        "raw_mrr": weighted_mean(1 / ranks.raw, same),
         "whits": {str(n): weighted_mean(ranks.alone <= n, weight) for n in HITS},
-        "hits": {str(n): weighted_mean(ranks.alone <= n, np.ones_like(weight)) for n in HITS},
+        "hits": {str(n): weighted_mean(ranks.alone <= n, same) for n in HITS},
+        "raw_hits": {str(n): weighted_mean(ranks.raw <= n, same) for n in HITS},
     }
-    return found
 
 
 def ndcg(query: Integers, rank: Floats, gain: Floats) -> float | None:
@@ -127,7 +152,8 @@ def _distinct(given: Integers, relation: Integers, asked: Integers, confidence: 
     return Facts(triples[:, 0], triples[:, 1], triples[:, 2], mean)
 
 
-def _ranks(model: Model, facts: Facts, known: list[Integers], at_head: bool) -> Ranks:
+def _ranks(predictor: Calibrated, facts: Facts, known: list[Integers], at_head: bool) -> Ranks:
+    model = predictor.model
     relations, entities = len(model.seen_relations), len(model.seen_entities)
     key = facts.given * relations + facts.relation
     queries, query = np.unique(key, return_inverse=True)
@@ -137,27 +163,33 @@ def _ranks(model: Model, facts: Facts, known: list[Integers], at_head: bool) -> 
     taken = np.unique(np.stack([filtered_key[matters], known[2][matters]], axis=1), axis=0)
     own = np.isin(taken[:, 0] * entities + taken[:, 1], key * entities + facts.asked)
     taken = taken[~own]
-    above, same = np.empty(len(key), np.int64), np.empty(len(key), np.int64)
-    score = np.empty(len(key), np.float32)
+    above, same, taken_above, taken_same = (np.empty(len(key), np.int64) for _ in range(4))
+    score = np.empty(len(key))
     for some, rows in _chunks(query, max(1, CELLS // max(1, entities))):
         given, relation = queries[some] // relations, queries[some] % relations
-        table = model.heads(relation, given) if at_head else model.tails(given, relation)
+        table = candidate_scores(predictor, given, relation, at_head)
         score[rows] = table[query[rows] - some.start, facts.asked[rows]]
         table[:, ~model.seen_entities] = -np.inf
         first, last = np.searchsorted(taken[:, 0], queries[[some.start, some.stop - 1]], side="left")
         last = int(np.searchsorted(taken[:, 0], queries[some.stop - 1], side="right"))
         here = taken[first:last]
-        table[np.searchsorted(queries[some], here[:, 0]), here[:, 1]] = -np.inf
-        for row in range(rows.start, rows.stop, len(table)):  # as many facts at a time as there are queries
-            part = slice(row, min(row + len(table), rows.stop))
-            beside = table[query[part] - some.start]
-            above[part] = np.count_nonzero(beside > score[part, None], axis=1)
-            same[part] = np.count_nonzero(beside == score[part, None], axis=1)
+        parts = [
+            slice(row, min(row + len(table), rows.stop))  # as many facts at a time as there are queries
+            for row in range(rows.start, rows.stop, len(table))
+        ]
+        for higher, equal, left_out in ((taken_above, taken_same, False), (above, same, True)):
+            if left_out:
+                table[np.searchsorted(queries[some], here[:, 0]), here[:, 1]] = -np.inf
+            for part in parts:
+                beside = table[query[part] - some.start]
+                higher[part] = np.count_nonzero(beside > score[part, None], axis=1)
+                equal[part] = np.count_nonzero(beside == score[part, None], axis=1)
     own_above, own_same = _within(query, score)
     return Ranks(
         query,
         1 + above + (same - 1) / 2,
         1 + (above - own_above) + (same - own_same) / 2,
+        1 + taken_above + (taken_same - 1) / 2,
     )
 
 
@@ -170,7 +202,7 @@ def _chunks(query: Integers, count: int) -> Iterator[tuple[slice, slice]]:
         yield slice(start, stop), slice(int(first), int(last))
 
 
-def _within(query: Integers, score: NDArray[np.float32]) -> tuple[Integers, Integers]:
+def _within(query: Integers, score: Floats) -> tuple[Integers, Integers]:
     """For each fact how many facts of its query score higher, and how many (with itself) the same: (n,) each."""
     order = np.lexsort((-score, query))
     ordered_query, ordered = query[order], score[order]

@@ -187,16 +187,23 @@ def relations_text(result: dict[str, Any]) -> str:
 
 def ranking_text(result: dict[str, Any]) -> str:
     """The object of `completion_quality.ranking`."""
-    hits = [f"WHits@{n}" for n in result["tails"]["whits"]]
-    table = Table(["", "queries", "nDCG linear", "nDCG exp.", "WMRR", *hits])
-    for side in ("tails", "heads"):
+    hits = list(result["tails"]["hits"])
+    weighted = Table(["", "queries", "nDCG linear", "nDCG exp.", "WMRR", *(f"WHits@{n}" for n in hits)])
+    plain = Table(
+        ["", "facts", "MRR", *(f"Hits@{n}" for n in hits), "raw MRR", *(f"raw Hits@{n}" for n in hits)]
+    )
+    for side in ("tails", "heads", "both"):
         part = result[side]
         figures = [part["ndcg_linear"], part["ndcg_exponential"], part["wmrr"], *part["whits"].values()]
-        table.add(side, f"{part['queries']:,}", *(number(figure, 4) for figure in figures))
-    heading = f"ranking among {result['candidates']:,} candidates, known facts left out"
+        weighted.add(side, f"{part['queries']:,}", *(number(figure, 4) for figure in figures))
+        figures = [part["mrr"], *part["hits"].values(), part["raw_mrr"], *part["raw_hits"].values()]
+        plain.add(side, f"{part['facts']:,}", *(number(figure, 4) for figure in figures))
+    heading = f"ranking among {result['candidates']:,} candidates, known facts left out but in raw figures"
+    if result["least"]:
+        heading += f"; test facts with a confidence of at least {result['least']:g}"
     if result["unknown"]:
         heading += f"; {result['unknown']:,} of {result['facts']:,} test facts are unknown and not ranked"
-    return f"{heading}\n\n{table.terminal()}"
+    return f"{heading}\n\n{weighted.terminal()}\n\n{plain.terminal()}"
 
 
 def decisions_text(result: dict[str, Any]) -> str:

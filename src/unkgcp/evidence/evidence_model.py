@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
+from unkgcp.evidence.completing import Completer, learn_completer
 from unkgcp.evidence.crossfit import CrossFit, cross_fit, fold_of_rows, shortened
 from unkgcp.evidence.distribution import Cells, Distribution, Values
 from unkgcp.evidence.features import Evidence, Features
@@ -63,6 +64,8 @@ class EvidenceModel:
     elsewhere: Trees
     """P(class of cell), if it is none of them."""
     backbone: CrossFit | None = None
+    completer: Completer | None = None
+    """What ranks candidates of a question with an open place; a run of an older version has none."""
 
     @property
     def seen_entities(self) -> NDArray[np.bool_]:
@@ -174,7 +177,17 @@ class EvidenceModel:
             f"cells.{field.name}": np.asarray(getattr(self.cells, field.name)) for field in fields(self.cells)
         }
         arrays |= {f"suggested.{name}": array for name, array in self.suggested.arrays().items()}
-        return arrays | {f"elsewhere.{name}": array for name, array in self.elsewhere.arrays().items()}
+        arrays |= {f"elsewhere.{name}": array for name, array in self.elsewhere.arrays().items()}
+        if self.completer is not None:
+            arrays |= {f"completing.{name}": array for name, array in self.completer.arrays().items()}
+        return arrays
+
+    def with_backbone(self, backbone: CrossFit | None) -> EvidenceModel:
+        """The same model over other copies of the cross-fitted ones."""
+        completer = self.completer
+        if completer is not None and completer.backbone is not None:
+            completer = replace(completer, backbone=backbone)
+        return replace(self, backbone=backbone, completer=completer)
 
     @classmethod
     def restore(
@@ -196,6 +209,8 @@ class EvidenceModel:
                 if not np.array_equal(arrays[f"values.{field.name}"], getattr(values, field.name)):
                     raise ValueError("the values of the evidence are not those of its facts")
             cells = Cells.restore(_under("cells.", arrays), len(values))
+            completing = _under("completing.", arrays)
+            completer = Completer.restore(completing, train, backbone) if completing else None
         except (KeyError, IndexError) as error:
             raise ValueError(f"the evidence lacks {error}") from None
         model = cls(
@@ -204,6 +219,7 @@ class EvidenceModel:
             Trees.restore(_under("suggested.", arrays)),
             Trees.restore(_under("elsewhere.", arrays)),
             backbone,
+            completer,
         )
         model._check()
         return model
@@ -223,6 +239,7 @@ def learn(
     seed: int = 0,
     backbone: CrossFit | None = None,
     out_of_fold: NDArray[np.float32] | None = None,
+    fold: NDArray[np.int8] | None = None,
     suggested: Boosting = SUGGESTED,
     elsewhere: Boosting = ELSEWHERE,
     most: int = MOST_LEARNED,
@@ -232,7 +249,8 @@ def learn(
     A twentieth of the facts (at most 10,000) is taken out of the graph and asked as queries, to stop the boosting;
     the others (`most` of them at most) are learned from, each with its own row left out of everything it is told.
     The model then answers from the whole graph. `backbone` with `out_of_fold` (N, columns), its scores of the
-    training facts, adds scores.
+    training facts, adds scores. With `fold` (N,), the one that each training fact was left out in, they also rank
+    completions.
     """
     if len(train) < 20:
         raise InputError(
@@ -255,7 +273,8 @@ def learn(
     second = replace(elsewhere, seed=seed).learn(
         table[fit], kind[fit], table[stop], kind[stop], cells.classes
     )
-    return EvidenceModel(whole, cells, first, second, backbone)
+    completer = learn_completer(train, seed=seed, backbone=None if fold is None else backbone, fold=fold)
+    return EvidenceModel(whole, cells, first, second, backbone, completer)
 
 
 def learn_with_backbone(
@@ -269,7 +288,7 @@ def learn_with_backbone(
     """Train ten backbones (five folds, two variants), then learn from evidence and their scores."""
     fold = fold_of_rows(len(train), seed)
     (backbone,) = cross_fit(train, shortened(config), [seed], fold, device=device, progress=progress)
-    return learn(train, seed=seed, backbone=backbone, out_of_fold=backbone.scores(train, fold))
+    return learn(train, seed=seed, backbone=backbone, out_of_fold=backbone.scores(train, fold), fold=fold)
 
 
 def _rows(

@@ -185,24 +185,40 @@ class Boosting:
     seed: int = 0
 
     def learn(
-        self, table: Table, label: Classes, held_table: Table, held_label: Classes, total: int
+        self,
+        table: Table,
+        label: Classes,
+        held_table: Table,
+        held_label: Classes,
+        total: int,
+        weights: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
     ) -> Trees:
-        """Trees for labels below `total`; training stops when the held-out facts get no likelier."""
+        """Trees for labels below `total`; training stops when the held-out facts get no likelier.
+
+        weights: how much each row and each held-out row counts, 1 if nothing is said.
+        """
         classes, compact = np.unique(label, return_inverse=True)
         known = np.isin(held_label, classes)
         held_table, held_label = held_table[known], held_label[known]
-        prior = np.log(np.bincount(compact) / len(label))
+        own, held_own = (None, None) if weights is None else (weights[0], weights[1][known])
+        total_weight = float(len(label)) if own is None else float(own.sum())
+        prior = np.log(np.bincount(compact, own) / total_weight)
         features = table.shape[1]
         if len(classes) < 2 or not len(held_label):
             return from_lightgbm("", features, classes, total, prior, 0)  # no tree: always the prior
         lightgbm = _lightgbm()
         # boosting starts with every fact at the prior, class after class
         data = lightgbm.Dataset(
-            table, compact, init_score=np.repeat(prior, len(label)), params=self._settings(2)
+            table,
+            compact,
+            weight=own,
+            init_score=np.repeat(prior, len(label)),
+            params=self._settings(2),
         )
         held = lightgbm.Dataset(
             held_table,
             np.searchsorted(classes, held_label),
+            weight=held_own,
             init_score=np.repeat(prior, len(held_label)),
             reference=data,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Self
 
@@ -118,7 +117,7 @@ class EvidenceIntervals(Partitioned):
     def with_models(self, models: Mapping[str, Any]) -> Self:
         again = super().with_models(models)
         if self.evidence is not None:
-            again.evidence = replace(self.evidence, backbone=again.backbone)
+            again.evidence = self.evidence.with_backbone(again.backbone)
         return again
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:

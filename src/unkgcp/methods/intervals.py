@@ -56,6 +56,9 @@ class Intervals:
 
     p_value: (n,) and selected, (n,) under the name of each column (`selected`, or `selected_10` and so on for several
     shares of wrong ones): of a selection (`Predictor.select`), None otherwise.
+    presumes_fact, expected: (n,), of completions alone. presumes_fact says that the interval is one for a fact, which a
+    completion need not be; only a run for the open world promises something of those that are none. expected, from an
+    evidence run, is what completions are ranked by: the confidence to be expected if one that is no fact has 0.
     """
 
     score: NDArray[np.float32]
@@ -73,6 +76,8 @@ class Intervals:
     other_belief: NDArray[np.float32] | None = None
     p_value: Floats | None = None
     selected: Mapping[str, NDArray[np.bool_]] | None = None
+    presumes_fact: NDArray[np.bool_] | None = None
+    expected: Floats | None = None
     labels: pa.Table | pa.RecordBatch | None = None
 
     def __len__(self) -> int:
@@ -155,8 +160,9 @@ def columns(answers: Intervals) -> dict[str, Column]:
     This is the one list of columns; whoever writes answers down, as Arrow, a data frame or JSON, takes them from here,
     so that none can be forgotten in one place. NaN stands for a number that is not there: the score of an unknown
     query, the ends of an empty interval, a second value where none is likely. `promise` is there for a method that
-    promises per relation, `no_fact` and the ends of a fact for the open world, the next four for a method that answers
-    from a distribution, `p_value` and what follows for a selection.
+    promises per relation, `no_fact` and the ends of a fact for the open world, `value` and those after it for a method
+    that answers from a distribution, `presumes_fact` and `expected` for completions, `p_value` and what follows for a
+    selection.
     """
     found: dict[str, Column] = {"score": answers.score, "lower": answers.lower, "upper": answers.upper}
     found["status"] = Coded(answers.code, STATUSES)
@@ -165,8 +171,9 @@ def columns(answers: Intervals) -> dict[str, Column]:
     if answers.no_fact is not None and answers.fact_lower is not None and answers.fact_upper is not None:
         found |= {"no_fact": answers.no_fact}
         found |= {"fact_lower": answers.fact_lower, "fact_upper": answers.fact_upper}
-    modes = {"value": answers.value, "belief": answers.belief}
+    modes: dict[str, Column | None] = {"value": answers.value, "belief": answers.belief}
     modes |= {"other": answers.other, "other_belief": answers.other_belief}
+    modes |= {"presumes_fact": answers.presumes_fact, "expected": answers.expected}
     found |= {name: column for name, column in modes.items() if column is not None}
     if answers.p_value is not None:
         found |= {"p_value": answers.p_value, **(answers.selected or {})}

@@ -131,6 +131,8 @@ class IntervalPredictor(ABC):
     """What must be learned for it beside the model: `quantiles`, a model of `length`, `members` or `evidence`."""
     own_answers: bool = False
     """Whether its scores, or its ends, come from more than the score of the model: `interval` alone knows them."""
+    for_open_world: bool = False
+    """Whether its promise also holds for queries that are no facts."""
     order_free: bool = True
     """Whether the order of the calibration facts is of no consequence."""
 

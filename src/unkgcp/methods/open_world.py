@@ -69,6 +69,7 @@ class OpenWorld(IntervalPredictor):
     """
 
     own_answers: bool = True
+    for_open_world: bool = True
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
 """Completions: the best entities for (h, r, ?) or (?, r, t), each with its interval.
 
 All of it is pure: an Arrow batch of queries with one open place each in, an Arrow batch of candidates out. Every
-entity with a training fact is a candidate; the first look at all of them is a matrix product, and the best few are
-then asked like any other query, so that a completion has the same numbers as `predict` gives. A method with a score
-of its own (evidence) ranks the `SHORTLIST` candidates that the model scores highest. Each interval holds for one
-triple, not for all of a list at once.
+entity with a training fact is a candidate. `candidate_scores` is the first look at all of them, a matrix product, or
+what evidence expects of each (`unkgcp.evidence.completing`); the best few are then asked like any other query, so that
+a completion has the same numbers as `predict` gives. Each interval holds for one triple, not for all of a list at once,
+and unless the run is for the open world it presumes that the triple is a fact, which most candidates are not.
 
 >>> complete(predictor, head="TP53", relation="binding", k=5, rank_by="lower").to_pandas()     # doctest: +SKIP
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +24,21 @@ from unkgcp.conformal.ranks import exact_levels
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import spelt, to_triples
-from unkgcp.methods.intervals import Intervals, Levels, as_batch, numbers
+from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch, numbers
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answers import LABELS, Calibrated, answer
 from unkgcp.tabular.label_index import OPEN
 
+if TYPE_CHECKING:
+    from unkgcp.evidence.completing import Completer
+
 RANKINGS = ("score", "lower")
-SHORTLIST = 2048
+SHORTLIST = 2048  # candidates asked where only the answers themselves can rank
+EXPECTED = 256  # those asked of an evidence run for the lower end: the ones of which most is expected
+PRESUMES = (
+    "these intervals presume that a completion is a fact, which most candidates are not; "
+    "fit with --population open for a promise that also holds for those that are none"
+)
 SPARE = 16  # candidates beyond k asked exactly: the matrix product is off by a few roundings
 CELLS = 1 << 23  # scores held at once
 
@@ -43,7 +51,7 @@ class Found(NamedTuple):
 
     An unknown query has no candidates, but it has one row, so that its answer can say why. `blank` marks this row: its
     open place is shown empty. Inside, the entity that was given stands in both places of the triple; the triple is then
-    unknown for the same reason as the query, and gets its status.
+    unknown for the same reason as the query, and gets its status. `expected` is None where nothing expects anything.
     """
 
     query: NDArray[np.int64]
@@ -51,6 +59,7 @@ class Found(NamedTuple):
     triples: Triples
     open_head: Mask
     blank: Mask
+    expected: Floats | None
 
 
 def complete(
@@ -67,8 +76,10 @@ def complete(
     """The best k entities for the place that is not given, best first, with their labels.
 
     `rank_by` is `score` or `lower`, the lower end (of the first level if there are several); ties go by score, then
-    by the order of the vocabulary. `exclude_known` leaves out training facts. If what is given is unknown the
-    answer is one row with nothing in the open place, the whole range, and a status that says why.
+    by the order of the vocabulary. An evidence run ranks by what is expected of a triple that may be no fact instead of
+    the score, which is about facts, and by the lower end times the probability that it is one; training facts come
+    first. `exclude_known` leaves them out. If what is given is unknown the answer is one row with nothing in the open
+    place, the whole range, and a status that says why.
     """
     place = {"head": head or OPEN, "relation": relation, "tail": tail or OPEN}
     query = pa.record_batch([pa.array([label], pa.string()) for label in place.values()], names=list(place))
@@ -121,23 +132,34 @@ def _found(
     # a query is known when its other two places are
     known = status_codes(predictor.model, Triples(anchor, asked.relation, anchor)) == 0
     search = _Search(predictor, k, confidence, rank_by, exclude_known)
-    chosen: list[tuple[int, Ids]] = [(int(row), anchor[row : row + 1]) for row in np.flatnonzero(~known)]
+    nothing = np.array([np.nan])
+    chosen: list[tuple[int, Best]] = [
+        (int(row), Best(anchor[row : row + 1], nothing)) for row in np.flatnonzero(~known)
+    ]
     for at_head, rows in (
         (True, np.flatnonzero(known & open_head)),
         (False, np.flatnonzero(known & open_tail)),
     ):
         chosen += zip(rows.tolist(), search.best(anchor[rows], asked.relation[rows], at_head), strict=True)
     chosen.sort(key=lambda found: found[0])
-    lengths = np.array([len(ids) for _, ids in chosen], np.int64)
+    lengths = np.array([len(best.ids) for _, best in chosen], np.int64)
     query = np.repeat(np.array([row for row, _ in chosen], np.int64), lengths)
     rank = np.arange(len(query)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
-    entity = np.concatenate([np.zeros(0, np.int32), *(ids for _, ids in chosen)])
+    entity = np.concatenate([np.zeros(0, np.int32), *(best.ids for _, best in chosen)])
+    expected = np.concatenate([np.zeros(0), *(best.expected for _, best in chosen)])
     triples = Triples(
         np.where(open_head[query], entity, asked.head[query]),
         asked.relation[query],
         np.where(open_tail[query], entity, asked.tail[query]),
     )
-    return Found(query, rank.astype(np.int32), triples, open_head[query], ~known[query])
+    return Found(
+        query,
+        rank.astype(np.int32),
+        triples,
+        open_head[query],
+        ~known[query],
+        None if completer_of(predictor) is None else expected,
+    )
 
 
 def _open_places(batch: pa.RecordBatch, first: int) -> tuple[Mask, Mask]:
@@ -159,6 +181,36 @@ def _open_places(batch: pa.RecordBatch, first: int) -> tuple[Mask, Mask]:
     return head, tail
 
 
+def presumption(predictor: Calibrated) -> str | None:
+    """What completions should say of their intervals; None for the open world, which promises it for non-facts too."""
+    return None if predictor.method.for_open_world else PRESUMES
+
+
+class Best(NamedTuple):
+    """The best entities of a query, and what is expected of them, NaN where nothing is: (n,) each."""
+
+    ids: Ids
+    expected: Floats
+
+
+def completer_of(predictor: Calibrated) -> Completer | None:
+    """What ranks the candidates of an evidence run; None for others."""
+    return None if predictor.method.evidence is None else predictor.method.evidence.completer
+
+
+def candidate_scores(
+    predictor: Calibrated, anchor: NDArray[Any], relation: NDArray[Any], at_head: bool
+) -> NDArray[Any]:
+    """What the candidates of questions are ranked by, more is better: (n, entities).
+
+    That is the score of the model, or what evidence expects of each candidate (`Completer.expected`).
+    """
+    completer, model = completer_of(predictor), predictor.model
+    if completer is None:
+        return model.heads(relation, anchor) if at_head else model.tails(anchor, relation)
+    return completer.of_questions(anchor, relation, at_head)
+
+
 class _Search:
     def __init__(
         self, predictor: Calibrated, k: int, confidence: Levels, rank_by: str, exclude_known: bool
@@ -168,22 +220,25 @@ class _Search:
         self.rank_by, self.facts = rank_by, predictor.model.facts if exclude_known else None
         self.candidates = np.flatnonzero(self.model.seen_entities).astype(np.int32)
         self.k = min(k, len(self.candidates))
+        self.expects = completer_of(predictor) is not None
 
-    def best(self, anchor: Ids, relation: Ids, at_head: bool) -> Iterator[Ids]:
+    def best(self, anchor: Ids, relation: Ids, at_head: bool) -> Iterator[Best]:
         """The best entities of each query, at most k, best first."""
         step = max(1, CELLS // max(1, len(self.model.seen_entities)))
         for start in range(0, len(anchor), step):
             some, by = anchor[start : start + step], relation[start : start + step]
-            scores = self.model.heads(by, some) if at_head else self.model.tails(some, by)
+            scores = candidate_scores(self.predictor, some, by, at_head)
             for row, (entity, relation_id) in enumerate(zip(some.tolist(), by.tolist(), strict=True)):
                 yield self._best(scores[row], entity, relation_id, at_head)
 
-    def _best(self, scores: NDArray[np.float32], anchor: int, relation: int, at_head: bool) -> Ids:
+    def _best(self, scores: NDArray[Any], anchor: int, relation: int, at_head: bool) -> Best:
         candidates = self.candidates
         if self.facts is not None:
             known = self.facts.heads(relation, anchor) if at_head else self.facts.tails(anchor, relation)
             candidates = candidates[~np.isin(candidates, known)]
         value = scores[candidates].astype(np.float64)
+        if self.expects:
+            return self._most_expected(candidates, value, anchor, relation, at_head)
         wanted = self.k + SPARE
         if self.method.own_answers:
             wanted = max(wanted, SHORTLIST)
@@ -199,7 +254,7 @@ class _Search:
             candidates = np.concatenate([better, tied[: wanted - len(better)]])
         return self._ordered(candidates, anchor, relation, at_head)
 
-    def _ordered(self, candidates: Ids, anchor: int, relation: int, at_head: bool) -> Ids:
+    def _ordered(self, candidates: Ids, anchor: int, relation: int, at_head: bool) -> Best:
         """The best k of a few candidates, by their exact answers."""
         found = self.method.interval(_triples(candidates, anchor, relation, at_head), self.level)
         keys = (
@@ -208,7 +263,25 @@ class _Search:
             else (candidates, -found.score)
         )
         best: Ids = candidates[np.lexsort(keys)[: self.k]]
-        return best
+        return Best(best, np.full(len(best), np.nan))
+
+    def _most_expected(
+        self, candidates: Ids, value: Floats, anchor: int, relation: int, at_head: bool
+    ) -> Best:
+        """The best k by what is expected of them, or by the lower end times the probability of a fact."""
+        from unkgcp.evidence.completing import KNOWN  # few runs have evidence
+
+        order = np.lexsort((candidates, -value))
+        # a training fact is expected to have its own confidence, and stands before the others all the same
+        expected = np.where(value >= KNOWN, value - KNOWN, np.clip(value, 0.0, 1.0))
+        if self.rank_by == "lower":
+            some = order[: max(self.k, EXPECTED)]
+            found = self.method.interval(_triples(candidates[some], anchor, relation, at_head), self.level)
+            fact = np.minimum(expected[some] / np.maximum(found.score, 1e-9), 1.0)
+            fact[value[some] >= KNOWN] = 1.0
+            order = some[np.lexsort((candidates[some], -value[some], -fact * np.nan_to_num(found.lower)))]
+        order = order[: self.k]
+        return Best(candidates[order], expected[order])
 
 
 def _triples(candidates: Ids, anchor: int, relation: int, at_head: bool) -> Triples:
@@ -230,4 +303,6 @@ def _answers(predictor: Calibrated, batch: pa.RecordBatch, found: Found, confide
         labels[name] = pc.if_else(pa.array(is_open), own, spelt(batch.column(name)).take(rows))
     labels["relation"] = spelt(batch.column("relation")).take(rows)
     named = pa.record_batch([labels[name] for name in LABELS], names=list(LABELS))
-    return replace(answer(predictor, found.triples, confidence), labels=named)
+    answers = answer(predictor, found.triples, confidence)
+    presumes = None if predictor.method.for_open_world else np.ones(len(answers), np.bool_)
+    return replace(answers, labels=named, presumes_fact=presumes, expected=found.expected)

@@ -26,6 +26,10 @@ VALUE = (
 BELIEF = "The probability that the distribution gives to it; what the model believes, and no promise."
 OTHER = "The likeliest value beside it, where its probability is above 0.15; null elsewhere."
 OTHER_BELIEF = "The probability of that one."
+PRESUMES_FACT = (
+    "Not of runs for the open world: the interval is one for a fact, which a completion need not be."
+)
+EXPECTED = "Only of evidence runs, which rank by it: the confidence to be expected if what is no fact has 0."
 
 
 class Document(BaseModel):
@@ -88,6 +92,8 @@ class Completion(Answers):
     belief: End = Field(default=None, description=BELIEF)
     other: End = Field(default=None, description=OTHER)
     other_belief: End = Field(default=None, description=OTHER_BELIEF)
+    presumes_fact: bool | None = Field(default=None, description=PRESUMES_FACT)
+    expected: End = Field(default=None, description=EXPECTED)
 
 
 class Completions(Document):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from unkgcp._version import __version__
 from unkgcp.graph.known import Facts, KnownFacts
 from unkgcp.run.answers import LABELS, as_lists
-from unkgcp.run.completion import SHORTLIST
+from unkgcp.run.completion import EXPECTED, SHORTLIST, completer_of, presumption
 from unkgcp.run.predictor import Predictor
 from unkgcp.service.request_body import Problem, quoted
 from unkgcp.service.settings import Settings
@@ -97,7 +97,8 @@ class Knowledge:
         known = {} if self._surroundings is None else self._surroundings.known(h, r, t)
         places = self.predictor.model.vocabulary.entity_ids(labels["tail" if tail is None else "head"])
         columns = {**labels, **as_lists(found), "known": [known.get(place) for place in places.tolist()]}
-        notes = [self.predictor.method.caution(level) for level in dict.fromkeys(levels)]
+        notes = [presumption(self.predictor)]
+        notes += [self.predictor.method.caution(level) for level in dict.fromkeys(levels)]
         return {
             "confidence": level,
             "answers": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
@@ -111,7 +112,9 @@ class Knowledge:
         return self._surroundings.around(head, relation, tail, limit)
 
     def asked_by_completion(self, k: int, rank_by: str) -> int:
-        """How many triples the method is asked for to find the best k."""
+        """How many triples the method is asked for to find the best k, or could be asked for in the same time."""
+        if completer_of(self.predictor) is not None:
+            return max(k, EXPECTED)
         if self.predictor.method.own_answers:
             return max(k, SHORTLIST)
         return int(self.predictor.model.seen_entities.sum()) if rank_by == "lower" else k

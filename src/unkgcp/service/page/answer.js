@@ -91,13 +91,16 @@ export function believed(one) {
 }
 
 // What some runs tell besides of a completion, or of a triple at one level. In the open world: whether it has to be a
-// fact, and what its interval is if it is one. With a promise per relation: whose facts it stands on.
-export function besides({ no_fact, fact_lower, fact_upper, promise }) {
+// fact, and what its interval is if it is one. With a promise per relation: whose facts it stands on. Of a completion by
+// evidence: what is expected of it, facts and non-facts together.
+export function besides({ no_fact, fact_lower, fact_upper, promise, presumes_fact, expected }) {
   const found = [];
   if (no_fact !== undefined) {
     const interval = `its confidence if it is a fact: ${span(fact_lower, fact_upper)}`;
     found.push(no_fact ? `It may be no fact at all (confidence 0); ${interval}.` : `It looks like a fact; ${interval}.`);
   }
+  if (presumes_fact) found.push("The interval presumes a fact.");
+  if (typeof expected === "number") found.push(`Expected, with 0 if it is no fact: ${three(expected)}.`);
   if (promise !== undefined) found.push(BASIS[promise]);
   return found;
 }

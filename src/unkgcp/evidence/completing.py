@@ -1,0 +1,378 @@
+"""Which entities answer (h, r, ?) or (?, r, t): every entity ranked by the confidence to be expected of its triple.
+
+The distribution of an evidence model is that of a confidence *if* the triple is a fact; nearly all candidates of a
+question are none. What is expected here counts these as 0, and is learned for itself: some training facts are taken out
+of the graph, and boosted trees see for each of them, asked as a question, the right answer (its confidence) and wrong
+ones (0), drawn from the very candidates that a question has. Nothing else than training facts comes in.
+
+What leads from the given entity to a candidate is counted along three ways (`completing_kernels`): a fact of another
+relation between the two, entities that share a fact with the given one and what they answer, and walks of two facts.
+Each way has a rate, how often it led to an answer of the relation. Candidates are first ordered by these rates
+(`_first_look`), and the best of them by the trees; all others come behind, in the first order.
+
+>>> completer.expected(anchor=17, relation=3, at_head=False).argmax()          # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.evidence.crossfit import FOLDS, CrossFit, fold_of_queries
+from unkgcp.evidence.group_statistics import Ints
+from unkgcp.evidence.trees import Boosting, Trees
+from unkgcp.graph.facts import Graph, Triples
+from unkgcp.parallel import in_threads
+
+SHORTLIST = 600
+"""Candidates of a question that the trees see."""
+QUESTIONS = 2000
+"""Training facts that are asked as questions to learn from, a tenth of all at most."""
+HELD_OUT = 0.1  # of the questions: they stop the boosting
+TREES = Boosting(rounds=120, leaves=15, feature_fraction=0.5)
+A_KIND, WALKS = 60, 24  # questions of each kind, and steps from each entity, that rates are counted over
+MOST_WALKS = 12_000_000
+DOUBTED = 5.0  # walks without an answer that are added to those counted: a rate of few walks is not believed
+STRATA = (12, 120)
+"""Wrong answers up to the first place are all learned from; 12 of those up to the second, and 12 of the others."""
+DRAWN = 12
+KNOWN = 1.0
+"""Added to the confidence of a training fact, so that it is above all that can be expected of others."""
+
+Floats = NDArray[np.float64]
+Table = NDArray[np.float32]
+NAMES = ("count", "pair", "pairs", "alike", "alikes", "path", "paths")
+COLUMNS = len(NAMES) + len(NAMES) - 1 + 8
+"""Features of a candidate without backbone scores."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ways:
+    """The training facts as steps from entity to entity, and how often each way leads to an answer.
+
+    A kind of step is 2 r from the head to the tail of a fact of relation r, and 2 r + 1 from its tail to its head.
+    """
+
+    entities: int
+    kinds: int
+    first: Ints
+    """(entities + 1,) steps of each entity."""
+    kind: NDArray[np.int32]
+    other: NDArray[np.int32]
+    """(S,) kind and end of each step, upwards within an entity."""
+    said: NDArray[np.float64]
+    """(S,) the confidence of its fact, the largest if it is repeated."""
+    ends_first: Ints
+    """(kinds + 1,) ends of each kind."""
+    ends: NDArray[np.int32]
+    count: NDArray[np.float32]
+    """(M,) entities at which steps of a kind end, and how many do."""
+    keys: Ints
+    """(K,) ways that have led to an answer, upwards: the kind asked for and those of one or two steps."""
+    rates: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, train: Graph, rates: tuple[Ints, NDArray[np.float32]] | None = None) -> Ways:
+        """`rates`: keys and rates where they are known already."""
+        entities, kinds = train.n_entities, 2 * train.n_relations
+        head, relation, tail = (np.asarray(c, np.int64) for c in (train.head, train.relation, train.tail))
+        start, end = np.concatenate([head, tail]), np.concatenate([tail, head])
+        kind = np.concatenate([2 * relation, 2 * relation + 1])
+        steps, place = np.unique((start * kinds + kind) * entities + end, return_inverse=True)
+        said = np.zeros(len(steps))
+        np.maximum.at(said, place, np.tile(train.confidence, 2))
+        start, kind, end = steps // entities // kinds, steps // entities % kinds, steps % entities
+        first = np.searchsorted(start, np.arange(entities + 1)).astype(np.int64)
+        ends, count = np.unique(kind * entities + end, return_counts=True)
+        found = cls(
+            entities,
+            kinds,
+            first,
+            kind.astype(np.int32),
+            end.astype(np.int32),
+            said,
+            np.searchsorted(ends // entities, np.arange(kinds + 1)).astype(np.int64),
+            (ends % entities).astype(np.int32),
+            count.astype(np.float32),
+            np.zeros(0, np.int64),
+            np.zeros(0, np.float32),
+        )
+        keys, told = found._rates(np.unique(start * kinds + kind)) if rates is None else rates
+        return replace(found, keys=keys, rates=told)
+
+    def _rates(self, questions: Ints) -> tuple[Ints, NDArray[np.float32]]:
+        """Ways from the given entities of known facts, and the share of walks along each that ended at an answer."""
+        from unkgcp.evidence import completing_kernels
+
+        compiled: Any = completing_kernels
+        kind = questions % self.kinds
+        order = np.random.default_rng(0xA5).permutation(len(questions))
+        order = order[np.argsort(kind[order], kind="stable")]
+        place = np.arange(len(order)) - np.searchsorted(kind[order], kind[order])
+        chosen = questions[order[place < A_KIND]]
+        # in an order in which no kind is left out where there are too many walks to count
+        chosen = np.random.default_rng(0xA6).permutation(chosen)
+        room = min(MOST_WALKS, len(chosen) * (WALKS + 1) * (WALKS + 1))
+        keys, hits = np.empty(room, np.int64), np.empty(room, np.int8)
+        n = compiled.count_ways(
+            self.first,
+            self.kind,
+            self.other,
+            self.kinds,
+            chosen // self.kinds,
+            chosen % self.kinds,
+            WALKS,
+            np.zeros(self.entities, np.int8),
+            keys,
+            hits,
+        )
+        # sorted with its hit as the last bit, so that each way has its walks side by side
+        walks, count = np.unique(2 * keys[:n] + hits[:n], return_counts=True)
+        ways, first = np.unique(walks >> 1, return_index=True)
+        if not len(ways):
+            return ways, np.zeros(0, np.float32)
+        total, good = np.add.reduceat(count, first), np.add.reduceat(count * (walks & 1), first)
+        told = good > 0
+        return ways[told], (good[told] / (total[told] + DOUBTED)).astype(np.float32)
+
+    def gather(self, anchor: int, kind: int) -> Table:
+        """What leads from an entity to each other one as an answer: (entities, NAMES)."""
+        from unkgcp.evidence import completing_kernels
+
+        compiled: Any = completing_kernels
+        table = np.zeros((self.entities, len(NAMES)), np.float32)
+        compiled.gather(
+            self.first,
+            self.kind,
+            self.other,
+            self.kinds,
+            self.keys,
+            self.rates,
+            anchor,
+            kind,
+            np.zeros(self.entities, np.int32),
+            table,
+        )
+        own = slice(self.ends_first[kind], self.ends_first[kind + 1])
+        table[self.ends[own], 0] = self.count[own]
+        return table
+
+    def answers(self, anchor: int, kind: int) -> tuple[NDArray[np.int32], Floats]:
+        """The known answers, upwards, and their confidences."""
+        begin, end = int(self.first[anchor]), int(self.first[anchor + 1])
+        low, high = begin + np.searchsorted(self.kind[begin:end], [kind, kind + 1])
+        return self.other[low:high], self.said[low:high]
+
+
+def _first_look(told: Table, scores: Table) -> Floats:
+    """A rough expectation for every entity, from the rates alone: (entities,). Backbone scores decide between ties."""
+    share = told[:, 0] / max(float(told[:, 0].sum()), 1.0)
+    missed = (1 - told[:, 1].astype(np.float64)) * (1 - told[:, 3]) * (1 - told[:, 5]) * (1 - 0.5 * share)
+    look = 1 - missed
+    return look + 1e-4 * scores.mean(axis=1) if scores.shape[1] else look
+
+
+@dataclass(frozen=True, eq=False)
+class Completer:
+    """What `learn_completer` makes. `backbone`: cross-fitted models whose scores are told too."""
+
+    train: Graph
+    rates: tuple[Ints, NDArray[np.float32]]
+    trees: Trees
+    backbone: CrossFit | None = None
+
+    @cached_property
+    def ways(self) -> Ways:
+        return Ways.of(self.train, self.rates)
+
+    def expected(self, anchor: int, relation: int, at_head: bool) -> Floats:
+        """The confidence to be expected of each entity's triple, where one that is no fact has 0: (entities,).
+
+        Below 0 are the candidates that only the first look ordered. Training facts are known to be facts and come
+        before all others: they have `KNOWN` and their confidence.
+        """
+        return self._expected(self.ways, anchor, relation, at_head)
+
+    def _expected(self, ways: Ways, anchor: int, relation: int, at_head: bool) -> Floats:
+        kind = 2 * relation + at_head
+        scores = _scores(self.backbone, anchor, relation, at_head, None)
+        told = ways.gather(anchor, kind)
+        look = _first_look(told, scores)
+        chosen = _best(look, SHORTLIST)
+        table = _features(ways, told, scores, anchor, kind, chosen)
+        found = look - 3.0
+        found[chosen] = self.trees.probabilities(table)[:, 1]
+        answers, said = ways.answers(anchor, kind)
+        found[answers] = KNOWN + said
+        return found
+
+    def of_questions(self, anchor: NDArray[Any], relation: NDArray[Any], at_head: bool) -> Floats:
+        """`expected` of many questions: (n, entities)."""
+        ways, out = self.ways, np.empty((len(anchor), self.train.n_entities))  # made once, before the threads
+
+        def work(rows: slice) -> None:
+            for row in range(len(out))[rows]:
+                out[row] = self._expected(ways, int(anchor[row]), int(relation[row]), at_head)
+
+        in_threads(len(out), work, 8)
+        return out
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        trees = {f"trees.{name}": array for name, array in self.trees.arrays().items()}
+        return {"keys": self.rates[0], "rates": self.rates[1], **trees}
+
+    @classmethod
+    def restore(
+        cls, arrays: Mapping[str, NDArray[Any]], train: Graph, backbone: CrossFit | None
+    ) -> Completer:
+        """The same again; ValueError if the arrays do not fit."""
+        keys, rates = np.asarray(arrays["keys"]), np.asarray(arrays["rates"])
+        if keys.dtype != np.int64 or rates.dtype != np.float32 or keys.ndim != 1 or keys.shape != rates.shape:
+            raise ValueError("the rates of ways through the graph are damaged")
+        if not (np.diff(keys) > 0).all() or not ((rates > 0) & (rates <= 1)).all():
+            raise ValueError("the rates of ways through the graph are damaged")
+        prefix = "trees."
+        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        trees = Trees.restore(own)
+        if trees.total != 2 or trees.features not in (COLUMNS, COLUMNS + _columns(backbone)):
+            raise ValueError("the trees that rank completions were learned from other features: fit it again")
+        return cls(train, (keys, rates), trees, backbone if trees.features > COLUMNS else None)
+
+
+def _columns(backbone: CrossFit | None) -> int:
+    return 0 if backbone is None else 2 * backbone.columns
+
+
+def _scores(backbone: CrossFit | None, anchor: int, relation: int, at_head: bool, fold: int | None) -> Table:
+    """Scores of all entities by the models of one fold, that of a fact left out or the one a question draws."""
+    if backbone is None:
+        return np.zeros((0, 0), np.float32)
+    if fold is None:
+        question = (np.array([number], np.int32) for number in (anchor, relation, at_head))
+        fold = int(fold_of_queries(Triples(*question), FOLDS)[0])
+    models = [variant[fold] for variant in backbone.models]
+    every = np.arange(len(models[0].seen_entities), dtype=np.int32)
+    one, by = np.full(len(every), anchor, np.int32), np.full(len(every), relation, np.int32)
+    # triple by triple, not as a matrix product, whose last bits are not the same on every machine
+    rows = [m.score(every, by, one) if at_head else m.score(one, by, every) for m in models]
+    return np.stack(rows, axis=1)
+
+
+def _best(look: Floats, most: int) -> Ints:
+    """The best places, in no order; of equal ones those that come first."""
+    if most >= len(look):
+        return np.arange(len(look))
+    last = -np.partition(-look, most - 1)[most - 1]
+    better, tied = np.flatnonzero(look > last), np.flatnonzero(look == last)
+    return np.concatenate([better, tied[: most - len(better)]])
+
+
+def _features(ways: Ways, told: Table, scores: Table, anchor: int, kind: int, chosen: Ints) -> Table:
+    """What the trees see of some candidates of a question: (n, columns)."""
+    own, most = told[chosen], told[:, 1:].max(axis=0)
+    total = max(float(told[:, 0].sum()), 1.0)
+    same = (
+        len(ways.answers(anchor, kind)[0]),
+        ways.first[anchor + 1] - ways.first[anchor],
+        kind >> 1,
+        kind & 1,
+        total,
+        ways.ends_first[kind + 1] - ways.ends_first[kind],
+    )
+    parts = [
+        own,
+        own[:, 1:] / np.maximum(most, 1e-9),
+        own[:, :1] / total,
+        (ways.first[chosen + 1] - ways.first[chosen])[:, None],
+        np.broadcast_to(np.array(same, np.float32), (len(chosen), len(same))),
+    ]
+    if scores.shape[1]:
+        beside = scores[chosen]
+        parts += [beside, beside / np.maximum(scores.max(axis=0), 1e-9)]
+    return np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
+
+
+def learn_completer(
+    train: Graph,
+    *,
+    seed: int = 0,
+    backbone: CrossFit | None = None,
+    fold: NDArray[np.int8] | None = None,
+    trees: Boosting = TREES,
+) -> Completer:
+    """Learn from training facts alone: a tenth of them, `QUESTIONS` at most, are asked of a graph without them.
+
+    Each is asked for its tail or for its head. Learned from are the right answer and wrong ones, none of which is a
+    training fact: the best by the first look, and a sample of those behind, which count for all of these. `fold`
+    (N,), that of the backbones: a question is then told the scores of the one that has not seen its fact.
+    """
+    rng = np.random.default_rng((seed, 0xC0DE))
+    size = max(1, min(len(train) // 10, QUESTIONS))
+    rows = rng.permutation(len(train))[:size]
+    at_head = rng.random(size) < 0.5
+    inside = np.ones(len(train), bool)
+    inside[rows] = False
+    if backbone is not None and fold is None:
+        raise ValueError("backbone scores need the fold of each training fact")
+    whole, part = Ways.of(train), Ways.of(train[inside])
+    tables: list[Table] = [np.zeros((0, 0), np.float32)] * size
+    weights: list[Floats] = [np.zeros(0)] * size
+
+    def work(some: slice) -> None:
+        for place in range(size)[some]:
+            row = rows[place]
+            given = int(train.tail[row] if at_head[place] else train.head[row])
+            right = int(train.head[row] if at_head[place] else train.tail[row])
+            relation, side = int(train.relation[row]), bool(at_head[place])
+            kind = 2 * relation + side
+            scores = _scores(backbone, given, relation, side, None if fold is None else int(fold[row]))
+            told = part.gather(given, kind)
+            look = _first_look(told, scores)
+            look[whole.answers(given, kind)[0]] = -1.0
+            drawn, weights[place] = _wrong(look, np.random.default_rng((seed, 0xC0DF, place)))
+            chosen = np.concatenate([[right], drawn])
+            tables[place] = _features(part, told, scores, given, kind, chosen)
+
+    in_threads(size, work, 16)
+    wrong = [len(weight) for weight in weights]
+    question = np.repeat(np.arange(size), [1 + n for n in wrong])
+    first = np.cumsum([0, *(1 + n for n in wrong)])[:-1]
+    # a right answer is a fact as far as its confidence goes, and no fact for the rest
+    confidence = np.asarray(train.confidence[rows], np.float64)
+    table = np.concatenate(tables)
+    label, weight = np.zeros(len(table), np.int64), np.empty(len(table))
+    others = np.ones(len(table), bool)
+    others[first] = False
+    weight[others] = np.concatenate(weights)
+    label[first], weight[first] = 1, confidence
+    table = np.concatenate([table, table[first]])
+    label = np.concatenate([label, np.zeros(size, np.int64)])
+    weight = np.concatenate([weight, 1 - confidence])
+    question = np.concatenate([question, np.arange(size)])
+    held = (question >= round(size * (1 - HELD_OUT))) & (weight > 0)
+    used = (question < round(size * (1 - HELD_OUT))) & (weight > 0)
+    learned = replace(trees, seed=seed).learn(
+        table[used], label[used], table[held], label[held], 2, (weight[used], weight[held])
+    )
+    return Completer(train, (whole.keys, whole.rates), learned, backbone)
+
+
+def _wrong(look: Floats, rng: np.random.Generator) -> tuple[Ints, Floats]:
+    """Wrong answers to learn from and how many each of them stands for; those below 0 are right ones."""
+    best = _best(look, STRATA[1])
+    best = best[np.lexsort((best, -look[best]))]
+    behind = np.ones(len(look), bool)
+    behind[best] = False
+    behind &= look >= 0
+    best = best[look[best] >= 0]
+    chosen, weight = [best[: STRATA[0]]], [np.ones(min(len(best), STRATA[0]))]
+    for stratum in (best[STRATA[0] :], np.flatnonzero(behind)):
+        some = min(DRAWN, len(stratum))
+        chosen.append(rng.choice(stratum, some, replace=False))
+        weight.append(np.full(some, len(stratum) / max(some, 1)))
+    return np.concatenate(chosen), np.concatenate(weight)

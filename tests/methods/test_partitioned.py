@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.worlds import vocabulary
+from unkgcp.conformal.ranks import exact
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
@@ -120,7 +121,7 @@ def test_a_label_is_inside_as_its_standing_says() -> None:
     assert calibrated("evidence").standing(queries, queries.confidence) is None  # the floor adds labels
 
 
-def test_the_floor_holds_as_much_mass_as_the_level() -> None:
+def test_the_floor_is_the_central_interval_of_the_distribution() -> None:
     queries = facts(400, 2)
     with_floor, without = calibrated("evidence"), calibrated("evidence", floor=False)
     assert with_floor.options() == {"per": "doubt,relation", "floor": True}
@@ -128,14 +129,12 @@ def test_the_floor_holds_as_much_mass_as_the_level() -> None:
     assert (wide.lower <= narrow.lower).all()
     assert (wide.upper >= narrow.upper).all()
     assert (wide.width > narrow.width).any()
-    # a label outside has a score, the mass inside, of at least the level
-    for place, level in enumerate(LEVELS):
-        for end, beyond in ((wide.lower[:, place], -1.0), (wide.upper[:, place], 2.0)):
-            label = np.nextafter(end, beyond)
-            outside = (label >= 0) & (label <= 1)
-            score = with_floor.nonconformity(queries[outside], label[outside])
-            assert score is not None
-            assert (score >= level).all()
+    # the wider one of what groups ask for and the central interval of the distribution itself
+    assert with_floor.evidence is not None
+    tail = np.array([float((1 - exact(level)) / 2) for level in LEVELS])
+    central = with_floor.evidence.distribution(queries).bounds(np.zeros((len(queries), len(LEVELS))), tail=tail)
+    np.testing.assert_array_equal(wide.lower, np.minimum(narrow.lower, central[:, 0]))
+    np.testing.assert_array_equal(wide.upper, np.maximum(narrow.upper, central[:, 1]))
     # at level 0 an interval is what it grows from, as without groups
     plain = calibrated("evidence", per="none").interval(queries, 0)
     np.testing.assert_array_equal(wide.lower[:, 0], plain.lower)

@@ -178,7 +178,7 @@ def test_completions_and_filters(
     found = answers(
         run_command("predict", fitted, tmp_path / "open.tsv", "--top-k", "3", "--exclude-known").out
     )
-    assert list(found[0]) == ["query", "rank", *COLUMNS]
+    assert list(found[0]) == ["query", "rank", *COLUMNS, "presumes_fact"]
     assert [(row["query"], row["rank"]) for row in found] == [
         *(("0", str(rank)) for rank in (1, 2, 3)),
         *(("1", str(rank)) for rank in (1, 2, 3)),

@@ -132,7 +132,9 @@ def test_the_floor_is_the_central_interval_of_the_distribution() -> None:
     # the wider one of what groups ask for and the central interval of the distribution itself
     assert with_floor.evidence is not None
     tail = np.array([float((1 - exact(level)) / 2) for level in LEVELS])
-    central = with_floor.evidence.distribution(queries).bounds(np.zeros((len(queries), len(LEVELS))), tail=tail)
+    central = with_floor.evidence.distribution(queries).bounds(
+        np.zeros((len(queries), len(LEVELS))), tail=tail
+    )
     np.testing.assert_array_equal(wide.lower, np.minimum(narrow.lower, central[:, 0]))
     np.testing.assert_array_equal(wide.upper, np.maximum(narrow.upper, central[:, 1]))
     # at level 0 an interval is what it grows from, as without groups

@@ -258,6 +258,12 @@ def names_of(name: str) -> set[str]:
     return found | ({"no_fact", "fact_lower", "fact_upper"} if name.endswith("open") else set())
 
 
+def of_completions(name: str) -> set[str]:
+    """The columns that completions have beside."""
+    found = set() if name.endswith("open") else {"presumes_fact"}
+    return found | ({"expected"} if name.startswith("evidence") else set())
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_a_worker_of_ray_tells_what_predict_tells(
     name: str, predicted: Callable[..., pa.Table], on_ray: dict[tuple[str, bool], pa.Table]
@@ -338,7 +344,7 @@ def test_completions_over_http_are_those_of_predict(
         for rank, (found, row) in enumerate(zip(said["answers"], wanted, strict=True), 1):
             known = found.pop("known")
             assert known is None or 0 <= known <= 1
-            assert set(found) == {*NAMES, *names_of(name)}
+            assert set(found) == {*NAMES, *names_of(name), *of_completions(name)}
             assert {"query": place, "rank": rank, **found} == row
 
 

@@ -18,7 +18,8 @@ from unkgcp.evidence.distribution import Distribution, Modes
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import Partitioned, Scorer
+from unkgcp.methods.method import Scorer
+from unkgcp.methods.partitioned import Partitioned
 from unkgcp.methods.partitions import (
     NONE,
     Groups,

@@ -20,7 +20,8 @@ from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import Partitioned, TrainedScorer, entropy_bits
+from unkgcp.methods.method import TrainedScorer, entropy_bits
+from unkgcp.methods.partitioned import Partitioned
 from unkgcp.methods.partitions import Groups, each_relation, group_degrees, group_doubt, group_relations
 from unkgcp.methods.registry import register
 

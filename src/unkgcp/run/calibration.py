@@ -18,7 +18,8 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
 from unkgcp.graph.queries import to_triples
-from unkgcp.methods.method import IntervalPredictor, Partitioned, status_codes
+from unkgcp.methods.method import IntervalPredictor, status_codes
+from unkgcp.methods.partitioned import Partitioned
 from unkgcp.methods.partitions import NONE, partition_names
 from unkgcp.methods.registry import create, predictor_class
 from unkgcp.run.predictor import Predictor

@@ -91,18 +91,24 @@ def test_nothing_of_torch_is_loaded_by_whoever_fits_asks_and_serves(tmp_path: Pa
 
 
 def test_answers_are_those_of_a_run_with_a_model(
-    dataset: Dataset, predictor: Predictor, files: dict[str, bytes], tmp_path: Path
+    dataset: Dataset, predictor: Predictor, original: dict[str, bytes], tmp_path: Path
 ) -> None:
     """They do not use its score. And they are the same after the run was written and read."""
-    config = TrainConfig("ukge", dimension=4, epochs=1, validate_every=1)
-    trained = fit(dataset, config, method="evidence", quick=True, device="cpu")
-    for name, content in files.items():
+    splits = dataset.splits
+    model = unkgcp.train(
+        splits.train, config=TrainConfig(dimension=4, epochs=1, validate_every=1), device="cpu"
+    )
+    learned = predictor.method.evidence
+    trained = unkgcp.calibrate(model, splits.calibration, method="evidence", evidence=learned)
+    for name, content in original.items():
         (tmp_path / name).write_bytes(content)
+    predictor.save(tmp_path)  # in the place of a run with a model, whose parameters are not left behind
+    assert not (tmp_path / "model.safetensors").exists()
     loaded = Predictor.load(tmp_path)
     assert isinstance(loaded.model, NoModel)
-    expected = trained.interval(dataset.splits.test, [0.5, 0.9])
+    expected = trained.interval(splits.test, [0.5, 0.9])
     for one in (predictor, loaded, on_device(loaded, "cpu")):
-        found = one.interval(dataset.splits.test, [0.5, 0.9])
+        found = one.interval(splits.test, [0.5, 0.9])
         for column in ("score", "lower", "upper", "code"):
             np.testing.assert_array_equal(getattr(found, column), getattr(expected, column))
     asked: dict[str, Any] = {"head": "e1", "relation": "r0", "k": 5, "exclude_known": True}
@@ -111,10 +117,12 @@ def test_answers_are_those_of_a_run_with_a_model(
 
 def test_python_needs_no_model_either(dataset: Dataset, predictor: Predictor) -> None:
     splits = dataset.splits
-    model = unkgcp.train(splits.train, model="none")
-    again = unkgcp.calibrate(model, splits.calibration, method="evidence")
+    model, learned = unkgcp.train(splits.train, model="none"), predictor.method.evidence
+    again = unkgcp.calibrate(model, splits.calibration, method="evidence", evidence=learned)
     found, expected = (one.interval(splits.test).lower for one in (again, predictor))
     np.testing.assert_array_equal(found, expected)
+    with pytest.raises(InputError, match="no model was trained"):
+        unkgcp.calibrate(model, splits.calibration, method="cp")
 
 
 def test_it_is_calibrated_again_with_what_needs_no_model(dataset: Dataset, predictor: Predictor) -> None:

@@ -39,7 +39,7 @@ from unkgcp.errors import InputError
 from unkgcp.files import arrays_of, check_place, explained, room_for, sync, umask, write_npz
 from unkgcp.graph.known import Columns, KnownFacts, restored
 from unkgcp.graph.vocabulary import Vocabulary
-from unkgcp.run.replacing import INCOMING, STAGE, places, replace_files, settle, writing
+from unkgcp.run.replacing import INCOMING, NOT_ALWAYS, STAGE, places, replace_files, settle, writing
 from unkgcp.run.safe_files import (
     Weights,
     digest,
@@ -58,7 +58,6 @@ FORMAT, VERSION = "unkgcp-run", 2
 CONFIG, MODEL, VOCABULARY = "config.yaml", "model.safetensors", "vocabulary.parquet"
 CALIBRATION, METRICS, PROVENANCE, FACTS = "calibration.npz", "metrics.json", "provenance.json", "facts.npz"
 FILES = (CONFIG, MODEL, VOCABULARY, CALIBRATION, METRICS, PROVENANCE)
-SOME = {MODEL, FACTS}  # not every run has these
 CHECKPOINT = ".checkpoint"
 ATTEMPTS = 100  # at reading a run that others replace meanwhile
 MOST = {CONFIG: 1 << 16, METRICS: 16 << 20, PROVENANCE: 16 << 20}
@@ -283,8 +282,12 @@ def _checked_list(folder: Path, content: bytes) -> dict[str, Any]:
             "fit the run again or use the version of unkgcp that wrote it"
         )
     files = provenance.get("files")
-    wanted = set(FILES) - {PROVENANCE} - SOME
-    if not isinstance(files, dict) or set(files) - SOME != wanted or not all(map(_is_entry, files.values())):
+    wanted = set(FILES) - {PROVENANCE, *NOT_ALWAYS}
+    if (
+        not isinstance(files, dict)
+        or set(files) - set(NOT_ALWAYS) != wanted
+        or not all(map(_is_entry, files.values()))
+    ):
         raise InputError(f"{path} is damaged: it does not list the files of a run; fit the run again")
     with reading(path):
         _check_data(provenance.get("data", {}))

@@ -31,8 +31,8 @@ from unkgcp.methods.method import IntervalPredictor, numbered
 from unkgcp.methods.registry import restore
 from unkgcp.run.answers import answer
 from unkgcp.run.folder import RunParts, read_run, write_run
-from unkgcp.training.config import TrainConfig
-from unkgcp.training.model import Model
+from unkgcp.training.config import NONE, TrainConfig
+from unkgcp.training.model import Model, NoModel
 
 QUANTILE = "quantile/"
 
@@ -233,6 +233,8 @@ def _assemble(parts: RunParts) -> Predictor:
     quantiles = numbered(models, "quantile", float)
     given = (parts.config["method"], parts.config["options"], models)
     method = restore(*given, facts)
+    if method.asks_model and isinstance(models["model"], NoModel):
+        raise ValueError(f"there is no model, which the method {method.name} needs")
     if nonfacts:
         from unkgcp.methods.open_world import (
             restore_open_world,  # it loads the evidence room, which few runs need
@@ -251,7 +253,11 @@ def _models(parts: RunParts, stopping: KnownFacts | None) -> dict[str, Model]:
         tables.setdefault(owner, {})[own_name] = table
     config, seed = TrainConfig.from_dict(parts.config["training"]), int(parts.config["seed"])
     seen = (parts.seen_entities, parts.seen_relations)
-    models = {}
+    models: dict[str, Model] = {}
+    if config.model == NONE:
+        if tables:
+            raise ValueError(f"there are tables of {min(tables)!r}, although it was fitted without a model")
+        models["model"] = NoModel({}, parts.vocabulary, config, seed, *seen)
     for name, own in tables.items():
         quantile = float(name.removeprefix(QUANTILE)) if name.startswith(QUANTILE) else None
         settings = replace(config, quantile=quantile)

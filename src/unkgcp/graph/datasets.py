@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, contained, hold_out, split
+from unkgcp.graph.objects import graph_from
 from unkgcp.graph.reading import read, read_parts
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.tabular.scaling import Scale
@@ -108,7 +109,7 @@ def load(data: str | os.PathLike[str], **options: Any) -> Graph:
 
 
 def load_dataset(
-    data: str | os.PathLike[str],
+    data: Any,
     *,
     data_dir: str | os.PathLike[str] | None = None,
     seed: int = 0,
@@ -120,18 +121,25 @@ def load_dataset(
 ) -> Dataset:
     """A data set by name (cn15k, nl27k, ppi5k, demo), by folder, or made of one file by a random split.
 
+    A data frame, a NetworkX graph or whatever else `unkgcp.graph_from` takes is split like a file.
+
     `calibration` and `test` are fractions for one file and for the demo graph (default 0.07 and 0.08); other
     data sets come split. `validation` is a fraction of the training part, for early stopping, and works
     for all. `reading` goes to `unkgcp.graph.read`: format, header, columns, scale and so on; a scale is
     for facts, soft-logic files must be in [0, 1] already.
     """
-    cut = {
+    cut: dict[str, Any] = {
         "calibration": CALIBRATION if calibration is None else calibration,
         "test": TEST if test is None else test,
         "validation": validation,
         "seed": seed,
         "keep_repeats_together": keep_repeats_together,
     }
+    if not isinstance(data, str | os.PathLike):
+        graph = graph_from(data, **reading)
+        return Dataset(
+            type(data).__name__, split(graph, **cut), hashes={"facts": _content(graph)}, split_here=True
+        )
     if str(data) == "demo":
         return _demo(cut)
     if str(data) not in BENCHMARKS and Path(data).is_file():

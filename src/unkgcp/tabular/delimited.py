@@ -219,7 +219,7 @@ def _batch(table: pa.Table, layout: Layout) -> Batch:
     batch = Batch(column(layout.head), relation, column(layout.tail), confidence)
     if layout.keep is not None:
         batch = batch.where(layout.keep(batch))
-    return batch.without_missing() if layout.skip_missing else batch
+    return batch.settled(layout.skip_missing, layout.default)
 
 
 def _line_ends(block: pa.Buffer) -> int:
@@ -323,8 +323,11 @@ def _objection_to_confidence(layout: Layout, field: str, line: int) -> str | Non
             return f"has {shown}, in which there is no confidence: correct it"
         remedy = ", or say with --header that this line names the columns" if line == 1 else ""
         return f"has the confidence {shown}, which is no number: correct it{remedy}"
-    if layout.skip_missing and (value is None or math.isnan(value)):
+    if (layout.skip_missing or layout.default is not None) and (value is None or math.isnan(value)):
         return None
     if value is None:
-        return f"has no confidence ({shown}): add it, remove the line, or leave such lines out with --skip-missing"
+        return (
+            f"has no confidence ({shown}): add it, remove the line, leave such lines out with --skip-missing, "
+            "or give them one with --default-confidence"
+        )
     return layout.scale.objection(value)

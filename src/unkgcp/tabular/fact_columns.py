@@ -21,8 +21,8 @@ from unkgcp.tabular.columns import Request
 from unkgcp.tabular.delimited import text_batches
 from unkgcp.tabular.formats import layout_of
 from unkgcp.tabular.label_index import Ids, LabelIndex, binary
-from unkgcp.tabular.layout import Batch, Malformed, acceptable
-from unkgcp.tabular.parquet import parquet_batches
+from unkgcp.tabular.layout import Batch, Batches, Malformed, acceptable
+from unkgcp.tabular.parquet import parquet_batches, table_batches
 from unkgcp.tabular.plain_lines import Plain
 from unkgcp.tabular.scaling import Scale
 from unkgcp.tabular.source import Origin, Source
@@ -83,11 +83,7 @@ def read_columns(
                 if layout is None
                 else text_batches(source, layout, prepare, plainly)
             )
-            for prepared, error in batches:
-                try:
-                    collector.add(prepared)
-                except Malformed:
-                    raise error() from None
+            collector.add_all(batches)
             head, relation, tail, numbers = collector.columns()
             if not len(numbers):
                 raise InputError(f"{source.name} holds no facts: give a file with at least one fact")
@@ -99,6 +95,16 @@ def read_columns(
             for (part, found), confidence in zip(columns.items(), scaled, strict=True)
         }
     return columns, collector.labels()
+
+
+def table_columns(table: pa.Table, name: str, request: Request) -> tuple[FactColumns, Labels]:
+    """The columns of a table in memory, which errors call `name`, and the labels that their ids stand for."""
+    collector, scale = Collector(), request.scale or Scale()
+    collector.add_all(table_batches(table, name, request, partial(collector.prepare, scale=scale)))
+    head, relation, tail, numbers = collector.columns()
+    if not len(numbers):
+        raise InputError(f"{name} holds no facts: give it at least one")
+    return (head, relation, tail, scale(numbers)), collector.labels()
 
 
 class Collector:
@@ -136,6 +142,14 @@ class Collector:
         others = facts.labels(facts.relations[rows]).dictionary_encode()
         relation[rows] = np.asarray(others.indices) + len(known)
         return PlainPrepared(facts, relation, pa.concat_arrays([binary(known.labels()), others.dictionary]))
+
+    def add_all(self, batches: Batches[AnyPrepared]) -> None:
+        """Take in the batches of a file; what is wrong with one of them is said in a sentence."""
+        for prepared, error in batches:
+            try:
+                self.add(prepared)
+            except Malformed:
+                raise error() from None
 
     def add(self, prepared: AnyPrepared) -> None:
         """Take in the next batch of the file; raises `Malformed` if one of its labels will not do."""

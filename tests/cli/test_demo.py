@@ -71,7 +71,7 @@ def test_without_lightgbm_the_demo_leaves_evidence_out() -> None:
     config = replace(config_for("ukge", "demo"), dimension=4, epochs=1, validate_every=1)
     trained = train(splits.train, config=config)
     predictor = calibrate(trained, splits.calibration, "cp")
-    said = demonstration.comparison({"cp": predictor}, splits.test, oracle)
+    said = demonstration.comparison_text(demonstration.comparison({"cp": predictor}, splits.test, oracle))
     assert demonstration.NO_EVIDENCE in said
 
 

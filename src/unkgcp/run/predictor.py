@@ -29,12 +29,19 @@ from unkgcp.graph.queries import Queries, as_queries, labels_of
 from unkgcp.methods.intervals import Intervals, Levels, draw
 from unkgcp.methods.method import IntervalPredictor, numbered
 from unkgcp.methods.registry import restore
+from unkgcp.progress import detailed
 from unkgcp.run.answers import answer
 from unkgcp.run.folder import RunParts, read_run, write_run
 from unkgcp.training.config import NONE, TrainConfig
 from unkgcp.training.model import Model, NoModel
 
 QUANTILE = "quantile/"
+
+
+def _sizes(predictor: Predictor) -> str:
+    return (
+        f"{predictor.folder}: a run of {predictor.method.name}, {predictor.method.size:,} calibration facts"
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,6 +144,7 @@ class Predictor:
         write_run(folder, self._parts())
 
     @classmethod
+    @detailed(_sizes)
     def load(cls, folder: str | os.PathLike[str]) -> Predictor:
         """Read a run folder, safe whoever wrote it; a damaged or foreign one is an `InputError`.
 

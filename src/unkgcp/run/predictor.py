@@ -187,15 +187,19 @@ class Predictor:
     @property
     def guarantee(self) -> str:
         """What this run promises: what its method does, less what the way it was fitted takes away."""
-        said, protocol = self.method.guarantee, self.provenance.get("protocol")
+        said = self.method.guarantee
         if self.method.within:
             said += f", {self.method.within}"
-        if protocol == "paper" and not said.startswith("none"):
-            said = (
-                "not strict, because the calibration facts also chose the model (the paper's protocol); "
-                f"with a model chosen without them: {said}"
-            )
-        return said
+        return said if said.startswith("none") else self.as_fitted(said)
+
+    def as_fitted(self, promise: str) -> str:
+        """A promise that holds for a model chosen without the calibration facts, as this run can make it."""
+        if self.provenance.get("protocol") != "paper":
+            return promise
+        return (
+            "not strict, because the calibration facts also chose the model (the paper's protocol); "
+            f"with a model chosen without them: {promise}"
+        )
 
     @property
     def facts(self) -> KnownFacts | None:

@@ -97,7 +97,7 @@ def train(
     config = config or config_for(model)
     if config.model == NONE:
         return NoModel.of(facts, seed)
-    from unkgcp.training import Member
+    from unkgcp.training.batches import Member
 
     (trained,) = train_many(
         facts,
@@ -133,7 +133,7 @@ def train_quantiles(
     config = config or config_for(model)
     if config.uses_pool:
         raise InputError("quantile regression does not go with passleaf's pseudo-labels; use ukge or beurre")
-    from unkgcp.training import Member
+    from unkgcp.training.batches import Member
 
     quantiles = quantiles_of(levels)
     config = replace(config, negatives=0, softlogic_weight=0.0)
@@ -165,7 +165,7 @@ def train_length(
     config = config or config_for(model)
     if config.uses_pool:
         raise InputError("lengths of confidences do not go with passleaf's pseudo-labels; use ukge or beurre")
-    from unkgcp.training import Member
+    from unkgcp.training.batches import Member
 
     (trained,) = train_many(
         _lengths(facts),

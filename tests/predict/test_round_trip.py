@@ -1,0 +1,110 @@
+"""From a NetworkX graph to a run, from the run to answers, from answers to RDF, and back to facts: bit by bit the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import networkx as nx
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+import pytest
+
+import unkgcp
+from tests.worlds import facts_of, learnable_graph, random_model
+from unkgcp.graph import Graph
+from unkgcp.predict.stream import answer_file
+from unkgcp.run import Predictor, calibrate
+from unkgcp.tabular.writer import FORMATS, Style
+
+EX = {"ex": "http://example.org/"}
+ENDINGS = {
+    "turtle": "answers.ttl",
+    "ntriples": "answers.nt",
+    "ntriples-star": "answers.star.nt",
+    "neo4j": "answers.csv",
+}
+
+
+@pytest.fixture(scope="module")
+def network() -> nx.MultiDiGraph:
+    """With repeated triples, and labels that are IRIs, prefixed names and plain text."""
+    graph = learnable_graph(400, entities=20)
+    shapes = ("ex:e{}", "http://example.com/{}", "entity {}")
+    names = [shapes[place % 3].format(place) for place in range(graph.n_entities)]
+    found = nx.MultiDiGraph()
+    for head, relation, tail, confidence in zip(
+        graph.head, graph.relation, graph.tail, graph.confidence, strict=True
+    ):
+        found.add_edge(names[head], names[tail], relation=f"ex:r{relation}", confidence=float(confidence))
+    return found
+
+
+@pytest.fixture(scope="module")
+def facts(network: nx.MultiDiGraph) -> Graph:
+    return unkgcp.graph_from(network)
+
+
+@pytest.fixture(scope="module")
+def run(facts: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    splits = facts.split(calibration=0.4, test=0.2, seed=0)
+    folder = tmp_path_factory.mktemp("round-trip") / "run"
+    calibrate(random_model(facts.vocabulary), splits.calibration).save(folder)
+    return folder
+
+
+def answers(run: Path, facts: Graph, folder: Path, format: str) -> Path:
+    queries, target = folder / "queries.parquet", folder / ENDINGS.get(format, f"answers.{format}")
+    pq.write_table(facts.table().select(["head", "relation", "tail"]), queries)
+    style = Style(format=format, prefixes=EX)
+    assert answer_file(Predictor.load(run), str(queries), str(target), 0.9, style=style) == len(facts)
+    return target
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_facts_and_confidences_of_answers_come_back(format, run, facts, tmp_path):
+    if format == "turtle":
+        pytest.importorskip("pyoxigraph")
+    again = unkgcp.read(answers(run, facts, tmp_path, format), prefixes=EX)
+    result = Predictor.load(run).interval(facts, confidence=0.9)
+    assert [fact[:3] for fact in facts_of(again)] == [fact[:3] for fact in facts_of(facts)]
+    assert again.confidence.tobytes() == result.score.astype(float).tobytes()
+
+
+@pytest.mark.parametrize("format", ["turtle", "ntriples"])
+def test_all_columns_are_told(format, run, facts, tmp_path):
+    oxigraph = pytest.importorskip("pyoxigraph")
+    path = answers(run, facts[:50], tmp_path, format)
+    told: dict[str, dict[str, str]] = {}
+    for quad in oxigraph.parse(path=path):
+        if quad.predicate.value.startswith("urn:unkgcp:column:"):
+            told.setdefault(str(quad.subject), {})[quad.predicate.value.split(":")[-1]] = quad.object.value
+    table = Predictor.load(run).interval(facts[:50], confidence=0.9).to_arrow()
+    assert {name for row in told.values() for name in row} == {"score", "lower", "upper", "status"}
+    rows = sorted(
+        (float(row["score"]), float(row["lower"]), float(row["upper"]), row["status"])
+        for row in told.values()
+    )
+    columns = [table[name].to_pylist() for name in ("score", "lower", "upper", "status")]
+    assert rows == sorted(zip(*columns, strict=True))
+
+
+def test_the_whole_way_on_the_command_line(facts, tmp_path):
+    """A run remembers the prefixes of its data, so that its answers have the IRIs that were read."""
+    unkgcp.write(facts, tmp_path / "facts.nt", prefixes=EX)
+
+    def call(*arguments: str) -> str:
+        command = [sys.executable, "-m", "unkgcp", *arguments]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    quick = ("--model", "ukge", "--epochs", "2", "--method", "cp")
+    call("fit", "facts.nt", "-o", "run", "--prefix", "ex=http://example.org/", *quick)
+    text = call("predict", "run", "facts.nt", "--output-format", "ntriples-star")
+    (tmp_path / "answers.nt").write_text(text)
+    again = unkgcp.read(tmp_path / "answers.nt", prefixes=EX)
+    asked = dict.fromkeys(fact[:3] for fact in facts_of(facts))
+    assert list(dict.fromkeys(fact[:3] for fact in facts_of(again))) == list(asked)
+    call("predict", "run", "facts.nt", "-o", "answers.tsv")
+    table = arrow_csv.read_csv(tmp_path / "answers.tsv", parse_options=arrow_csv.ParseOptions(delimiter="\t"))
+    assert again.confidence.tolist() == [score for score in table["score"].to_pylist() if score is not None]

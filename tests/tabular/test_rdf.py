@@ -1,5 +1,5 @@
-"""RDF: terms and labels stand for each other one to one, statements and their confidences are found in every spelling of
-them, what is wrong is one sentence with the line, and what is written is read back bit by bit."""
+"""RDF: terms and labels stand for each other, statements and their confidences are found in every spelling of them,
+what is wrong is one sentence with the line, and what is written is read back bit by bit."""
 
 from __future__ import annotations
 

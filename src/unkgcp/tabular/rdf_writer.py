@@ -87,7 +87,8 @@ class RdfWriter:
         typed = next((name for test, name in _TYPES if test(kind)), None)
         if typed is None and not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise InputError(f"column {name!r} ({kind}) cannot be written as RDF; write Parquet")
-        text = column.cast(pa.large_string())
+        # a score has 32 bits, and its shortest digits are those of another number of 64 bits
+        text = (column.cast(pa.float64()) if typed == "double" else column).cast(pa.large_string())
         if typed is None:
             for one, other in _ESCAPES:
                 text = pc.replace_substring(text, one, other)

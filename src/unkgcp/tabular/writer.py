@@ -128,9 +128,17 @@ def _text_writer(stream: IO[bytes], format: str, style: Style, name: str) -> Wri
         return RdfWriter(stream, format, _rdf_prefixes(style))
     if format == "neo4j":
         text = TextWriter(stream, ",", "needed", name)
-        return lambda batch: text(batch.rename_columns(neo4j_names(batch.schema)))
+        return lambda batch: text(_for_neo4j(batch))
     delimiter, quoting = (",", style.csv) if format == "csv" else ("\t", style.tsv)
     return TextWriter(stream, delimiter, quoting, name)
+
+
+def _for_neo4j(batch: pa.RecordBatch) -> pa.RecordBatch:
+    # a score has 32 bits, and its shortest digits are those of another number of 64 bits
+    columns = [
+        column.cast(pa.float64()) if pa.types.is_floating(column.type) else column for column in batch.columns
+    ]
+    return pa.record_batch(columns, names=neo4j_names(batch.schema))
 
 
 def neo4j_names(schema: pa.Schema) -> list[str]:

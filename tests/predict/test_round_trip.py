@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
@@ -15,6 +16,7 @@ from unkgcp.cli import main
 from unkgcp.graph import Graph
 from unkgcp.predict.stream import answer_file
 from unkgcp.run import Predictor, calibrate
+from unkgcp.run.provenance import describe, reload
 from unkgcp.tabular.writer import FORMATS, Style
 
 EX = {"ex": "http://example.org/"}
@@ -86,21 +88,18 @@ def test_all_columns_are_told(format, run, facts, tmp_path):
     assert {row["status"] for row in told.values()} == {"ok"}
 
 
-def test_the_whole_way_on_the_command_line(facts, tmp_path):
-    """A run remembers the prefixes of its data, so that its answers have the IRIs that were read."""
+def test_a_run_remembers_the_prefixes_of_its_data(facts, run, tmp_path):
+    """So its answers have the IRIs that were read, although nobody names the prefixes again."""
     unkgcp.write(facts, tmp_path / "facts.nt", prefixes=EX)
-    (tmp_path / "quick.yaml").write_text("dimension: 4\nepochs: 2\nvalidate_every: 2\n")
-
-    def call(command: str) -> None:
-        words = [word.replace("@", f"{tmp_path}/") for word in command.split()]
+    dataset = unkgcp.load_dataset(tmp_path / "facts.nt", prefixes=EX)
+    record = describe(str(tmp_path / "facts.nt"), dataset, 0, {"prefixes": EX})
+    replace(Predictor.load(run), provenance={"data": record}).save(tmp_path / "run")
+    for target in ("answers.nt", "answers.parquet"):
         with pytest.raises(SystemExit) as ended:
-            main(words)
+            main(["predict", str(tmp_path / "run"), str(tmp_path / "facts.nt"), "-o", str(tmp_path / target)])
         assert ended.value.code == 0
-
-    call("fit @facts.nt -o @run --config @quick.yaml --device cpu --prefix ex=http://example.org/")
-    call("predict @run @facts.nt -o @answers.nt --output-format ntriples-star")
-    call("predict @run @facts.nt -o @answers.parquet")
     again = unkgcp.read(tmp_path / "answers.nt", prefixes=EX)
     table = pq.read_table(tmp_path / "answers.parquet")
     assert {fact[:3] for fact in facts_of(again)} == {fact[:3] for fact in facts_of(facts)}
     assert again.confidence.tolist() == table["score"].to_pylist()
+    assert reload(record, "run").splits.test.vocabulary == dataset.splits.test.vocabulary

@@ -47,7 +47,8 @@ STEMS = {
     "softlogic": ("softlogic",),
 }
 NEEDED = ("train", "calibration", "test")
-ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".txt", ".txt.gz", ".parquet", ".parquet.gz")
+KINDS = (".tsv", ".csv", ".txt", ".parquet", ".nt", ".nq", ".ttl")
+ENDINGS = tuple(kind + packed for kind in KINDS for packed in ("", ".gz"))
 TABLES = ("entity_id.csv", "relation_id.csv")
 """The names behind ids, which some data sets bring along."""
 ZERO_OR_NOT = Scale("minmax", floor=0.0, cap=1e-300)
@@ -358,7 +359,7 @@ def parts(folder: Path, remedy: str = "") -> dict[str, Path]:
         elif part in NEEDED:
             names = " or ".join(STEMS[part][:1] if part != "calibration" else ("val", "valid", "calibration"))
             raise InputError(
-                f"{folder} holds no {names} file ({', '.join(ENDINGS[::2])}, plain or .gz); "
+                f"{folder} holds no {names} file ({', '.join(KINDS)}, plain or .gz); "
                 + (remedy or "a data folder needs train, val and test, or give one file to have it split")
             )
     return found

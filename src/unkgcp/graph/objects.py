@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from numbers import Real
 from typing import Any, Unpack
 
 import numpy as np
@@ -230,7 +231,7 @@ def _numbers(edges: Sequence[Edge], role: str, name: str, needed: bool) -> pa.Ar
                 f"{_edge(edge)} has no {name!r}, which is the {role}: give it one, or choose skip_missing=True or a "
                 "default_confidence"
             )
-        if value is not None and (isinstance(value, str | bool) or not np.isscalar(value)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
             raise InputError(f"{_edge(edge)} has the {name} {value!r}, which is no number: correct it")
         values.append(None if value is None else float(value))
     return pa.array(values, pa.float64())

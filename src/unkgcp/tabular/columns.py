@@ -93,6 +93,11 @@ def may_be_named(field: str, roles: Sequence[str] = ROLES) -> bool:
     return any(_positions([_plain(field)], role) for role in roles)
 
 
+def confidence_words() -> set[str]:
+    """What a column of confidences may be called."""
+    return _WORDS["confidence"]
+
+
 def is_number(text: str) -> bool:
     try:
         float(text)
@@ -194,7 +199,7 @@ class Request:
     language         ConceptNet only: keep the assertions within one language, `en` for instance
     skip_missing     leave out rows whose confidence is empty or NaN; they are an error otherwise
     default_confidence     the number that such rows have instead, as if it stood in the file
-    prefixes               RDF only: names for the beginnings of IRIs, see `unkgcp.tabular.rdf_terms`
+    prefixes               RDF: names for the beginnings of IRIs, see `unkgcp.tabular.rdf_terms`; not used elsewhere
     confidence_predicates  RDF only: IRIs of the predicates that tell a confidence; None: recognise them
     with_confidence  False for queries, whose confidence column, if there is one, is not looked at
     """

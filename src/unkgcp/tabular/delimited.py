@@ -48,7 +48,7 @@ def text_batches(
     file of plain lines instead.
     """
     plain = plain_reader(source, layout) if plainly is not None else None
-    line = 1 + source.sample[: _start(source.sample)].count(b"\n")
+    line = line_of_first(source)
     header = layout.header
 
     def work(block: Block, first: bool) -> tuple[T, int]:
@@ -58,8 +58,7 @@ def text_batches(
         batch, lines = _parse(block.arrow(), layout, skip)
         return then(batch), lines
 
-    whole = len(source.sample) < SAMPLE  # a file that is all in sight is parsed before threads would be ready
-    for block, parsed in (_one_by_one if whole else _in_order)(_blocks(source, layout.format.quoted), work):
+    for block, parsed in in_turn(source, blocks_of(source, layout.format.quoted), work):
         error = partial(_error, layout, block, line, header)
         try:
             result, lines = parsed()
@@ -71,6 +70,19 @@ def text_batches(
 
 def _error(layout: Layout, block: Block, line: int, header: bool) -> InputError:
     return diagnose(layout, block.arrow().to_pybytes(), line, header)
+
+
+def line_of_first(source: Source) -> int:
+    """The number of the line with which the first block of a file begins."""
+    return 1 + source.sample[: _start(source.sample)].count(b"\n")
+
+
+def in_turn(
+    source: Source, blocks: Iterator[Block], work: Callable[[Block, bool], T]
+) -> Iterator[tuple[Block, Callable[[], T]]]:
+    """Each block and what gives the work on it; of a large file, some blocks are worked on at once."""
+    # a file that is all in sight is parsed before threads would be ready
+    return (_one_by_one if len(source.sample) < SAMPLE else _in_order)(blocks, work)
 
 
 def _one_by_one(
@@ -99,7 +111,7 @@ def _in_order(
         executor.shutdown(cancel_futures=True)
 
 
-def _blocks(source: Source, quoted: bool) -> Iterator[Block]:
+def blocks_of(source: Source, quoted: bool) -> Iterator[Block]:
     """Blocks of whole records."""
     rest = memoryview(b"")
     # small ones first: the sooner a part of the labels is known, the fewer are new to several blocks at once

@@ -24,6 +24,9 @@ from unkgcp.tabular.scaling import Scale
 
 # What every reader hands on: some facts as Arrow columns.
 
+NTRIPLES, NQUADS, TURTLE = RDF = ("ntriples", "nquads", "turtle")
+"""Formats of RDF, read by `unkgcp.tabular.rdf_statements`."""
+
 LABELS = pa.dictionary(pa.int32(), pa.binary())
 
 

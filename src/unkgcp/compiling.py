@@ -17,8 +17,7 @@ from unkgcp.errors import missing
 
 try:
     import numba
-    from numba.core.caching import FunctionCache
-    from numba.core.runtime import rtsys
+    from numba.core import caching, runtime
 except ModuleNotFoundError as error:
     raise missing(error) from None
 
@@ -26,7 +25,11 @@ TRIED = ((0, 60), (0, 68))
 """The first and the last version of numba with which loading alone was tried; others load as they always do."""
 
 
-class AloneCache(FunctionCache):  # type: ignore[misc]
+_caching: Any = caching
+_runtime: Any = runtime
+
+
+class AloneCache(_caching.FunctionCache):  # type: ignore[misc]
     """numba's cache of a function on disk, from which one is loaded without what only compiling needs.
 
     Compiled code needs the part that hands out memory for arrays, and nothing else. If the function is not in the
@@ -34,7 +37,7 @@ class AloneCache(FunctionCache):  # type: ignore[misc]
     """
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        rtsys.initialize(context)
+        _runtime.rtsys.initialize(context)
         with self._guard_against_spurious_io_errors():
             return self._load_overload(signature, context)
 

@@ -28,6 +28,7 @@ from unkgcp.methods.method import status_codes
 from unkgcp.methods.ranges import Range
 from unkgcp.methods.selecting import Selector
 from unkgcp.run.answers import LABELS, Calibrated
+from unkgcp.tabular.arrow_arrays import numbers
 
 Answer = Callable[[Triples, Places], Intervals]
 """Candidates and their places -> their answers."""
@@ -161,6 +162,6 @@ def answer_chosen(
     """head, relation and tail of a batch of candidates, then their answers; after a selection those of chosen ones."""
     if chooser.choice.after:
         rows = np.flatnonzero(places >= cuts[0].chosen)
-        batch, places = batch.take(pa.array(rows)), places[rows]
+        batch, places = batch.take(numbers(rows)), places[rows]
     labels = {name: batch.column(name) for name in LABELS}
     return as_batch(answer(chooser.triples(batch), places), labels)

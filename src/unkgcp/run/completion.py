@@ -24,9 +24,10 @@ from unkgcp.conformal.ranks import exact_levels
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import spelt, to_triples
-from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch, numbers
+from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answers import LABELS, Calibrated, answer
+from unkgcp.tabular.arrow_arrays import numbers
 from unkgcp.tabular.label_index import OPEN
 
 if TYPE_CHECKING:
@@ -299,8 +300,8 @@ def _answers(predictor: Calibrated, batch: pa.RecordBatch, found: Found, confide
         ("tail", found.triples.tail, ~found.open_head),
     ):
         own = vocabulary.entities.take(numbers(ids, ids >= 0))
-        own = pc.if_else(pa.array(found.blank), pa.scalar(None, pa.string()), own)
-        labels[name] = pc.if_else(pa.array(is_open), own, spelt(batch.column(name)).take(rows))
+        own = pc.if_else(numbers(found.blank), pa.scalar(None, pa.string()), own)
+        labels[name] = pc.if_else(numbers(is_open), own, spelt(batch.column(name)).take(rows))
     labels["relation"] = spelt(batch.column("relation")).take(rows)
     named = pa.record_batch([labels[name] for name in LABELS], names=list(LABELS))
     answers = answer(predictor, found.triples, confidence)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -15,53 +13,17 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from tests.worlds import random_ids, random_model
-from unkgcp.graph import Graph, Vocabulary
+from tests.browser.conftest import ENTITIES, LONG, RELATIONS, RIGHT_TO_LEFT, SCRIPT, started
+from tests.worlds import random_ids
+from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
 from unkgcp.methods.intervals import in_words
 from unkgcp.run import Predictor, calibrate
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-ENTITIES, RELATIONS = 60, 3
-SCRIPT, LINES = "<img src=x onerror=alert(1)><script>alert(2)</script>", "Zoë\nof two lines"
-LONG, RIGHT_TO_LEFT = "a-very-long-label" * 12, "\u05e9\u05dc\u05d5\u05dd (12) \u05e2\u05d5\u05dc\u05dd"
 DASH = "\N{EN DASH}"
 TOKEN = "a-long-and-secret-token"
-
-
-@pytest.fixture(scope="module")
-def predictor() -> Predictor:
-    rng = np.random.default_rng(0)
-    labels = [SCRIPT, LINES, RIGHT_TO_LEFT, *(f"Entity {i:02d}" for i in range(3, ENTITIES - 1)), LONG]
-    vocabulary = Vocabulary.of(labels, ["likes", "knows", "meets"])
-    ids = random_ids(500, ENTITIES, RELATIONS, rng)
-    facts = Graph(*ids, rng.random(500).round(3), vocabulary)
-    model = random_model(vocabulary)
-    # labels near the predictions: the intervals are then neither empty nor the whole range
-    near = np.clip(model.score(*ids) + rng.normal(0, 0.08, 500), 0, 1)
-    return calibrate(replace(model, facts=KnownFacts.of(facts)), facts.with_confidence(near))
-
-
-@pytest.fixture(scope="module")
-def run(predictor: Predictor, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("explorer") / "run"
-    predictor.save(folder)
-    return folder
-
-
-def started(*arguments: str) -> Iterator[str]:
-    """The address of a service in a process of its own."""
-    command = [sys.executable, "-m", "unkgcp", "serve", *arguments, "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().split()[-1].rstrip("/")
-        process.terminate()
-
-
-@pytest.fixture(scope="module")
-def address(run: Path, browser) -> Iterator[str]:
-    yield from started(str(run))
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +229,7 @@ def test_long_labels_are_clamped_and_shown_whole_when_pointed_at(open_page, addr
     assert len(shown) <= 120
     assert (shown[:80], shown[-20:]) == (LONG[:80], LONG[-20:])
     assert len(page.title()) < 200
-    assert page.locator("h2").first.bounding_box()["height"] < 300
+    assert page.locator("#result h2").first.bounding_box()["height"] < 300
     page.locator(".completions, .evidence").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 

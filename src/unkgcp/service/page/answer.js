@@ -10,7 +10,7 @@ const TITLES = {
   head_relation: "Same head and relation",
   relation_tail: "Same relation and tail",
 };
-const WHY = {
+export const WHY = {
   "unknown-entity": "An entity has no training fact, so nothing is claimed: the interval is the whole range.",
   "unknown-relation": "The relation has no training fact, so nothing is claimed: the interval is the whole range.",
 };
@@ -77,7 +77,7 @@ function sentence(status, score, level, lower, upper) {
   return ["Predicted confidence ", strong(three(score)), "; the ", percent(level), " interval is ", strong(three(lower)), " to ", strong(three(upper)), "."];
 }
 
-const BASIS = {
+export const BASIS = {
   relation: "The promise stands on calibration facts of this relation.",
   "similar relations": "The promise stands on calibration facts of this relation and of relations like it.",
   none: "No calibration fact is of this relation or of one like it, so the interval is the whole range.",

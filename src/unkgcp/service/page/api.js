@@ -34,10 +34,10 @@ export const about = () => ask("/v1/about");
 export const labels = (kind, prefix, signal) => get(`/v1/${kind}`, { prefix, limit: 12, anywhere: true }, signal);
 export const evidence = (triple, signal) => get("/v1/evidence", { ...triple, limit: 5 }, signal);
 export const completions = (query, signal) => get("/v1/complete", query, signal);
+
+const post = (path, body, signal) =>
+  ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
+
 export const intervals = ({ head, relation, tail }, confidence, signal) =>
-  ask("/v1/intervals", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ triples: [[head, relation, tail]], confidence }),
-    signal,
-  });
+  post("/v1/intervals", { triples: [[head, relation, tail]], confidence }, signal);
+export const select = (body, signal) => post("/v1/select", body, signal);

@@ -1,6 +1,6 @@
 // Completions of (head, relation, ?) or (?, relation, tail): a sorted list of intervals, to be filtered.
 
-import { believed, besides, promise, triple } from "./answer.js";
+import { BASIS, believed, besides, promise, triple } from "./answer.js";
 import { axis, count, drawn, make, named, percent, say, span, three } from "./dom.js";
 import { LEVELS, link } from "./state.js";
 
@@ -33,6 +33,7 @@ export function completing(state, result, run, changed) {
     { class: "completing", "aria-labelledby": "completing-title" },
     make("h2", { id: "completing-title" }, triple(state)),
     make("p", { class: "promise", text: promise(run) }),
+    ...[...new Set(result.answers.map((one) => BASIS[one.promise]))].filter(Boolean).map((text) => make("p", { class: "picking", text })),
     ...result.notes.map((note) => make("p", { class: "note", text: note })),
     make(
       "div",
@@ -43,6 +44,7 @@ export function completing(state, result, run, changed) {
       slider("Lower end at least", state.lower, slid("lower")),
       slider("Width at most", state.width, slid("width")),
     ),
+    make("p", { class: "picking", text: `Whoever picks from this list, by the sliders or by eye, picks by looking at the answers: among what is picked, ${percent(state.level)} intervals may hold less often than ${percent(state.level)}.` }),
     make(
       "div",
       { class: "above" },
@@ -57,7 +59,8 @@ export function completing(state, result, run, changed) {
 
 function row(state, one, i, open) {
   const { head, relation, tail, score, lower, upper, known, value, other } = one;
-  const more = [...believed(one), ...besides(one)];
+  // what is the same for all of them stands above the list
+  const more = [...believed(one), ...besides({ ...one, promise: undefined, presumes_fact: undefined })];
   const element = make(
     "li",
     {},

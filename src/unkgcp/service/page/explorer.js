@@ -2,6 +2,7 @@
 
 import { about, completions, evidence, intervals, useToken } from "./api.js";
 import { answer, behind } from "./answer.js";
+import { candidateForm, chosen } from "./candidates.js";
 import { combobox } from "./combobox.js";
 import { completing } from "./completing.js";
 import { byId, count, make, say, short, three } from "./dom.js";
@@ -36,14 +37,21 @@ async function show(state, focus = false) {
   problem.hidden = true;
   for (const [name, box] of Object.entries(boxes)) box.set(state[name]);
   document.title = title(state);
+  arrange(state);
+  if (state.view === "list") return result.replaceChildren(); // a list stands in no address: it is chosen from when asked
   if (!state.relation || !(state.head || state.tail)) {
     result.replaceChildren();
     if (state.relation || state.head || state.tail) fail(new Error("give a relation and a head, a tail or both"));
     return;
   }
+  await fill(signal, focus, () => (state.head && state.tail ? one(state, signal) : many(state, signal)));
+}
+
+// Put an answer into the page when it is there.
+async function fill(signal, focus, answered) {
   result.setAttribute("aria-busy", "true");
   try {
-    const parts = state.head && state.tail ? await one(state, signal) : await many(state, signal);
+    const parts = await answered();
     const held = result.contains(document.activeElement) ? document.activeElement.name : "";
     result.replaceChildren(...parts);
     if (held) result.querySelector(`[name="${held}"]`)?.focus(); // a choice that was changed is there again
@@ -54,6 +62,27 @@ async function show(state, focus = false) {
   } finally {
     if (!signal.aborted) result.removeAttribute("aria-busy");
   }
+}
+
+// The form of the view, and the mark at its link.
+function arrange(state) {
+  form.hidden = state.view !== "";
+  list.form.hidden = state.view !== "list";
+  list.set(state, run);
+  for (const anchor of document.querySelectorAll("nav a")) {
+    if (anchor.dataset.view === state.view) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
+  }
+}
+
+async function choose(read_form) {
+  const state = read_form(read());
+  asking?.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  problem.hidden = true;
+  go(state);
+  await fill(signal, true, async () => [await chosen(state, list.triples(), signal, fail)]);
 }
 
 async function one(state, signal) {
@@ -90,7 +119,8 @@ async function many(state, signal) {
   ];
 }
 
-function title({ head, relation, tail }) {
+function title({ view, head, relation, tail }) {
+  if (view === "list") return "Candidates · UnKGCP";
   return relation ? `${[head || "?", relation, tail || "?"].map(short).join(" ")} · UnKGCP` : "UnKGCP explorer";
 }
 
@@ -106,6 +136,8 @@ const boxes = {
   relation: combobox(byId("relation"), "relations", fail),
   tail: combobox(byId("tail"), "entities", fail),
 };
+
+const list = candidateForm(choose, fail);
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -128,7 +160,7 @@ byId("token").addEventListener("submit", (event) => {
 
 // links within the page change the address without loading it again
 document.addEventListener("click", (event) => {
-  const anchor = event.target.closest("main a[href^='/?']");
+  const anchor = event.target.closest("main a[href^='/?'], nav a");
   if (!anchor || event.defaultPrevented || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   history.pushState(null, "", anchor.getAttribute("href"));

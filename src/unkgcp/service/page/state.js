@@ -1,8 +1,13 @@
 // What the page shows is what its address says: every answer has a link, and going back works.
 
 export const LEVELS = [0.5, 0.8, 0.9, 0.95, 0.99];
-const DEFAULTS = { level: 0.9, rank: "score", fresh: "no", k: 50, lower: 0, width: 1 };
-const NUMBERS = ["level", "k", "lower", "width"];
+// what is looked at; then of completions; then of candidates to choose from
+const DEFAULTS = {
+  view: "", level: 0.9,
+  rank: "score", fresh: "no", k: 50, lower: 0, width: 1,
+  test: "at-least", low: 0.7, high: 0.9, share: 0.1,
+};
+const CHOICES = { view: ["", "list"], rank: ["score", "lower"], fresh: ["no", "yes"], test: ["at-least", "below", "between"] };
 
 export function read(address = location.search) {
   const given = new URLSearchParams(address);
@@ -10,16 +15,14 @@ export function read(address = location.search) {
   for (const name of Object.keys(state)) {
     if (!given.has(name)) continue;
     const value = given.get(name);
-    if (!NUMBERS.includes(name)) state[name] = value;
+    if (typeof state[name] !== "number") state[name] = value;
     else if (value !== "" && Number.isFinite(Number(value))) state[name] = Number(value);
   }
   const within = (value, low, high) => Math.min(Math.max(value, low), high);
-  state.level = within(state.level, 0, 1);
-  state.lower = within(state.lower, 0, 1);
-  state.width = within(state.width, 0, 1);
+  for (const name of ["level", "lower", "width", "low", "high"]) state[name] = within(state[name], 0, 1);
+  state.share = within(state.share, 0.001, 0.999);
   state.k = within(Math.round(state.k), 1, 1000);
-  state.rank = state.rank === "lower" ? "lower" : "score";
-  state.fresh = state.fresh === "yes" ? "yes" : "no";
+  for (const [name, choices] of Object.entries(CHOICES)) if (!choices.includes(state[name])) state[name] = choices[0];
   return state;
 }
 

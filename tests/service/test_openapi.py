@@ -26,7 +26,10 @@ PATHS = {
     "/v1/evidence": "GET",
     "/v1/entities": "GET",
     "/v1/relations": "GET",
+    "/v1/distribution": "GET",
+    "/v1/without": "GET",
     "/v1/about": "GET",
+    "/v1/runs": "GET",
     "/health": "GET",
     "/metrics": "GET",
 }

@@ -164,6 +164,41 @@ class Evidence(Document):
     tail: Summary = Field(description="All facts of the tail.")
 
 
+class Cell(Document):
+    low: float = Share
+    high: float = Field(ge=0, le=1, description="Equal to low for a single value.")
+    mass: float = Share
+
+
+class Distribution(Document):
+    """What the model believes; only intervals are promised."""
+
+    score: float = Field(ge=0, le=1, description="Its mean.")
+    value: End = Field(description="A value that lies in every interval of the triple that is not empty.")
+    belief: End = Field(description="The probability of that value.")
+    cells: list[Cell] = Field(description="From 0 to 1; their masses add up to 1.")
+
+
+class Changed(Fact):
+    """A training fact, and the answer that there would be without it."""
+
+    score: float = Share
+    lower: End
+    upper: End
+    change: float = Field(ge=-1, le=1, description="The score with the fact less that without it.")
+
+
+class Without(Document):
+    score: float = Share
+    lower: End
+    upper: End
+    facts: list[Changed] = Field(description="Those that change the score most first.")
+    around: int = Field(
+        ge=0, description="Training facts around the triple, of which the closest were tried."
+    )
+    note: str = Field(description="What was done.")
+
+
 class About(Document):
     version: str
     data: str | None = Field(description="Name of the data the run was fitted on.")
@@ -176,6 +211,17 @@ class About(Document):
     facts: int | None = Field(description="Training facts that the run holds; null where it holds none.")
     max_triples: int
     max_k: int
+
+
+class Run(Document):
+    name: str = Field(description="Its paths are those under /v1, after /runs/ and this name.")
+    data: str | None
+    model: str
+    method: str
+
+
+class Runs(Document):
+    runs: list[Run] = Field(description="The first is the one that answers under /v1.")
 
 
 def intervals_request(settings: Settings) -> dict[str, Any]:

@@ -119,6 +119,11 @@ class Knowledge:
             return max(k, SHORTLIST)
         return int(self.predictor.model.seen_entities.sum()) if rank_by == "lower" else k
 
+    def check(self, head: str, relation: str, tail: str) -> None:
+        """A `Problem` for a triple with a label that has no training fact."""
+        self._ids(head, relation, None)
+        self._ids(None, relation, tail)
+
     def _ids(self, head: str | None, relation: str, tail: str | None) -> tuple[int | None, int, int | None]:
         """Ids of the two labels of a question; a label without a training fact is a `Problem`."""
         model = self.predictor.model

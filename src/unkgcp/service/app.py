@@ -25,7 +25,15 @@ from unkgcp.service import api_schema
 from unkgcp.service.batching import Batcher, Jobs, Threads
 from unkgcp.service.knowledge import Knowledge
 from unkgcp.service.middleware import Metrics, Middleware
-from unkgcp.service.request_body import DEFAULT_LEVEL, Bodies, Problem, parse_intervals, quoted, to_text
+from unkgcp.service.request_body import (
+    DEFAULT_LEVEL,
+    Bodies,
+    Problem,
+    parse_answers,
+    parse_intervals,
+    quoted,
+    to_text,
+)
 from unkgcp.service.settings import Settings
 
 # The explorer page and its files, held in memory; a browser asks again only for what has changed.
@@ -83,12 +91,13 @@ def build(predictor: Predictor, settings: Settings) -> FastAPI:
     batcher = Batcher(predictor, settings, metrics)
     # completions may take long, so that the quicker questions do not share their threads
     completions, questions = Jobs(settings, 2, "completion"), Jobs(settings, 1, "question")
-    reading = Threads(1, "body")
+    # the first answer set waits for a calibration, behind which nobody else shall wait
+    sets, reading = Jobs(settings, 1, "answers"), Threads(1, "body")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        for threads in (batcher, completions, questions, reading):
+        for threads in (batcher, completions, questions, sets, reading):
             threads.close()
 
     app = FastAPI(
@@ -103,6 +112,7 @@ def build(predictor: Predictor, settings: Settings) -> FastAPI:
     app.state.batcher, app.state.metrics = batcher, metrics  # for the server around it
     _add_intervals(app, batcher, reading, settings)
     _add_completions(app, knowledge, batcher, completions, settings)
+    _add_answers(app, knowledge, sets, settings)
     _add_questions(app, knowledge, questions)
     _add_upkeep(app, knowledge, metrics)
     document = app.openapi()  # made once, and not while somebody waits for another answer
@@ -176,6 +186,22 @@ def _add_completions(
         seconds = cost.seconds(asked, 1) + cost.seconds(k, len(confidence)) if cost.known else 0.0
         work = partial(knowledge.complete, head, relation, tail, **options)
         return Response(await jobs.run(lambda: to_text(work()), seconds), media_type=JSON)
+
+
+def _add_answers(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Settings) -> None:
+    bodies = Bodies(settings)
+
+    @app.post(
+        "/v1/answers",
+        response_model=api_schema.AnswerSet,
+        responses=api_schema.problems(400, 404, 408, 413, 415, 422, 429, 503),
+        openapi_extra=api_schema.answers_request(settings),
+        summary="Entities among which the answer of (head, relation, ?) or (?, relation, tail) is",
+    )
+    async def answers(request: Request) -> Response:
+        asked = parse_answers(await bodies.read(request), settings)
+        work = partial(knowledge.answers, asked.head, asked.relation, asked.tail, **asked.options)
+        return Response(await jobs.run(lambda: to_text(work())), media_type=JSON)
 
 
 def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs) -> None:

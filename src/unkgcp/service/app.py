@@ -31,6 +31,7 @@ from unkgcp.service.request_body import (
     DEFAULT_LEVEL,
     Bodies,
     Problem,
+    parse_answers,
     parse_intervals,
     parse_selection,
     quoted,
@@ -98,10 +99,14 @@ class Served:
         # completions may take long, so that the quicker questions do not share their threads
         self.completions, self.questions = Jobs(settings, 2, "completion"), Jobs(settings, 1, "question")
         self.reasons = Jobs(settings, 1, "reasons")  # a graph without a fact takes a while to make
+        # the first answer set waits for a calibration, behind which nobody else shall wait
+        self.sets = Jobs(settings, 1, "answers")
 
     def close(self) -> None:
-        for threads in (self.batcher, self.candidates, self.completions, self.questions, self.reasons):
-            threads.close()
+        self.batcher.close()
+        self.candidates.close()
+        for jobs in (self.completions, self.questions, self.reasons, self.sets):
+            jobs.close()
 
 
 def build(runs: Mapping[str, Predictor], settings: Settings) -> FastAPI:
@@ -151,6 +156,7 @@ def _add_run(app: Router, served: Served, bodies: Bodies, reading: Threads, sett
     _add_intervals(app, served.batcher, bodies, reading, settings)
     _add_selection(app, served.candidates, bodies, reading, settings)
     _add_completions(app, served, settings)
+    _add_answers(app, served, bodies, settings)
     _add_questions(app, served.knowledge, served.questions)
     _add_reasons(app, served)
 
@@ -236,6 +242,22 @@ def _add_completions(app: Router, served: Served, settings: Settings) -> None:
         seconds = cost.seconds(asked, 1) + cost.seconds(k, len(confidence)) if cost.known else 0.0
         work = partial(knowledge.complete, head, relation, tail, **options)
         return Response(await jobs.run(lambda: to_text(work()), seconds), media_type=JSON)
+
+
+def _add_answers(app: Router, served: Served, bodies: Bodies, settings: Settings) -> None:
+    knowledge = served.knowledge
+
+    @app.post(
+        "/v1/answers",
+        response_model=api_schema.AnswerSet,
+        responses=api_schema.problems(400, 404, 408, 413, 415, 422, 429, 503),
+        openapi_extra=api_schema.answers_request(settings),
+        summary="Entities among which the answer of (head, relation, ?) or (?, relation, tail) is",
+    )
+    async def answers(request: Request) -> Response:
+        asked = parse_answers(await bodies.read(request), settings)
+        work = partial(knowledge.answers, asked.head, asked.relation, asked.tail, **asked.options)
+        return Response(await served.sets.run(lambda: to_text(work())), media_type=JSON)
 
 
 def _add_questions(app: Router, knowledge: Knowledge, jobs: Jobs) -> None:

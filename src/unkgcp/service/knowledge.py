@@ -105,6 +105,37 @@ class Knowledge:
             "notes": [note for note in notes if note is not None],
         }
 
+    def answers(self, head: str | None, relation: str, tail: str | None, **options: Any) -> dict[str, Any]:
+        """The answer set of (head, relation, ?) or (?, relation, tail), of which at most `k` are listed.
+
+        `options` are those of `Predictor.answers`. The first question of its kind waits for a calibration.
+        """
+        self._ids(head, relation, tail)
+        found = self.predictor.answers(head, relation, tail, **options)
+        told = zip(found.entities.to_pylist(), found.share.tolist(), strict=True)
+        return {
+            "confidence": found.confidence,
+            "min_confidence": options["min_confidence"],
+            "size": found.size,
+            "candidates": found.candidates,
+            "everything": found.everything,
+            "known": found.known,
+            "answers": [
+                {
+                    "rank": rank,
+                    "head": entity if head is None else head,
+                    "relation": relation,
+                    "tail": entity if tail is None else tail,
+                    "share": share,
+                }
+                for rank, (entity, share) in enumerate(told, 1)
+            ],
+            "more": found.size > len(found),
+            "calibration_facts": found.calibration,
+            "promise": found.promise,
+            "notes": found.notes,
+        }
+
     def evidence(self, head: str, relation: str, tail: str, limit: int) -> dict[str, Any]:
         """The training facts around a query."""
         if self._surroundings is None:

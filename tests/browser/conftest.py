@@ -149,3 +149,29 @@ def started(*arguments: str) -> Iterator[str]:
 def address(chromium: str, run: Path) -> Iterator[str]:
     """A service over the run, for all tests of pages."""
     yield from started(str(run))
+
+
+@pytest.fixture(scope="session")
+def doubtful_predictor(predictor: Predictor) -> Predictor:
+    """Confidences are mostly one of two values, and nothing tells which."""
+    pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+    vocabulary, rng = predictor.model.vocabulary, np.random.default_rng(1)
+    train, calibration = (
+        Graph(
+            *random_ids(n, ENTITIES, RELATIONS, rng),
+            rng.choice([0.4375, 1.0, 0.7], n, p=[0.5, 0.4, 0.1]),
+            vocabulary,
+        )
+        for n in (800, 200)
+    )
+    return calibrate(replace(predictor.model, facts=KnownFacts.of(train)), calibration, "evidence")
+
+
+@pytest.fixture(scope="session")
+def several(
+    chromium: str, run: Path, doubtful_predictor: Predictor, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A service over two runs: "doubtful", which answers from evidence, and "run"."""
+    folder = tmp_path_factory.mktemp("several") / "doubtful"
+    doubtful_predictor.save(folder)
+    yield from started(str(folder), str(run))

@@ -24,7 +24,7 @@ from unkgcp.run.predictor import Predictor
 from unkgcp.service import api_schema
 from unkgcp.service.batching import Batcher, Jobs, Threads
 from unkgcp.service.behind_answers import Behind
-from unkgcp.service.candidates import Candidates
+from unkgcp.service.candidate_list import Candidates
 from unkgcp.service.knowledge import Knowledge
 from unkgcp.service.middleware import Metrics, Middleware
 from unkgcp.service.request_body import (

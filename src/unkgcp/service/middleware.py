@@ -21,9 +21,9 @@ from unkgcp.service.settings import Settings
 
 logger = logging.getLogger("unkgcp.service")
 
-# scripts, styles, pictures and requests of the page itself, and nothing else
+# scripts, styles, pictures and requests of the page itself, and nothing else; pictures that it draws to save are blobs
 CSP = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = [

@@ -2,9 +2,10 @@
 
 import { BASIS, believed, besides, promise, triple } from "./answer.js";
 import { axis, count, drawn, make, named, percent, say, span, three } from "./dom.js";
+import { downloads, rowsAs } from "./download.js";
 import { LEVELS, link } from "./state.js";
 
-export function completing(state, result, run, changed) {
+export function completing(state, result, run, changed, fail) {
   const open = state.head ? "tail" : "head";
   const shown = make("p", { class: "hint", id: "shown" });
   const rows = result.answers.map((one, i) => row(state, one, i, open));
@@ -53,7 +54,13 @@ export function completing(state, result, run, changed) {
       ...["interval", "score"].map((text) => make("span", { class: "number", "aria-hidden": "true", text })),
     ),
     list,
-    make("p", { class: "more" }, make("a", { href: link(state), text: "Link to this list" })),
+    make(
+      "p",
+      { class: "more" },
+      downloads("Save the list", "completions", ["csv", "json"], (format) => rowsAs(format, Object.keys(result.answers[0] ?? {}), result.answers), fail),
+      make("a", { href: link({ ...state, view: "set" }), text: `A set that contains the ${open}` }),
+      make("a", { href: link(state), text: "Link to this list" }),
+    ),
   );
 }
 
@@ -75,7 +82,7 @@ function row(state, one, i, open) {
   return { element, one };
 }
 
-function choice(name, title, values, value, shown, changed) {
+export function choice(name, title, values, value, shown, changed) {
   const select = make("select", { name, onchange: () => changed(select.value) },
     ...values.map((one) => make("option", { value: one, text: shown(one), selected: one === value })));
   return make("label", {}, make("span", { text: title }), select);

@@ -1,13 +1,15 @@
 // What the page shows is what its address says: every answer has a link, and going back works.
 
 export const LEVELS = [0.5, 0.8, 0.9, 0.95, 0.99];
-// what is looked at; then of completions; then of candidates to choose from
+// the run and what is looked at; then of one answer, of completions, of answer sets, of candidates to choose from
 const DEFAULTS = {
-  view: "", level: 0.9,
+  run: "", view: "", level: 0.9,
+  with: "",
   rank: "score", fresh: "no", k: 50, lower: 0, width: 1,
+  least: 0,
   test: "at-least", low: 0.7, high: 0.9, share: 0.1,
 };
-const CHOICES = { view: ["", "list"], rank: ["score", "lower"], fresh: ["no", "yes"], test: ["at-least", "below", "between"] };
+const CHOICES = { view: ["", "set", "list"], rank: ["score", "lower"], fresh: ["no", "yes"], test: ["at-least", "below", "between"] };
 
 export function read(address = location.search) {
   const given = new URLSearchParams(address);
@@ -19,17 +21,19 @@ export function read(address = location.search) {
     else if (value !== "" && Number.isFinite(Number(value))) state[name] = Number(value);
   }
   const within = (value, low, high) => Math.min(Math.max(value, low), high);
-  for (const name of ["level", "lower", "width", "low", "high"]) state[name] = within(state[name], 0, 1);
+  for (const name of ["level", "lower", "width", "least", "low", "high"]) state[name] = within(state[name], 0, 1);
   state.share = within(state.share, 0.001, 0.999);
   state.k = within(Math.round(state.k), 1, 1000);
   for (const [name, choices] of Object.entries(CHOICES)) if (!choices.includes(state[name])) state[name] = choices[0];
   return state;
 }
 
+// The address of a state; it is about the run that the page is about, unless it names another.
 export function link(state) {
   const query = new URLSearchParams();
+  const run = new URLSearchParams(location.search).get("run") ?? "";
   for (const name of ["head", "relation", "tail", ...Object.keys(DEFAULTS)]) {
-    const value = state[name];
+    const value = name === "run" ? (state.run ?? run) : state[name];
     if (value !== undefined && value !== "" && value !== DEFAULTS[name]) query.set(name, value);
   }
   const text = query.toString();

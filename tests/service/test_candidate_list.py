@@ -16,7 +16,7 @@ from unkgcp.run import calibrate
 from unkgcp.run.choosing import Choice, Chooser
 from unkgcp.service import Settings, api_schema, create_app
 from unkgcp.service.batching import SLICE, Batcher
-from unkgcp.service.candidates import KEPT, Candidates
+from unkgcp.service.candidate_list import KEPT, Candidates
 from unkgcp.service.measured_cost import Cost
 from unkgcp.service.middleware import Metrics
 from unkgcp.service.request_body import Asked, Problem, Selecting

@@ -248,10 +248,11 @@ def answers_text(result: dict[str, Any]) -> str:
         heading += f"; {left_out:,} of {result['facts']:,} test facts are unknown, training facts"
         heading += " or below it" if result["least"] else ""
     relations = result["levels"][0]["tails"]["after"]
-    explained = (
-        "no set is empty, so that ties lift coverage where the best candidate alone is right more often than asked; the "
-        "band is for ties broken at random; top k: the best k contain as many of the answers, for the k that these test facts need; gap: mean distance of "
-        f"a relation's coverage from the level, of {relations['relations']:,} relations, and of the "
-        f"{relations['large_relations']:,} with at least {result['at_least']} facts"
-    )
-    return f"{heading}\n\n{table.terminal()}\n\n{explained}"
+    explained = [
+        "no set is empty, so that ties lift coverage where the best candidate alone is right more often than asked;",
+        "the band is for ties broken at random. top k: the best k contain as many of the answers, for the k that these",
+        "test facts need. gap: mean distance of a relation's coverage from the level, of "
+        f"{relations['relations']:,} relations and of the {relations['large_relations']:,} with at least "
+        f"{result['at_least']} facts",
+    ]
+    return "\n".join([heading, "", table.terminal(), "", *explained])

@@ -216,12 +216,15 @@ def _groups(candidates: Candidates, least: float, calibration: int) -> RelationG
 class AnswerSets:
     """The sets of a calibrated run for new facts from a confidence on; a side is calibrated when first asked for."""
 
-    def __init__(self, predictor: Calibrated, least: float = 0.0, per: str = "relation") -> None:
+    def __init__(
+        self, predictor: Calibrated, least: float = 0.0, per: str = "relation", caution: str | None = None
+    ) -> None:
+        """caution: what to know about the run, whatever is asked."""
         (
             predictor.method.calibration_facts(),
             training_facts(predictor),
         )  # said before anything is read or written
-        self.predictor, self.least, self.per = predictor, least, per
+        self.predictor, self.least, self.per, self._caution = predictor, least, per, caution
         self._sides: dict[bool, SideSets] = {}
         self._lock = Lock()
 
@@ -233,7 +236,8 @@ class AnswerSets:
 
     def notes(self, level: Fraction) -> list[str]:
         """What to know about the sets that were asked for, at this level; each sentence once."""
-        return list(dict.fromkeys(note for side in self._sides.values() for note in side.notes(level)))
+        said = dict.fromkeys(note for side in self._sides.values() for note in side.notes(level))
+        return [*([] if self._caution is None else [self._caution]), *said]
 
     def answer(self, batch: pa.RecordBatch, asked: Asked, first: int = 0) -> pa.RecordBatch:
         """The sets of a batch of questions with columns head, relation, tail; `?`, empty or null is the open place.
@@ -347,5 +351,5 @@ def answers_of(
         one["status"],
         one["calibration"] or 0,
         one.get("promise"),
-        sets.side(at_head).notes(asked.level) if one["status"] == "ok" else [],
+        sets.notes(asked.level) if one["status"] == "ok" else [],
     )

@@ -110,9 +110,10 @@ def build(predictor: Predictor, settings: Settings) -> FastAPI:
     )
     _handle_problems(app)
     app.state.batcher, app.state.metrics = batcher, metrics  # for the server around it
-    _add_intervals(app, batcher, reading, settings)
+    bodies = Bodies(settings)
+    _add_intervals(app, batcher, bodies, reading, settings)
     _add_completions(app, knowledge, batcher, completions, settings)
-    _add_answers(app, knowledge, sets, settings)
+    _add_answers(app, knowledge, bodies, sets, settings)
     _add_questions(app, knowledge, questions)
     _add_upkeep(app, knowledge, metrics)
     document = app.openapi()  # made once, and not while somebody waits for another answer
@@ -127,9 +128,10 @@ def _json(value: Any) -> Response:
     return Response(to_text(value), media_type=JSON)
 
 
-def _add_intervals(app: FastAPI, batcher: Batcher, reading: Threads, settings: Settings) -> None:
+def _add_intervals(
+    app: FastAPI, batcher: Batcher, bodies: Bodies, reading: Threads, settings: Settings
+) -> None:
     said = api_schema.problems(400, 408, 413, 415, 422, 429, 503)
-    bodies = Bodies(settings)
 
     @app.post(
         "/v1/intervals",
@@ -188,9 +190,7 @@ def _add_completions(
         return Response(await jobs.run(lambda: to_text(work()), seconds), media_type=JSON)
 
 
-def _add_answers(app: FastAPI, knowledge: Knowledge, jobs: Jobs, settings: Settings) -> None:
-    bodies = Bodies(settings)
-
+def _add_answers(app: FastAPI, knowledge: Knowledge, bodies: Bodies, jobs: Jobs, settings: Settings) -> None:
     @app.post(
         "/v1/answers",
         response_model=api_schema.AnswerSet,

@@ -165,6 +165,19 @@ def page(found: list[Cell], name: str) -> tuple[str, dict[str, str]]:
     return "\n\n".join([heading, note, below.strip(), *rest]) + "\n", figures
 
 
+LINK = re.compile(rf"\]\(((?:\.\./)*(?:{FOLDER}/)?)([\w-]+)\.py\)")
+
+
+def on_page_markdown(markdown: str, *, config: MkDocsConfig, **more: Any) -> str:
+    """Pages link to a tutorial's source, which a code host can show; here the link leads to its page."""
+    folder = Path(config.docs_dir) / FOLDER
+
+    def moved(match: re.Match[str]) -> str:
+        return f"]({match[1]}{match[2]}.md)" if (folder / f"{match[2]}.py").exists() else match[0]
+
+    return LINK.sub(moved, markdown)
+
+
 _MADE: dict[str, list[Cell]] = {}
 """What ran in this process, by source: whoever watches the pages does not run unchanged tutorials again."""
 

@@ -99,5 +99,5 @@ print(predictor.guarantee)
 # facts of your file came from; which ones do not, nobody knows. What breaks the promise is on [a page
 # of its own](../assumptions.md).
 #
-# Next: [the facts that are surely good](string-network.md), [comparing methods](comparing-methods.md),
-# [watching a run](watching.md).
+# Next: [the facts that are surely good](string-network.py), [comparing methods](comparing-methods.py),
+# [watching a run](watching.py).

@@ -6,9 +6,8 @@
 # of making intervals with the four figures that stand together: coverage, width, interval score, and
 # coverage of the worst slice.
 #
-# ```
-# pip install 'unkgcp[train,evidence,plot]'
-# ```
+# You need the package with the extras `train`, `evidence` and `plot`
+# ([how to install it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## The same facts for all
 #

@@ -4,9 +4,8 @@
 # You have a file of facts with confidences. At the end of this page you have an interval for any
 # question about them, and you know how often it will be right.
 #
-# ```
-# pip install 'unkgcp[train,evidence,plot]'
-# ```
+# You need the package with the extras `train`, `evidence` and `plot`
+# ([how to install it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## The file
 #
@@ -21,7 +20,7 @@ import numpy as np
 import unkgcp
 
 demo = unkgcp.load("demo")
-often = np.argsort(-np.bincount(np.concatenate([demo.head, demo.tail])))[:250]  # the 250 best known entities
+often = np.argsort(-np.bincount(np.concatenate([demo.head, demo.tail])))[:250]
 some = demo[np.isin(demo.head, often) & np.isin(demo.tail, often)]
 unkgcp.write(some[:-3], "facts.tsv")
 

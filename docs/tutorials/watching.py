@@ -4,9 +4,8 @@
 # Intervals hold for queries that are like the calibration facts. The world moves on; this page shows
 # how to notice, and what to do then.
 #
-# ```
-# pip install 'unkgcp[train,evidence,plot]'
-# ```
+# You need the package with the extras `train`, `evidence` and `plot`
+# ([how to install it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## A run, and the weeks after
 #

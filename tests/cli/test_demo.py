@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_quick")
-def test_demo(tmp_path: Path, run_command: Callable[..., Any]) -> None:
+def test_demo(tmp_path: Path, run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[dict[str, Any]] = []
+    usual = demonstration.comparison
+    monkeypatch.setattr(demonstration, "comparison", lambda *of: compared.append(usual(*of)) or compared[0])
     outcome = run_command("demo", "-o", tmp_path / "run")
     assert outcome.status == 0
     lines = outcome.out.splitlines()
@@ -64,6 +68,20 @@ def test_demo(tmp_path: Path, run_command: Callable[..., Any]) -> None:
         )
     assert run_command("evaluate", tmp_path / "run").status == 0
 
+    def again(self: demonstration.Demonstration, report: object) -> Iterator[str]:
+        self.figures = compared[0]
+        yield "all that"
+
+    monkeypatch.setattr(demonstration.Demonstration, "run", again)
+    found = json.loads(run_command("demo", "--json").out)  # the figures behind the text, and nothing else
+    assert list(found["methods"]) == list(NAMES)
+    for name, of in found["methods"].items():
+        shown = [
+            f"{figure:.3f}" for pair in zip(of["coverage"], of["sharpness"], strict=True) for figure in pair
+        ]
+        assert shown == rows[name][1:]
+        assert f"{of['interval_score']:.3f}" == close[name][3]
+
 
 def test_without_lightgbm_the_demo_leaves_evidence_out() -> None:
     graph, oracle = generate()
@@ -71,7 +89,7 @@ def test_without_lightgbm_the_demo_leaves_evidence_out() -> None:
     config = replace(config_for("ukge", "demo"), dimension=4, epochs=1, validate_every=1)
     trained = train(splits.train, config=config)
     predictor = calibrate(trained, splits.calibration, "cp")
-    said = demonstration.comparison({"cp": predictor}, splits.test, oracle)
+    said = demonstration.comparison_text(demonstration.comparison({"cp": predictor}, splits.test, oracle))
     assert demonstration.NO_EVIDENCE in said
 
 

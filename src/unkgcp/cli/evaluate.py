@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.options import Share, confidence_option, examples, json_option, reading_options
+from unkgcp.cli.options import Share, confidence_option, examples, reading_options
+from unkgcp.cli.output import json_option, print_json, print_text
 
 EXAMPLES = examples(
     "unkgcp evaluate run",
@@ -57,7 +58,6 @@ def command(
     ranking: bool,
     min_confidence: float,
     threshold: float,
-    as_json: bool,
     reading: dict[str, Any],
 ) -> None:
     """Coverage, sharpness and error of RUN on test facts: positives, negatives and both together.
@@ -88,16 +88,12 @@ def command(
         known = [splits.train, splits.validation, splits.calibration]
         result["ranking"] = rank_facts(predictor, splits.test, known, min_confidence)
         result["decisions"] = decisions(answers, threshold)
-    if as_json:
-        import json
-
-        click.echo(json.dumps(result, indent=2, ensure_ascii=False))
-        return
     import unkgcp.evaluation.terminal as terminal
 
-    click.echo(terminal.evaluation_text(result))
+    print_json(result)
+    print_text(terminal.evaluation_text(result))
     for part in result.get("per_relation", []):
-        click.echo("\n" + terminal.relations_text(part))
+        print_text("\n" + terminal.relations_text(part))
     if ranking:
-        click.echo("\n" + terminal.ranking_text(result["ranking"]))
-        click.echo("\n" + terminal.decisions_text(result["decisions"]))
+        print_text("\n" + terminal.ranking_text(result["ranking"]))
+        print_text("\n" + terminal.decisions_text(result["decisions"]))

@@ -31,8 +31,6 @@ data_dir_option = click.option(
 
 SEEDS = 2**63 - 1  # the largest seed that numpy and torch both take
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-
 
 def _parse_prefixes(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]

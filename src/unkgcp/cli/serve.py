@@ -41,12 +41,15 @@ def command(
     Only this machine can reach the service unless --host says otherwise. Nothing is written. Stop it with Ctrl-C.
     docs/service.md describes the paths; /openapi.json does so for programs.
     """
-    from unkgcp.progress import say
+    import logging
+
+    from unkgcp.progress import TIME, say
     from unkgcp.service import Settings, require_extra
 
     require_extra()
     from unkgcp.service.server import Address, access, serve
 
+    logging.basicConfig(format="%(asctime)s unkgcp: %(message)s", datefmt=TIME, level=logging.ERROR)
     address = Address(host, port)
     token, hosts = access(address, token_file, without_token)
     settings = Settings(token=token, hosts=hosts, max_triples=max_triples, max_body=max_body)

@@ -31,6 +31,7 @@ from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, contained, hold
 from unkgcp.graph.objects import graph_from
 from unkgcp.graph.reading import read, read_parts
 from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.progress import detailed
 from unkgcp.tabular.remote import is_remote
 from unkgcp.tabular.scaling import Scale
 
@@ -110,6 +111,15 @@ def load(data: str | os.PathLike[str], **options: Any) -> Graph:
     return load_dataset(data, **options).graph
 
 
+def _sizes(dataset: Dataset) -> str:
+    parts = ", ".join(
+        f"{name} {len(facts):,}" for name, facts in dataset.splits.parts().items() if len(facts)
+    )
+    train = dataset.splits.train
+    return f"{dataset.name}: {parts} facts, {train.n_entities:,} entities, {train.n_relations:,} relations"
+
+
+@detailed(_sizes)
 def load_dataset(
     data: Any,
     *,

@@ -369,4 +369,7 @@ def on_device(predictor: Predictor, device: str) -> Predictor:
     def move(model: Model) -> Model:
         return DeviceModel(**{each.name: getattr(model, each.name) for each in fields(model)}, device=device)
 
-    return predictor.with_models({name: move(model) for name, model in predictor.models().items()})
+    models = predictor.models()
+    return predictor.with_models(
+        {name: move(model) if model.tables else model for name, model in models.items()}
+    )

@@ -75,6 +75,7 @@ def answer_requests(
         http=connection_class(settings, allow_files(settings.max_connections), app.state.metrics),
         ws="none",
         lifespan="on",
+        log_config=None,  # the program that serves has set how its log looks
         log_level="error",
         access_log=False,
         server_header=False,

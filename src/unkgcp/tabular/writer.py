@@ -27,6 +27,7 @@ import pyarrow.csv as csv
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path, check_file, room_for, standard_output
 from unkgcp.tabular.arrow_arrays import texts
+from unkgcp.tabular.remote import check_remote, is_remote, sent
 
 if TYPE_CHECKING:
     from unkgcp.tabular.rdf_terms import Prefixes
@@ -70,7 +71,12 @@ def check_output(target: str | None, style: Style = USUAL) -> None:
     """Refuse, before any work is done, a target that `open_output` could not write."""
     _check_format(target, style)
     if target is not None and target != "-":
-        check_file(target)
+        check_target(target)
+
+
+def check_target(target: str) -> None:
+    """Refuse, before any work is done, a file, here or elsewhere, that could not be written in the end."""
+    (check_remote if is_remote(target) else check_file)(target)
 
 
 def _check_format(target: str | None, style: Style) -> None:
@@ -109,7 +115,7 @@ def open_output(target: str | None, style: Style = USUAL) -> Iterator[Write]:
 def write_file(target: str, style: Style = USUAL) -> Iterator[Write]:
     """The same for a file whose name says how to write it."""
     plain = target.lower().removesuffix(".gz")
-    with atomic_path(target) as path, ExitStack() as opened:
+    with (sent if is_remote(target) else atomic_path)(target) as path, ExitStack() as opened:
         sink: Any = opened.enter_context(pa.OSFile(str(path), "wb"))
         if plain != target.lower():
             # without a name and a time inside, the same rows give the same bytes

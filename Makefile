@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 
 export OMP_WAIT_POLICY := passive
 
-.PHONY: setup demo test lint unit dist test-wheel test-lowest test-gpu test-browser test-faults bench clean help
+.PHONY: setup demo test lint unit dist test-wheel test-lowest test-gpu test-browser test-faults bench docs clean help
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -53,10 +53,17 @@ test-faults: setup  ## kills, replacements under load, hostile files, slow clien
 test-browser: setup  ## the pages in a real browser (Debian's chromium), also part of `test` where there is one
 	$(BIN)/python -m pytest tests/browser -n 0
 
-bench: bench-read bench-train bench-conformal bench-predict bench-serve  ## side by side with others, or with less work
+docs: setup $(VENV)/.docs-installed  ## the documentation site in site/, tutorials executed; a broken link stops it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+$(VENV)/.docs-installed: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+bench: bench-everything  ## side by side with others, or with less work: all figures in benchmarks/README.md
 
 bench-%: setup
 	$(BIN)/python benchmarks/$(subst -,_,$*).py
 
 clean:           ## remove what the targets above made
-	rm -rf $(VENV) .venv-peers .venv-lowest dist demo-run .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-peers .venv-lowest dist demo-run .mypy_cache .ruff_cache .pytest_cache site

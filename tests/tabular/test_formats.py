@@ -12,6 +12,7 @@ from tests.worlds import facts_of, written
 from unkgcp.errors import InputError
 from unkgcp.graph import read
 from unkgcp.tabular.formats import NAMES, PARQUET, TEXT_FORMATS, probabilities, weights
+from unkgcp.tabular.layout import RDF
 from unkgcp.tabular.scaling import Scale
 
 LINKS = """\
@@ -274,7 +275,7 @@ class TestChoosing:
             "nell": NELL_HEADER + "\n" + belief("a", "r", "b", "1", "0.5"),
         }
         assert set(examples) == set(TEXT_FORMATS)
-        assert {*examples, PARQUET} == set(NAMES)
+        assert {*examples, PARQUET, *RDF} == set(NAMES)
         for name, content in examples.items():
             path = written(tmp_path / "file.without.known.ending", content)
             assert len(read(path, format=name)) >= 1

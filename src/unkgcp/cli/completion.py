@@ -55,9 +55,9 @@ def _data_sets() -> Iterable[str]:
 
 
 def _models() -> Iterable[str]:
-    from unkgcp.backbones import REGISTRY
+    from unkgcp.training.config import MODELS, NONE
 
-    return REGISTRY
+    return [*MODELS, NONE]
 
 
 def _methods() -> Iterable[str]:

@@ -57,7 +57,11 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
 @click.command(name="fit", epilog=EXAMPLES)
 @click.argument("data", required=False)
 @click.option("-o", "--output", metavar="RUN", help="The folder to write; needed unless --from is given.")
-@click.option("--model", metavar="M", help="ukge (default), ukge-rect, passleaf or beurre.")
+@click.option(
+    "--model",
+    metavar="M",
+    help="ukge, ukge-rect, passleaf, beurre, or none with --method evidence.  [default: ukge, with --quick none]",
+)
 @click.option(
     "--method",
     metavar="P",
@@ -74,7 +78,10 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
     "separated by commas, or none.  [default: doubt,relation for evidence, none for others]",
 )
 @click.option(
-    "--quick", is_flag=True, help="With --method evidence: no cross-fitted backbones; minutes on a laptop."
+    "--quick",
+    is_flag=True,
+    help="With --method evidence: no cross-fitted backbones, and no model at all unless --model names one; a "
+    "minute on a laptop.",
 )
 @click.option(
     "--allow-empty",
@@ -174,6 +181,8 @@ def command(
     elif data is None or output is None:
         raise InputError("fit needs DATA and -o RUN; for example unkgcp fit demo -o run")
     else:
+        if model is None and config_file is None and settings["quick"] and settings["method"] == "evidence":
+            model = "none"
         config = _config(model, config_file, data, settings["protocol"])
         if calibrating == "cv+":
             _check_folds(settings)

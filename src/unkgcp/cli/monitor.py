@@ -83,6 +83,7 @@ def command(
     from unkgcp.graph.reading import read
     from unkgcp.progress import say
     from unkgcp.run.predictor import Predictor
+    from unkgcp.run.provenance import prefixes
 
     if plot is not None:
         check_target(plot)
@@ -101,7 +102,7 @@ def command(
         by_relation=by_relation,
     )
     calls = [] if state is None else states.resume(monitor, state)
-    facts = read(labelled, **reading)
+    facts = read(labelled, **{"prefixes": prefixes(predictor.provenance.get("data", {})), **reading})
     again = states.counted(calls, facts, labelled)
     before = monitor.facts
     if again is not None:

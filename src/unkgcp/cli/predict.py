@@ -7,10 +7,18 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.options import choice_option, confidence_option, examples, parse_columns, ray_options
+from unkgcp.cli.options import (
+    choice_option,
+    confidence_option,
+    examples,
+    parse_columns,
+    prefix_option,
+    ray_options,
+)
 
 EXAMPLES = examples(
     "unkgcp predict run queries.tsv -o answers.tsv",
+    "unkgcp predict run queries.nt -o answers.ttl",
     "unkgcp predict run queries.parquet -o answers.parquet --confidence 0.8,0.9",
     "cut -f1-3 facts.tsv | unkgcp predict run - | head",
     "unkgcp predict run queries.tsv --filter 'lower >= 0.7' -o good.tsv",
@@ -23,7 +31,14 @@ EXAMPLES = examples(
 @click.command(name="predict", epilog=EXAMPLES)
 @click.argument("run")
 @click.argument("queries", metavar="INPUT")
-@click.option("-o", "--output", metavar="OUT", help="A .tsv, .csv (each perhaps .gz) or .parquet file.")
+@click.option(
+    "-o", "--output", metavar="OUT", help="A .tsv, .csv, .ttl or .nt (each perhaps .gz) or .parquet file."
+)
+@click.option(
+    "--output-format",
+    metavar="NAME",
+    help="tsv, csv, parquet, turtle, ntriples, ntriples-star or neo4j; what the ending of OUT says if left out.",
+)
 @confidence_option(
     "0.9", "The probability that an interval holds the true confidence; several give more columns."
 )
@@ -77,10 +92,12 @@ EXAMPLES = examples(
     help="Columns of head, relation and tail, by name or by position from 0.",
 )
 @click.option("--header/--no-header", default=None, help="Whether the first line of INPUT names the columns.")
+@prefix_option
 def command(
     run: str,
     queries: str,
     output: str | None,
+    output_format: str | None,
     confidence: list[float],
     engine: str,
     top_k: int | None,
@@ -94,6 +111,7 @@ def command(
     format: str | None,
     columns: str | None,
     header: bool | None,
+    prefixes: dict[str, str] | None,
 ) -> None:
     """Score and interval for every triple of INPUT (TSV, CSV or Parquet; - is standard input).
 
@@ -132,15 +150,23 @@ def command(
 
         choice = Choice.of(selected, fdr.split(","), after_selection)
     from unkgcp.tabular.query_files import count_queries
-    from unkgcp.tabular.writer import check_output
+    from unkgcp.tabular.writer import Style, check_output
 
     total = count_queries(queries)
+    style = Style(format=output_format, prefixes=prefixes)
     if engine == "local":
-        check_output(output)
+        check_output(output, style)
     from unkgcp.progress import Reporter, say
     from unkgcp.run.predictor import Predictor
 
     predictor = Predictor.load(run)
+    if prefixes is None and (recorded := predictor.provenance.get("data")):
+        from unkgcp.run.provenance import prefixes as recorded_prefixes
+
+        prefixes = recorded_prefixes(recorded)
+        style = Style(format=output_format, prefixes=prefixes)
+    if prefixes is not None:
+        reading["prefixes"] = prefixes
     if top_k is not None:
         from unkgcp.run.completion import presumption
 
@@ -155,7 +181,7 @@ def command(
 
         with Reporter("predicting", total) as progress:
             reading |= {"condition": condition, "after": after_selection, "choice": choice}
-            answer_on_ray(run, queries, output, levels, progress=progress, **reading, **ray)
+            answer_on_ray(run, queries, output, levels, progress=progress, style=style, **reading, **ray)
         return
     from unkgcp.conformal.ranks import exact_levels
     from unkgcp.predict.stream import answer_file
@@ -175,4 +201,4 @@ def command(
             predictor = after_filter(predictor, keep, confidence)
         with Reporter("predicting", total) as progress:
             reading |= {"keep": keep, "progress": progress, "total": total}
-            answer_file(predictor, queries, output, exactly, **reading)
+            answer_file(predictor, queries, output, exactly, style=style, **reading)

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, contained, hold_out, split
+from unkgcp.graph.objects import graph_from
 from unkgcp.graph.reading import read, read_parts
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.progress import detailed
@@ -46,7 +47,8 @@ STEMS = {
     "softlogic": ("softlogic",),
 }
 NEEDED = ("train", "calibration", "test")
-ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".txt", ".txt.gz", ".parquet", ".parquet.gz")
+KINDS = (".tsv", ".csv", ".txt", ".parquet", ".nt", ".nq", ".ttl")
+ENDINGS = tuple(kind + packed for kind in KINDS for packed in ("", ".gz"))
 TABLES = ("entity_id.csv", "relation_id.csv")
 """The names behind ids, which some data sets bring along."""
 ZERO_OR_NOT = Scale("minmax", floor=0.0, cap=1e-300)
@@ -118,7 +120,7 @@ def _sizes(dataset: Dataset) -> str:
 
 @detailed(_sizes)
 def load_dataset(
-    data: str | os.PathLike[str],
+    data: Any,
     *,
     data_dir: str | os.PathLike[str] | None = None,
     seed: int = 0,
@@ -130,18 +132,25 @@ def load_dataset(
 ) -> Dataset:
     """A data set by name (cn15k, nl27k, ppi5k, demo), by folder, or made of one file by a random split.
 
+    A data frame, a NetworkX graph or whatever else `unkgcp.graph_from` takes is split like a file.
+
     `calibration` and `test` are fractions for one file and for the demo graph (default 0.07 and 0.08); other
     data sets come split. `validation` is a fraction of the training part, for early stopping, and works
     for all. `reading` goes to `unkgcp.graph.read`: format, header, columns, scale and so on; a scale is
     for facts, soft-logic files must be in [0, 1] already.
     """
-    cut = {
+    cut: dict[str, Any] = {
         "calibration": CALIBRATION if calibration is None else calibration,
         "test": TEST if test is None else test,
         "validation": validation,
         "seed": seed,
         "keep_repeats_together": keep_repeats_together,
     }
+    if not isinstance(data, str | os.PathLike):
+        graph = graph_from(data, **reading)
+        return Dataset(
+            type(data).__name__, split(graph, **cut), hashes={"facts": _content(graph)}, split_here=True
+        )
     if str(data) == "demo":
         return _demo(cut)
     if str(data) not in BENCHMARKS and Path(data).is_file():
@@ -350,7 +359,7 @@ def parts(folder: Path, remedy: str = "") -> dict[str, Path]:
         elif part in NEEDED:
             names = " or ".join(STEMS[part][:1] if part != "calibration" else ("val", "valid", "calibration"))
             raise InputError(
-                f"{folder} holds no {names} file ({', '.join(ENDINGS[::2])}, plain or .gz); "
+                f"{folder} holds no {names} file ({', '.join(KINDS)}, plain or .gz); "
                 + (remedy or "a data folder needs train, val and test, or give one file to have it split")
             )
     return found

@@ -122,7 +122,7 @@ def _place(path: Origin, request: Request, row: int) -> str:
     """Where the row (from 0) stands: file and line. Slow, and only for an error that is certain."""
     with Source(path) as source:
         layout = layout_of(source, request)
-        if layout is None:
+        if isinstance(layout, str):
             return f"{path}, row {row + 1}"
         with source.on_disk().open(encoding="utf-8-sig", newline="") as text:
             found = records(text, layout.format.delimiter, layout.format.quoted)

@@ -55,7 +55,7 @@ from unkgcp.run.choosing import Choice, Chooser
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import parquet_files, query_batches
 from unkgcp.tabular.source import is_parquet
-from unkgcp.tabular.writer import open_output
+from unkgcp.tabular.writer import USUAL, Style, open_output
 from unkgcp.training.model import Model
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def answer_on_ray(
     choice: Choice | None = None,
     after: bool = False,
     progress: Progress | None = None,
+    style: Style = USUAL,
     **reading: Any,
 ) -> int:
     """Answer every query of a Parquet file, a folder of them or a text file; returns how many there were.
@@ -87,9 +88,9 @@ def answer_on_ray(
     running cluster; without it one is started on this machine and stopped after. `completion` has the options
     `k`, `rank_by` and `exclude_known` for queries with an open head or tail; `condition` is a filter
     (`unkgcp.predict.filter`), with intervals that hold for what it keeps if `after` is set. `choice` chooses among the
-    queries (`unkgcp.run.choosing`), for which workers pass over them twice.
+    queries (`unkgcp.run.choosing`), for which workers pass over them twice. `style` has the format of a file to write.
     """
-    check_target(target)
+    check_target(target, style)
     predictor = Predictor.load(run)  # whatever is wrong with the run is said before a cluster is started
     chooser = None if choice is None else Chooser(predictor, choice)
     with staged(target) as stage:
@@ -110,7 +111,7 @@ def answer_on_ray(
                 # before Ray is shut down: where its processes got the same signal as we, it ends ours at once
                 shutil.rmtree(stage, ignore_errors=True)
                 raise
-        deliver(stage, len(parts), target)
+        deliver(stage, len(parts), target, style)
     return sum(part.rows for part in parts)
 
 
@@ -368,4 +369,7 @@ def on_device(predictor: Predictor, device: str) -> Predictor:
     def move(model: Model) -> Model:
         return DeviceModel(**{each.name: getattr(model, each.name) for each in fields(model)}, device=device)
 
-    return predictor.with_models({name: move(model) for name, model in predictor.models().items()})
+    models = predictor.models()
+    return predictor.with_models(
+        {name: move(model) if model.tables else model for name, model in models.items()}
+    )

@@ -29,7 +29,7 @@ from unkgcp.progress import Progress, Silent, speed
 from unkgcp.run.answers import answer_batch
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import query_batches
-from unkgcp.tabular.writer import open_output
+from unkgcp.tabular.writer import USUAL, Style, open_output
 
 if TYPE_CHECKING:
     from unkgcp.predict.filter import Condition
@@ -82,13 +82,15 @@ def answer_file(
     asked: Answer | None = None,
     progress: Progress | None = None,
     total: float | None = None,
+    style: Style = USUAL,
     **reading: Any,
 ) -> int:
     """Answer every query of a file (`-`: standard input); returns how many there were.
 
     `target` is a file or None for standard output; it appears when all of it is written. `completion` and `keep` are
     those of `answering`; `asked` takes the place of what these make (`unkgcp.predict.two_passes`). `total` is how many
-    queries are expected, for `progress`. `reading` goes to `unkgcp.graph.query_batches`.
+    queries are expected, for `progress`. `style` has the format to write and the prefixes of IRIs. `reading` goes to
+    `unkgcp.graph.query_batches`.
     """
     report, start, done = progress or Silent(), time.monotonic(), 0
     in_threads = not _is_small(queries)
@@ -103,7 +105,7 @@ def answer_file(
                 raise
             raise InputError(f"{'standard input' if queries == '-' else queries}: {error}") from None
 
-    with open_output(target) as write:
+    with open_output(target, style) as write:
         batches = query_batches(queries, open_places=completion is not None, **reading)
         if in_threads:
             with closing(_overlapping(predictor, batches, answer)) as answers:

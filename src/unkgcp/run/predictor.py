@@ -32,8 +32,8 @@ from unkgcp.methods.registry import restore
 from unkgcp.progress import detailed
 from unkgcp.run.answers import answer
 from unkgcp.run.folder import RunParts, read_run, write_run
-from unkgcp.training.config import TrainConfig
-from unkgcp.training.model import Model
+from unkgcp.training.config import NONE, TrainConfig
+from unkgcp.training.model import Model, NoModel
 
 QUANTILE = "quantile/"
 
@@ -187,15 +187,19 @@ class Predictor:
     @property
     def guarantee(self) -> str:
         """What this run promises: what its method does, less what the way it was fitted takes away."""
-        said, protocol = self.method.guarantee, self.provenance.get("protocol")
+        said = self.method.guarantee
         if self.method.within:
             said += f", {self.method.within}"
-        if protocol == "paper" and not said.startswith("none"):
-            said = (
-                "not strict, because the calibration facts also chose the model (the paper's protocol); "
-                f"with a model chosen without them: {said}"
-            )
-        return said
+        return said if said.startswith("none") else self.as_fitted(said)
+
+    def as_fitted(self, promise: str) -> str:
+        """A promise that holds for a model chosen without the calibration facts, as this run can make it."""
+        if self.provenance.get("protocol") != "paper":
+            return promise
+        return (
+            "not strict, because the calibration facts also chose the model (the paper's protocol); "
+            f"with a model chosen without them: {promise}"
+        )
 
     @property
     def facts(self) -> KnownFacts | None:
@@ -241,6 +245,8 @@ def _assemble(parts: RunParts) -> Predictor:
     quantiles = numbered(models, "quantile", float)
     given = (parts.config["method"], parts.config["options"], models)
     method = restore(*given, facts)
+    if method.asks_model and isinstance(models["model"], NoModel):
+        raise ValueError(f"there is no model, which the method {method.name} needs")
     if nonfacts:
         from unkgcp.methods.open_world import (
             restore_open_world,  # it loads the evidence room, which few runs need
@@ -259,7 +265,11 @@ def _models(parts: RunParts, stopping: KnownFacts | None) -> dict[str, Model]:
         tables.setdefault(owner, {})[own_name] = table
     config, seed = TrainConfig.from_dict(parts.config["training"]), int(parts.config["seed"])
     seen = (parts.seen_entities, parts.seen_relations)
-    models = {}
+    models: dict[str, Model] = {}
+    if config.model == NONE:
+        if tables:
+            raise ValueError(f"there are tables of {min(tables)!r}, although it was fitted without a model")
+        models["model"] = NoModel({}, parts.vocabulary, config, seed, *seen)
     for name, own in tables.items():
         quantile = float(name.removeprefix(QUANTILE)) if name.startswith(QUANTILE) else None
         settings = replace(config, quantile=quantile)

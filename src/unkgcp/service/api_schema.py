@@ -73,6 +73,26 @@ class Intervals(Answers):
     other_belief: list[End] = Field(default=[], description=OTHER_BELIEF)
 
 
+class Selection(Intervals):
+    """The columns of `Intervals`, a p-value for each candidate and whether it is selected.
+
+    With several shares of wrong ones there is a column for each, named by its percent: `selected_5`, `selected_10`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, list[bool]] = Field(init=False)
+
+    p_value: list[Annotated[float, Share]] = Field(
+        description="How often a wrong one would look as good; 1 for an unknown query."
+    )
+    selected: list[bool] = Field(
+        default=[], description="Whether it is selected, where one share of wrong ones was given."
+    )
+    condition: str = Field(description="What is asked of the confidence, as it was understood.")
+    fdr: float | list[float] = Field(description="The allowed share or shares of wrong ones, as asked.")
+    guarantee: str = Field(description="What is promised of the selected, and for which candidates.")
+
+
 class Completion(Answers):
     """What `Intervals` has for a triple. Several levels give a list of ends for each of them."""
 
@@ -160,6 +180,28 @@ class About(Document):
 
 def intervals_request(settings: Settings) -> dict[str, Any]:
     """The schema of the body of `POST /v1/intervals`."""
+    example = {"triples": [["head", "relation", "tail"]], "confidence": [0.8, 0.9]}
+    return _body("IntervalsRequest", _asked(settings), ["triples"], example)
+
+
+def selection_request(settings: Settings) -> dict[str, Any]:
+    """The schema of the body of `POST /v1/select`."""
+    fields = _asked(settings)
+    fields["triples"]["minItems"] = 1
+    fields["condition"] = {
+        "type": "string",
+        "description": "What is asked of the confidence: `confidence >= 0.7`, `confidence < 0.3` or "
+        "`0.3 <= confidence < 0.7`, for instance.",
+    }
+    share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+    fields["fdr"] = {**_one_or_several(share, settings), "default": 0.1}
+    fields["fdr"]["description"] = "The allowed share of wrong ones among the selected; each once."
+    example = {"triples": [["head", "relation", "tail"]], "condition": "confidence >= 0.7", "fdr": 0.1}
+    return _body("SelectionRequest", fields, ["triples", "condition"], example)
+
+
+def _asked(settings: Settings) -> dict[str, Any]:
+    """Triples and levels."""
     label = {"type": "string"}
     level = {"type": "number", "minimum": 0, "maximum": 1}
     fields = dict.fromkeys(("head", "relation", "tail"), label)
@@ -174,17 +216,25 @@ def intervals_request(settings: Settings) -> dict[str, Any]:
             },
         ]
     }
-    several = {"type": "array", "items": level, "minItems": 1, "maxItems": settings.max_levels}
+    return {
+        "triples": {"type": "array", "items": triple, "maxItems": settings.max_triples},
+        "confidence": {**_one_or_several(level, settings), "default": 0.9},
+    }
+
+
+def _one_or_several(number: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    several = {"type": "array", "items": number, "minItems": 1, "maxItems": settings.max_levels}
+    return {"anyOf": [number, several]}
+
+
+def _body(title: str, fields: dict[str, Any], required: list[str], example: dict[str, Any]) -> dict[str, Any]:
     schema = {
         "type": "object",
-        "title": "IntervalsRequest",
-        "properties": {
-            "triples": {"type": "array", "items": triple, "maxItems": settings.max_triples},
-            "confidence": {"anyOf": [level, several], "default": 0.9},
-        },
-        "required": ["triples"],
+        "title": title,
+        "properties": fields,
+        "required": required,
         "additionalProperties": False,
-        "examples": [{"triples": [["head", "relation", "tail"]], "confidence": [0.8, 0.9]}],
+        "examples": [example],
     }
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 

@@ -23,9 +23,18 @@ from unkgcp.errors import InputError
 from unkgcp.run.predictor import Predictor
 from unkgcp.service import api_schema
 from unkgcp.service.batching import Batcher, Jobs, Threads
+from unkgcp.service.candidates import Candidates
 from unkgcp.service.knowledge import Knowledge
 from unkgcp.service.middleware import Metrics, Middleware
-from unkgcp.service.request_body import DEFAULT_LEVEL, Bodies, Problem, parse_intervals, quoted, to_text
+from unkgcp.service.request_body import (
+    DEFAULT_LEVEL,
+    Bodies,
+    Problem,
+    parse_intervals,
+    parse_selection,
+    quoted,
+    to_text,
+)
 from unkgcp.service.settings import Settings
 
 # The explorer page and its files, held in memory; a browser asks again only for what has changed.
@@ -84,11 +93,12 @@ def build(predictor: Predictor, settings: Settings) -> FastAPI:
     # completions may take long, so that the quicker questions do not share their threads
     completions, questions = Jobs(settings, 2, "completion"), Jobs(settings, 1, "question")
     reading = Threads(1, "body")
+    candidates = Candidates(predictor, batcher, settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        for threads in (batcher, completions, questions, reading):
+        for threads in (batcher, completions, questions, candidates, reading):
             threads.close()
 
     app = FastAPI(
@@ -101,7 +111,9 @@ def build(predictor: Predictor, settings: Settings) -> FastAPI:
     )
     _handle_problems(app)
     app.state.batcher, app.state.metrics = batcher, metrics  # for the server around it
-    _add_intervals(app, batcher, reading, settings)
+    bodies = Bodies(settings)
+    _add_intervals(app, batcher, bodies, reading, settings)
+    _add_selection(app, candidates, bodies, reading, settings)
     _add_completions(app, knowledge, batcher, completions, settings)
     _add_questions(app, knowledge, questions)
     _add_upkeep(app, knowledge, metrics)
@@ -117,14 +129,16 @@ def _json(value: Any) -> Response:
     return Response(to_text(value), media_type=JSON)
 
 
-def _add_intervals(app: FastAPI, batcher: Batcher, reading: Threads, settings: Settings) -> None:
-    said = api_schema.problems(400, 408, 413, 415, 422, 429, 503)
-    bodies = Bodies(settings)
+OF_BODIES = api_schema.problems(400, 408, 413, 415, 422, 429, 503)
 
+
+def _add_intervals(
+    app: FastAPI, batcher: Batcher, bodies: Bodies, reading: Threads, settings: Settings
+) -> None:
     @app.post(
         "/v1/intervals",
         response_model=api_schema.Intervals,
-        responses=said,
+        responses=OF_BODIES,
         openapi_extra=api_schema.intervals_request(settings),
         summary="Score and interval of each triple",
     )
@@ -135,6 +149,22 @@ def _add_intervals(app: FastAPI, batcher: Batcher, reading: Threads, settings: S
         else:
             asked = await reading.run(partial(parse_intervals, data, settings))
         return Response(await batcher.answer(asked), media_type=JSON)
+
+
+def _add_selection(
+    app: FastAPI, candidates: Candidates, bodies: Bodies, reading: Threads, settings: Settings
+) -> None:
+    @app.post(
+        "/v1/select",
+        response_model=api_schema.Selection,
+        responses=OF_BODIES,
+        openapi_extra=api_schema.selection_request(settings),
+        summary="Candidates that fulfil a condition, with few wrong ones among the selected",
+    )
+    async def select(request: Request) -> Response:
+        data = await bodies.read(request)
+        body = await reading.run(partial(parse_selection, data, settings))
+        return Response(await candidates.select(body), media_type=JSON)
 
 
 def _label(text: str) -> Any:

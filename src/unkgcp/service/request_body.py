@@ -1,4 +1,4 @@
-"""The body of `POST /v1/intervals`: read within its limits, parsed and checked once, column by column.
+"""The bodies of `POST /v1/intervals` and `/v1/select`: read within limits, parsed and checked once, column by column.
 
 It is checked by hand and not by a pydantic model, because whole columns are checked at C speed here, and a pydantic
 model would make an object of every triple. Only when a column is wrong is the first bad row looked for, to name it.
@@ -20,8 +20,13 @@ from starlette.responses import Response
 from unkgcp.service.settings import Settings
 
 FIELDS = ("triples", "confidence")
+OF_SELECTION = (*FIELDS, "condition", "fdr")
 PLACES = ("head", "relation", "tail")
 DEFAULT_LEVEL = 0.9
+DEFAULT_SHARE = 0.1
+MORE = "send several requests"
+# what is chosen depends on all candidates together, so that several requests would not do
+MORE_CANDIDATES = "choose among them in one file with unkgcp predict --select"
 
 
 class Asked(NamedTuple):
@@ -93,6 +98,14 @@ class Bodies:
 PARTS = 16
 
 
+class Selecting(NamedTuple):
+    """A checked request for a selection: what is asked of each candidate, the condition and the shares as given."""
+
+    asked: Asked
+    condition: str
+    fdr: float | list[float]
+
+
 def check_parts(data: bytes, settings: Settings) -> None:
     """Refuse what no request looks like before it is parsed: millions of empty lists fit into a body."""
     most = PARTS * settings.max_triples + 1000
@@ -112,22 +125,49 @@ def parse(data: bytes) -> Any:
 
 def parse_intervals(data: bytes, settings: Settings) -> Asked:
     """The checked request in a body."""
+    return _asked(_fields(data, settings, FIELDS), settings, MORE)
+
+
+def parse_selection(data: bytes, settings: Settings) -> Selecting:
+    """The checked request for a selection in a body; the condition itself is read by `unkgcp.methods.ranges`."""
+    document = _fields(data, settings, OF_SELECTION)
+    asked = _asked(document, settings, MORE_CANDIDATES)
+    if not asked.head:
+        raise Problem(422, "triples is empty, so there is nothing to choose from; give it some candidates")
+    condition, fdr = document.get("condition"), document.get("fdr", DEFAULT_SHARE)
+    if type(condition) is not str:
+        raise Problem(422, "the field condition must say what is asked for, 'confidence >= 0.7' for instance")
+    shares = fdr if type(fdr) is list else [fdr]
+    if not 1 <= len(shares) <= settings.max_levels:
+        raise Problem(422, f"fdr must have 1 to {settings.max_levels} shares, not {len(shares)}")
+    for share in shares:
+        if type(share) not in (int, float) or not 0 < share < 1:
+            raise Problem(422, f"fdr must be a number between 0 and 1, not {quoted(share)}")
+    return Selecting(asked, condition, fdr)
+
+
+def _fields(data: bytes, settings: Settings, names: Sequence[str]) -> dict[str, Any]:
+    """The object in a body, which has fields of these names only."""
     check_parts(data, settings)
     document = parse(data)
+    there_are = f"{', '.join(names[:-1])} and {names[-1]}"
     if type(document) is not dict:
-        raise Problem(422, "the body must be an object with the fields triples and confidence")
-    unknown = [name for name in document if name not in FIELDS]
+        raise Problem(422, f"the body must be an object with the fields {there_are}")
+    unknown = [name for name in document if name not in names]
     if unknown:
-        raise Problem(422, f"the field {quoted(unknown[0])} is unknown; there are triples and confidence")
+        raise Problem(422, f"the field {quoted(unknown[0])} is unknown; there are {there_are}")
+    return document
+
+
+def _asked(document: Mapping[str, Any], settings: Settings, if_more: str) -> Asked:
+    """Triples and levels of a body; `if_more` says what to do with more triples than are allowed."""
     if "triples" not in document:
         raise Problem(422, "the field triples is missing; it lists [head, relation, tail] triples")
     triples = document["triples"]
     if type(triples) is not list:
         raise Problem(422, "triples must be a list of [head, relation, tail] triples")
     if len(triples) > settings.max_triples:
-        raise Problem(
-            422, f"{len(triples):,} triples are more than {settings.max_triples:,}; send several requests"
-        )
+        raise Problem(422, f"{len(triples):,} triples are more than {settings.max_triples:,}; {if_more}")
     levels, single = _levels(document.get("confidence", DEFAULT_LEVEL), settings)
     return Asked(*_columns(triples), levels, single)
 

@@ -1,6 +1,7 @@
 """Training by one call: one model, several that share a configuration, or the quantile models of an interval.
 
-Decides on device and kernels and what is held out for early stopping; the loop itself is in `loop`.
+Decides on device and kernels and what is held out for early stopping; the loop itself is in `loop`. Torch is loaded
+when there is something to train: `model="none"` does without it.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from dataclasses import replace
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, hold_out_known
 from unkgcp.progress import Progress, Silent
-from unkgcp.training.batches import Member
-from unkgcp.training.config import DISTMULT, TrainConfig, config_for, quantiles_of
-from unkgcp.training.loop import Callback, Loop, Setting
-from unkgcp.training.model import Model
+from unkgcp.training.config import DISTMULT, NONE, TrainConfig, config_for, quantiles_of
+from unkgcp.training.model import Model, NoModel
+
+if TYPE_CHECKING:
+    import torch
+
+    from unkgcp.training.batches import Member
+    from unkgcp.training.loop import Callback
 
 
 def train_many(
@@ -42,6 +47,10 @@ def train_many(
     Without `validation` a slice of `facts` is held out for early stopping, the same for every member, so that
     calibration facts stay untouched.
     """
+    if config.model == NONE:
+        raise InputError(f"model {NONE!r} stands for no model at all, so there is nothing to train; name one")
+    from unkgcp.training.loop import Loop, Setting
+
     members, where, said = list(members), _device(device), progress or Silent()
     kernel = has_kernel(config, where)
     if len(facts) < 2:
@@ -83,11 +92,17 @@ def train(
     >>> model = unkgcp.train(splits.train, model="ukge", seed=0)
 
     Early stopping uses a slice held out of `facts`, or `validation` if given. The seed determines the result.
+    `model="none"` trains nothing: what it returns knows the facts, for the method `evidence`, and needs no torch.
     """
+    config = config or config_for(model)
+    if config.model == NONE:
+        return NoModel.of(facts, seed)
+    from unkgcp.training.batches import Member
+
     (trained,) = train_many(
         facts,
-        [Member(seed, config.quantile if config else None)],
-        config or config_for(model),
+        [Member(seed, config.quantile)],
+        config,
         validation=validation,
         softlogic=softlogic,
         device=device,
@@ -118,6 +133,8 @@ def train_quantiles(
     config = config or config_for(model)
     if config.uses_pool:
         raise InputError("quantile regression does not go with passleaf's pseudo-labels; use ukge or beurre")
+    from unkgcp.training.batches import Member
+
     quantiles = quantiles_of(levels)
     config = replace(config, negatives=0, softlogic_weight=0.0)
     models = train_many(
@@ -148,6 +165,8 @@ def train_length(
     config = config or config_for(model)
     if config.uses_pool:
         raise InputError("lengths of confidences do not go with passleaf's pseudo-labels; use ukge or beurre")
+    from unkgcp.training.batches import Member
+
     (trained,) = train_many(
         _lengths(facts),
         [Member(seed, quantile=0.5)],
@@ -166,6 +185,8 @@ def _lengths(facts: Graph) -> Graph:
 
 
 def _device(name: str) -> torch.device:
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from unkgcp.evaluation import demonstration
+from unkgcp.graph import demo
 from unkgcp.graph.demo import generate
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import TrainConfig, config_for, train
@@ -21,6 +22,10 @@ NAMES = ("fpi", "qr", "cp", "unkgcp", "shortest", "evidence")
 
 @pytest.fixture
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of the demo graph, and a training of seconds; `make test-wheel` runs it on all of the graph."""
+    world = generate()
+    monkeypatch.setattr(demo, "generate", lambda: world._replace(graph=world.graph[::4]))
+
     def config(model: str, data: str) -> TrainConfig:
         return replace(config_for(model, data), dimension=8, epochs=4, negatives=1, validate_every=2)
 

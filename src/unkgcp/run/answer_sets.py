@@ -36,11 +36,12 @@ from unkgcp.conformal.group_rankings import GroupRankings, largest
 from unkgcp.conformal.ranking import Codes, Standing
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.errors import InputError
-from unkgcp.methods.intervals import STATUSES, Floats, numbers, texts
+from unkgcp.methods.intervals import STATUSES, Floats
 from unkgcp.methods.partitions import BASES, RelationGroups, group_relations
 from unkgcp.run.answers import LABELS, Calibrated
 from unkgcp.run.candidates import Candidates, least_weight, new_facts, total, training_facts
 from unkgcp.run.completion import Found, asked_places, completer_of, labels_of_found
+from unkgcp.tabular.arrow_arrays import numbers, texts
 from unkgcp.tabular.label_index import OPEN
 
 Ints = NDArray[np.int64]

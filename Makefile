@@ -46,7 +46,7 @@ test-faults: setup  ## kills, replacements under load, hostile files, slow clien
 test-browser: setup  ## the pages in a real browser (Debian's chromium), also part of `test` where there is one
 	$(BIN)/python -m pytest tests/browser -n 0
 
-bench: bench-read bench-train bench-conformal bench-predict bench-serve  ## side by side with others, or with less work
+bench: bench-read bench-train bench-conformal bench-predict bench-first-answer bench-serve  ## side by side with others, or with less work
 
 bench-%: setup
 	$(BIN)/python benchmarks/$(subst -,_,$*).py

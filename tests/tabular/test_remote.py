@@ -105,6 +105,7 @@ def test_a_file_elsewhere_is_a_data_set(server, tmp_path):
 
 
 SENTENCES = {
+    "/denied-403/none.tsv": "/denied-403/none.tsv does not exist",  # names of files are not what went wrong
     "/none.tsv": "/none.tsv does not exist",
     "/secret.tsv": "/secret.tsv may not be read (403",
     "/cut.tsv": "/cut.tsv broke off after ",

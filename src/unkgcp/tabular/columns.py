@@ -192,7 +192,7 @@ def _listed(names: Sequence[str]) -> str:
 class Request:
     """How a file is to be read.
 
-    format           tsv, csv, parquet, string-links, string-actions, conceptnet or nell; None: recognise it
+    format           one of `unkgcp.tabular.formats.NAMES`; None: recognise it
     header           whether the first line names the columns; None: recognise it
     columns          head, relation, tail and confidence by name, or by position counted from 0
     scale            how numbers become confidences; None: as is usual for the format

@@ -27,7 +27,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 WHOLE = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "oci", "oss")
 READ_ONLY = ("http", "https")
 SILENCE = 60.0  # seconds without a byte after which a connection counts as lost
-_RIGHTS = ("credential", "forbidden", "denied", "unauthorized", "not authorized", "permission", "401", "403")
+_RIGHTS = ("credential", "forbidden", "denied", "unauthorized", "not authorized", "permission")
 
 
 def is_remote(origin: object) -> bool:
@@ -175,22 +175,22 @@ def _explained(url: str, error: Exception, what: str) -> InputError:
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and len(chain) < 5:
         chain.append(cause)
-    said = " ".join(f"{type(each).__name__} {each}" for each in chain).lower()
-    denied = any(getattr(each, "status", None) in (401, 403) for each in chain)
-    if denied or isinstance(error, PermissionError) or any(word in said for word in _RIGHTS):
+    said = " ".join(f"{type(each).__name__} {each}" for each in chain)
+    said = (
+        said.replace(url, "").replace(url.partition("://")[2], "").lower()
+    )  # any word may be part of a name
+    statuses = {getattr(each, "status", None) for each in chain}
+    if statuses & {401, 403} or isinstance(error, PermissionError) or any(word in said for word in _RIGHTS):
         return InputError(
             f"{url} may not be {what} ({_reason(chain[-1])}): check your rights and credentials for it"
         )
-    if isinstance(error, FileNotFoundError) and getattr(chain[-1], "status", 404) == 404 and not _lost(chain):
+    # the web's driver calls a file that is not there whatever goes wrong, such as a connection that is refused
+    really = _protocol(url) not in READ_ONLY or 404 in statuses or len(chain) == 1
+    if isinstance(error, FileNotFoundError) and really:
         return InputError(f"{url} does not exist: there is no such file, check its address")
     if isinstance(error, IsADirectoryError):
         return InputError(f"{url} is a folder: give one of the files in it")
     return InputError(f"{url} cannot be {what} ({_reason(chain[-1])}): check its address and the connection")
-
-
-def _lost(chain: list[BaseException]) -> bool:
-    """Whether there was no connection, which the web's driver calls a file that is not there."""
-    return any(isinstance(each, OSError) and not isinstance(each, FileNotFoundError) for each in chain)
 
 
 def _reason(error: BaseException) -> str:

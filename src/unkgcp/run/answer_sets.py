@@ -46,9 +46,9 @@ from unkgcp.tabular.label_index import OPEN
 Ints = NDArray[np.int64]
 
 PER = ("relation", "none")
-FACTS = 2500
+FACTS = 5000
 """Calibration facts that an evidence run, which takes milliseconds a question, asks on either side."""
-LARGER = 3
+LARGER = 2
 """How many times more calibration facts a group has than one of intervals: with few of them the threshold of a high
 level is nearly the largest s there is, which thousands of candidates meet. Chosen with held-out training facts."""
 

@@ -220,10 +220,9 @@ class AnswerSets:
         self, predictor: Calibrated, least: float = 0.0, per: str = "relation", caution: str | None = None
     ) -> None:
         """caution: what to know about the run, whatever is asked."""
-        (
-            predictor.method.calibration_facts(),
-            training_facts(predictor),
-        )  # said before anything is read or written
+        # what is missing is said before anything is read or written
+        predictor.method.calibration_facts()
+        training_facts(predictor)
         self.predictor, self.least, self.per, self._caution = predictor, least, per, caution
         self._sides: dict[bool, SideSets] = {}
         self._lock = Lock()

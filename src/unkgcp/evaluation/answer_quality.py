@@ -29,10 +29,10 @@ from unkgcp.evaluation.metrics import summed_band
 from unkgcp.evaluation.slices import AT_LEAST
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.queries import to_triples
-from unkgcp.run.answer_sets import FACTS, SideSets, answer_level, calibrated
-from unkgcp.run.answers import Calibrated
+from unkgcp.run.answer_sets import FACTS, SideSets, answer_level
 from unkgcp.run.candidates import least_weight, new_facts, strangeness, total
 from unkgcp.run.completion import completer_of
+from unkgcp.run.predictor import Predictor
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
 
 
 def judge_answers(
-    predictor: Calibrated, test: Graph, levels: Sequence[float], least: float = 0.0
+    predictor: Predictor, test: Graph, levels: Sequence[float], least: float = 0.0
 ) -> dict[str, Any]:
     """What answer sets are worth on test facts; `both` has tails and heads together.
 
@@ -69,7 +69,8 @@ def judge_answers(
     ids = to_triples(test, vocabulary)
     named = np.flatnonzero((ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0))
     facts = Graph(*Triples(*(column[named] for column in ids)), test.confidence[named], vocabulary)
-    sides = {name: calibrated(predictor, name == "heads", least, "relation") for name in SIDES}
+    sets = predictor.answer_sets(least)
+    sides = {name: sets.side(name == "heads") for name in SIDES}
     facts = new_facts(sides["tails"].candidates, facts, least)
     if not len(facts):
         raise InputError(

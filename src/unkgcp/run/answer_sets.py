@@ -47,9 +47,9 @@ from unkgcp.tabular.label_index import OPEN
 Ints = NDArray[np.int64]
 
 PER = ("relation", "none")
-FACTS = 2500
+FACTS = 5000
 """Calibration facts that an evidence run, which takes milliseconds a question, asks on either side."""
-LARGER = 3
+LARGER = 2
 """How many times more calibration facts a group has than one of intervals: with few of them the threshold of a high
 level is nearly the largest s there is, which thousands of candidates meet. Chosen with held-out training facts."""
 
@@ -221,10 +221,9 @@ class AnswerSets:
         self, predictor: Calibrated, least: float = 0.0, per: str = "relation", caution: str | None = None
     ) -> None:
         """caution: what to know about the run, whatever is asked."""
-        (
-            predictor.method.calibration_facts(),
-            training_facts(predictor),
-        )  # said before anything is read or written
+        # what is missing is said before anything is read or written
+        predictor.method.calibration_facts()
+        training_facts(predictor)
         self.predictor, self.least, self.per, self._caution = predictor, least, per, caution
         self._sides: dict[bool, SideSets] = {}
         self._lock = Lock()

@@ -53,7 +53,8 @@ def main() -> None:
     asked = options.parse_args()
     common.use_two_cores()
     title = "Answer sets: tails and heads of new test facts"
-    columns = ["data", "run", "level", "threshold", "tails", "band", "heads", "band", "mean size", "top k"]
+    shares = [cell for side in ("tails", "heads") for cell in (side, "ties at random", "band")]
+    columns = ["data", "run", "level", "threshold", *shares, "mean size", "top k"]
     table = Table([*columns, "gap", "gap, large", "CPU s", "ms"], title=title)
     records: list[dict[str, Any]] = []
     for folder in asked.runs:
@@ -72,7 +73,11 @@ def main() -> None:
                 shares = [
                     cell
                     for side in sides
-                    for cell in (f"{side['coverage']:.4f}", "{:.3f}-{:.3f}".format(*side["band"]))
+                    for cell in (
+                        f"{side['coverage']:.3f}",
+                        f"{side['coverage_smoothed']:.3f}",
+                        "{:.3f}-{:.3f}".format(*side["band"]),
+                    )
                 ]
                 both = level["both"][way]
                 numbers = (f"{both['mean_size']:,.1f}", f"{both['top_k']:,}")

@@ -210,11 +210,16 @@ def command(
             with Reporter("choosing", total) as progress:
                 found = chosen_in_file(predictor, queries, choice, progress=progress, total=total, **reading)
                 chosen = stack.enter_context(found)
+            for caution in chosen.chooser.cautions(chosen.cuts, exactly):
+                say(f"unkgcp: {caution}")
             queries, reading = chosen.queries, {**chosen.reading, "asked": chosen.answering(exactly)}
         elif keep is not None and after_selection:
             from unkgcp.predict.two_passes import after_filter
 
             predictor = after_filter(predictor, keep, confidence)
+            for level in confidence:
+                if (caution := predictor.method.caution(level)) is not None:
+                    say(f"unkgcp: of the calibration facts that the filter keeps: {caution}")
         with Reporter("predicting", total) as progress:
             reading |= {"keep": keep, "sets": sets, "progress": progress, "total": total}
             answer_file(predictor, queries, output, exactly, **reading)

@@ -5,8 +5,10 @@ What it is: the figures of `unkgcp evaluate --answers`. Test facts are asked as 
 relation and each group of small ones (`after`): coverage beside the band that holds it 999 times in 1,000 if the
 promise is kept, mean and median size (KGCP's measures), the mean distance between the coverage of a relation and the
 level (CovGap of CondKGCP), and the number k for which the best k candidates contain as many of the answers, found by
-looking at the test facts. Left out are test facts that no promise is for: those about unknown entities or relations,
-those whose triple is a training fact, and those below the least confidence.
+looking at the test facts. No set is empty, so that coverage lies above its level where the best candidate alone is
+right more often than that; the band is for the coverage with such ties broken at random, which stands beside. Left out
+are test facts that no promise is for: those about unknown entities or relations, those whose triple is a training fact,
+and those below the least confidence.
 
 >>> judge_answers(predictor, splits.test, [0.9])["levels"][0]["tails"]["after"]["coverage"]         # doctest: +SKIP
 0.9013
@@ -21,15 +23,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.conformal.ranks import smoothed_exceeds
 from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import summed_band
 from unkgcp.evaluation.slices import AT_LEAST
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.queries import to_triples
-from unkgcp.run.answer_sets import FACTS, SideSets, answer_level, calibrated
-from unkgcp.run.answers import Calibrated
-from unkgcp.run.candidates import least_weight, new_facts, total
+from unkgcp.run.answer_sets import FACTS, SideSets, answer_level
+from unkgcp.run.candidates import least_weight, new_facts, strangeness, total
 from unkgcp.run.completion import completer_of
+from unkgcp.run.predictor import Predictor
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -39,21 +42,23 @@ SIDES = ("tails", "heads")
 
 
 class Asked(NamedTuple):
-    """Facts of one side, (n,) each: relation, and the rank among the candidates; covered and size: (n, levels, ways).
+    """Facts of one side, (n,) each: relation, and the rank among the candidates; covered, with ties broken at random
+    covered with that probability, and size of the set: (n, levels, ways) each.
 
-    sizes: calibration facts of each threshold, (n, ways), and which of them it is, (n,).
+    calibration: facts that set the threshold, (n, ways). group: that of the relation, (n,).
     """
 
     relation: Ints
     rank: Ints
     covered: NDArray[np.bool_]
+    smoothed: Floats
     size: Ints
     calibration: Ints
     group: Ints
 
 
 def judge_answers(
-    predictor: Calibrated, test: Graph, levels: Sequence[float], least: float = 0.0
+    predictor: Predictor, test: Graph, levels: Sequence[float], least: float = 0.0
 ) -> dict[str, Any]:
     """What answer sets are worth on test facts; `both` has tails and heads together.
 
@@ -64,7 +69,8 @@ def judge_answers(
     ids = to_triples(test, vocabulary)
     named = np.flatnonzero((ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0))
     facts = Graph(*Triples(*(column[named] for column in ids)), test.confidence[named], vocabulary)
-    sides = {name: calibrated(predictor, name == "heads", least, "relation") for name in SIDES}
+    sets = predictor.answer_sets(least)
+    sides = {name: sets.side(name == "heads") for name in SIDES}
     facts = new_facts(sides["tails"].candidates, facts, least)
     if not len(facts):
         raise InputError(
@@ -100,13 +106,15 @@ def _ask(side: SideSets, facts: Graph, levels: Sequence[Any]) -> Asked:
     )  # (levels, ways, n)
     _, answer = side.candidates.sides(facts)
     shape = (len(facts), len(levels), len(ways))
-    rank, covered, size = np.empty(len(facts), np.int64), np.empty(shape, bool), np.empty(shape, np.int64)
+    rank, strange = np.empty(len(facts), np.int64), np.empty(len(facts))
+    covered, smoothed, size = np.empty(shape, bool), np.empty(shape), np.empty(shape, np.int64)
     for rows, question, table in side.candidates.blocks(facts):
         of_all, most = total(table), table.max(axis=1)
         # a question has one relation, so that any of its facts knows its thresholds
         some_fact = np.empty(len(table), np.intp)
         some_fact[question] = rows
         own = table[question, answer[rows]]
+        strange[rows] = strangeness(own, of_all[question], most[question])
         for place in np.ndindex(len(levels), len(ways)):
             least = least_weight(thresholds[place][some_fact], of_all, most)
             count = np.count_nonzero(table >= np.maximum(least, 0.0)[:, None], axis=1)
@@ -116,9 +124,15 @@ def _ask(side: SideSets, facts: Graph, levels: Sequence[Any]) -> Asked:
             part = slice(start, start + len(table))
             rank[rows[part]] = np.count_nonzero(table[question[part]] >= own[part, None], axis=1)
     relation = facts.relation.astype(np.int64)
+    for way, sets in enumerate(ways):
+        standing = sets.standing(strange, relation)
+        for at, level in enumerate(levels):
+            # where a set is everything no tie decides
+            whole = np.isinf(thresholds[at, way])
+            smoothed[:, at, way] = np.where(whole, 1.0, smoothed_exceeds(*standing, level))
     calibration = np.stack([way.sizes(relation) for way in ways], axis=1)
     group = np.zeros_like(relation) if side.groups is None else side.groups.of(relation).astype(np.int64)
-    return Asked(relation, rank, covered, size, calibration, group)
+    return Asked(relation, rank, covered, smoothed, size, calibration, group)
 
 
 def _figures(sides: Sequence[Asked], place: int, level: float) -> dict[str, Any]:
@@ -132,6 +146,7 @@ def _figures(sides: Sequence[Asked], place: int, level: float) -> dict[str, Any]
         hits = int(np.count_nonzero(covered))
         found[name] = {
             "coverage": hits / len(covered),
+            "coverage_smoothed": float(np.mean([side.smoothed[:, place, way].mean() for side in sides])),
             # tails and heads of the same facts have no law together
             "band": _band(sides[0], way, level) if len(sides) == 1 else None,
             "mean_size": float(size.mean()),

@@ -48,7 +48,7 @@ from unkgcp.predict.parts import (
     spooled,
     staged,
 )
-from unkgcp.predict.stream import Answer, answering
+from unkgcp.predict.stream import Answer, answering, in_pieces
 from unkgcp.predict.two_passes import Chosen, after_filter, check_some
 from unkgcp.progress import Progress, Silent, speed
 from unkgcp.run.choosing import Choice, Chooser
@@ -271,7 +271,8 @@ class Answerer:
 
     def _batches(self, part: Part) -> Iterator[pa.RecordBatch]:
         rows = range(part.first, part.first + part.rows)
-        return query_batches(part.path, rows=rows, open_places=self.work.open_places, **self.work.reading)
+        asked = query_batches(part.path, rows=rows, open_places=self.work.open_places, **self.work.reading)
+        return in_pieces(asked, self._loaded(), self.work.sets)
 
     def _count(self, part: Part, target: Path) -> None:
         """The first pass of a choice: the places of a part's candidates, and how many there are at each, the target."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 SMALL = 1 << 17  # bytes of a file of queries that is answered before threads would be ready
 AT_MOST = 4  # threads that work on a stream: with more the reader cannot keep up
 AHEAD = 10  # items under way: so many are ready when a row group, which takes eight batches, has been written
+MOST_ROWS = 1 << 18  # answers that a piece of a batch of questions may have
 READER = "unkgcp-read"
 PATIENCE = 0.5  # seconds to wait for a reader that is told to stop
 
@@ -111,7 +112,7 @@ def answer_file(
             raise InputError(f"{'standard input' if queries == '-' else queries}: {error}") from None
 
     with open_output(target) as write:
-        batches = query_batches(queries, open_places=open_places, **reading)
+        batches = in_pieces(query_batches(queries, open_places=open_places, **reading), predictor, sets)
         if in_threads:
             with closing(_overlapping(predictor, batches, answer)) as answers:
                 for count, found in answers:
@@ -125,6 +126,17 @@ def answer_file(
     if not in_threads:
         report.update(done, speed(done, time.monotonic() - start, total))
     return done
+
+
+def in_pieces(
+    batches: Iterator[pa.RecordBatch], predictor: Predictor, sets: Asked | None
+) -> Iterator[pa.RecordBatch]:
+    """Batches of questions cut into so few that their answer sets, which may be all entities each, fit into memory."""
+    if sets is None:
+        return batches
+    most = min(sets.k or MOST_ROWS, len(predictor.model.seen_entities), MOST_ROWS)
+    step = max(1, MOST_ROWS // max(most, 1))
+    return (batch.slice(start, step) for batch in batches for start in range(0, max(len(batch), 1), step))
 
 
 def _is_small(queries: str) -> bool:

@@ -28,7 +28,7 @@ FLOOR = 1e-4
 """The square of a backbone's score and this is a weight: of several powers the one with the smallest sets for training
 facts that early stopping had held out."""
 SLACK = 1e-3
-"""Added to thresholds: matrix products of other shapes are off by a few roundings, and may not lose the answer."""
+"""Added to thresholds: matrix products of other shapes are off by a few roundings, which must not cost an answer."""
 CELLS = 1 << 22  # weights looked at at once
 
 
@@ -122,7 +122,7 @@ def strangeness(own: Floats, of_all: Floats, most: Floats) -> Floats:
 
 def least_weight(thresholds: Floats, of_all: Floats, most: Floats) -> Floats:
     """What a candidate of each question must weigh to be in its set; 0 where all of them are: (n,)."""
-    return np.minimum(of_all * np.exp(-(thresholds + SLACK)), most)
+    return np.asarray(np.exp(-SLACK) * np.minimum(of_all * np.exp(-thresholds), most))
 
 
 def new_facts(candidates: Candidates, facts: Graph, least: float) -> Graph:

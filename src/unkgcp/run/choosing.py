@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranks import Confidence, exact_levels, percent
+from unkgcp.conformal.ranks import Confidence, exact_levels, percent, rank
 from unkgcp.conformal.selection import Counts, Cuts, Places, Reference, check_shares
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
@@ -120,6 +120,20 @@ class Chooser:
             return self._told(self.method.interval(triples, confidence), places, cuts)
 
         return answer
+
+    def cautions(self, cuts: list[Cuts], confidence: Levels) -> list[str]:
+        """A sentence for each level at which too few calibration facts stand behind intervals after the selection."""
+        nothing = self.reference.bins - 1  # the cut that chooses no place
+        if not self.choice.after or cuts[0].chosen == nothing:
+            return []
+        pair = self.reference.alike(cuts[0], self.selector.score, self.selector.passes)
+        fewest = min(int(np.count_nonzero(alike)) for alike in pair) if cuts[0].stricter < nothing else 0
+        return [
+            f"{fewest:,} calibration facts would have been chosen in the place of a chosen triple, too few for "
+            f"confidence {float(level)}: intervals after this selection are the whole range; choose more"
+            for level in exact_levels(confidence).levels
+            if fewest < rank(level, fewest) and level < 1
+        ]
 
     def _after(self, cuts: Cuts, confidence: Levels) -> Answer:
         """Each interval is the hull of two: one holds if the confidence passes, the other if it does not.

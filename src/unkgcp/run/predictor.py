@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from unkgcp.run.answer_sets import AnswerSet, AnswerSets
 
 QUANTILE = "quantile/"
+NOT_STRICT = "not strict, because the calibration facts also chose the model (the paper's protocol)"
 MOST_ANSWER_SETS = 8
 """Calibrations of answer sets that are kept; a service may be asked for any least confidence."""
 
@@ -158,7 +159,8 @@ class Predictor:
         kept, asked = self._answer_sets, (float(min_confidence), per)
         while asked not in kept and len(kept) >= MOST_ANSWER_SETS:
             kept.pop(next(iter(kept)), None)
-        return kept.setdefault(asked, AnswerSets(self, *asked))
+        caution = NOT_STRICT if self.provenance.get("protocol") == "paper" else None
+        return kept.setdefault(asked, AnswerSets(self, *asked, caution))
 
     def plot(self, queries: Queries, confidence: Levels = (0.8, 0.9, 0.95), *, ax: Any = None) -> Any:
         """Draw the interval of each query at one level or several, nested, with the score as a dot.
@@ -226,10 +228,7 @@ class Predictor:
         """A promise that holds for a model chosen without the calibration facts, as this run can make it."""
         if self.provenance.get("protocol") != "paper":
             return promise
-        return (
-            "not strict, because the calibration facts also chose the model (the paper's protocol); "
-            f"with a model chosen without them: {promise}"
-        )
+        return f"{NOT_STRICT}; with a model chosen without them: {promise}"
 
     @property
     def facts(self) -> KnownFacts | None:

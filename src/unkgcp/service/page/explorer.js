@@ -212,7 +212,7 @@ form.addEventListener("submit", (event) => {
 
 byId("token").addEventListener("submit", (event) => {
   event.preventDefault();
-  useToken(byId("token-value").value.trim());
+  api.useToken(byId("token-value").value.trim());
   byId("token").hidden = true;
   byId("token-value").value = "";
   start();

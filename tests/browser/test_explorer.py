@@ -21,8 +21,6 @@ from unkgcp.graph.known import KnownFacts
 from unkgcp.methods.intervals import in_words
 from unkgcp.run import Predictor, calibrate
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 ENTITIES, RELATIONS = 60, 3
 SCRIPT, LINES = "<img src=x onerror=alert(1)><script>alert(2)</script>", "Zoë\nof two lines"
 LONG, RIGHT_TO_LEFT = "a-very-long-label" * 12, "\u05e9\u05dc\u05d5\u05dd (12) \u05e2\u05d5\u05dc\u05dd"

@@ -1,8 +1,8 @@
 """Pages link to code, tests and results that lie outside docs/; on the site these become pages and files of their own.
 
-So the same links work where the repository is read on a code host and where the site is read from a folder. What a link
-names is put under source/ with its path in the repository: Markdown as a page, code as a page that shows it, a folder as
-a page that lists it, anything else as the file it is. What such pages link to comes along.
+So the same links work where the repository is read on a code host and where the site is read from a folder. What a
+link names is put under source/ with its path in the repository: Markdown as a page, code as a page that shows it, a
+folder as a page that lists it, anything else as the file it is. What such pages link to comes along.
 """
 
 from __future__ import annotations

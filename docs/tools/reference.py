@@ -6,7 +6,9 @@ them. A name that several rooms offer is described on the first page that has it
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import click
 import griffe
@@ -14,6 +16,19 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 PLACE = "reference"
+DOCTEST = re.compile(r"(?:^[ ]*>>> .*\n?(?:^[ ]*\S.*\n?)*)(?:\n(?:^[ ]*>>> .*\n?(?:^[ ]*\S.*\n?)*))*", re.M)
+
+
+class Doctests(griffe.Extension):
+    """Examples in docstrings (>>>) are shown as code, wherever in the text they stand."""
+
+    def on_object(self, *, obj: griffe.Object, **more: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = fenced(obj.docstring.value)
+
+
+def fenced(text: str) -> str:
+    return DOCTEST.sub(lambda match: f"```python\n{match[0].rstrip()}\n```\n", text)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -33,7 +48,7 @@ def modules(source: Path) -> dict[str, str]:
     described: dict[str, str] = {}
     pages = {}
     for module in [package, *_packages(package)]:
-        lines = [f"# {module.path}", module.docstring.value if module.docstring else ""]
+        lines = [f"# {module.path}", fenced(module.docstring.value) if module.docstring else ""]
         again = []
         for name in module.exports or ():
             thing = module[str(name)]

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 import unkgcp
 from tests.run.hostile import refused
 from tests.worlds import mirrored_graph
+from unkgcp.compiling import AloneCache
 from unkgcp.errors import InputError
+from unkgcp.evidence import learn, tree_kernels
+from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.predict.ray_engine import on_device
@@ -61,7 +65,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(scope="module")
 def predictor(dataset: Dataset) -> Predictor:
-    return fit(dataset, config_for("none"), method="evidence")
+    few = Boosting(rounds=5)
+    model = unkgcp.train(dataset.splits.train, model="none")
+    learned = learn(dataset.splits.train, suggested=few, elsewhere=few)
+    return unkgcp.calibrate(model, dataset.splits.calibration, method="evidence", evidence=learned)
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +122,28 @@ def test_answers_are_those_of_a_run_with_a_model(
     assert loaded.complete(**asked).to_arrow() == trained.complete(**asked).to_arrow()
 
 
-def test_python_needs_no_model_either(dataset: Dataset, predictor: Predictor) -> None:
-    splits = dataset.splits
-    model, learned = unkgcp.train(splits.train, model="none"), predictor.method.evidence
-    again = unkgcp.calibrate(model, splits.calibration, method="evidence", evidence=learned)
-    found, expected = (one.interval(splits.test).lower for one in (again, predictor))
-    np.testing.assert_array_equal(found, expected)
-    with pytest.raises(InputError, match="no model was trained"):
-        unkgcp.calibrate(model, splits.calibration, method="cp")
+def test_a_small_question_loads_neither_pandas_nor_what_only_compiling_needs(
+    predictor: Predictor, dataset: Dataset, tmp_path: Path
+) -> None:
+    predictor.save(tmp_path / "run")
+    expected = predictor.interval(dataset.splits.test[:50])  # whatever has to be compiled is compiled here
+    if not isinstance(tree_kernels.bounds._cache, AloneCache):
+        pytest.skip("there is no place for compiled code, or this version of numba was not tried")
+    write(dataset.splits.test[:50], tmp_path / "queries.tsv")
+    ask = (
+        "import sys; from unkgcp.cli import main\n"
+        "try:\n    main(['predict', *sys.argv[1:]])\nexcept SystemExit as ended:\n    assert not ended.code\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    places = [str(tmp_path / name) for name in ("run", "queries.tsv")]
+    command = [sys.executable, "-c", ask, *places, "-o", str(tmp_path / "answers.parquet")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.splitlines()[-1].split())
+    assert {"numba", "pyarrow.parquet"} <= loaded
+    assert not loaded & {"pandas", "scipy.linalg", "lightgbm", "torch"}
+    answers = pq.read_table(tmp_path / "answers.parquet")
+    for name in ("score", "lower", "upper"):
+        np.testing.assert_array_equal(answers[name].to_numpy(), getattr(expected, name))
 
 
 def test_it_is_calibrated_again_with_what_needs_no_model(dataset: Dataset, predictor: Predictor) -> None:

@@ -162,7 +162,9 @@ def command(
     options = {**reading, **splitting}
     if source is not None:
         _refuse(TRAINING, "is for training, and --from trains nothing")
-        if data is not None and os.path.isfile(data):
+        from unkgcp.graph.datasets import names_one_file
+
+        if data is not None and names_one_file(data):
             _refuse(SPLITTING, "splits a file, and --from calibrates on all of it")
     if folds is not None and calibrating == "split":
         raise InputError("--folds goes with --calibrate cv+; leave it out or add that")
@@ -327,13 +329,12 @@ def _calibration_facts(
     predictor: Predictor, run: str, data: str | None, options: dict[str, Any]
 ) -> tuple[Graph, Dataset | None]:
     """The facts to calibrate on and, unless they are one file, the data set they belong to."""
-    from pathlib import Path
 
-    from unkgcp.graph.datasets import load_dataset
+    from unkgcp.graph.datasets import load_dataset, names_one_file
     from unkgcp.graph.reading import read
     from unkgcp.run.provenance import reload
 
-    if data is not None and Path(data).is_file():
+    if data is not None and names_one_file(data):
         splitting = ("calibration", "test", "keep_repeats_together", "data_dir")
         return read(data, **{name: value for name, value in options.items() if name not in splitting}), None
     if data is not None:

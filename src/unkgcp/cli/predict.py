@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from unkgcp.cli.options import (
+    Share,
     choice_option,
     confidence_option,
     examples,
@@ -15,6 +16,9 @@ from unkgcp.cli.options import (
     prefix_option,
     ray_options,
 )
+
+if TYPE_CHECKING:
+    from unkgcp.run.answer_sets import Asked
 
 EXAMPLES = examples(
     "unkgcp predict run queries.tsv -o answers.tsv",
@@ -24,6 +28,7 @@ EXAMPLES = examples(
     "unkgcp predict run queries.tsv --filter 'lower >= 0.7' -o good.tsv",
     "unkgcp predict run candidates.tsv --select 'confidence >= 0.7' --fdr 0.1 -o chosen.tsv",
     "printf 'TP53\\tbinding\\t?\\n' | unkgcp predict run - --top-k 10 --rank-by lower --exclude-known",
+    "unkgcp predict run questions.tsv --answers --confidence 0.9 -o sets.tsv",
     "unkgcp predict run queries/ -o answers/ --engine ray --workers 8",
 )
 
@@ -50,6 +55,24 @@ EXAMPLES = examples(
     type=click.IntRange(min=1),
     metavar="K",
     help="Complete queries with an open head or tail, ? or empty: the best K entities for each.",
+)
+@click.option(
+    "--answers",
+    is_flag=True,
+    help="For queries with an open head or tail a set of entities that contains that of a new fact with the "
+    "probability --confidence; --top-k lists only the best of each set.",
+)
+@click.option(
+    "--min-confidence",
+    type=Share(0, 1),
+    default=0.0,
+    show_default=True,
+    help="With --answers: promise it for new facts from this confidence on.",
+)
+@choice_option(
+    "--per",
+    ["relation", "none"],
+    "With --answers: promise it in every relation or group of small ones, or on average over all.",
 )
 @choice_option(
     "--rank-by",
@@ -101,6 +124,9 @@ def command(
     confidence: list[float],
     engine: str,
     top_k: int | None,
+    answers: bool,
+    min_confidence: float,
+    per: str,
     rank_by: str,
     exclude_known: bool,
     condition: str | None,
@@ -123,9 +149,19 @@ def command(
     With --top-k the columns query (the row of INPUT, from 0) and rank come first, presumes_fact says that an interval
     is one for a fact, which a completion need not be, and evidence runs add expected, by which they rank. With --select
     a p_value and whether the triple is selected come last (selected_5, selected_10 and so on for several shares of
-    wrong ones). A file
-    appears when all of it is written.
+    wrong ones). With --answers the columns are query, rank, head, relation, tail, share (of the likelihood of all
+    candidates, as the run sees it), size (of the whole set), candidates, known (training facts that answer the query,
+    which are not in the set), calibration (facts that the threshold stands on), status and promise. A file appears when
+    all of it is written.
     """
+    sets = _sets(answers, confidence, top_k, min_confidence, per)
+    if answers and (rank_by != "score" or exclude_known or condition or selected):
+        raise click.UsageError(
+            "--answers ranks by itself and leaves training facts out: leave out --rank-by, --exclude-known, --filter "
+            "and --select"
+        )
+    if answers:
+        top_k = None
     if top_k is None and (exclude_known or rank_by != "score"):
         raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
     if after_selection and selected is None and condition is None:
@@ -172,7 +208,7 @@ def command(
 
         if (presumed := presumption(predictor)) is not None:
             say(f"unkgcp: {presumed}")
-    for level in confidence:
+    for level in confidence if sets is None else ():
         if (caution := predictor.method.caution(level)) is not None:
             say(f"unkgcp: {caution}")
     levels = confidence[0] if len(confidence) == 1 else confidence
@@ -180,7 +216,7 @@ def command(
         from unkgcp.predict.ray_engine import answer_on_ray
 
         with Reporter("predicting", total) as progress:
-            reading |= {"condition": condition, "after": after_selection, "choice": choice}
+            reading |= {"condition": condition, "after": after_selection, "choice": choice, "sets": sets}
             answer_on_ray(run, queries, output, levels, progress=progress, style=style, **reading, **ray)
         return
     from unkgcp.conformal.ranks import exact_levels
@@ -194,11 +230,34 @@ def command(
             with Reporter("choosing", total) as progress:
                 found = chosen_in_file(predictor, queries, choice, progress=progress, total=total, **reading)
                 chosen = stack.enter_context(found)
+            for caution in chosen.chooser.cautions(chosen.cuts, exactly):
+                say(f"unkgcp: {caution}")
             queries, reading = chosen.queries, {**chosen.reading, "asked": chosen.answering(exactly)}
         elif keep is not None and after_selection:
             from unkgcp.predict.two_passes import after_filter
 
             predictor = after_filter(predictor, keep, confidence)
+            for level in confidence:
+                if (caution := predictor.method.caution(level)) is not None:
+                    say(f"unkgcp: of the calibration facts that the filter keeps: {caution}")
         with Reporter("predicting", total) as progress:
-            reading |= {"keep": keep, "progress": progress, "total": total}
+            reading |= {"keep": keep, "sets": sets, "progress": progress, "total": total}
             answer_file(predictor, queries, output, exactly, style=style, **reading)
+        if sets is not None:
+            for note in predictor.answer_sets(sets.least, sets.per).notes(sets.level):
+                say(f"unkgcp: {note}")
+
+
+def _sets(
+    answers: bool, confidence: list[float], top_k: int | None, min_confidence: float, per: str
+) -> Asked | None:
+    """What is asked of answer sets, None if none are asked for."""
+    if not answers:
+        if min_confidence or per != "relation":
+            raise click.UsageError("--min-confidence and --per need --answers, which asks for answer sets")
+        return None
+    if len(confidence) > 1:
+        raise click.UsageError("--answers takes one level; name one with --confidence")
+    from unkgcp.run.answer_sets import Asked
+
+    return Asked.of(confidence[0], top_k, min_confidence, per)

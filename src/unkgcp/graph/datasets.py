@@ -32,6 +32,7 @@ from unkgcp.graph.objects import graph_from
 from unkgcp.graph.reading import read, read_parts
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.progress import detailed
+from unkgcp.tabular.remote import is_remote
 from unkgcp.tabular.scaling import Scale
 
 BENCHMARKS = ("cn15k", "nl27k", "ppi5k")
@@ -153,8 +154,8 @@ def load_dataset(
         )
     if str(data) == "demo":
         return _demo(cut)
-    if str(data) not in BENCHMARKS and Path(data).is_file():
-        return _one_file(Path(data), cut, reading)
+    if names_one_file(data):
+        return _one_file(data, cut, reading)
     folder, remedy = _locate(data, data_dir)
     for name, fraction in (("calibration", calibration), ("test", test)):
         if fraction is not None:
@@ -188,15 +189,22 @@ def _locate(data: str | os.PathLike[str], data_dir: str | os.PathLike[str] | Non
     raise InputError(f"{name}: there is no such file or folder; {hint}")
 
 
-def _one_file(path: Path, cut: Mapping[str, Any], reading: Mapping[str, Any]) -> Dataset:
-    graph = read(path, **reading)
-    with _naming(path):
+def names_one_file(data: str | os.PathLike[str]) -> bool:
+    """Whether this names one file, here or elsewhere, and no data set or folder."""
+    return is_remote(data) or (str(data) not in NAMES and Path(data).is_file())
+
+
+def _one_file(data: str | os.PathLike[str], cut: Mapping[str, Any], reading: Mapping[str, Any]) -> Dataset:
+    graph = read(data, **reading)
+    with _naming(data):
         splits = split(graph, **cut)
-    return Dataset(str(path), splits, hashes={path.name: _sha256(path)}, split_here=True)
+    # what is elsewhere is not fetched a second time to hash its bytes
+    digest = _content(graph) if is_remote(data) else _sha256(Path(data))
+    return Dataset(str(data), splits, hashes={Path(data).name: digest}, split_here=True)
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
     """Say of which file a graph came that cannot be split."""
     try:
         yield

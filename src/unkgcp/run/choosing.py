@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranks import Confidence, exact_levels, percent
+from unkgcp.conformal.ranks import Confidence, exact_levels, percent, rank
 from unkgcp.conformal.selection import Counts, Cuts, Places, Reference, check_shares
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
@@ -28,6 +28,7 @@ from unkgcp.methods.method import status_codes
 from unkgcp.methods.ranges import Range
 from unkgcp.methods.selecting import Selector
 from unkgcp.run.answers import LABELS, Calibrated
+from unkgcp.tabular.arrow_arrays import numbers
 
 Answer = Callable[[Triples, Places], Intervals]
 """Candidates and their places -> their answers."""
@@ -121,6 +122,20 @@ class Chooser:
 
         return answer
 
+    def cautions(self, cuts: list[Cuts], confidence: Levels) -> list[str]:
+        """A sentence for each level at which too few calibration facts stand behind intervals after the selection."""
+        nothing = self.reference.bins - 1  # the cut that chooses no place
+        if not self.choice.after or cuts[0].chosen == nothing:
+            return []
+        pair = self.reference.alike(cuts[0], self.selector.score, self.selector.passes)
+        fewest = min(int(np.count_nonzero(alike)) for alike in pair) if cuts[0].stricter < nothing else 0
+        return [
+            f"{fewest:,} calibration facts would have been chosen in the place of a chosen triple, too few for "
+            f"confidence {float(level)}: intervals after this selection are the whole range; choose more"
+            for level in exact_levels(confidence).levels
+            if fewest < rank(level, fewest) and level < 1
+        ]
+
     def _after(self, cuts: Cuts, confidence: Levels) -> Answer:
         """Each interval is the hull of two: one holds if the confidence passes, the other if it does not.
 
@@ -161,6 +176,6 @@ def answer_chosen(
     """head, relation and tail of a batch of candidates, then their answers; after a selection those of chosen ones."""
     if chooser.choice.after:
         rows = np.flatnonzero(places >= cuts[0].chosen)
-        batch, places = batch.take(pa.array(rows)), places[rows]
+        batch, places = batch.take(numbers(rows)), places[rows]
     labels = {name: batch.column(name) for name in LABELS}
     return as_batch(answer(chooser.triples(batch), places), labels)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,13 @@ from unkgcp.run.folder import RunParts, read_run, write_run
 from unkgcp.training.config import NONE, TrainConfig
 from unkgcp.training.model import Model, NoModel
 
+if TYPE_CHECKING:
+    from unkgcp.run.answer_sets import AnswerSet, AnswerSets
+
 QUANTILE = "quantile/"
+NOT_STRICT = "not strict, because the calibration facts also chose the model (the paper's protocol)"
+MOST_ANSWER_SETS = 8
+"""Calibrations of answer sets that are kept; a service may be asked for any least confidence."""
 
 
 def _sizes(predictor: Predictor) -> str:
@@ -61,6 +67,7 @@ class Predictor:
     metrics: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = field(default=None, repr=False)
     """Where it was loaded from."""
+    _answer_sets: dict[tuple[float, str], AnswerSets] = field(default_factory=dict, init=False, repr=False)
 
     def interval(self, queries: Queries, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each query, in order.
@@ -129,6 +136,39 @@ class Predictor:
             exclude_known=exclude_known,
         )
 
+    def answers(
+        self,
+        head: str | None = None,
+        relation: str = "",
+        tail: str | None = None,
+        *,
+        confidence: Confidence = 0.9,
+        k: int | None = None,
+        min_confidence: float = 0.0,
+        per: str = "relation",
+    ) -> AnswerSet:
+        """A set of entities that contains the open place of (head, relation, ?) or (?, relation, tail), best first.
+
+        For a new fact that is exchangeable with the calibration facts, is no training fact, and has a confidence of at
+        least `min_confidence`, the set contains it with at least the probability `confidence`, within its relation or
+        group of small ones (`per` "none": on average over all of them). At most `k` of the set are listed; `size` is
+        that of all of it. The first question waits for a calibration. See `unkgcp.run.answer_sets`.
+        """
+        from unkgcp.run.answer_sets import Asked, answers_of  # few ask for them
+
+        asked = Asked.of(confidence, k, min_confidence, per)
+        return answers_of(self.answer_sets(min_confidence, per), head, relation, tail, asked)
+
+    def answer_sets(self, min_confidence: float = 0.0, per: str = "relation") -> AnswerSets:
+        """Answer sets for batches of questions; what they calibrate is kept for later ones."""
+        from unkgcp.run.answer_sets import AnswerSets
+
+        kept, asked = self._answer_sets, (float(min_confidence), per)
+        while asked not in kept and len(kept) >= MOST_ANSWER_SETS:
+            kept.pop(next(iter(kept)), None)
+        caution = NOT_STRICT if self.provenance.get("protocol") == "paper" else None
+        return kept.setdefault(asked, AnswerSets(self, *asked, caution))
+
     def plot(self, queries: Queries, confidence: Levels = (0.8, 0.9, 0.95), *, ax: Any = None) -> Any:
         """Draw the interval of each query at one level or several, nested, with the score as a dot.
 
@@ -196,10 +236,7 @@ class Predictor:
         """A promise that holds for a model chosen without the calibration facts, as this run can make it."""
         if self.provenance.get("protocol") != "paper":
             return promise
-        return (
-            "not strict, because the calibration facts also chose the model (the paper's protocol); "
-            f"with a model chosen without them: {promise}"
-        )
+        return f"{NOT_STRICT}; with a model chosen without them: {promise}"
 
     @property
     def facts(self) -> KnownFacts | None:

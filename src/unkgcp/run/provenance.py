@@ -101,7 +101,9 @@ def prefixes(record: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _is_split(data: str) -> bool:
-    return data == "demo" or (_is_path(data) and Path(data).is_file())
+    from unkgcp.graph.datasets import names_one_file
+
+    return data == "demo" or names_one_file(data)
 
 
 def _is_path(data: str) -> bool:

@@ -122,6 +122,34 @@ class Completions(Document):
     notes: list[str]
 
 
+class Answer(Document):
+    rank: int = Field(ge=1)
+    head: str
+    relation: str
+    tail: str
+    share: float = Field(
+        ge=0,
+        le=1,
+        description="Its share of the likelihood of all candidates, as the run sees it; no promise.",
+    )
+
+
+class AnswerSet(Document):
+    """A set of entities that contains the open place of a new fact with the probability asked for."""
+
+    confidence: float = Field(description="The level, as asked.")
+    min_confidence: float = Field(description="The promise is for new facts from this confidence on.")
+    size: int = Field(description="How many entities the whole set has.")
+    candidates: int = Field(description="How many could be in it: those that answer by no training fact.")
+    everything: bool = Field(description="Whether all of them are, so that the set says nothing.")
+    known: int = Field(description="Entities that answer by a training fact; a new fact is none of these.")
+    answers: list[Answer] = Field(description="The best of the set first, at most k of them.")
+    more: bool = Field(description="Whether the set has more than these.")
+    calibration_facts: int = Field(description="Calibration facts that set its threshold.")
+    promise: Promise | None = Field(description="Whose calibration facts these are; null for per none.")
+    notes: list[str]
+
+
 class Label(Document):
     label: str
     facts: int | None = Field(description="Training facts with it; null where the run holds none.")
@@ -164,6 +192,41 @@ class Evidence(Document):
     tail: Summary = Field(description="All facts of the tail.")
 
 
+class Cell(Document):
+    low: float = Share
+    high: float = Field(ge=0, le=1, description="Equal to low for a single value.")
+    mass: float = Share
+
+
+class Distribution(Document):
+    """What the model believes; only intervals are promised."""
+
+    score: float = Field(ge=0, le=1, description="Its mean.")
+    value: End = Field(description="A value that lies in every interval of the triple that is not empty.")
+    belief: End = Field(description="The probability of that value.")
+    cells: list[Cell] = Field(description="From 0 to 1; their masses add up to 1.")
+
+
+class Changed(Fact):
+    """A training fact, and the answer that there would be without it."""
+
+    score: float = Share
+    lower: End
+    upper: End
+    change: float = Field(ge=-1, le=1, description="The score with the fact less that without it.")
+
+
+class Without(Document):
+    score: float = Share
+    lower: End
+    upper: End
+    facts: list[Changed] = Field(description="Those that change the score most first.")
+    around: int = Field(
+        ge=0, description="Training facts around the triple, of which the closest were tried."
+    )
+    note: str = Field(description="What was done.")
+
+
 class About(Document):
     version: str
     data: str | None = Field(description="Name of the data the run was fitted on.")
@@ -176,6 +239,17 @@ class About(Document):
     facts: int | None = Field(description="Training facts that the run holds; null where it holds none.")
     max_triples: int
     max_k: int
+
+
+class Run(Document):
+    name: str = Field(description="Its paths are those under /v1, after /runs/ and this name.")
+    data: str | None
+    model: str
+    method: str
+
+
+class Runs(Document):
+    runs: list[Run] = Field(description="The first is the one that answers under /v1.")
 
 
 def intervals_request(settings: Settings) -> dict[str, Any]:
@@ -235,6 +309,30 @@ def _body(title: str, fields: dict[str, Any], required: list[str], example: dict
         "required": required,
         "additionalProperties": False,
         "examples": [example],
+    }
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def answers_request(settings: Settings) -> dict[str, Any]:
+    """The schema of the body of `POST /v1/answers`."""
+    label, share = {"type": "string"}, {"type": "number", "minimum": 0, "maximum": 1}
+    between = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.9}
+    schema = {
+        "type": "object",
+        "title": "AnswersRequest",
+        "properties": {
+            "head": label,
+            "relation": label,
+            "tail": label,
+            "confidence": between,
+            "k": {"type": "integer", "minimum": 1, "maximum": settings.max_k, "default": 100},
+            "min_confidence": share | {"default": 0},
+            "per": {"enum": ["relation", "none"], "default": "relation"},
+        },
+        "required": ["relation"],
+        "oneOf": [{"required": ["head"]}, {"required": ["tail"]}],
+        "additionalProperties": False,
+        "examples": [{"head": "head", "relation": "relation", "confidence": 0.9}],
     }
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 

@@ -7,7 +7,7 @@ Seconds count, not triples: `Cost` knows from earlier calls how long a request w
 - Any other is cut into slices of some milliseconds that run in one thread. After each slice the next is taken from
   the request with the highest ratio of the time since it came to all its work. Shorter requests so go ahead of longer
   ones, but not for ever, since the ratio of a long one grows, too. Requests for the same levels share a slice.
-- Candidates to choose from (`unkgcp.service.candidates`) are answered in slices, too, and placed in the same slice.
+- Candidates to choose from (`unkgcp.service.candidate_list`) are answered in slices, too, and placed in the same slice.
 - What cannot be answered in time beside all that waits is refused at once.
 
 >>> text = await Batcher(predictor, settings, metrics).answer(asked)     # doctest: +SKIP

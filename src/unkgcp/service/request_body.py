@@ -1,7 +1,8 @@
-"""The bodies of `POST /v1/intervals` and `/v1/select`: read within limits, parsed and checked once, column by column.
+"""The bodies of `POST /v1/intervals`, `/v1/select` and `/v1/answers`: read within limits, parsed and checked once.
 
-It is checked by hand and not by a pydantic model, because whole columns are checked at C speed here, and a pydantic
-model would make an object of every triple. Only when a column is wrong is the first bad row looked for, to name it.
+Triples are checked column by column, and by hand and not by a pydantic model, because whole columns are checked at C
+speed here, and a pydantic model would make an object of every triple. Only when a column is wrong is the first bad row
+looked for, to name it.
 
 >>> parse_intervals(b'{"triples": [["a", "likes", "b"]]}', Settings()).head
 ('a',)
@@ -170,6 +171,46 @@ def _asked(document: Mapping[str, Any], settings: Settings, if_more: str) -> Ask
         raise Problem(422, f"{len(triples):,} triples are more than {settings.max_triples:,}; {if_more}")
     levels, single = _levels(document.get("confidence", DEFAULT_LEVEL), settings)
     return Asked(*_columns(triples), levels, single)
+
+
+class AskedAnswers(NamedTuple):
+    """A checked request for an answer set: labels, one of which is None, and the options of `Predictor.answers`."""
+
+    head: str | None
+    relation: str
+    tail: str | None
+    options: dict[str, Any]
+
+
+ANSWER_FIELDS = ("head", "relation", "tail", "confidence", "k", "min_confidence", "per")
+DEFAULT_ANSWERS = 100
+
+
+def parse_answers(data: bytes, settings: Settings) -> AskedAnswers:
+    """The checked request for an answer set in a body."""
+    document = _fields(data, settings, ANSWER_FIELDS)
+    labels = [document.get(place) for place in PLACES]
+    for place, label in zip(PLACES, labels, strict=True):
+        if label is not None and type(label) is not str:
+            raise Problem(422, f"{place} must be a string, not {quoted(label)}")
+    head, relation, tail = labels
+    if relation is None:
+        raise Problem(422, "the field relation is missing")
+    if (head is None) == (tail is None):
+        raise Problem(422, "give either head or tail; the other is what is looked for")
+    k = document.get("k", min(DEFAULT_ANSWERS, settings.max_k))
+    if type(k) is not int or not 1 <= k <= settings.max_k:
+        raise Problem(422, f"k must be a whole number from 1 to {settings.max_k:,}, not {quoted(k)}")
+    level, least = document.get("confidence", DEFAULT_LEVEL), document.get("min_confidence", 0.0)
+    if type(level) not in (int, float) or not 0 < level < 1:
+        raise Problem(422, f"confidence must be a number between 0 and 1, not {quoted(level)}")
+    if type(least) not in (int, float) or not 0 <= least <= 1:
+        raise Problem(422, f"min_confidence must be a number from 0 to 1, not {quoted(least)}")
+    per = document.get("per", "relation")
+    if per not in ("relation", "none"):
+        raise Problem(422, f"per must be relation or none, not {quoted(per)}")
+    options = {"confidence": float(level), "k": k, "min_confidence": float(least), "per": per}
+    return AskedAnswers(head, relation, tail, options)
 
 
 def _columns(triples: list[Any]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:

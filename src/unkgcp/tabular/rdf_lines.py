@@ -14,7 +14,7 @@ import io
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -190,9 +190,10 @@ def turtle_blocks(source: Source) -> Iterator[pa.Buffer]:
         raise missing(error) from None
     renamed = _Renamed()
     try:
-        triples = parse(_Reader(source), format=RdfFormat.TURTLE)
+        triples = parse(cast(IO[bytes], _Reader(source)), format=RdfFormat.TURTLE)
         while some := list(islice(triples, QUADS)):
-            yield pa.py_buffer(renamed(serialize((quad.triple for quad in some), format=RdfFormat.N_TRIPLES)))
+            text = serialize((quad.triple for quad in some), format=RdfFormat.N_TRIPLES)
+            yield pa.py_buffer(renamed(text or b""))
     except SyntaxError as error:
         reason = re.sub(r"^Parser error at line [^:]*: ", "", error.msg)
         raise InputError(

@@ -26,6 +26,8 @@ import pyarrow.csv as csv
 
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path, check_file, room_for, standard_output
+from unkgcp.tabular.arrow_arrays import texts
+from unkgcp.tabular.remote import check_remote, is_remote, sent
 
 if TYPE_CHECKING:
     from unkgcp.tabular.rdf_terms import Prefixes
@@ -69,7 +71,12 @@ def check_output(target: str | None, style: Style = USUAL) -> None:
     """Refuse, before any work is done, a target that `open_output` could not write."""
     _check_format(target, style)
     if target is not None and target != "-":
-        check_file(target)
+        check_target(target)
+
+
+def check_target(target: str) -> None:
+    """Refuse, before any work is done, a file, here or elsewhere, that could not be written in the end."""
+    (check_remote if is_remote(target) else check_file)(target)
 
 
 def _check_format(target: str | None, style: Style) -> None:
@@ -108,7 +115,7 @@ def open_output(target: str | None, style: Style = USUAL) -> Iterator[Write]:
 def write_file(target: str, style: Style = USUAL) -> Iterator[Write]:
     """The same for a file whose name says how to write it."""
     plain = target.lower().removesuffix(".gz")
-    with atomic_path(target) as path, ExitStack() as opened:
+    with (sent if is_remote(target) else atomic_path)(target) as path, ExitStack() as opened:
         sink: Any = opened.enter_context(pa.OSFile(str(path), "wb"))
         if plain != target.lower():
             # without a name and a time inside, the same rows give the same bytes
@@ -249,15 +256,15 @@ class TextWriter:
             return
         titles = batch.schema.names
         if fresh:
-            self._write([pa.array([title], pa.string()) for title in titles], [""] * len(titles))
+            self._write([texts([title]) for title in titles], [""] * len(titles))
         self._write(batch.columns, titles)
 
     def _write(self, columns: list[pa.Array], titles: list[str]) -> None:
-        texts = [
+        fields = [
             _text(column, self.delimiter, self.quoting, self.name, title)
             for column, title in zip(columns, titles, strict=True)
         ]
-        self.stream.write(lines(texts, self.delimiter))
+        self.stream.write(lines(fields, self.delimiter))
 
 
 def _text(column: pa.Array, delimiter: str, quoting: Quoting, name: str, title: str) -> pa.Array:
@@ -284,10 +291,10 @@ def lines(columns: list[pa.Array], delimiter: str) -> memoryview:
     if not len(columns[0]):
         return memoryview(b"")
     empty: dict[str, Any] = {"null_handling": "replace", "null_replacement": ""}
-    nothing, line_end, between = (pa.scalar(text, pa.large_string()) for text in ("", "\n", delimiter))
-    texts = [column.cast(pa.large_string()) for column in columns]
-    texts[-1] = pc.binary_join_element_wise(texts[-1], line_end, nothing, **empty)
-    rows = pc.binary_join_element_wise(*texts, between, **empty)
+    nothing, line_end, between = texts(["", "\n", delimiter]).cast(pa.large_string())
+    fields = [column.cast(pa.large_string()) for column in columns]
+    fields[-1] = pc.binary_join_element_wise(fields[-1], line_end, nothing, **empty)
+    rows = pc.binary_join_element_wise(*fields, between, **empty)
     # the strings of an Arrow array lie end to end in one buffer: the text is already there
     _, offsets, data = rows.buffers()
     ends = np.frombuffer(offsets, np.int64)
@@ -299,7 +306,7 @@ def quoted(column: pa.Array, delimiter: str) -> pa.Array:
     characters = f'"\r\n{delimiter}'
     if not holds_any(column, characters.encode()):
         return column
-    nothing, mark = (pa.scalar(text, column.type) for text in ("", '"'))
+    nothing, mark = texts(["", '"']).cast(column.type)
     wrapped = pc.binary_join_element_wise(mark, pc.replace_substring(column, '"', '""'), mark, nothing)
     return pc.if_else(pc.match_substring_regex(column, f"[{re.escape(characters)}]"), wrapped, column)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, missing
 from unkgcp.graph.facts import Graph, hold_out_known
 from unkgcp.progress import Progress, Silent
 from unkgcp.training.config import DISTMULT, NONE, TrainConfig, config_for, quantiles_of
@@ -97,11 +97,9 @@ def train(
     config = config or config_for(model)
     if config.model == NONE:
         return NoModel.of(facts, seed)
-    from unkgcp.training.batches import Member
-
     (trained,) = train_many(
         facts,
-        [Member(seed, config.quantile)],
+        [_member(seed, config.quantile)],
         config,
         validation=validation,
         softlogic=softlogic,
@@ -133,13 +131,11 @@ def train_quantiles(
     config = config or config_for(model)
     if config.uses_pool:
         raise InputError("quantile regression does not go with passleaf's pseudo-labels; use ukge or beurre")
-    from unkgcp.training.batches import Member
-
     quantiles = quantiles_of(levels)
     config = replace(config, negatives=0, softlogic_weight=0.0)
     models = train_many(
         facts,
-        [Member(seed, quantile) for quantile in quantiles],
+        [_member(seed, quantile) for quantile in quantiles],
         config,
         validation=validation,
         device=device,
@@ -165,17 +161,24 @@ def train_length(
     config = config or config_for(model)
     if config.uses_pool:
         raise InputError("lengths of confidences do not go with passleaf's pseudo-labels; use ukge or beurre")
-    from unkgcp.training.batches import Member
-
     (trained,) = train_many(
         _lengths(facts),
-        [Member(seed, quantile=0.5)],
+        [_member(seed, 0.5)],
         replace(config, negatives=0, softlogic_weight=0.0),
         validation=None if validation is None else _lengths(validation),
         device=device,
         progress=progress,
     )
     return trained
+
+
+def _member(seed: int, quantile: float | None) -> Member:
+    """One model to be trained; where torch is missing the error names the extra that brings it."""
+    try:
+        from unkgcp.training.batches import Member
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    return Member(seed, quantile)
 
 
 def _lengths(facts: Graph) -> Graph:

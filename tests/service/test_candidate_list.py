@@ -16,7 +16,7 @@ from unkgcp.run import calibrate
 from unkgcp.run.choosing import Choice, Chooser
 from unkgcp.service import Settings, api_schema, create_app
 from unkgcp.service.batching import SLICE, Batcher
-from unkgcp.service.candidates import KEPT, Candidates
+from unkgcp.service.candidate_list import KEPT, Candidates
 from unkgcp.service.measured_cost import Cost
 from unkgcp.service.middleware import Metrics
 from unkgcp.service.request_body import Asked, Problem, Selecting
@@ -142,7 +142,7 @@ def asked(triples):
 
 def test_candidates_are_placed_in_slices_that_others_share(good, triples):
     """Two requests with the same chooser, one with another, one for intervals alone: all as if asked alone."""
-    batcher = Batcher(good, Settings(), Metrics("0", "m", "u"))
+    batcher = Batcher(good, Settings(), Metrics("0", {"run": ("m", "u")}))
     batcher.cost = Known(SLICE / 16)
     above, below = (
         Chooser(good, Choice.of(text, 0.2), Selector(good.method, Range.parse(text)))
@@ -178,7 +178,7 @@ def test_candidates_are_placed_in_slices_that_others_share(good, triples):
 
 def candidates(predictor, **settings):
     chosen = Settings(**settings)
-    batcher = Batcher(predictor, chosen, Metrics("0", "m", "u"))
+    batcher = Batcher(predictor, chosen, Metrics("0", {"run": ("m", "u")}))
     return Candidates(predictor, batcher, chosen), batcher
 
 

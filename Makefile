@@ -29,7 +29,7 @@ lint: setup
 	$(BIN)/mypy
 
 unit: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 dist: setup      ## source distribution and wheel, in dist/
 	rm -rf dist
@@ -42,7 +42,7 @@ test-lowest:     ## all tests with the lowest versions that pyproject.toml allow
 	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	$(PYTHON) .ci/lowest.py > .venv-lowest/pins.txt
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-lowest/pins.txt -e '.[dev]'
-	.venv-lowest/bin/python -m pytest -n 2 --dist loadgroup
+	.venv-lowest/bin/python -m pytest -n 2 --dist loadscope
 
 test-gpu: setup  ## the fused kernels on this machine's GPU; `test` runs them in Triton's interpreter
 	UNKGCP_TEST_GPU=1 $(BIN)/python -m pytest tests/training/test_fused.py -n 0

@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-pytestmark = pytest.mark.xdist_group("browser")
 
 FACT = "head=Entity+11&relation=knows&tail=Entity+22"
 

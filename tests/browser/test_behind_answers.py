@@ -15,8 +15,6 @@ pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 from unkgcp.run.reasons import masses
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 QUERY = ("Entity 11", "knows", "Entity 22")
 ASKED = "head=Entity+11&relation=knows&tail=Entity+22"
 

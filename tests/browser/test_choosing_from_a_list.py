@@ -16,8 +16,6 @@ from tests.browser.conftest import LINES, SCRIPT
 from unkgcp.errors import InputError
 from unkgcp.tabular.query_files import query_batches
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 
 def triples(count: int = 150) -> list[tuple[str, str, str]]:
     """Known candidates, two unknown ones, one with markup in its label."""

@@ -16,8 +16,6 @@ from tests.browser.conftest import LONG, RIGHT_TO_LEFT, SCRIPT, started
 from unkgcp.methods.intervals import in_words
 from unkgcp.run import Predictor, calibrate
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 DASH = "\N{EN DASH}"
 TOKEN = "a-long-and-secret-token"
 

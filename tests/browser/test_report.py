@@ -11,7 +11,6 @@ import pytest
 from tests.evaluation.reports import write_hostile_run, write_summary
 from unkgcp.evaluation.report import write_report
 
-pytestmark = pytest.mark.xdist_group("browser")
 BOXES = """figures => figures.map(figure => {
     const box = figure.getBoundingClientRect();
     const marks = [...figure.querySelectorAll('path, use, text')].filter(mark => {

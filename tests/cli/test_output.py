@@ -21,6 +21,7 @@ from unkgcp.cli.output import json_option, print_json, print_text
 from unkgcp.errors import EXTRAS
 from unkgcp.graph.datasets import NAMES
 from unkgcp.methods import PREDICTORS
+from unkgcp.training.config import NONE
 
 Run = Callable[..., Any]
 WITHOUT_FIGURES = {
@@ -207,7 +208,7 @@ def test_completion(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtur
     assert "plain,--quiet" in offered("unkgcp fit --qu")
     methods = {f"plain,{name}" for name in PREDICTORS if name != "cv+"}
     assert set(offered("unkgcp fit --method ")) == methods
-    assert set(offered("unkgcp fit --model ")) == {f"plain,{name}" for name in REGISTRY}
+    assert set(offered("unkgcp fit --model ")) == {f"plain,{name}" for name in (*REGISTRY, NONE)}
     assert set(offered("unkgcp fit ")) == {"file,", *(f"plain,{name}" for name in NAMES)}
     assert offered("unkgcp reproduce --models ukge,be") == ["plain,ukge,beurre"]
     assert offered("unkgcp data fetch p") == ["plain,ppi5k"]

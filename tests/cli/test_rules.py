@@ -81,7 +81,6 @@ def test_relations_by_name_where_the_data_has_ids(run_command, tmp_path):
     assert facts(tmp_path / "out.tsv") == pytest.approx({("a", "7", "c"): 0.7, ("b", "7", "d"): 0.7})
 
 
-@pytest.mark.xdist_group("java")
 @pytest.mark.skipif(
     not psl.available(), reason="pslpython or Java is not installed: pip install 'unkgcp[psl]'"
 )

@@ -27,7 +27,6 @@ from unkgcp.evaluation.tables import Html, Table, tag
 from unkgcp.methods.ranges import Range
 from unkgcp.run import Predictor, provenance
 
-pytestmark = pytest.mark.xdist_group("report")
 VOID = {"meta", "link"}
 
 

@@ -26,8 +26,6 @@ from unkgcp.graph.facts import Triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.training import Model, config_for, train, train_quantiles
 
-pytestmark = pytest.mark.xdist_group("demo graph")
-
 LEVELS = [0.8, 0.85, 0.9, 0.95]
 SPLITS = 200
 CALIBRATION = 2000

@@ -20,8 +20,6 @@ from scipy import stats
 
 from unkgcp.conformal import SplitConformal, rank, training_conditional_rank
 
-pytestmark = pytest.mark.xdist_group("exact law")  # calibrations that several tests look at are drawn once
-
 FALSE_ALARM = 1e-6
 REPLICATIONS = 4000
 QUERIES = 50

@@ -34,7 +34,6 @@ pytest.importorskip("ray.data", reason="ray is there without ray.data: pip insta
 PREDICT = (sys.executable, "-m", "unkgcp", "predict")
 
 # one cluster for all of them, in one process
-pytestmark = pytest.mark.xdist_group("ray")
 
 
 def test_the_command_starts_and_stops_a_cluster_quietly(

@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 
 export OMP_WAIT_POLICY := passive
 
-.PHONY: setup demo test lint unit test-lowest test-gpu test-browser test-faults bench docs clean help
+.PHONY: setup demo test lint unit dist test-wheel test-lowest test-gpu test-browser test-faults bench docs clean help
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -30,6 +30,13 @@ lint: setup
 
 unit: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+dist: setup      ## source distribution and wheel, in dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+
+test-wheel: setup  ## the wheel alone in an empty environment: demonstration, type information, command
+	$(BIN)/python -m pytest tests/test_release.py -m wheel -n 0
 
 test-lowest:     ## all tests with the lowest versions that pyproject.toml allows, in an environment of their own
 	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
@@ -59,4 +66,4 @@ bench-%: setup
 	$(BIN)/python benchmarks/$(subst -,_,$*).py
 
 clean:           ## remove what the targets above made
-	rm -rf $(VENV) .venv-peers .venv-lowest demo-run .mypy_cache .ruff_cache .pytest_cache site
+	rm -rf $(VENV) .venv-peers .venv-lowest dist demo-run .mypy_cache .ruff_cache .pytest_cache site

@@ -54,7 +54,17 @@ Column = NDArray[Any]
 def run_of(name: str, runs: Path) -> Path:
     folder = runs / name
     if not folder.exists():
-        options = ("--method", "evidence", "--quick", "--population", "open", "--device", "cpu")
+        options = (
+            "--method",
+            "evidence",
+            "--quick",
+            "--model",
+            "ukge",
+            "--population",
+            "open",
+            "--device",
+            "cpu",
+        )
         subprocess.run([sys.executable, "-m", "unkgcp", "fit", name, "-o", folder, *options], check=True)
     return folder
 

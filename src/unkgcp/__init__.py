@@ -19,7 +19,7 @@ from unkgcp._version import __version__
 
 if TYPE_CHECKING:
     from unkgcp.errors import InputError
-    from unkgcp.graph import Dataset, Graph, Splits, load, load_dataset, read, write
+    from unkgcp.graph import Dataset, Graph, Splits, graph_from, load, load_dataset, read, write
     from unkgcp.run import Predictor, calibrate
     from unkgcp.training import train
 
@@ -30,6 +30,7 @@ _WHERE = {
     "Predictor": "unkgcp.run",
     "Splits": "unkgcp.graph",
     "calibrate": "unkgcp.run",
+    "graph_from": "unkgcp.graph",
     "load": "unkgcp.graph",
     "load_dataset": "unkgcp.graph",
     "read": "unkgcp.graph",
@@ -45,6 +46,7 @@ __all__ = [
     "Splits",
     "__version__",
     "calibrate",
+    "graph_from",
     "load",
     "load_dataset",
     "read",

@@ -25,6 +25,9 @@ EXTRAS = {
     "fastapi": "serve",
     "uvicorn": "serve",
     "ray": "ray",
+    "pyoxigraph": "rdf",
+    "fsspec": "remote",
+    "aiohttp": "remote",
 }
 """Libraries that only some of the package needs, and the extra that brings each."""
 

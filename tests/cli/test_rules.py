@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,8 @@ def test_a_folder(run_command, folder):
     status, out, _ = run_command("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv")
     assert (status, out) == (0, f"5 facts written to {folder / 'softlogic.tsv'}\n")
     assert facts(folder / "softlogic.tsv") == pytest.approx(EXPECTED)
+    out = run_command("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv", "--json").out
+    assert json.loads(out) == {"rules": 2, "facts": 5, "output": str(folder / "softlogic.tsv")}
 
 
 def test_minimum_and_rounds(run_command, folder):

@@ -41,6 +41,11 @@ DOUBTED = 5.0  # walks without an answer that are added to those counted: a rate
 STRATA = (12, 120)
 """Wrong answers up to the first place are all learned from; 12 of those up to the second, and 12 of the others."""
 DRAWN = 12
+BEHIND = 3.0  # how far the candidates that the trees do not see are put behind the others
+FLOOR, LEAST = (
+    1e-4,
+    1e-6,
+)  # what a candidate weighs of which nothing is expected, and that share of it of the last ones
 KNOWN = 1.0
 """Added to the confidence of a training fact, so that it is above all that can be expected of others."""
 
@@ -205,7 +210,7 @@ class Completer:
         look = _first_look(told, scores)
         chosen = _best(look, SHORTLIST)
         table = _features(ways, told, scores, anchor, kind, chosen)
-        found = look - 3.0
+        found = look - BEHIND
         found[chosen] = self.trees.probabilities(table)[:, 1]
         answers, said = ways.answers(anchor, kind)
         found[answers] = KNOWN + said
@@ -242,6 +247,15 @@ class Completer:
         if trees.total != 2 or trees.features not in (COLUMNS, COLUMNS + _columns(backbone)):
             raise ValueError("the trees that rank completions were learned from other features: fit it again")
         return cls(train, (keys, rates), trees, backbone if trees.features > COLUMNS else None)
+
+
+def weights(expected: Floats) -> Floats:
+    """How much candidates weigh as the answer of a question, from what `expected` says of them: the same shape.
+
+    In the order of what is expected: the expectation itself and a little for those that the trees saw, less than that
+    for the others. What training facts weigh means nothing.
+    """
+    return np.where(expected >= 0, expected + FLOOR, FLOOR * (expected + BEHIND + LEAST))
 
 
 def _columns(backbone: CrossFit | None) -> int:

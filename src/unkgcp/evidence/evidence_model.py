@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
@@ -343,8 +342,8 @@ def _restore_facts(arrays: Mapping[str, NDArray[Any]], entities: int, relations:
             raise ValueError(f"the evidence's {name} column is damaged")
     if not ((confidence >= 0) & (confidence <= 1)).all():
         raise ValueError("the evidence's confidences are damaged")
-    numbers = Vocabulary(*(pa.array(np.arange(size)).cast(pa.string()) for size in (entities, relations)))
-    return Graph(columns["head"], columns["relation"], columns["tail"], confidence, numbers)
+    vocabulary = Vocabulary.numbered(entities, relations)
+    return Graph(columns["head"], columns["relation"], columns["tail"], confidence, vocabulary)
 
 
 def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -131,7 +131,7 @@ def _partners(first, other, key, partner, said, weight, wanted, me, beside, row)
     row[1], row[2], row[3] = total, most, value
 
 
-@njit(nogil=True)
+@njit(alone=True, nogil=True)
 def neighbours(
     first,
     other,

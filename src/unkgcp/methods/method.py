@@ -128,6 +128,8 @@ class IntervalPredictor(ABC):
     guarantee: str
     needs: tuple[str, ...] = ()
     """What must be learned for it beside the model: `quantiles`, a model of `length`, `members` or `evidence`."""
+    asks_model: bool = True
+    """Whether it asks the model for scores; a run may do without a model where it does not."""
     own_answers: bool = False
     """Whether its scores, or its ends, come from more than the score of the model: `interval` alone knows them."""
     for_open_world: bool = False
@@ -157,8 +159,10 @@ class IntervalPredictor(ABC):
             )
         self.model, self.size = model, len(facts)
         self.ranked = facts
-        score = model.score(facts.head, facts.relation, facts.tail)
-        self._calibrate(score.astype(np.float64), facts)
+        score = np.full(len(facts), np.nan)
+        if self.asks_model:
+            score[:] = model.score(facts.head, facts.relation, facts.tail)
+        self._calibrate(score, facts)
         return self
 
     def models(self) -> dict[str, Scorer]:
@@ -333,7 +337,7 @@ class IntervalPredictor(ABC):
 
     @abstractmethod
     def _calibrate(self, score: Floats, facts: Graph) -> None:
-        """score: (l,) of the facts, all known."""
+        """score: (l,) of the facts, all known; NaN if `asks_model` is not set."""
 
     @abstractmethod
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:

@@ -20,6 +20,8 @@ from unkgcp.errors import InputError, at
 MODELS = ("ukge", "ukge-rect", "passleaf", "passleaf-complex", "passleaf-rotate", "beurre")
 DISTMULT = ("ukge", "ukge-rect", "passleaf")
 """Models with the score f(w (h o r) . t + b): they are scored without torch and have compiled kernels."""
+NONE = "none"
+"""In the place of the name of a model: none is trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,11 @@ class TrainConfig:
         numbers = ((field.name, getattr(self, field.name)) for field in fields(self))
         infinite = [name for name, value in numbers if isinstance(value, float) and not math.isfinite(value)]
         wrong += [(name, "must be a finite number") for name in infinite]
-        if self.model not in MODELS:
+        if self.model not in (*MODELS, NONE):
             near = difflib.get_close_matches(self.model, MODELS, n=1)
-            wrong.append(("model", f"must be one of {', '.join(MODELS)}" + (f"; {near[0]}?" if near else "")))
+            wrong.append(
+                ("model", f"must be one of {', '.join(MODELS)}, {NONE}" + (f"; {near[0]}?" if near else ""))
+            )
         counts = ("dimension", "batch_size", "epochs", "patience", "validate_every", "pool_size")
         wrong += [(name, "must be at least 1") for name in counts if getattr(self, name) < 1]
         if self.model in ("passleaf-complex", "passleaf-rotate") and self.dimension % 2:
@@ -93,7 +97,9 @@ class TrainConfig:
         return self.model.startswith("passleaf")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for YAML or JSON."""
+        """Plain values for YAML or JSON; where no model is trained its settings are of no use, and left out."""
+        if self.model == NONE:
+            return {"model": NONE}
         values = asdict(self)
         values["transitive"] = list(self.transitive)
         values["compositions"] = [list(rule) for rule in self.compositions]

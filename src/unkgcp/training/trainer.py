@@ -1,6 +1,7 @@
 """Training by one call: one model, several that share a configuration, or the quantile models of an interval.
 
-Decides on device and kernels and what is held out for early stopping; the loop itself is in `loop`.
+Decides on device and kernels and what is held out for early stopping; the loop itself is in `loop`. Torch is loaded
+when there is something to train: `model="none"` does without it.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from dataclasses import replace
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, missing
 from unkgcp.graph.facts import Graph, hold_out_known
 from unkgcp.progress import Progress, Silent
-from unkgcp.training.batches import Member
-from unkgcp.training.config import DISTMULT, TrainConfig, config_for, quantiles_of
-from unkgcp.training.loop import Callback, Loop, Setting
-from unkgcp.training.model import Model
+from unkgcp.training.config import DISTMULT, NONE, TrainConfig, config_for, quantiles_of
+from unkgcp.training.model import Model, NoModel
+
+if TYPE_CHECKING:
+    import torch
+
+    from unkgcp.training.batches import Member
+    from unkgcp.training.loop import Callback
 
 
 def train_many(
@@ -42,6 +47,10 @@ def train_many(
     Without `validation` a slice of `facts` is held out for early stopping, the same for every member, so that
     calibration facts stay untouched.
     """
+    if config.model == NONE:
+        raise InputError(f"model {NONE!r} stands for no model at all, so there is nothing to train; name one")
+    from unkgcp.training.loop import Loop, Setting
+
     members, where, said = list(members), _device(device), progress or Silent()
     kernel = has_kernel(config, where)
     if len(facts) < 2:
@@ -83,11 +92,15 @@ def train(
     >>> model = unkgcp.train(splits.train, model="ukge", seed=0)
 
     Early stopping uses a slice held out of `facts`, or `validation` if given. The seed determines the result.
+    `model="none"` trains nothing: what it returns knows the facts, for the method `evidence`, and needs no torch.
     """
+    config = config or config_for(model)
+    if config.model == NONE:
+        return NoModel.of(facts, seed)
     (trained,) = train_many(
         facts,
-        [Member(seed, config.quantile if config else None)],
-        config or config_for(model),
+        [_member(seed, config.quantile)],
+        config,
         validation=validation,
         softlogic=softlogic,
         device=device,
@@ -122,7 +135,7 @@ def train_quantiles(
     config = replace(config, negatives=0, softlogic_weight=0.0)
     models = train_many(
         facts,
-        [Member(seed, quantile) for quantile in quantiles],
+        [_member(seed, quantile) for quantile in quantiles],
         config,
         validation=validation,
         device=device,
@@ -150,13 +163,22 @@ def train_length(
         raise InputError("lengths of confidences do not go with passleaf's pseudo-labels; use ukge or beurre")
     (trained,) = train_many(
         _lengths(facts),
-        [Member(seed, quantile=0.5)],
+        [_member(seed, 0.5)],
         replace(config, negatives=0, softlogic_weight=0.0),
         validation=None if validation is None else _lengths(validation),
         device=device,
         progress=progress,
     )
     return trained
+
+
+def _member(seed: int, quantile: float | None) -> Member:
+    """One model to be trained; where torch is missing the error names the extra that brings it."""
+    try:
+        from unkgcp.training.batches import Member
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    return Member(seed, quantile)
 
 
 def _lengths(facts: Graph) -> Graph:
@@ -166,6 +188,8 @@ def _lengths(facts: Graph) -> Graph:
 
 
 def _device(name: str) -> torch.device:
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():

@@ -317,7 +317,7 @@ def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, IntervalPredict
     method, model, record = predictor.method, predictor.model, predictor.provenance
     calibration, again = dataset.splits.calibration, record.get("recalibrated")
     elsewhere = isinstance(again, Mapping) and again.get("data") is not None
-    # CV+ has no calibration facts apart. Evidence runs carry a backbone, but their intervals do not use its score.
+    # CV+ has no calibration facts apart. Evidence runs may have a model, but their intervals do not use its score.
     alone = "members" in method.needs or "evidence" in method.needs
     if elsewhere or alone or not len(calibration):
         return {method.name: method}

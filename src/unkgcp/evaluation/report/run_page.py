@@ -31,6 +31,7 @@ from unkgcp.evaluation.report.sections import (
 from unkgcp.evaluation.tables import Cell, Html, Table, join, number, tag
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import load_named, reload
+from unkgcp.training.config import NONE
 
 
 def run_page(directory: Path, data: str | None, confidence: float, reading: dict[str, Any]) -> str:
@@ -53,8 +54,8 @@ def run_page(directory: Path, data: str | None, confidence: float, reading: dict
             fact_section(diagnosis),
             provenance_section(predictor),
         ]
-    method, model = predictor.method, predictor.model.config.model
-    title = f"{data_name(diagnosis.dataset.name)}: {look(model).name} + {look(method.name).name}"
+    made_of = [name for name in (predictor.model.config.model, predictor.method.name) if name != NONE]
+    title = f"{data_name(diagnosis.dataset.name)}: {' + '.join(look(name).name for name in made_of)}"
     about = paragraph(
         "Figures are of test facts that took part neither in training nor in calibration. "
         "Choosing between methods or models by looking at them makes them a little too good."

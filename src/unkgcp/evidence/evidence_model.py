@@ -165,7 +165,7 @@ class EvidenceModel:
         return Features(np.concatenate([found.table, scores], axis=1, dtype=np.float32), found.slots)
 
     def over(self, train: Graph) -> EvidenceModel:
-        """What was learned, asked of a graph that has grown: rows before mean the facts they meant, ids what they meant.
+        """What was learned, asked of a graph that has grown: earlier rows and ids mean what they meant.
 
         Confidences may be others. A backbone knows nothing of new entities, so that a model with one cannot grow.
         """

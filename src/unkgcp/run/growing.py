@@ -168,7 +168,7 @@ def _last_rows(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _renew(parts: list[Graph], facts: Graph) -> tuple[list[Graph], NDArray[np.bool_], int]:
-    """The parts with the confidences that facts (each triple once) have now, which facts (n,) they had, how many changed.
+    """The parts with the confidences of new facts (each triple once), which of these (n,) they had, how many changed.
 
     It is done alike in all parts: a look at where a triple stands would tell held-out facts from others.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from unkgcp.graph import read, write
 from unkgcp.graph.datasets import load_dataset
 from unkgcp.run import calibrate
 from unkgcp.run.provenance import describe
+from unkgcp.run.replacing import writing
 from unkgcp.training.model import NoModel
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
@@ -114,3 +116,23 @@ def test_what_is_no_run_and_what_was_scaled(run_command: Run, kept: Path, tmp_pa
     assert "say how those of" in done.err
     done = run_command("update", tmp_path / "run", kept / "week.tsv", "--confidence-scale", "none")
     assert done.status == 0, done.err
+
+
+def test_of_two_at_once_the_second_is_refused(run_command: Run, kept: Path) -> None:
+    """A thread has no part in the lock of another, as if it were another program."""
+    held, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with writing(kept / "run"):
+            held.set()
+            done.wait(600)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    held.wait(600)
+    before = content(kept / "run")
+    outcome = run_command("update", kept / "run", kept / "week.tsv")
+    done.set()
+    thread.join()
+    assert outcome.status == 2
+    assert content(kept / "run") == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from unkgcp.graph.facts import concatenate
 from unkgcp.methods import create
 from unkgcp.run import Predictor, calibrate, folder
 from unkgcp.run.growing import check, divide, warm
-from unkgcp.run.replacing import writing
 from unkgcp.training import Model, TrainConfig, train
 from unkgcp.training.model import NoModel
 
@@ -265,21 +263,3 @@ def test_methods_that_cannot_grow_say_what_to_do() -> None:
     folds = create("cv+", members=[plain.model] * 2, base="cp", fold=np.arange(len(facts)) % 2)
     with pytest.raises(InputError, match=r"cv\+ trains on all of its facts"):
         check(replace(plain, method=folds.calibrate(plain.model, facts)), relearn=True)
-
-
-def test_two_at_once(run: Predictor, tmp_path: Path) -> None:
-    """The second writer is refused, whichever it is; a thread has no part in the lock of another."""
-    run.save(tmp_path / "run")
-    said: list[str] = []
-
-    def other() -> None:
-        try:
-            run.save(tmp_path / "run")
-        except InputError as error:
-            said.append(str(error))
-
-    with writing(tmp_path / "run"):
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join(60)
-    assert len(said) == 1

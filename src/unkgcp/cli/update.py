@@ -56,8 +56,8 @@ def command(
     """Take the facts of a file into RUN: they join its graph, and it is calibrated anew.
 
     FACTS has facts with their confidences. Each new one is held out for calibration with the probability with which
-    RUN's own facts were; the others teach. A triple that RUN has already stays where it is and takes its new confidence.
-    Interrupted or refused, RUN stays as it was.
+    RUN's own facts were; the others teach. A triple that RUN has already stays where it is and takes its new
+    confidence. Interrupted or refused, RUN stays as it was.
     """
     from unkgcp.evaluation.updating import update
     from unkgcp.graph.reading import read

@@ -18,9 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import common
 import numpy as np
 
+import common
 from unkgcp.graph import Graph, Vocabulary, write
 
 RELATIONS, COMMUNITIES = 50, 8

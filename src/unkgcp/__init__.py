@@ -19,6 +19,7 @@ from unkgcp._version import __version__
 
 if TYPE_CHECKING:
     from unkgcp.errors import InputError
+    from unkgcp.evaluation.updating import update
     from unkgcp.graph import Dataset, Graph, Splits, graph_from, load, load_dataset, read, write
     from unkgcp.run import Predictor, calibrate
     from unkgcp.training import train
@@ -35,6 +36,7 @@ _WHERE = {
     "load_dataset": "unkgcp.graph",
     "read": "unkgcp.graph",
     "train": "unkgcp.training",
+    "update": "unkgcp.evaluation.updating",
     "write": "unkgcp.graph",
 }
 
@@ -51,6 +53,7 @@ __all__ = [
     "load_dataset",
     "read",
     "train",
+    "update",
     "write",
 ]
 

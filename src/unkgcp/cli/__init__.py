@@ -29,6 +29,7 @@ COMMANDS = {
     "report": ("report", "One HTML page about a run or a reproduction: tables, figures, facts."),
     "serve": ("serve", "Answer queries over HTTP, and in a browser."),
     "monitor": ("monitor", "Do new labelled facts speak against the promise of a run?"),
+    "update": ("update", "New facts join a run."),
     "conformalize": ("conformalize", "Intervals around the predictions of any model, from a CSV."),
     "reproduce": ("reproduce", "The paper's experiments: cells, tables, figures, report."),
     "rules": ("rules", "Ground soft-logic rules over a training graph."),

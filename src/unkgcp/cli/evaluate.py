@@ -97,7 +97,7 @@ def command(
     if ranking:
         from unkgcp.evaluation.completion_quality import ranking as rank_facts
 
-        splits = dataset.splits
+        splits = answers.dataset.splits
         known = [splits.train, splits.validation, splits.calibration]
         result["ranking"] = rank_facts(predictor, splits.test, known, min_confidence)
         result["decisions"] = decisions(found, threshold)
@@ -109,6 +109,8 @@ def command(
 
     print_json(result)
     print_text(terminal.evaluation_text(result))
+    if result.get("taken_in"):
+        print_text(f"{result['taken_in']:,} test facts were taken into the run by updates, and are left out")
     for part in result.get("per_relation", []):
         print_text("\n" + terminal.relations_text(part))
     if ranking:

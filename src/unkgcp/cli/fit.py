@@ -341,6 +341,8 @@ def _calibration_facts(
         dataset = load_dataset(data, seed=predictor.model.seed, **options)
     else:
         dataset = reload(predictor.provenance.get("data", {}), run, options.get("data_dir"))
+        if predictor.provenance.get("updates"):  # facts that came later are held out too
+            return predictor.method.held_out(), dataset
     return dataset.splits.calibration, dataset
 
 

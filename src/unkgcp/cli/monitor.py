@@ -141,6 +141,8 @@ def _calibration(
         return read(given, **reading)
     if predictor.method.one_threshold or "members" in predictor.method.needs:
         return None  # the monitor says what is missing
+    if predictor.provenance.get("updates"):
+        return predictor.method.calibration_facts()
     if predictor.provenance.get("recalibrated", {}).get("data") is not None:
         raise InputError(
             f"{run} was calibrated anew and method {predictor.method.name} keeps no scores; "

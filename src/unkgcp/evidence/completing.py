@@ -227,6 +227,13 @@ class Completer:
         in_threads(len(out), work, 8)
         return out
 
+    def over(self, train: Graph) -> Completer:
+        """What was learned, over a graph that has grown: ids mean what they meant, and there may be more of them."""
+        keys, base, wider = self.rates[0], 2 * self.train.n_relations + 1, 2 * train.n_relations + 1
+        # the three digits of a key are the kind asked for and those of the steps (`completing_kernels.count_ways`)
+        keys = (keys // base**2 * wider + keys // base % base) * wider + keys % base
+        return replace(self, train=train, rates=(keys, self.rates[1]))
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         trees = {f"trees.{name}": array for name, array in self.trees.arrays().items()}
         return {"keys": self.rates[0], "rates": self.rates[1], **trees}

@@ -22,7 +22,7 @@ doubtful ones, and only then do intervals grow.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -126,6 +126,13 @@ class Cells:
         class_of_value[atoms] = np.arange(len(atoms))
         share = _shares(low, atom, class_of_piece, centre, others)
         return cls(low, high, class_of_piece, share, class_of_value, len(atoms) + len(cuts) + 1)
+
+    def over(self, before: Values, values: Values) -> Cells:
+        """The same cells where facts have other values than `before`: a new one is of the class it lies in."""
+        piece = np.minimum(np.searchsorted(self.high, values.centre), len(self.high) - 1)
+        own = before.code(values.low)
+        kinds = np.where(own >= 0, self.class_of_value[own], self.class_of_piece[piece])
+        return replace(self, class_of_value=kinds)
 
     @classmethod
     def restore(cls, arrays: Mapping[str, NDArray[Any]], values: int) -> Cells:

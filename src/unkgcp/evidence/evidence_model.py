@@ -23,7 +23,7 @@ from unkgcp.errors import InputError
 from unkgcp.evidence.completing import Completer, learn_completer
 from unkgcp.evidence.crossfit import CrossFit, cross_fit, fold_of_rows, shortened
 from unkgcp.evidence.distribution import Cells, Distribution, Values
-from unkgcp.evidence.features import Evidence, Features
+from unkgcp.evidence.features import FREQUENT, Evidence, Features
 from unkgcp.evidence.group_statistics import Ints
 from unkgcp.evidence.pairs import SLOTS
 from unkgcp.evidence.trees import Boosting, Trees
@@ -65,6 +65,8 @@ class EvidenceModel:
     backbone: CrossFit | None = None
     completer: Completer | None = None
     """What ranks candidates of a question with an open place; a run of an older version has none."""
+    aside: Ints | None = None
+    """Rows of the training facts that stopped the boosting and were not learned from; None in older runs."""
 
     @property
     def seen_entities(self) -> NDArray[np.bool_]:
@@ -122,10 +124,11 @@ class EvidenceModel:
             doubt[np.searchsorted(rows, some)], train.relation[of_relations].astype(np.int64), strange[place]
         )
 
-    def left_out(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def left_out(self, rows: Ints, empty: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Nonconformity and doubt, (n,) each, of training facts that are asked as queries of a graph without them.
 
         Doubt is the mass beside the first cell. A backbone may have seen the fact, as it has those beside it.
+        `empty`: whether intervals may be empty, which gives other scores.
         """
         train = self.evidence.train
         scores, doubt = np.empty(len(rows)), np.empty(len(rows))
@@ -133,7 +136,7 @@ class EvidenceModel:
             part = rows[start : start + CHUNK]
             told = self._with_backbone(self.evidence.leave_one_out(part), train[part])
             found = self._distribution(told)
-            scores[start : start + CHUNK] = found.scores(train[part].confidence)
+            scores[start : start + CHUNK] = found.scores(train[part].confidence, empty)
             doubt[start : start + CHUNK] = 1.0 - found.modes().belief
         return scores, doubt
 
@@ -160,6 +163,21 @@ class EvidenceModel:
         scores = self.backbone.scores(triples, fold)
         return Features(np.concatenate([found.table, scores], axis=1, dtype=np.float32), found.slots)
 
+    def over(self, train: Graph) -> EvidenceModel:
+        """What was learned, asked of a graph that has grown: earlier rows and ids mean what they meant.
+
+        Confidences may be others. A backbone knows nothing of new entities, so that a model with one cannot grow.
+        """
+        if self.backbone is not None:
+            raise ValueError("a model with cross-fitted backbones has to be learned again")
+        evidence = self.evidence.grown(train)
+        return replace(
+            self,
+            evidence=evidence,
+            cells=self.cells.over(self.evidence.values, evidence.values),
+            completer=None if self.completer is None else self.completer.over(train),
+        )
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything but the backbone, as plain arrays."""
         train, values = self.evidence.train, self.evidence.values
@@ -170,7 +188,10 @@ class EvidenceModel:
             "confidence": train.confidence,
             "entities": np.array(train.n_entities),
             "relations": np.array(train.n_relations),
+            "frequent": self.evidence.frequent,
         }
+        if self.aside is not None:
+            arrays["aside"] = self.aside
         arrays |= {f"values.{field.name}": getattr(values, field.name) for field in fields(values)}
         arrays |= {
             f"cells.{field.name}": np.asarray(getattr(self.cells, field.name)) for field in fields(self.cells)
@@ -203,7 +224,8 @@ class EvidenceModel:
         """
         try:
             train = _restore_facts(arrays, entities, relations)
-            values = Values.of(train.confidence)
+            frequent = arrays.get("frequent")
+            values = Values.of(train.confidence if frequent is None else _joined(train.confidence, frequent))
             for field in fields(Values):
                 if not np.array_equal(arrays[f"values.{field.name}"], getattr(values, field.name)):
                     raise ValueError("the values of the evidence are not those of its facts")
@@ -213,17 +235,23 @@ class EvidenceModel:
         except (KeyError, IndexError) as error:
             raise ValueError(f"the evidence lacks {error}") from None
         model = cls(
-            Evidence.of(train, values),
+            Evidence.of(train, values, FREQUENT if frequent is None else values.code(frequent)),
             cells,
             Trees.restore(_under("suggested.", arrays)),
             Trees.restore(_under("elsewhere.", arrays)),
             backbone,
             completer,
+            arrays.get("aside"),
         )
         model._check()
         return model
 
     def _check(self) -> None:
+        aside = np.zeros(0, np.int64) if self.aside is None else self.aside
+        if aside.dtype != np.int64 or aside.ndim != 1 or not (np.diff(aside) > 0).all():
+            raise ValueError("the facts that the evidence has not learned from are damaged")
+        if len(aside) and not 0 <= aside[0] <= aside[-1] < len(self.evidence.train):
+            raise ValueError("the evidence names facts that it does not have")
         if self.elsewhere.total != self.cells.classes or self.suggested.total != SLOTS + 1:
             raise ValueError("the trees of the evidence tell other classes apart than there are")
         if not self.columns == self.suggested.features == self.elsewhere.features:
@@ -258,7 +286,7 @@ def learn(
     if (backbone is None) != (out_of_fold is None):
         raise ValueError("backbone scores need both the models and the scores of the training facts")
     whole = Evidence.of(train)
-    table, slots, codes, held = _rows(whole, train, seed, out_of_fold, most)
+    table, slots, codes, held, aside = _rows(whole, train, seed, out_of_fold, most)
     label = _slot_labels(slots, codes)
     first = replace(suggested, seed=seed).learn(
         table[~held], label[~held], table[held], label[held], SLOTS + 1
@@ -273,7 +301,7 @@ def learn(
         table[fit], kind[fit], table[stop], kind[stop], cells.classes
     )
     completer = learn_completer(train, seed=seed, backbone=None if fold is None else backbone, fold=fold)
-    return EvidenceModel(whole, cells, first, second, backbone, completer)
+    return EvidenceModel(whole, cells, first, second, backbone, completer, aside)
 
 
 def learn_with_backbone(
@@ -296,8 +324,8 @@ def _rows(
     seed: int,
     out_of_fold: NDArray[np.float32] | None,
     most: int,
-) -> tuple[NDArray[np.float32], Ints, Ints, NDArray[np.bool_]]:
-    """Features, suggested values, label codes and whether held out, of all facts to learn from."""
+) -> tuple[NDArray[np.float32], Ints, Ints, NDArray[np.bool_], Ints]:
+    """Features, suggested values, label codes and whether held out, of all facts to learn from; the rows held out."""
     rng = np.random.default_rng((seed, 0xE71D))
     order = rng.permutation(len(train))
     size = max(1, min(round(HELD_OUT * len(train)), MOST_HELD_OUT))
@@ -313,7 +341,7 @@ def _rows(
     codes, held = whole.codes[rows], ~inside[rows]
     if out_of_fold is not None:
         table = np.concatenate([table, np.asarray(out_of_fold, np.float32)[rows]], axis=1)
-    return table, slots, codes, held
+    return table, slots, codes, held, aside
 
 
 def _slot_labels(slots: Ints, codes: Ints) -> Ints:
@@ -344,6 +372,14 @@ def _restore_facts(arrays: Mapping[str, NDArray[Any]], entities: int, relations:
         raise ValueError("the evidence's confidences are damaged")
     vocabulary = Vocabulary.numbered(entities, relations)
     return Graph(columns["head"], columns["relation"], columns["tail"], confidence, vocabulary)
+
+
+def _joined(confidence: NDArray[np.float64], frequent: NDArray[Any]) -> NDArray[np.float64]:
+    """All confidences that the values of stored evidence come from; ValueError if the frequent ones are none."""
+    good = frequent.dtype == np.float64 and frequent.ndim == 1 and len(frequent) <= FREQUENT
+    if not good or not ((frequent >= 0) & (frequent <= 1)).all() or len(np.unique(frequent)) < len(frequent):
+        raise ValueError("the frequent values of the evidence are damaged")
+    return np.concatenate([confidence, frequent])
 
 
 def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

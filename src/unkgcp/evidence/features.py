@@ -119,6 +119,16 @@ class Evidence:
         """The same columns over a part of the facts: share i is that of the same value, though others lead there."""
         return Evidence.of(part, self.values, self.groups[0].frequent)
 
+    @property
+    def frequent(self) -> NDArray[np.float64]:
+        """The values whose shares are told, each as a confidence of the facts: (A,)."""
+        return self.values.low[self.groups[0].frequent]
+
+    def grown(self, train: Graph) -> Evidence:
+        """The same columns over a graph with more facts or other confidences; the values of both are known there."""
+        values = Values.of(np.concatenate([train.confidence, self.frequent]))
+        return Evidence.of(train, values, values.code(self.frequent))
+
     def features(self, triples: HasTriples) -> Features:
         """Rows of queries; their own confidence is not known and not used."""
         return self._features(triples, None)

@@ -10,6 +10,7 @@ methods themselves are in `unkgcp.methods`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def calibrate(
     if negatives is not None:
         negative = create(method, **options).calibrate(model, _own(negatives, model))
     if population == "open":
-        asked = _for_open_world(asked, model, facts, kinds, share)
+        asked = for_open_world(asked, model, facts, kinds, share)
     return Predictor(model, asked, negative, quantiles or {})
 
 
@@ -126,14 +127,19 @@ def check_population(
         check_share(share, kind_of_method, per)
 
 
-def _for_open_world(
-    method: IntervalPredictor, model: Model, facts: Graph, kinds: Sequence[str], share: float | None
+def for_open_world(
+    method: IntervalPredictor,
+    model: Model,
+    facts: Graph,
+    kinds: Sequence[str],
+    share: float | Fraction | None,
+    likeness: FactLikeness | None = None,
 ) -> IntervalPredictor:
     """The method for queries that may be no facts; `facts` are its calibration facts, in the model's ids.
 
     Non-facts for calibration are corruptions of these facts, of the kinds asked for and filtered with the training
     facts alone. Kinds that this graph has none of (`relation` where there is but one) are left out. With the evidence
-    method, what tells facts from others is learned from the training facts.
+    method, what tells facts from others is learned from the training facts, unless it comes as `likeness`.
     """
     from unkgcp.methods.open_world import open_world
 
@@ -150,7 +156,9 @@ def _for_open_world(
             f"none of the {', '.join(drawn)} non-facts for calibration has its entities and its relation in the "
             "training facts: calibrate with more facts"
         )
-    return open_world(method, negatives, _fact_likeness(method, model.seed, list(negatives)), share)
+    if likeness is None:
+        likeness = _fact_likeness(method, model.seed, list(negatives))
+    return open_world(method, negatives, likeness, share)
 
 
 def _fact_likeness(method: IntervalPredictor, seed: int, kinds: Sequence[str]) -> FactLikeness | None:

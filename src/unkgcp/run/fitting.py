@@ -336,7 +336,9 @@ def recalibrate(
         **options,
     )
     times = {**predictor.provenance.get("times", {}), "calibration": round(time.monotonic() - start, 3)}
-    return replace(again, provenance={**predictor.provenance, "times": times})
+    provenance = {**predictor.provenance, "times": times}
+    provenance.pop("held_out_rate", None)  # that of other calibration facts
+    return replace(again, provenance=provenance)
 
 
 def method_options(

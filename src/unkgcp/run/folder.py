@@ -293,7 +293,17 @@ def _checked_list(folder: Path, content: bytes) -> dict[str, Any]:
         _check_data(provenance.get("data", {}))
         if not isinstance(provenance.get("recalibrated", {}), dict):
             raise ValueError("what it says of calibration is no record")
+        _check_updates(provenance)
     return provenance
+
+
+def _check_updates(provenance: dict[str, Any]) -> None:
+    """ValueError unless the history of updates (`unkgcp.run.growing`), if there is one, is a list of records."""
+    updates, rate = provenance.get("updates", []), provenance.get("held_out_rate", 0.5)
+    if not isinstance(updates, list) or not all(isinstance(record, dict) for record in updates):
+        raise ValueError("what it says of updates are no records")
+    if type(rate) is not float or not 0 < rate < 1:
+        raise ValueError("the share of facts that it holds out is no number between 0 and 1")
 
 
 def _check_data(data: Any) -> None:

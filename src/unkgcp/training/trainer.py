@@ -20,7 +20,7 @@ from unkgcp.errors import InputError, missing
 from unkgcp.graph.facts import Graph, hold_out_known
 from unkgcp.progress import Progress, Silent
 from unkgcp.training.config import DISTMULT, NONE, TrainConfig, config_for, quantiles_of
-from unkgcp.training.model import Model, NoModel
+from unkgcp.training.model import Model, NoModel, Tables
 
 if TYPE_CHECKING:
     import torch
@@ -41,11 +41,13 @@ def train_many(
     checkpoint_path: str | PathLike[str] | None = None,
     resume: bool = False,
     callback: Callback | None = None,
+    initial: Tables | None = None,
 ) -> list[Model]:
     """Train several models of one configuration: together on a GPU, one after the other with the CPU kernels.
 
     Without `validation` a slice of `facts` is held out for early stopping, the same for every member, so that
-    calibration facts stay untouched.
+    calibration facts stay untouched. Training begins with the rows of `initial`, if it is given; rows that it has not,
+    those of new entities and relations, begin as always.
     """
     if config.model == NONE:
         raise InputError(f"model {NONE!r} stands for no model at all, so there is nothing to train; name one")
@@ -58,7 +60,7 @@ def train_many(
     given, stopping = facts, validation
     if validation is None:
         facts, validation = hold_out_known(facts, config.validation_fraction)
-    setting = Setting(facts, validation, softlogic, config, where, said, callback, given, stopping)
+    setting = Setting(facts, validation, softlogic, config, where, said, callback, given, stopping, initial)
     path = None if checkpoint_path is None else Path(checkpoint_path)
     if not kernel:
         return Loop(setting, members, False, path, resume).train()
@@ -86,6 +88,7 @@ def train(
     checkpoint: str | PathLike[str] | None = None,
     resume: bool = False,
     callback: Callback | None = None,
+    initial: Tables | None = None,
 ) -> Model:
     """Train one model on the proper training set.
 
@@ -93,6 +96,7 @@ def train(
 
     Early stopping uses a slice held out of `facts`, or `validation` if given. The seed determines the result.
     `model="none"` trains nothing: what it returns knows the facts, for the method `evidence`, and needs no torch.
+    `initial` are the tables of a model to go on from, whose ids mean the same here.
     """
     config = config or config_for(model)
     if config.model == NONE:
@@ -108,6 +112,7 @@ def train(
         checkpoint_path=checkpoint,
         resume=resume,
         callback=callback,
+        initial=initial,
     )
     return trained
 

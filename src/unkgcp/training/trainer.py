@@ -49,8 +49,8 @@ def train_many(
     calibration facts stay untouched. Training begins with the rows of `initial`, if it is given; rows that it has not,
     those of new entities and relations, begin as always.
     """
-    if config.model == NONE:
-        raise InputError(f"model {NONE!r} stands for no model at all, so there is nothing to train; name one")
+    if not config.trains:
+        raise InputError(f"model {config.model!r} is none to be trained here; name another")
     from unkgcp.training.loop import Loop, Setting
 
     members, where, said = list(members), _device(device), progress or Silent()

@@ -26,7 +26,7 @@ from unkgcp.methods.partitions import NONE, partition_names
 from unkgcp.methods.registry import create, predictor_class
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.untrained import check_untrained
-from unkgcp.training.given_model import OwnModel, given
+from unkgcp.training.given_model import GivenModel, OwnModel, given
 from unkgcp.training.model import Model
 
 if TYPE_CHECKING:
@@ -74,11 +74,12 @@ def calibrate(
     check_population(population, kinds, share, method, options.get("per"))
     if not isinstance(model, Model):
         model = given(model, vocabulary or facts.vocabulary, training, name=name)
-        model = model.tried(_own(facts, model))
     elif any(argument is not None for argument in (vocabulary, training, name)):
         raise InputError(
             "vocabulary, training and name are for a model of your own; a trained one has its own"
         )
+    if isinstance(model, GivenModel) and not model.sample:
+        model = model.tried(_own(facts, model))
     if not issubclass(predictor_class(method), Partitioned):
         options.pop("per", None)  # it is `none`, which goes with every method
     elif share is not None:

@@ -339,8 +339,16 @@ def _models(parts: RunParts, stopping: KnownFacts | None) -> dict[str, Model]:
     for name, own in tables.items():
         quantile = float(name.removeprefix(QUANTILE)) if name.startswith(QUANTILE) else None
         settings = replace(config, quantile=quantile)
-        models[name] = Model.from_tensors(own, parts.vocabulary, settings, seed, *seen)
+        models[name] = _kind_of_model(config).from_tensors(own, parts.vocabulary, settings, seed, *seen)
     return models | {"model": replace(models["model"], facts=parts.facts, stopping=stopping)}
+
+
+def _kind_of_model(config: TrainConfig) -> type[Model]:
+    if not config.of_pykeen:
+        return Model
+    from unkgcp.training.pykeen_models import PykeenModel  # few runs are of such a one
+
+    return PykeenModel
 
 
 def _quantile(tau: float) -> str:

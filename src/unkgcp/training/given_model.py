@@ -93,11 +93,7 @@ class GivenModel(Model):
         return np.clip(found, 0.0, 1.0)
 
     def _against_all(self, entity: ArrayLike, relation: ArrayLike, *, as_head: bool) -> NDArray[np.float32]:
-        one, middle, count = np.asarray(entity), np.asarray(relation), len(self.vocabulary.entities)
-        every = np.tile(np.arange(count), len(one))
-        here, between = np.repeat(one, count), np.repeat(middle, count)
-        found = self.score(here, between, every) if as_head else self.score(every, between, here)
-        return found.reshape(len(one), count)
+        return against_all(self.score, entity, relation, len(self.vocabulary.entities), as_head=as_head)
 
     def tried(self, facts: HasTriples) -> GivenModel:
         """The same with the scores of some known facts, asked twice; InputError if the answers differ."""
@@ -132,6 +128,22 @@ class GivenModel(Model):
             return None
         row = int(apart.argmax())
         return float(before[row]), float(now[row])
+
+
+def against_all(
+    score: Callable[..., NDArray[np.float32]],
+    entity: ArrayLike,
+    relation: ArrayLike,
+    count: int,
+    *,
+    as_head: bool,
+) -> NDArray[np.float32]:
+    """Every entity beside each (entity, relation), by the scores of single triples: (n, entities)."""
+    one, middle = np.asarray(entity), np.asarray(relation)
+    every = np.tile(np.arange(count), len(one))
+    here, between = np.repeat(one, count), np.repeat(middle, count)
+    found = score(here, between, every) if as_head else score(every, between, here)
+    return found.reshape(len(one), count)
 
 
 def given(

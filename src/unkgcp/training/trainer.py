@@ -51,6 +51,10 @@ def train_many(
     """
     if not config.trains:
         raise InputError(f"model {config.model!r} is none to be trained here; name another")
+    if config.of_pykeen:
+        raise InputError(
+            f"{config.model} is trained alone, for cp, unkgcp or shortest; name another model for this"
+        )
     from unkgcp.training.loop import Loop, Setting
 
     members, where, said = list(members), _device(device), progress or Silent()
@@ -101,6 +105,12 @@ def train(
     config = config or config_for(model)
     if config.model == NONE:
         return NoModel.of(facts, seed)
+    if config.of_pykeen:
+        from unkgcp.training.pykeen_models import train_pykeen
+
+        if resume or initial is not None:
+            raise InputError(f"{config.model} cannot be trained further; fit it again from the beginning")
+        return train_pykeen(facts, config, seed=seed, validation=validation, device=device, progress=progress)
     (trained,) = train_many(
         facts,
         [_member(seed, config.quantile)],

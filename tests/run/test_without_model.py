@@ -21,6 +21,7 @@ from tests.worlds import mirrored_graph
 from unkgcp.compiling import AloneCache
 from unkgcp.errors import InputError
 from unkgcp.evidence import learn, tree_kernels
+from unkgcp.evidence.completing import learn_completer
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset
@@ -71,7 +72,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def predictor(dataset: Dataset) -> Predictor:
     few = Boosting(rounds=5)
     model = unkgcp.train(dataset.splits.train, model="none")
-    learned = learn(dataset.splits.train, suggested=few, elsewhere=few)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(learn_completer.__kwdefaults__, "trees", few)
+        learned = learn(dataset.splits.train, suggested=few, elsewhere=few)
     return unkgcp.calibrate(model, dataset.splits.calibration, method="evidence", evidence=learned)
 
 

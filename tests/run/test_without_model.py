@@ -22,6 +22,7 @@ from unkgcp.compiling import AloneCache
 from unkgcp.errors import InputError
 from unkgcp.evidence import learn, tree_kernels
 from unkgcp.evidence.completing import learn_completer
+from unkgcp.evidence.nonfacts import learn_likeness
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset
@@ -153,8 +154,11 @@ def test_a_small_question_loads_neither_pandas_nor_what_only_compiling_needs(
         np.testing.assert_array_equal(answers[name].to_numpy(), getattr(expected, name))
 
 
-def test_it_is_calibrated_again_with_what_needs_no_model(dataset: Dataset, predictor: Predictor) -> None:
+def test_it_is_calibrated_again_with_what_needs_no_model(
+    dataset: Dataset, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     facts = dataset.splits.calibration
+    monkeypatch.setitem(learn_likeness.__kwdefaults__, "trees", Boosting(rounds=5))
     again = recalibrate(predictor, facts, "evidence", per="none", population="open", kinds=["uniform"])
     assert isinstance(again.model, NoModel)
     assert again.interval(dataset.splits.test).no_fact is not None

@@ -20,6 +20,8 @@ from tests.run.hostile import refused
 from tests.worlds import mirrored_graph
 from unkgcp.compiling import AloneCache
 from unkgcp.errors import InputError
+from unkgcp.evaluation.monitor import Monitor
+from unkgcp.evaluation.monitor.state import Call, resume, save
 from unkgcp.evidence import learn, tree_kernels
 from unkgcp.evidence.completing import learn_completer
 from unkgcp.evidence.nonfacts import learn_likeness
@@ -84,6 +86,21 @@ def files(predictor: Predictor, tmp_path_factory: pytest.TempPathFactory) -> dic
     folder = tmp_path_factory.mktemp("saved") / "run"
     predictor.save(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_its_promise_can_be_watched_from_call_to_call(
+    predictor: Predictor, dataset: Dataset, tmp_path: Path
+) -> None:
+    recalibrate(predictor, dataset.splits.calibration, "evidence", per="none").save(tmp_path / "run")
+    facts = dataset.splits.test
+    for call in (0, 1):
+        monitor = Monitor(Predictor.load(tmp_path / "run"))
+        calls = resume(monitor, tmp_path / "watch.json")
+        assert len(calls) == call
+        new = facts[call::2]
+        monitor.update(new, new.confidence)
+        save(monitor, tmp_path / "watch.json", [*calls, Call.of(new)])
+    assert monitor.look().facts + monitor.look().unknown == len(facts)
 
 
 def test_nothing_of_torch_is_loaded_by_whoever_fits_asks_and_serves(tmp_path: Path) -> None:

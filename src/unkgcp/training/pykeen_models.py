@@ -230,7 +230,7 @@ def train_pykeen(
         for epoch in range(1, config.epochs + 1):
             module.train()
             order = torch.randperm(len(triples), generator=chance, device=where)
-            for rows in order.split(config.batch_size):
+            for rows in torch.split(order, config.batch_size):
                 optimizer.zero_grad()
                 wrong = _corrupted(triples[rows], facts.n_entities, config.negatives, chance)
                 loss = (confidences(triples[rows]) - truth[rows]).square().mean()

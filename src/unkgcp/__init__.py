@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from unkgcp.graph import Dataset, Graph, Splits, graph_from, load, load_dataset, read, write
     from unkgcp.run import Predictor, calibrate
     from unkgcp.training import train
+    from unkgcp.training.pykeen_models import from_pykeen
 
 _WHERE = {
     "Dataset": "unkgcp.graph",
@@ -31,6 +32,7 @@ _WHERE = {
     "Predictor": "unkgcp.run",
     "Splits": "unkgcp.graph",
     "calibrate": "unkgcp.run",
+    "from_pykeen": "unkgcp.training.pykeen_models",
     "graph_from": "unkgcp.graph",
     "load": "unkgcp.graph",
     "load_dataset": "unkgcp.graph",
@@ -48,6 +50,7 @@ __all__ = [
     "Splits",
     "__version__",
     "calibrate",
+    "from_pykeen",
     "graph_from",
     "load",
     "load_dataset",

@@ -25,6 +25,7 @@ EXTRAS = {
     "fastapi": "serve",
     "uvicorn": "serve",
     "ray": "ray",
+    "pykeen": "pykeen",
     "pyoxigraph": "rdf",
     "fsspec": "remote",
     "aiohttp": "remote",

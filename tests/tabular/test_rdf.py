@@ -58,7 +58,7 @@ TERMS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(terms=st.lists(TERMS, min_size=1, max_size=8))
 def test_the_same_term_comes_back(terms):
     names = Prefixes({"ex": "http://example.org/", "exa": "http://example.org/a"})
@@ -68,7 +68,7 @@ def test_the_same_term_comes_back(terms):
     assert len(set(distinct.values())) == len(distinct)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(labels=st.lists(PLAIN_TEXT, min_size=1, max_size=8))
 def test_labels_of_any_file_come_back(labels):
     names = Prefixes()

@@ -19,12 +19,14 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
 from unkgcp.graph.queries import to_triples
+from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.methods.method import IntervalPredictor, status_codes
 from unkgcp.methods.partitioned import Partitioned
 from unkgcp.methods.partitions import NONE, partition_names
 from unkgcp.methods.registry import create, predictor_class
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.untrained import check_untrained
+from unkgcp.training.given_model import GivenModel, OwnModel, given
 from unkgcp.training.model import Model
 
 if TYPE_CHECKING:
@@ -35,10 +37,13 @@ POPULATIONS = ("asserted", "open")
 
 
 def calibrate(
-    model: Model,
+    model: Model | OwnModel,
     facts: Graph,
     method: str = "unkgcp",
     *,
+    vocabulary: Vocabulary | None = None,
+    training: Graph | None = None,
+    name: str | None = None,
     negatives: Graph | None = None,
     quantiles: Mapping[float, Model] | None = None,
     population: str = "asserted",
@@ -49,6 +54,10 @@ def calibrate(
 ) -> Predictor:
     """Calibrate an interval method on facts that the model was not trained on.
 
+    `model` comes from `unkgcp.train`, or is one of your own: an object with `score(head, relation, tail)` over the
+    ids of `vocabulary` (that of the facts if left out), or a function of labels; scores lie in [0, 1]. `training` are
+    then the facts it learned from, which some methods need, and `name` is what messages call it: see
+    `unkgcp.training.given_model`.
     Training facts among them, where the model knows its own, are told in a `TrainedFactsWarning`, and refused if they
     are many; so are facts that early stopping looked at, unless `protocol` is "paper": there it looked at the
     calibration facts, as the paper's experiments did, and the guarantee is not strict.
@@ -63,6 +72,14 @@ def calibrate(
     queries if it is known.
     """
     check_population(population, kinds, share, method, options.get("per"))
+    if not isinstance(model, Model):
+        model = given(model, vocabulary or facts.vocabulary, training, name=name)
+    elif any(argument is not None for argument in (vocabulary, training, name)):
+        raise InputError(
+            "vocabulary, training and name are for a model of your own; a trained one has its own"
+        )
+    if isinstance(model, GivenModel) and not model.sample:
+        model = model.tried(_own(facts, model))
     if not issubclass(predictor_class(method), Partitioned):
         options.pop("per", None)  # it is `none`, which goes with every method
     elif share is not None:

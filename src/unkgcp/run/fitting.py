@@ -29,7 +29,7 @@ from unkgcp.run.calibration import calibrate, check_population
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import fitted
 from unkgcp.run.untrained import check_apart, only_repeats
-from unkgcp.training.config import NONE, TrainConfig
+from unkgcp.training.config import GIVEN, NONE, TrainConfig
 from unkgcp.training.model import Model, NoModel
 
 if TYPE_CHECKING:
@@ -195,6 +195,10 @@ def _trained_besides(
 
 def check_model(config: TrainConfig, method: str, protocol: str) -> None:
     """InputError where there is to be no model although what was asked for needs one."""
+    if config.model == GIVEN:
+        raise InputError(
+            "a model of your own is not trained here: calibrate it in Python with unkgcp.calibrate(model, facts)"
+        )
     if config.model != NONE:
         return
     if predictor_class(method).asks_model:

@@ -32,7 +32,8 @@ from unkgcp.methods.registry import restore
 from unkgcp.progress import detailed
 from unkgcp.run.answers import answer
 from unkgcp.run.folder import RunParts, read_run, write_run
-from unkgcp.training.config import NONE, TrainConfig
+from unkgcp.training.config import GIVEN, NONE, TrainConfig
+from unkgcp.training.given_model import GivenModel, OwnModel, given, restored_model
 from unkgcp.training.model import Model, NoModel
 
 if TYPE_CHECKING:
@@ -185,11 +186,12 @@ class Predictor:
 
     @classmethod
     @detailed(_sizes)
-    def load(cls, folder: str | os.PathLike[str]) -> Predictor:
+    def load(cls, folder: str | os.PathLike[str], model: OwnModel | None = None) -> Predictor:
         """Read a run folder, safe whoever wrote it; a damaged or foreign one is an `InputError`.
 
         Every byte is checked against the SHA-256 in `provenance.json` first. What is done to the folder later does
-        not change the predictor.
+        not change the predictor. A run of a model of your own does not keep it: give it again as `model`, and it is
+        compared with the one that was calibrated.
         """
         parts = read_run(folder)
         if parts.config.get("method") == "cv+" and "seed" in (parts.config.get("options") or ()):
@@ -198,7 +200,7 @@ class Predictor:
                 "them; fit the run again"
             )
         try:
-            return replace(_assemble(parts), folder=Path(folder))
+            predictor = replace(_assemble(parts), folder=Path(folder))
         except (ImportError, SyntaxError):
             raise
         except MemoryError:
@@ -208,6 +210,24 @@ class Predictor:
         except Exception as error:  # whatever a stranger's settings make of the code that reads them
             why = " ".join(str(error).split())[:200] or type(error).__name__
             raise InputError(f"{folder} is damaged: its files do not fit together ({why})") from error
+        return predictor._with_own(model)
+
+    def _with_own(self, model: OwnModel | None) -> Predictor:
+        """The same with a model of one's own, where the run is of such a one, and where it is asked for scores."""
+        kept = self.model
+        if not isinstance(kept, GivenModel):
+            if model is not None:
+                raise InputError(f"{self.folder} keeps its model: leave out the one that you give")
+            return self
+        if model is None:
+            if not self.method.asks_model:
+                return self
+            raise InputError(
+                f"{self.folder} is calibrated for a model of your own ({kept.name}), which a run does not keep: "
+                f"give it again, in Python with Predictor.load({str(self.folder)!r}, model=...)"
+            )
+        again = replace(kept, asked=given(model, kept.vocabulary).asked).same_as(str(self.folder))
+        return self.with_models({**self.models(), "model": again})
 
     def models(self) -> dict[str, Model]:
         """Every model it is made of, by the name under which a run stores it."""
@@ -250,12 +270,16 @@ class Predictor:
             calibration["negatives"] = self.negative.arrays()
         if self.model.stopping is not None:
             calibration["stopping"] = self.model.stopping.arrays()
+        if isinstance(self.model, GivenModel):
+            calibration[GIVEN] = self.model.sample
         config = {
             "method": self.method.name,
             "options": self.method.options(),
             "seed": self.model.seed,
             "training": self.model.config.to_dict(),
         }
+        if isinstance(self.model, GivenModel):
+            config["name"] = self.model.name
         made = {
             "unkgcp": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -307,11 +331,24 @@ def _models(parts: RunParts, stopping: KnownFacts | None) -> dict[str, Model]:
         if tables:
             raise ValueError(f"there are tables of {min(tables)!r}, although it was fitted without a model")
         models["model"] = NoModel({}, parts.vocabulary, config, seed, *seen)
+    if config.model == GIVEN:
+        if tables:
+            raise ValueError(f"there are tables of {min(tables)!r}, although its model is not kept")
+        name, sample = str(parts.config["name"])[:200], _under(GIVEN, parts.calibration)
+        models["model"] = restored_model(parts.vocabulary, config, seed, *seen, name, sample)
     for name, own in tables.items():
         quantile = float(name.removeprefix(QUANTILE)) if name.startswith(QUANTILE) else None
         settings = replace(config, quantile=quantile)
-        models[name] = Model.from_tensors(own, parts.vocabulary, settings, seed, *seen)
+        models[name] = _kind_of_model(config).from_tensors(own, parts.vocabulary, settings, seed, *seen)
     return models | {"model": replace(models["model"], facts=parts.facts, stopping=stopping)}
+
+
+def _kind_of_model(config: TrainConfig) -> type[Model]:
+    if not config.of_pykeen:
+        return Model
+    from unkgcp.training.pykeen_models import PykeenModel  # few runs are of such a one
+
+    return PykeenModel
 
 
 def _quantile(tau: float) -> str:

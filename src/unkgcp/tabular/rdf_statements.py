@@ -215,7 +215,8 @@ class RdfFile:
         n = len(node.dictionary)
         reifier = np.zeros(n, np.bool_)
         reifier[code[role != CONFIDENCE]] = True
-        self._reifiers.encode(binary(node.dictionary.filter(pa.array(reifier))))
+        if self._keeps or not with_confidence:  # else nobody asks whether a statement is about one of them
+            self._reifiers.encode(binary(node.dictionary.filter(pa.array(reifier))))
         whole = self._whole(pieces, code, role, n)
         if not with_confidence:
             plain = (role == CONFIDENCE) & ~reifier[code]

@@ -19,7 +19,7 @@ import numpy as np
 from unkgcp.errors import InputError, missing
 from unkgcp.graph.facts import Graph, hold_out_known
 from unkgcp.progress import Progress, Silent
-from unkgcp.training.config import DISTMULT, NONE, TrainConfig, config_for, quantiles_of
+from unkgcp.training.config import COMPILED, NONE, TrainConfig, config_for, quantiles_of
 from unkgcp.training.model import Model, NoModel, Tables
 
 if TYPE_CHECKING:
@@ -49,8 +49,12 @@ def train_many(
     calibration facts stay untouched. Training begins with the rows of `initial`, if it is given; rows that it has not,
     those of new entities and relations, begin as always.
     """
-    if config.model == NONE:
-        raise InputError(f"model {NONE!r} stands for no model at all, so there is nothing to train; name one")
+    if not config.trains:
+        raise InputError(f"model {config.model!r} is none to be trained here; name another")
+    if config.of_pykeen:
+        raise InputError(
+            f"{config.model} is trained alone, for cp, unkgcp or shortest; name another model for this"
+        )
     from unkgcp.training.loop import Loop, Setting
 
     members, where, said = list(members), _device(device), progress or Silent()
@@ -101,6 +105,12 @@ def train(
     config = config or config_for(model)
     if config.model == NONE:
         return NoModel.of(facts, seed)
+    if config.of_pykeen:
+        from unkgcp.training.pykeen_models import train_pykeen
+
+        if resume or initial is not None:
+            raise InputError(f"{config.model} cannot be trained further; fit it again from the beginning")
+        return train_pykeen(facts, config, seed=seed, validation=validation, device=device, progress=progress)
     (trained,) = train_many(
         facts,
         [_member(seed, config.quantile)],
@@ -207,8 +217,7 @@ def _device(name: str) -> torch.device:
 def has_kernel(config: TrainConfig, device: torch.device) -> bool:
     """Whether the compiled CPU kernels train this model here."""
     return (
-        config.model in DISTMULT
-        and config.momentum == 0
+        config.model in COMPILED
         and device.type == "cpu"
         and int(os.environ.get("WORLD_SIZE", "1")) == 1
         and find_spec("numba") is not None

@@ -27,7 +27,7 @@ from unkgcp.errors import InputError
 from unkgcp.files import write_text
 from unkgcp.graph.facts import Graph
 from unkgcp.progress import Progress, Silent
-from unkgcp.training.config import NONE, TrainConfig, config_for
+from unkgcp.training.config import TrainConfig, config_for
 from unkgcp.training.loop import TrainingError
 from unkgcp.training.trainer import train
 
@@ -86,8 +86,10 @@ def tune(
     if trials < 1:
         raise InputError(f"{trials} trials find nothing; choose 1 or more")
     base = base or config_for(model)
-    if base.model == NONE:
-        raise InputError(f"model {NONE!r} stands for no model at all, so there is nothing to tune; name one")
+    if not base.trains:
+        raise InputError(
+            f"model {base.model!r} is none to be trained here, so there is nothing to tune; name another"
+        )
     purpose = {
         "base": _rest(base),
         "facts": _fingerprint(facts),

@@ -12,6 +12,7 @@ calibrates, and of later ones.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from typing import Any
 
@@ -46,7 +47,7 @@ def times(predictor: Predictor, data: Dataset) -> dict[str, float]:
     return {"calibration_cpu_s": calibrated, "median_ms": float(np.median(took[1:]))}
 
 
-def main() -> None:
+def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("runs", nargs="+")
     options.add_argument("--min-confidence", type=float, default=0.0)
@@ -87,7 +88,23 @@ def main() -> None:
         print(table.terminal(), flush=True)
     least = f"-{asked.min_confidence:g}" if asked.min_confidence else ""
     common.write(f"answers{least}", {"machine": common.machine(), "results": records}, table.markdown())
+    return common.judge(f"answers{least}", figures(records))
+
+
+def figures(records: list[dict[str, Any]]) -> list[common.Figure]:
+    """How far coverage lies outside its band, ties broken at random (they alone may raise it): the farthest."""
+    found = []
+    for record in records:
+        outside = [
+            max(side["band"][0] - side["coverage_smoothed"], side["coverage_smoothed"] - side["band"][1], 0.0)
+            for level in record["levels"]
+            for name in ("tails", "heads")
+            for side in (level[name]["before"], level[name]["after"])
+        ]
+        what = f"answer sets, {record['data']}, {record['run']}: coverage outside its band, at any level"
+        found.append(common.Figure(what, max(outside), 0.0))
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

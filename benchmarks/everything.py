@@ -29,6 +29,7 @@ def commands(folder: Path) -> dict[str, list[list[str]]]:
         "conformal": [["conformal.py"]],
         "train": [["train.py"]],
         "predict": [["predict.py", "compare", "calls"]],
+        "first-answer": [["first_answer.py"]],
         "serve": [["serve.py"]],
         "evidence": [["evidence.py"]],
         "selection": [

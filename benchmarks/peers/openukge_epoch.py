@@ -1,7 +1,7 @@
-"""Seconds that OpenUKGE takes for an epoch of UKGE, through its own data module and trainer.
+"""Seconds that OpenUKGE takes for an epoch of a model, through its own data module and trainer.
 
-Runs in the peers' environment: python openukge_epoch.py FOLDER [EPOCHS], where FOLDER holds the benchmark's files.
-Prints one JSON object on its last line.
+Runs in the peers' environment: python openukge_epoch.py FOLDER MODEL [EPOCHS], where FOLDER holds the benchmark's files
+and MODEL is ukge, passleaf or beurre. Prints one JSON object on its last line.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 from openukge.data import ppi5k
 from openukge.evaluation import conf_predict
-from openukge.loss import UKGELoss
-from openukge.models import UKGE
-from openukge.training import EarlyStop, OptimBuilder, UKGETrainer
+from openukge.loss import BEUrRELoss, PASSLEAFLoss, UKGELoss
+from openukge.models import PASSLEAF, UKGE, BEUrRE
+from openukge.training import BEUrRETrainer, EarlyStop, OptimBuilder, PASSLEAFTrainer, UKGETrainer
 from openukge.utils import seed_everything
 
 DIMENSION, BATCH, NEGATIVES = 128, 256, 10
-EPOCHS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+BOX_DIMENSION = 64
+NORMS = {"delta": 1.0, "min": 1e-3, "rel_trans": 1e-3, "rel_scale": 1e-3}  # those of the published BEUrRE
+EPOCHS = int(sys.argv[3]) if len(sys.argv) > 3 else 3
 
 
 def prepare(source: Path, root: Path) -> None:
@@ -44,20 +47,30 @@ def prepare(source: Path, root: Path) -> None:
         (target / table).write_text("\n".join(f"name{i},{i}" for i in range(count)))
 
 
-def main(source: Path) -> None:
+def make_trainer(name: str, data: Any, save_path: str) -> Any:
+    optimiser = OptimBuilder({"optimizer": {"type": "Adam", "lr": 0.001}})
+    stop = EarlyStop(patience=2, monitor="mse", mode="min", monitor_mode="tail")
+    sizes = {"num_ent": data.num_ent, "num_rel": data.num_rel}
+    if name == "ukge":
+        model = UKGE(data.num_ent, data.num_rel, emb_dim=DIMENSION)
+        return UKGETrainer(data, model, UKGELoss(), optimiser, stop, save_path=save_path)
+    if name == "beurre":
+        boxes = BEUrRE(**sizes, emb_dim=BOX_DIMENSION, gumbel_beta=0.01)
+        return BEUrRETrainer(data, boxes, BEUrRELoss(None, NORMS), optimiser, stop, save_path=save_path)
+    pooled = PASSLEAF(**sizes, emb_dim=DIMENSION, reg_scale=0.0, score_function="DistMult")
+    # every call of fit counts its epochs from 1: so the pool fills from the first on, and has its largest share, 80 %
+    return PASSLEAFTrainer(
+        data, pooled, PASSLEAFLoss(), optimiser, stop, save_path=save_path, t_new_semi=0, t_semi_train=-39
+    )
+
+
+def main(source: Path, name: str) -> None:
     torch.set_num_threads(2)
     seed_everything(0)
     with tempfile.TemporaryDirectory() as root:
         prepare(source, Path(root))
         data = ppi5k.load_data(root, num_neg=NEGATIVES, batch_size=BATCH)
-        trainer = UKGETrainer(
-            data,
-            UKGE(data.num_ent, data.num_rel, emb_dim=DIMENSION),
-            UKGELoss(),
-            OptimBuilder({"optimizer": {"type": "Adam", "lr": 0.001}}),
-            EarlyStop(patience=2, monitor="mse", mode="min", monitor_mode="tail"),
-            save_path=str(Path(root) / "best.pt"),
-        )
+        trainer = make_trainer(name, data, str(Path(root) / "best.pt"))
         trainer.fit(epochs=1, eval_freq=1000)  # warm
         seconds = []
         for _ in range(EPOCHS):
@@ -65,7 +78,8 @@ def main(source: Path) -> None:
             trainer.fit(epochs=1, eval_freq=1000)
             seconds.append(time.perf_counter() - start)
         with torch.no_grad():
-            error, _ = conf_predict(trainer.valid["triples"], trainer.valid["probabilities"], trainer.model)
+            facts = data.val_dataloader()
+            error, _ = conf_predict(facts["triples"], facts["probabilities"], trainer.model)
     print()
     print(
         json.dumps(
@@ -82,4 +96,4 @@ def main(source: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

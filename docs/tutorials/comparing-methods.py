@@ -6,8 +6,8 @@
 # of making intervals with the four figures that stand together: coverage, width, interval score, and
 # coverage of the worst slice.
 #
-# You need the package with the extras `train`, `evidence` and `plot`
-# ([how to install it](../index.md#your-own-intervals-in-five-minutes)).
+# You need the package with the extras `train`, `evidence` and `plot` ([how to install
+# it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## The same facts for all
 #

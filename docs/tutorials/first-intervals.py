@@ -4,8 +4,8 @@
 # You have a file of facts with confidences. At the end of this page you have an interval for any
 # question about them, and you know how often it will be right.
 #
-# You need the package with the extras `train`, `evidence` and `plot`
-# ([how to install it](../index.md#your-own-intervals-in-five-minutes)).
+# You need the package with the extras `evidence` and `plot` ([how to install
+# it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## The file
 #
@@ -99,4 +99,4 @@ print(predictor.guarantee)
 # of its own](../assumptions.md).
 #
 # Next: [the facts that are surely good](string-network.py), [comparing methods](comparing-methods.py),
-# [watching a run](watching.py).
+# [watching and updating a run](watching.py).

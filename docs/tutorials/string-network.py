@@ -4,8 +4,8 @@
 # From a STRING network to a list of interactions whose score is above 0.7, with at most one in ten
 # wrong on average.
 #
-# You need the package with the extras `train`, `evidence` and `plot`
-# ([how to install it](../index.md#your-own-intervals-in-five-minutes)).
+# You need the package with the extras `evidence` and `plot` ([how to install
+# it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## The network
 #

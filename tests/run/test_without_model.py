@@ -20,7 +20,11 @@ from tests.run.hostile import refused
 from tests.worlds import mirrored_graph
 from unkgcp.compiling import AloneCache
 from unkgcp.errors import InputError
+from unkgcp.evaluation.monitor import Monitor
+from unkgcp.evaluation.monitor.state import Call, resume, save
 from unkgcp.evidence import learn, tree_kernels
+from unkgcp.evidence.completing import learn_completer
+from unkgcp.evidence.nonfacts import learn_likeness
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset
@@ -33,6 +37,10 @@ pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install '
 EVERY_DAY = """
 import sys
 from unkgcp.cli import main
+from unkgcp.evidence import completing, evidence_model, trees
+few = trees.Boosting(rounds=5)  # what is loaded does not depend on how much is learned
+evidence_model.learn.__kwdefaults__ |= {"suggested": few, "elsewhere": few}
+completing.learn_completer.__kwdefaults__ |= {"trees": few}
 facts, run, queries, answers = sys.argv[1:]
 for arguments in (
     ["fit", facts, "-o", run, "--method", "evidence", "--quick"],
@@ -67,7 +75,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def predictor(dataset: Dataset) -> Predictor:
     few = Boosting(rounds=5)
     model = unkgcp.train(dataset.splits.train, model="none")
-    learned = learn(dataset.splits.train, suggested=few, elsewhere=few)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(learn_completer.__kwdefaults__, "trees", few)
+        learned = learn(dataset.splits.train, suggested=few, elsewhere=few)
     return unkgcp.calibrate(model, dataset.splits.calibration, method="evidence", evidence=learned)
 
 
@@ -76,6 +86,21 @@ def files(predictor: Predictor, tmp_path_factory: pytest.TempPathFactory) -> dic
     folder = tmp_path_factory.mktemp("saved") / "run"
     predictor.save(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_its_promise_can_be_watched_from_call_to_call(
+    predictor: Predictor, dataset: Dataset, tmp_path: Path
+) -> None:
+    recalibrate(predictor, dataset.splits.calibration, "evidence", per="none").save(tmp_path / "run")
+    facts = dataset.splits.test
+    for call in (0, 1):
+        monitor = Monitor(Predictor.load(tmp_path / "run"))
+        calls = resume(monitor, tmp_path / "watch.json")
+        assert len(calls) == call
+        new = facts[call::2]
+        monitor.update(new, new.confidence)
+        save(monitor, tmp_path / "watch.json", [*calls, Call.of(new)])
+    assert monitor.look().facts + monitor.look().unknown == len(facts)
 
 
 def test_nothing_of_torch_is_loaded_by_whoever_fits_asks_and_serves(tmp_path: Path) -> None:
@@ -146,8 +171,11 @@ def test_a_small_question_loads_neither_pandas_nor_what_only_compiling_needs(
         np.testing.assert_array_equal(answers[name].to_numpy(), getattr(expected, name))
 
 
-def test_it_is_calibrated_again_with_what_needs_no_model(dataset: Dataset, predictor: Predictor) -> None:
+def test_it_is_calibrated_again_with_what_needs_no_model(
+    dataset: Dataset, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     facts = dataset.splits.calibration
+    monkeypatch.setitem(learn_likeness.__kwdefaults__, "trees", Boosting(rounds=5))
     again = recalibrate(predictor, facts, "evidence", per="none", population="open", kinds=["uniform"])
     assert isinstance(again.model, NoModel)
     assert again.interval(dataset.splits.test).no_fact is not None

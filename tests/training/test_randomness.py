@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from unkgcp.training import distmult_kernels, randomness
+from unkgcp.training import compiled_common, randomness
 
 
 def test_torch_and_numba_draw_the_same_bits() -> None:
@@ -12,11 +12,11 @@ def test_torch_and_numba_draw_the_same_bits() -> None:
     counter = torch.arange(1000) * 7919
     bits = randomness.draw(torch.tensor(base), counter).numpy().view(np.uint64)
     unsigned = np.uint64(base & randomness.MASK)
-    assert [distmult_kernels.draw(unsigned, np.uint64(c)) for c in counter.tolist()] == bits.tolist()
+    assert [compiled_common.draw(unsigned, np.uint64(c)) for c in counter.tolist()] == bits.tolist()
     drawn = randomness.below(torch.from_numpy(bits.view(np.int64)), 12345).numpy()
-    assert [distmult_kernels.below(b, 12345) for b in bits] == drawn.tolist()
+    assert [compiled_common.below(b, 12345) for b in bits] == drawn.tolist()
     units = randomness.unit(torch.from_numpy(bits.view(np.int64))).numpy()
-    assert [np.float32(distmult_kernels.unit(b)) for b in bits] == units.tolist()
+    assert [np.float32(compiled_common.unit(b)) for b in bits] == units.tolist()
 
 
 def test_draws_are_uniform() -> None:

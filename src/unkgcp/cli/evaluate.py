@@ -97,14 +97,14 @@ def command(
     if ranking:
         from unkgcp.evaluation.completion_quality import ranking as rank_facts
 
-        splits = answers.dataset.splits
+        splits = found.dataset.splits
         known = [splits.train, splits.validation, splits.calibration]
         result["ranking"] = rank_facts(predictor, splits.test, known, min_confidence)
         result["decisions"] = decisions(found, threshold)
     if answers:
         from unkgcp.evaluation.answer_quality import judge_answers
 
-        result["answers"] = judge_answers(predictor, dataset.splits.test, confidence, min_confidence)
+        result["answers"] = judge_answers(predictor, found.dataset.splits.test, confidence, min_confidence)
     import unkgcp.evaluation.terminal as terminal
 
     print_json(result)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -84,16 +85,14 @@ class Features(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The training facts, grouped in every way a query asks for."""
+    """The training facts, grouped in every way a query asks for when the first one asks."""
 
     train: Graph
     values: Values
     codes: Ints
     """(N,) value of each training fact."""
-    groups: tuple[Groups, ...]
-    pairs: Pairs
-    neighbours: Neighbours
-    names: tuple[str, ...]
+    top: Ints
+    """(A,) codes of the values whose shares are told."""
 
     @classmethod
     def of(cls, train: Graph, values: Values | None = None, frequent: int | Ints = FREQUENT) -> Evidence:
@@ -104,25 +103,40 @@ class Evidence:
         """
         values = values or Values.of(train.confidence)
         codes = values.code(train.confidence)
-        columns = _columns(train)
         top = commonest(codes, len(values), frequent) if isinstance(frequent, int) else frequent
-        # views that key the facts alike share their groups
-        made: dict[tuple[int, ...], Groups] = {}
+        return cls(train, values, codes, top)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What the columns of features tell."""
+        return tuple(_names(len(self.top)))
+
+    @cached_property
+    def groups(self) -> tuple[Groups, ...]:
+        """The facts in the groups of each of `VIEWS`; views that key the facts alike share their groups."""
+        columns, made = _columns(self.train), {}
         for view in VIEWS:
             if view.key not in made:
-                made[view.key] = Groups.of(_keys(columns, view.key, train), codes, values, top)
-        groups = tuple(made[view.key] for view in VIEWS)
-        pairs = Pairs.of(*columns, codes, train.n_entities, train.n_relations)
-        return cls(train, values, codes, groups, pairs, Neighbours.of(train), tuple(_names(len(top))))
+                keys = _keys(columns, view.key, self.train)
+                made[view.key] = Groups.of(keys, self.codes, self.values, self.top)
+        return tuple(made[view.key] for view in VIEWS)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        return Pairs.of(*_columns(self.train), self.codes, self.train.n_entities, self.train.n_relations)
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        return Neighbours.of(self.train)
 
     def over(self, part: Graph) -> Evidence:
         """The same columns over a part of the facts: share i is that of the same value, though others lead there."""
-        return Evidence.of(part, self.values, self.groups[0].frequent)
+        return Evidence.of(part, self.values, self.top)
 
     @property
     def frequent(self) -> NDArray[np.float64]:
         """The values whose shares are told, each as a confidence of the facts: (A,)."""
-        return self.values.low[self.groups[0].frequent]
+        return self.values.low[self.top]
 
     def grown(self, train: Graph) -> Evidence:
         """The same columns over a graph with more facts or other confidences; the values of both are known there."""

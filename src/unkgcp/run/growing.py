@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from unkgcp.run.fitting import Report, learn_evidence, silent
 from unkgcp.run.predictor import Predictor
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import Model, NoModel
+
+if TYPE_CHECKING:
+    from unkgcp.evidence import EvidenceModel
 
 RATE = "held_out_rate"
 """Where the provenance of a run keeps the share of facts that are held out."""
@@ -198,14 +201,15 @@ def refreshed(
     division: Division,
     *,
     relearn: bool,
+    evidence: EvidenceModel | None = None,
     calibrate_on: str = "all",
     device: str = "auto",
     report: Report = silent,
 ) -> Predictor:
     """The run over the grown graph, calibrated anew, with the settings that it had.
 
-    Without `relearn` a backbone is trained further for some epochs, and trees stay as they are while the graph that
-    they look at grows. Quantile models that the method does not need are left out.
+    Without `relearn` a backbone is trained further for some epochs. `evidence` is that of the run over the grown graph;
+    it is learned again if it is not given. Quantile models that the method does not need are left out.
     """
     if calibrate_on not in CALIBRATE_ON:
         raise InputError(f"calibrate_on is {calibrate_on!r} but must be one of {', '.join(CALIBRATE_ON)}")
@@ -216,12 +220,8 @@ def refreshed(
     if "quantiles" in before.needs:
         quantiles = parts["quantiles"] = _quantiles(model, division, device, report)
     if before.evidence is not None:
-        if relearn:
-            quick = before.evidence.backbone is None
-            parts["evidence"] = learn_evidence(model, model.config, quick, device, report)
-        else:
-            with report("joining the facts to the graph", None):
-                parts["evidence"] = before.evidence.over(division.train)
+        quick = before.evidence.backbone is None
+        parts["evidence"] = evidence or learn_evidence(model, model.config, quick, device, report)
     calibrating = division.held if calibrate_on == "all" else division.held[division.is_new]
     if calibrate_on == "new":
         _check_enough(model, calibrating)
@@ -231,7 +231,7 @@ def refreshed(
             assert method.waiting is not None
             method.waiting = concatenate([method.waiting, division.held[~division.is_new]])
         if before.for_open_world:
-            method = _open(before, method, model, calibrating, relearn)
+            method = _open(before, method, model, calibrating, learned=evidence is None)
     provenance = {**predictor.provenance, RATE: division.rate}
     return Predictor(model, method, None, quantiles, provenance)
 
@@ -291,7 +291,7 @@ def _check_enough(model: Model, facts: Graph) -> None:
 
 
 def _open(
-    before: IntervalPredictor, method: IntervalPredictor, model: Model, facts: Graph, relearn: bool
+    before: IntervalPredictor, method: IntervalPredictor, model: Model, facts: Graph, learned: bool
 ) -> IntervalPredictor:
     """The same promise for queries that are no facts, with the kinds of these that it was made for."""
     from unkgcp.evidence.nonfacts import FactLikeness
@@ -299,7 +299,7 @@ def _open(
 
     assert isinstance(before, OpenWorld)
     likeness = None
-    if isinstance(before.likeness, FactLikeness) and not relearn:
+    if isinstance(before.likeness, FactLikeness) and not learned:
         assert method.evidence is not None
         likeness = replace(before.likeness, model=method.evidence)
     return for_open_world(method, model, facts, list(before.scores), before.share, likeness)

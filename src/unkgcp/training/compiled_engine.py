@@ -1,24 +1,32 @@
-"""Trains an epoch with the compiled kernels: one DistMult-family model on the CPU.
+"""Trains an epoch with the compiled kernels: one model of the DistMult family, or BEUrRE, on the CPU.
 
 The same methods as `TorchEngine`, the same random numbers, the same terms; only the gradient is written by hand.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-import unkgcp.training.distmult_kernels as distmult_kernels
 import unkgcp.training.randomness as randomness
 from unkgcp.backbones import get
-from unkgcp.training.batches import Member, TrainingData, initial_tables
-from unkgcp.training.config import TrainConfig, learning_rate_at
+from unkgcp.training.batches import Composition, Member, TrainingData, initial_tables
+from unkgcp.training.compiled_common import fill_set
+from unkgcp.training.config import DISTMULT, TrainConfig, learning_rate_at
 from unkgcp.training.losses import Pool, capacity, share_at
+
+KINDS = ("entity", "relation", "model")
 
 
 class CompiledEngine:
-    """Parameters, optimiser and epoch of one model. Torch owns the memory, the kernels work on views of it."""
+    """Parameters, optimiser and epoch of one model. Torch owns the memory, the kernels work on views of it.
+
+    Tables of one kind lie side by side in one: a row of it is all that an entity or a relation has.
+    """
 
     def __init__(self, data: TrainingData, config: TrainConfig, member: Member, shards: int) -> None:
         self.data, self.config, self.member = data, config, member
@@ -27,34 +35,37 @@ class CompiledEngine:
         n = len(data.facts)
         self.batch_size = min(config.batch_size, n)
         self.steps = -(-n // self.batch_size)
-        tables = initial_tables(get(config.model), data, config, self.members, device)
-        model = torch.cat([tables.pop("w"), tables.pop("b")], -1)
-        self._parameters = {"entity": tables["entity"], "relation": tables["relation"], "model": model}
-        self._first = {name: torch.zeros_like(table) for name, table in self._parameters.items()}
-        self._second = {name: torch.zeros_like(table) for name, table in self._parameters.items()}
-        self._gradients = [
+        self.backbone = backbone = get(config.model)
+        tables = initial_tables(backbone, data, config, self.members, device)
+        self._parameters: dict[str, Tensor] = {}
+        self.tables: dict[str, Tensor] = {}
+        """Name -> (1, rows, width), as the backbone names them: parts of the tables above."""
+        for kind in KINDS:
+            named = {name: tables[name] for name, of in backbone.kinds().items() if of == kind}
+            whole = torch.cat([*named.values()], -1) if named else torch.zeros(1, 1, 0)
+            self._parameters[kind] = whole
+            widths = [table.shape[-1] for table in named.values()]
+            self.tables |= dict(zip(named, torch.split(whole, widths, -1), strict=True)) if named else {}
+        self._first = {kind: torch.zeros_like(table) for kind, table in self._parameters.items()}
+        self._second = {kind: torch.zeros_like(table) for kind, table in self._parameters.items()}
+        self._memory = {
+            kind: torch.zeros_like(table) if config.momentum else table.new_zeros(1, 0, table.shape[-1])
+            for kind, table in self._parameters.items()
+        }
+        self._gradients = tuple(
             np.zeros((shards, *table.shape[1:]), np.float32) for table in self._parameters.values()
-        ]
+        )
         self.pool = Pool(1, capacity(config, n, self.batch_size) if config.uses_pool else 1, device)
         self.step = torch.zeros((), dtype=torch.int64)
         self.first_bad = torch.full((), -1, dtype=torch.int64)
-        purposes = (randomness.NEGATIVE, randomness.SOFTLOGIC, randomness.POOL_CHOICE, randomness.POOL_DRAW)
-        streams = [randomness.stream(member.seed, purpose) & randomness.MASK for purpose in purposes]
-        self._bases = np.array(streams, np.uint64)
         self._known = _key_set(data.known.numpy()) if config.filter_negatives else np.zeros(1, np.int64) - 1
         soft = data.softlogic
         self._soft = torch.stack([soft.head, soft.relation, soft.tail], -1).numpy().astype(np.int32)
-
-    @property
-    def tables(self) -> dict[str, Tensor]:
-        """Name -> (1, rows, width), as the backbone names them."""
-        model = self._parameters["model"]
-        return {
-            "entity": self._parameters["entity"],
-            "relation": self._parameters["relation"],
-            "w": model[..., :1],
-            "b": model[..., 1:],
-        }
+        logic = config.logic_weight > 0
+        self._transitive = data.transitive.numpy() & logic
+        ruled = len(self._transitive) if self._transitive.any() else 0
+        self._rule_gradient = np.zeros((shards, ruled, self._parameters["relation"].shape[-1]), np.float32)
+        self._compositions = _arrays(data.compositions if logic else ())
 
     def run_epoch(self, epoch: int) -> Tensor:
         """Train on every fact once; mean loss: (1,)."""
@@ -62,37 +73,28 @@ class CompiledEngine:
         n = len(facts)
         order = np.full(self.steps * self.batch_size, -1, np.int64)
         order[:n] = randomness.permutations([self.member.seed], epoch, n, torch.device("cpu"))[0].numpy()
-        share = share_at(config, epoch) if config.uses_pool else 0.0
-        quantile = -1.0 if self.member.quantile is None else self.member.quantile
-        real = [config.negative_weight, config.regularization, config.softlogic_weight, share, quantile]
-        inserts = config.uses_pool and epoch >= config.pool_from
-        negatives = config.negatives if config.negative_weight else 0
-        whole = [negatives, config.model == "ukge-rect", inserts, config.filter_negatives]
         losses = np.zeros(self.steps)
-        moments = [
-            state[name][0].numpy() for name in self._parameters for state in (self._first, self._second)
-        ]
-        distmult_kernels.run_epoch(
+        kernel, real, whole, purposes, more = (
+            self._distmult(epoch) if config.model in DISTMULT else self._boxes()
+        )
+        streams = [randomness.stream(self.member.seed, purpose) & randomness.MASK for purpose in purposes]
+        kernel(
             order.reshape(self.steps, self.batch_size),
             int(self.step),
             epoch * n,
             learning_rate_at(config, epoch),
-            facts.head.numpy(),
-            facts.relation.numpy(),
-            facts.tail.numpy(),
-            facts.target.numpy(),
-            *(table[0].numpy() for table in self._parameters.values()),
-            *moments,
-            *self._gradients,
+            np.float32(config.momentum),
+            (facts.head.numpy(), facts.relation.numpy(), facts.tail.numpy(), facts.target.numpy()),
+            *(_views(tables) for tables in (self._parameters, self._first, self._second, self._memory)),
+            self._gradients,
             np.array(real, np.float64),
             np.array(whole, np.int64),
-            self._bases,
+            np.array(streams, np.uint64),
             (self.data.n_entities, self.data.n_relations),
             self._known,
             self._soft,
             self.data.softlogic.target.numpy(),
-            self.pool.triples[0].numpy(),
-            self.pool.scores[0].numpy(),
+            *more,
             losses,
         )
         bad = np.flatnonzero(~np.isfinite(losses))
@@ -101,16 +103,70 @@ class CompiledEngine:
         self.step += self.steps
         return torch.tensor([losses.mean()])
 
+    def _distmult(self, epoch: int) -> tuple[Any, list[float], list[int], list[int], list[Any]]:
+        """The kernel of `ukge`, `ukge-rect` and `passleaf`, its settings, its streams and its own arguments."""
+        from unkgcp.training import distmult_kernels
+
+        config = self.config
+        share = share_at(config, epoch) if config.uses_pool else 0.0
+        real = [
+            config.negative_weight,
+            config.regularization,
+            config.softlogic_weight,
+            share,
+            self._quantile(),
+        ]
+        inserts = config.uses_pool and epoch >= config.pool_from
+        whole = [self._negatives(), config.model == "ukge-rect", inserts, config.filter_negatives]
+        purposes = [randomness.NEGATIVE, randomness.SOFTLOGIC, randomness.POOL_CHOICE, randomness.POOL_DRAW]
+        pool = [self.pool.triples[0].numpy(), self.pool.scores[0].numpy()]
+        return distmult_kernels.run_epoch, real, whole, purposes, pool
+
+    def _boxes(self) -> tuple[Any, list[float], list[int], list[int], list[Any]]:
+        """The same of `beurre`."""
+        from unkgcp.training import box_kernels
+
+        config = self.config
+        real = [config.negative_weight, config.regularization, config.softlogic_weight, self._quantile()]
+        real += [config.side_regularization, config.box_regularization, config.logic_weight]
+        whole = [self._negatives(), config.filter_negatives]
+        purposes = [randomness.NEGATIVE, randomness.SOFTLOGIC, randomness.COMPOSITION]
+        rules = [self._transitive, self._rule_gradient, *self._compositions]
+        return box_kernels.run_epoch, real, whole, purposes, rules
+
+    def _quantile(self) -> float:
+        return -1.0 if self.member.quantile is None else self.member.quantile
+
+    def _negatives(self) -> int:
+        return self.config.negatives if self.config.negative_weight else 0
+
     def state(self) -> dict[str, Tensor]:
         """Every tensor that decides how training goes on, by name."""
         state = {"step": self.step, "first_bad": self.first_bad}
-        for part, tables in (("table", self._parameters), ("first", self._first), ("second", self._second)):
-            state |= {f"{part}.{name}": table for name, table in tables.items()}
+        parts = {"table": self._parameters, "first": self._first, "second": self._second}
+        if self.config.momentum:
+            parts["memory"] = self._memory
+        for part, tables in parts.items():
+            state |= {f"{part}.{kind}": table for kind, table in tables.items()}
         return state | self.pool.state() if self.config.uses_pool else state
 
 
-def _key_set(keys: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _views(tables: dict[str, Tensor]) -> tuple[NDArray[np.float32], ...]:
+    return tuple(table[0].numpy() for table in tables.values())
+
+
+def _key_set(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     size = 1 << max(4, (2 * len(keys)).bit_length())
     table = np.full(size, -1, np.int64)
-    distmult_kernels.fill_set(keys, table)
+    fill_set(keys, table)
     return table
+
+
+def _arrays(rules: tuple[Composition, ...]) -> list[NDArray[np.int64]]:
+    """Relations of each rule (c, 3), and its heads and tails, one rule after the other, with where each ends."""
+    relations = np.array([[rule.first, rule.second, rule.implied] for rule in rules], np.int64).reshape(-1, 3)
+    arrays = [relations]
+    for ids in ([rule.heads.numpy() for rule in rules], [rule.tails.numpy() for rule in rules]):
+        arrays.append(np.concatenate([np.zeros(0, np.int64), *ids]))
+        arrays.append(np.cumsum([len(part) for part in ids], dtype=np.int64))
+    return arrays

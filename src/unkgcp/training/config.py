@@ -19,7 +19,9 @@ from unkgcp.errors import InputError, at
 
 MODELS = ("ukge", "ukge-rect", "passleaf", "passleaf-complex", "passleaf-rotate", "beurre")
 DISTMULT = ("ukge", "ukge-rect", "passleaf")
-"""Models with the score f(w (h o r) . t + b): they are scored without torch and have compiled kernels."""
+"""Models with the score f(w (h o r) . t + b): they are scored without torch."""
+COMPILED = (*DISTMULT, "beurre")
+"""Models that compiled kernels train on a CPU; torch trains the others."""
 NONE = "none"
 """In the place of the name of a model: none is trained."""
 GIVEN = "given"

@@ -4,7 +4,7 @@ Importing this imports numba, but not torch, which scoring does without.
 
 One call trains a whole epoch. Facts of a batch are dealt to shards, each with a gradient table of its own;
 shards run in parallel and are summed in a fixed order, so the result depends on the number of shards but
-never on timing. The random numbers are those of `randomness`, bit for bit.
+never on timing.
 
 With q = h o r, s = q . t, p = f(w s + b) and g = dLoss/ds / w: dLoss/dt = g w q, dLoss/dq = g w t, and from
 there dLoss/dh = dLoss/dq o r, dLoss/dr = dLoss/dq o h. A corrupted tail shares q with its fact, a corrupted
@@ -22,13 +22,20 @@ from numba import prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-import unkgcp.training.randomness as randomness
 from unkgcp.compiling import njit
-
-F = np.float32
-U = np.uint64
-GOLDEN, FIRST, SECOND = U(randomness.GOLDEN), U(randomness.FIRST), U(randomness.SECOND)
-RETRIES = randomness.RETRIES
+from unkgcp.training.compiled_common import (
+    F,
+    U,
+    adam_rates,
+    adam_rows,
+    below,
+    corrupt,
+    count_facts,
+    draw,
+    fact_error,
+    fast,
+    unit,
+)
 
 # positions in the vector of real settings and in that of whole settings, which the kernels share
 W_NEGATIVE, W_REGULAR, W_SOFT, SHARE, QUANTILE = range(5)
@@ -36,51 +43,7 @@ NEGATIVES, RECTIFIED, INSERTS, FILTERED = range(4)
 # positions in the vector of stream bases
 S_NEGATIVE, S_SOFT, S_CHOICE, S_DRAW = range(4)
 
-# the numpy error model leaves out checks for division by zero, without which loops can be vectorised
-fast = {"fastmath": True, "nogil": True, "error_model": "numpy"}
-
 # fmt: off
-
-
-@njit(**fast)
-def draw(base: Any, counter: Any) -> Any:
-    """64 random bits; the twin of `randomness.draw`."""
-    value = base + counter * GOLDEN
-    value = (value ^ (value >> U(30))) * FIRST
-    value = (value ^ (value >> U(27))) * SECOND
-    return value ^ (value >> U(31))
-
-
-@njit(**fast)
-def below(bits: Any, limit: Any) -> Any:
-    return np.int64(((bits >> U(32)) * U(limit)) >> U(32))
-
-
-@njit(**fast)
-def unit(bits: Any) -> Any:
-    return F(np.int64(bits >> U(40))) * F(2.0**-24)
-
-
-@njit(**fast)
-def fill_set(keys: Any, table: Any) -> None:
-    """Put the keys (n,) into an open-addressing set: a table of a power of two, -1 where empty."""
-    mask = len(table) - 1
-    for key in keys:
-        place = np.int64(draw(U(key), U(0)) & U(mask))
-        while table[place] != -1 and table[place] != key:
-            place = (place + 1) & mask
-        table[place] = key
-
-
-@njit(**fast)
-def in_set(key: Any, table: Any) -> Any:
-    mask = len(table) - 1
-    place = np.int64(draw(U(key), U(0)) & U(mask))
-    while table[place] != -1:
-        if table[place] == key:
-            return True
-        place = (place + 1) & mask
-    return False
 
 
 @njit(**fast)
@@ -106,23 +69,6 @@ def activate(linear: Any, rectified: Any) -> Any:
         return linear, F(1)
     p = F(1) / (F(1) + math.exp(-linear))
     return p, p * (F(1) - p)
-
-
-@njit(**fast)
-def corrupt(
-    base: Any, counter: Any, head: Any, relation: Any, tail: Any, at_head: Any, sizes: Any, known: Any
-) -> Any:
-    """An entity for one side, and whether it may be used (False: every draw was a known fact)."""
-    n, m = sizes
-    drawn = np.int64(0)
-    for retry in range(RETRIES):
-        drawn = below(draw(base + U(retry), counter), n)
-        if len(known) == 0:
-            return drawn, True
-        key = (drawn * m + relation) * n + tail if at_head else (head * m + relation) * n + drawn
-        if not in_set(key, known):
-            return drawn, True
-    return drawn, False
 
 
 @njit(**fast)
@@ -178,12 +124,7 @@ def shard_gradient(
             qh[k] = relation[r, k] * entity[t, k]
         s = dot_row(qt, entity, t)
         p, slope = activate(w * s + b, rectified)
-        if quantile >= F(0):
-            error = quantile * (c - p) if c > p else (F(1) - quantile) * (p - c)
-            g = -quantile if c > p else F(1) - quantile
-        else:
-            error = (p - c) * (p - c)
-            g = F(2) * (p - c)
+        error, g = fact_error(p, c, quantile)
         loss += weight * error
         g = g * slope * weight
         g_model[0] += g * s
@@ -283,37 +224,19 @@ def insert(rows, position, head, relation_of, tail, fresh, fresh_score, pool, po
             pool_score[place] = fresh_score[i, j]
 
 
-@njit(**fast)
-def adam_rows(parameter, first, second, gradients, lr, eps, begin, end):
-    """Dense Adam on rows begin..end with the sum of the shards' gradients, which it sets back to zero.
-
-    lr and eps already hold the corrections of the early steps: p -= lr m / (sqrt(v) + eps).
-    """
-    shards, d = gradients.shape[0], parameter.shape[1]
-    for row in range(begin, end):
-        for shard in range(1, shards):
-            for k in range(d):
-                gradients[0, row, k] += gradients[shard, row, k]
-                gradients[shard, row, k] = F(0)
-        for k in range(d):
-            g = gradients[0, row, k]
-            gradients[0, row, k] = F(0)
-            m = F(0.9) * first[row, k] + F(0.1) * g
-            v = F(0.999) * second[row, k] + F(0.001) * g * g
-            first[row, k], second[row, k] = m, v
-            parameter[row, k] -= lr * m / (math.sqrt(v) + eps)
-
-
 @njit(parallel=True, **fast)
 def run_epoch(
-    order, step, start, learning_rate, head, relation_of, tail, confidence, entity, relation, model, m_entity,
-    v_entity, m_relation, v_relation, m_model, v_model, g_entity, g_relation, g_model, real, whole, bases,
-    sizes, known, soft, soft_target, pool, pool_score, losses,
+    order, step, start, learning_rate, momentum, facts, tables, first, second, memory, gradients, real, whole,
+    bases, sizes, known, soft, soft_target, pool, pool_score, losses,
 ):
     """Train on every batch of `order` (steps, batch), -1 where the last batch is short; losses (steps,).
 
-    `start` is the number of facts seen before: random numbers follow the position of a fact in the run.
+    `start` is the number of facts seen before: random numbers follow the position of a fact in the run. Tables, their
+    moments, memories and gradients come as entity, relation and model.
     """
+    head, relation_of, tail, confidence = facts
+    entity, relation, model = tables
+    g_entity, g_relation, g_model = gradients
     shards, batch_size = g_entity.shape[0], order.shape[1]
     blocks = 2 * shards
     part = np.zeros(shards)
@@ -321,14 +244,11 @@ def run_epoch(
     fresh, fresh_score = np.empty((batch_size, slots), np.int64), np.empty((batch_size, slots), F)
     for i in range(order.shape[0]):
         rows = order[i]
-        count = 0
-        for fact in rows:
-            count += fact >= 0
-        weight = F(1.0 / count)
+        weight = F(1.0 / count_facts(rows))
         for shard in prange(shards):
-            first, last = shard * batch_size // shards, (shard + 1) * batch_size // shards
+            begin, end = shard * batch_size // shards, (shard + 1) * batch_size // shards
             part[shard] = shard_gradient(
-                rows, first, last, weight, step, start, head, relation_of, tail, confidence, entity, relation,
+                rows, begin, end, weight, step, start, head, relation_of, tail, confidence, entity, relation,
                 model[0], g_entity[shard], g_relation[shard], g_model[shard, 0], real, whole, bases, sizes,
                 known, soft, soft_target, pool, pool_score, fresh, fresh_score,
             )
@@ -336,15 +256,15 @@ def run_epoch(
             insert(rows, start, head, relation_of, tail, fresh, fresh_score, pool, pool_score)
         step += 1
         start += batch_size
-        correction = math.sqrt(1.0 - 0.999**step)
-        lr, eps = F(learning_rate * correction / (1.0 - 0.9**step)), F(1e-8 * correction)
+        lr, eps = adam_rates(learning_rate, step)
         for block in prange(blocks):
             n = entity.shape[0]
             adam_rows(
-                entity, m_entity, v_entity, g_entity, lr, eps, block * n // blocks, (block + 1) * n // blocks
+                entity, first[0], second[0], memory[0], g_entity, momentum, lr, eps, block * n // blocks,
+                (block + 1) * n // blocks,
             )
-        adam_rows(relation, m_relation, v_relation, g_relation, lr, eps, 0, relation.shape[0])
-        adam_rows(model, m_model, v_model, g_model, lr, eps, 0, 1)
+        adam_rows(relation, first[1], second[1], memory[1], g_relation, momentum, lr, eps, 0, relation.shape[0])
+        adam_rows(model, first[2], second[2], memory[2], g_model, momentum, lr, eps, 0, 1)
         losses[i] = part.sum()
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from unkgcp.errors import InputError, missing
 from unkgcp.graph.facts import Graph, hold_out_known
 from unkgcp.progress import Progress, Silent
-from unkgcp.training.config import DISTMULT, NONE, TrainConfig, config_for, quantiles_of
+from unkgcp.training.config import COMPILED, NONE, TrainConfig, config_for, quantiles_of
 from unkgcp.training.model import Model, NoModel, Tables
 
 if TYPE_CHECKING:
@@ -219,8 +219,7 @@ def _device(name: str) -> torch.device:
 def has_kernel(config: TrainConfig, device: torch.device) -> bool:
     """Whether the compiled CPU kernels train this model here."""
     return (
-        config.model in DISTMULT
-        and config.momentum == 0
+        config.model in COMPILED
         and device.type == "cpu"
         and int(os.environ.get("WORLD_SIZE", "1")) == 1
         and find_spec("numba") is not None

@@ -168,8 +168,7 @@ class Monitor:
     confidence: the level whose coverage is reported and whose misses are bet on. false_alarm: the probability that
     exchangeable facts ever raise an alarm in this monitor, or in one that goes on from its state. seed: of the random
     numbers that break ties. calibration: the calibration facts, needed for methods that keep no scores of theirs (fpi,
-    qr). by_relation: False tests all facts together only, with the whole rate. reference: what to compare with in the
-    place of the calibration facts.
+    qr). by_relation: False tests all facts together only, with the whole rate.
     """
 
     def __init__(
@@ -181,7 +180,6 @@ class Monitor:
         seed: int = 0,
         calibration: Graph | None = None,
         by_relation: bool = True,
-        reference: Reference | None = None,
     ) -> None:
         if not 0 < false_alarm < 1:
             raise InputError(f"the false-alarm rate is {false_alarm:g} but must lie between 0 and 1")
@@ -189,7 +187,7 @@ class Monitor:
             raise InputError(f"the confidence is {confidence:g} but must lie between 0 and 1 to be watched")
         self.predictor, self.confidence, self.false_alarm = predictor, confidence, false_alarm
         self.seed, self.by_relation, self.calibration = seed, by_relation, calibration
-        self.reference = reference or reference_of(predictor, confidence, calibration)
+        self.reference = reference_of(predictor, confidence, calibration)
         self.unknown = dict.fromkeys(STATUSES[1:], 0)
         count = len(predictor.model.vocabulary.relations)
         self.facts_of, self.hits_of = np.zeros(count, np.int64), np.zeros(count, np.int64)

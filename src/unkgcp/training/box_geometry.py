@@ -1,0 +1,236 @@
+"""Gumbel boxes in compiled loops: where a relation puts an entity's box, what two boxes share, and the derivatives.
+
+The side of an intersection is x = softmin(high1, high2) - softmax(low1, low2), with weights of the two boxes in each
+corner that are logistic functions of their distance; log p is the sum over the dimensions of log softplus(x) less that
+of box 2. So dlog p / dx = logistic(x) / softplus(x), shared out among the corners by those weights.
+
+Nearly all of the time goes into exponentials and logarithms. They are polynomials here, accurate to some units in the
+last place, because a call of the C library for each number cannot be vectorised. A volume is the product of the
+mantissas of its sides with the sum of their exponents, so that p, a ratio of two, needs no logarithm.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from unkgcp.compiling import njit
+from unkgcp.training.compiled_common import F, U, exact, fast
+
+# as in `unkgcp.backbones.beurre`, which needs torch
+BETA, SHARPNESS = F(0.01), F(100)
+OFFSET = F(2 * 0.5772156649015329 * 0.01)
+LARGEST_LOG_SIDE = F(40)
+TINY = F(np.finfo(np.float32).tiny)
+LOG_TINY = F(math.log(float(np.finfo(np.float32).tiny)))
+
+# a product and a sum may become one operation; nothing else is rearranged, or the small corrections below would go
+careful: Any = {"fastmath": {"contract", "nsz"}, "forceinline": True, **exact}
+inlined: Any = {"forceinline": True, **fast}  # a call would cost as much as the loop inside
+LOG2_E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
+BLOCK = 64  # mantissas below 2 whose product stays finite
+
+# fmt: off
+
+
+def _bits(source: Any, target: Any, code: Any) -> Any:
+    @intrinsic
+    def cast(typing: Any, value: Any) -> Any:
+        return target(source), lambda context, builder, signature, arguments: builder.bitcast(arguments[0], code)
+
+    return cast
+
+
+as_whole: Any = _bits(types.float32, types.int32, ir.IntType(32))
+as_real: Any = _bits(types.int32, types.float32, ir.FloatType())
+
+
+@njit(**careful)
+def exponential(x: Any) -> Any:
+    """exp(x) for x from the logarithm of the smallest number to 88 (Cephes, expf)."""
+    n = np.floor(x * LOG2_E + F(0.5))
+    r = x - n * LN2_HIGH - n * LN2_LOW
+    y = F(1.9875691500e-4)
+    y = y * r + F(1.3981999507e-3)
+    y = y * r + F(8.3334519073e-3)
+    y = y * r + F(4.1665795894e-2)
+    y = y * r + F(1.6666665459e-1)
+    y = y * r + F(5.0000001201e-1)
+    y = y * (r * r) + r + F(1)
+    return y * as_real((np.int32(n) + np.int32(127)) << np.int32(23))
+
+
+@njit(**careful)
+def decay(x: Any) -> Any:
+    """exp(-|x|), not below the smallest number."""
+    return exponential(max(-abs(x), LOG_TINY))
+
+
+@njit(**careful)
+def log_one_plus(e: Any) -> Any:
+    """(log(1 + e), 1 / (1 + e)) for e in [0, 1]: 2 atanh(e / (2 + e))."""
+    one, two = F(1) + e, F(2) + e
+    inverse = F(1) / (one * two)
+    s = e * (inverse * one)
+    z = s * s
+    y = F(1 / 13)
+    y = y * z + F(1 / 11)
+    y = y * z + F(1 / 9)
+    y = y * z + F(1 / 7)
+    y = y * z + F(1 / 5)
+    y = y * z + F(1 / 3)
+    return F(2) * s + F(2) * s * z * y, inverse * two
+
+
+@njit(**careful)
+def softplus(x: Any) -> Any:
+    """(softplus(x) or the smallest number, d log softplus(x) / dx)."""
+    e = decay(x)
+    more, near = log_one_plus(e)
+    size = max(x, F(0)) + more
+    rate = (near if x >= F(0) else e * near) / size
+    return max(size, TINY), rate if size > TINY else F(0)
+
+
+@njit(**fast)
+def product(sizes: Any, begin: Any, end: Any) -> Any:
+    """The product of sizes begin..end as (mantissa, exponent): it may be far beyond the range of a float."""
+    whole, power = 1.0, 0
+    for first in range(begin, end, BLOCK):
+        exponents, mantissas, largest = np.int32(0), F(1), np.int32(0)
+        for k in range(min(BLOCK, end - first)):
+            bits = as_whole(sizes[U(first) + U(k)])
+            largest = max(largest, bits)
+            exponents += (bits >> np.int32(23)) - np.int32(127)
+            mantissas *= as_real((bits & np.int32(0x7FFFFF)) | np.int32(0x3F800000))
+        if largest >= np.int32(0x7F800000):  # infinite or not a number: say so
+            return np.nan, 0
+        whole, more = math.frexp(whole * mantissas)
+        power += exponents + more
+    return whole, power
+
+
+# Boxes, intersections and gradients are tuples of plain arrays, and each loop writes few of them: with more, or with
+# rows of one array, the compiler no longer proves that none overlaps another, and does not vectorise. Nor does it where
+# an index might be negative and count from the end; so indices that are sums are unsigned.
+
+
+@njit(**fast)
+def new_box(n: Any) -> Any:
+    """Lower corner, negative upper corner, sides, and their derivatives by the logarithm of the side, which the entity
+    has, and by the scale, which the relation has: (n,) each.
+    """
+    return np.empty(n, F), np.empty(n, F), np.empty(n, F), np.empty(n, F), np.empty(n, F)
+
+
+@njit(**fast)
+def new_work(n: Any) -> Any:
+    """What is known of an intersection: the derivative of the logarithm of its volume by its side, how much of its
+    lower and of its upper corner is that of box 1, its corners, its sizes, and those rates for a whole box: (n,) each.
+    """
+    return (*new_box(n), np.empty(n, F), np.empty(n, F))
+
+
+@njit(**fast)
+def new_out(n: Any) -> Any:
+    """Gradients by the lower corner of box 1, its side, and the side of box 2: (n,) each. That by the lower corner of
+    box 2 is the first with the other sign, because nothing changes when both boxes move together.
+    """
+    return np.empty(n, F), np.empty(n, F), np.empty(n, F)
+
+
+@njit(**fast)
+def measure(box: Any, n: Any, work: Any) -> None:
+    """Sizes and rates of boxes as a whole, n numbers."""
+    side, sizes, rate = box[2], work[5], work[6]
+    for k in range(n):
+        sizes[k], rate[k] = softplus(side[k] - OFFSET)
+
+
+@njit(**fast)
+def soft_maximum(a: Any, b: Any, n: Any, out: Any, weight: Any) -> None:
+    """out = beta log(exp(a / beta) + exp(b / beta)), and weight = d out / da."""
+    for k in range(n):
+        apart = (a[k] - b[k]) * SHARPNESS
+        e = decay(apart)
+        more, near = log_one_plus(e)
+        out[k] = max(a[k], b[k]) + BETA * more
+        weight[k] = near if apart >= F(0) else e * near
+
+
+@njit(**fast)
+def intersect(low1: Any, depth1: Any, low2: Any, depth2: Any, n: Any, work: Any) -> None:
+    """The intersections of boxes 1 and 2, given by their corners, n numbers."""
+    slope, lower, upper, low, depth, sizes, _ = work
+    soft_maximum(low1, low2, n, low, lower)
+    soft_maximum(depth1, depth2, n, depth, upper)
+    for k in range(n):
+        sizes[k], slope[k] = softplus(-low[k] - depth[k] - OFFSET)
+
+
+@njit(**inlined)
+def share(part: Any, whole: Any) -> Any:
+    """(p, dp / dlog p) for volumes as of `product`: a box cannot be covered more than whole."""
+    p = F(math.ldexp(part[0] / whole[0], max(part[1] - whole[1], -1000)))
+    return (p, p) if p <= F(1) else (F(1), F(0))
+
+
+@njit(**inlined)
+def pull(g: Any, begin: Any, count: Any, work: Any, out: Any) -> None:
+    """`out` becomes g times the derivatives of the logarithm of the intersection's volume."""
+    slope, lower, upper = work[0], work[1], work[2]
+    by_corner, by_first, by_second = out
+    for k in range(count):
+        at = U(begin) + U(k)
+        by_first[at] = g * slope[at] * upper[at]
+        by_corner[at] = g * slope[at] * (upper[at] - lower[at])
+    for k in range(count):
+        at = U(begin) + U(k)
+        by_second[at] = g * slope[at] - by_first[at]
+
+
+@njit(**fast)
+def add(target: Any, start: Any, factor: Any, values: Any, begin: Any, count: Any) -> None:
+    """So many values from `begin` on, times a factor, come to the target from `start` on."""
+    for k in range(count):
+        target[U(start) + U(k)] += factor * values[U(begin) + U(k)]
+
+
+@njit(**fast)
+def place(row: Any, shift: Any, scale: Any, box: Any, begin: Any) -> None:
+    """Put the box of an entity's row (2 d,) after the map of a relation into a box from `begin` on."""
+    d = len(shift)
+    low, depth, side, by_log, by_scale = box
+    for k in range(d):
+        size = exponential(max(min(row[U(d) + U(k)], LARGEST_LOG_SIDE), LOG_TINY))
+        by_scale[U(begin) + U(k)] = size if scale[k] > F(0) else F(0)
+        side[U(begin) + U(k)] = size * max(scale[k], F(0))
+    for k in range(d):
+        corner = row[k] + shift[k]
+        low[U(begin) + U(k)] = corner
+        depth[U(begin) + U(k)] = -corner - side[U(begin) + U(k)]
+    for k in range(d):
+        by_log[U(begin) + U(k)] = side[U(begin) + U(k)] if row[U(d) + U(k)] <= LARGEST_LOG_SIDE else F(0)
+
+
+@njit(**fast)
+def push_row(g_row: Any, box: Any, begin: Any, sign: Any, by_corner: Any, by_side: Any) -> None:
+    """Add the gradient of a box, by its lower corner times sign and by its side, to that of its entity's row."""
+    d, by_log = len(g_row) // 2, box[3]
+    add(g_row, 0, sign, by_corner, begin, d)
+    for k in range(d):
+        g_row[U(d) + U(k)] += by_side[U(begin) + U(k)] * by_log[U(begin) + U(k)]
+
+
+@njit(**fast)
+def push_map(g_shift: Any, g_scale: Any, box: Any, begin: Any, sign: Any, by_corner: Any, by_side: Any) -> None:
+    """The same for the map that moved it."""
+    by_scale = box[4]
+    add(g_shift, 0, sign, by_corner, begin, len(g_shift))
+    for k in range(len(g_scale)):
+        g_scale[k] += by_side[U(begin) + U(k)] * by_scale[U(begin) + U(k)]

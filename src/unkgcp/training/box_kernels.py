@@ -1,0 +1,348 @@
+"""Compiled loops of BEUrRE on the CPU: an epoch of training with hand-derived gradients.
+
+Shards, random numbers and the order of sums are those of `distmult_kernels`, boxes those of `box_geometry`. A row of an
+entity holds its lower corner and the logarithms of its sides, one after the other; a row of a relation holds
+head_shift, head_scale, tail_shift and tail_scale. The terms are those of `losses` and `box_losses`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import prange
+
+from unkgcp.compiling import njit
+from unkgcp.training.box_geometry import (
+    LARGEST_LOG_SIDE,
+    LOG_TINY,
+    add,
+    exponential,
+    intersect,
+    measure,
+    new_box,
+    new_out,
+    new_work,
+    place,
+    product,
+    pull,
+    push_map,
+    push_row,
+    share,
+)
+from unkgcp.training.compiled_common import (
+    F,
+    U,
+    adam_rates,
+    adam_rows,
+    below,
+    corrupt,
+    count_facts,
+    draw,
+    fact_error,
+    fast,
+)
+
+# positions in the vectors of real settings, of whole settings and of stream bases
+W_NEGATIVE, W_REGULAR, W_SOFT, QUANTILE, W_SIDE, W_OTHER, W_LOGIC = range(7)
+NEGATIVES, FILTERED = range(2)
+S_NEGATIVE, S_SOFT, S_COMPOSITION = range(3)
+GROUP = (
+    8  # corruptions that are computed side by side, in rows GROUP times as long: they stay in the first cache
+)
+PAIRS = 256  # as in `box_losses`
+
+# fmt: off
+
+
+@njit(**fast)
+def norm(row, weight, inner, g_row):
+    """weight |row|; its gradient times `inner` is added to g_row."""
+    total = F(0)
+    for k in range(len(row)):
+        total += row[k] * row[k]
+    size = F(math.sqrt(total))
+    scale = weight / size if size > F(0) else F(0)
+    for k in range(len(row)):
+        g_row[k] += scale * row[k] * inner[k]
+    return weight * size
+
+
+@njit(**fast)
+def half_square(row, weight, g_row):
+    """weight |row|^2 / 2, and its gradient."""
+    total = F(0)
+    for k in range(len(row)):
+        total += row[k] * row[k]
+        g_row[k] += weight * row[k]
+    return F(0.5) * weight * total
+
+
+@njit(**fast)
+def corrupted(
+    at_head, count, others, fixed, of_other, whole_tail, weight, work, out, g_entity, g_shift, g_scale, still
+):
+    """Loss of `count` corruptions of one side of a fact, and its derivative by the logarithm of the tail's volume.
+
+    Gradients are added to the tables of the entities and of the map, and to `still`: by corner and side of the box that
+    stays.
+    """
+    d = len(g_shift)
+    loss, by_whole = 0.0, F(0)
+    parts, powers = np.empty(GROUP), np.empty(GROUP, np.int64)
+    if at_head:
+        intersect(of_other[0], of_other[1], fixed[0], fixed[1], count * d, work)
+    else:
+        intersect(fixed[0], fixed[1], of_other[0], of_other[1], count * d, work)
+    for j in range(count):
+        parts[j], powers[j] = product(work[5], j * d, (j + 1) * d)
+    if not at_head:
+        measure(of_other, count * d, work)
+    own, opposite = (out[1], out[2]) if at_head else (out[2], out[1])
+    by_corner, by_log, by_scale, rate = out[0], of_other[3], of_other[4], work[6]
+    still_corner, still_side = still
+    sign = F(1) if at_head else F(-1)
+    for j in range(count):
+        begin = U(j * d)
+        whole = whole_tail if at_head else product(work[5], j * d, (j + 1) * d)
+        p, by_share = share((parts[j], powers[j]), whole)
+        loss += weight * p * p
+        g = F(2) * p * by_share * weight
+        pull(g, begin, d, work, out)
+        other = others[j]
+        if at_head:
+            by_whole += g
+        else:
+            for k in range(d):
+                own[begin + U(k)] -= g * rate[begin + U(k)]
+        for k in range(d):
+            g_entity[other, k] += sign * by_corner[begin + U(k)]
+        for k in range(d):
+            g_entity[other, U(d) + U(k)] += own[begin + U(k)] * by_log[begin + U(k)]
+        for k in range(d):
+            g_scale[k] += own[begin + U(k)] * by_scale[begin + U(k)]
+        for k in range(d):
+            g_shift[k] += sign * by_corner[begin + U(k)]
+            still_corner[k] -= sign * by_corner[begin + U(k)]
+            still_side[k] += opposite[begin + U(k)]
+    return loss, by_whole
+
+
+@njit(**fast)
+def shard_gradient(
+    rows, first, last, weight, step, start, facts, entity, relation, g_entity, g_relation, g_rule, real, whole,
+    bases, sizes, known, soft, soft_target, transitive,
+):
+    """Gradient of facts rows[first:last], added to the shard's tables; (loss, square of their transitive norm)."""
+    head, relation_of, tail, confidence = facts
+    d = entity.shape[1] // 2
+    negatives, quantile = whole[NEGATIVES], F(real[QUANTILE])
+    slots = 2 * negatives
+    w_negative = F(real[W_NEGATIVE] / slots) * weight if slots > 0 else F(0)
+    w_regular, w_side, w_other = F(real[W_REGULAR]) * weight, F(real[W_SIDE]) * weight, F(real[W_OTHER]) * weight
+    members = known if whole[FILTERED] != 0 else known[:0]
+    of_head, of_tail, of_other = new_box(d), new_box(d), new_box(GROUP * d)
+    fixed, others = (np.empty(GROUP * d, F), np.empty(GROUP * d, F)), np.empty(GROUP, np.int64)
+    work, out = new_work(GROUP * d), new_out(GROUP * d)
+    # gradients of the two boxes of a fact, by corner and side
+    by_head, by_tail = (np.empty(d, F), np.empty(d, F)), (np.empty(d, F), np.empty(d, F))
+    rate, ones, plain, inner = np.empty(d, F), np.ones(d, F), np.empty(d, F), np.empty(d, F)
+    loss, squares = 0.0, 0.0
+    for i in range(first, last):
+        fact = rows[i]
+        if fact < 0:
+            continue
+        h, r, t = head[fact], relation_of[fact], tail[fact]
+        maps, g_maps = relation[r].reshape(4, d), g_relation[r].reshape(4, d)
+        place(entity[h], maps[0], maps[1], of_head, 0)
+        place(entity[t], maps[2], maps[3], of_tail, 0)
+        measure(of_tail, d, work)
+        whole_tail = product(work[5], 0, d)
+        intersect(of_head[0], of_head[1], of_tail[0], of_tail[1], d, work)
+        p, by_log = share(product(work[5], 0, d), whole_tail)
+        error, g = fact_error(p, confidence[fact], quantile)
+        loss += weight * error
+        by_whole = g * by_log * weight
+        pull(by_whole, 0, d, work, out)
+        for k in range(d):
+            by_head[0][k], by_head[1][k] = out[0][k], out[1][k]
+            by_tail[0][k], by_tail[1][k] = -out[0][k], out[2][k]
+            rate[k] = work[6][k]
+        if transitive[r]:
+            missing = F(1) - p
+            squares += missing * missing
+            pull(missing * by_log, 0, d, work, out)
+            add(out[2], 0, -missing * by_log, rate, 0, d)
+            g_rules = g_rule[r].reshape(4, d)
+            push_map(g_rules[0], g_rules[1], of_head, 0, F(1), out[0], out[1])
+            push_map(g_rules[2], g_rules[3], of_tail, 0, F(-1), out[0], out[2])
+        counter = U((start + i) * slots)
+        for side in range(2):
+            at_head, at = side == 0, 2 * side
+            stays, still = (of_tail, by_tail) if at_head else (of_head, by_head)
+            for j in range(min(GROUP, negatives)):
+                fixed[0][j * d : j * d + d] = stays[0]
+                fixed[1][j * d : j * d + d] = stays[1]
+            count = 0
+            for j in range(negatives):
+                position = counter + U(side * negatives + j)
+                other, usable = corrupt(bases[S_NEGATIVE], position, h, r, t, at_head, sizes, members)
+                if usable:
+                    place(entity[other], maps[at], maps[at + 1], of_other, count * d)
+                    others[count] = other
+                    count += 1
+                if count == GROUP or (j == negatives - 1 and count > 0):
+                    more, by_more = corrupted(
+                        at_head, count, others, fixed, of_other, whole_tail, w_negative, work, out, g_entity,
+                        g_maps[at], g_maps[at + 1], still,
+                    )
+                    loss += more
+                    by_whole += by_more
+                    count = 0
+        # the volume of the tail is in the fact and in corruptions of its head
+        add(by_tail[1], 0, -by_whole, rate, 0, d)
+        push_row(g_entity[h], of_head, 0, F(1), by_head[0], by_head[1])
+        push_map(g_maps[0], g_maps[1], of_head, 0, F(1), by_head[0], by_head[1])
+        push_row(g_entity[t], of_tail, 0, F(1), by_tail[0], by_tail[1])
+        push_map(g_maps[2], g_maps[3], of_tail, 0, F(1), by_tail[0], by_tail[1])
+        for side in range(2):
+            e = h if side == 0 else t
+            for k in range(d):
+                log_side = entity[e, U(d) + U(k)]
+                plain[k] = exponential(max(min(log_side, LARGEST_LOG_SIDE), LOG_TINY))
+                inner[k] = plain[k] if log_side <= LARGEST_LOG_SIDE else F(0)
+            # the norm of the sides goes through exp: by the logarithm it is once more times the side
+            loss += norm(plain, w_side, inner, g_entity[e, d:])
+            loss += norm(entity[e, :d], w_other, ones, g_entity[e, :d])
+        for which in range(4):
+            loss += norm(maps[which], w_other, ones, g_maps[which])
+        if w_regular > F(0):
+            loss += half_square(entity[h], w_regular, g_entity[h]) + half_square(entity[t], w_regular, g_entity[t])
+            loss += half_square(relation[r], w_regular, g_relation[r])
+    if first == 0 and len(soft_target) > 0 and real[W_SOFT] > 0:
+        chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
+        h, r, t = soft[chosen, 0], soft[chosen, 1], soft[chosen, 2]
+        maps, g_maps = relation[r].reshape(4, d), g_relation[r].reshape(4, d)
+        place(entity[h], maps[0], maps[1], of_head, 0)
+        place(entity[t], maps[2], maps[3], of_tail, 0)
+        measure(of_tail, d, work)
+        whole_tail = product(work[5], 0, d)
+        intersect(of_head[0], of_head[1], of_tail[0], of_tail[1], d, work)
+        p, by_log = share(product(work[5], 0, d), whole_tail)
+        short = soft_target[chosen] - p
+        if short > F(0):
+            loss += real[W_SOFT] * short * short
+            g = F(-2.0 * real[W_SOFT]) * short * by_log
+            pull(g, 0, d, work, out)
+            add(out[2], 0, -g, work[6], 0, d)
+            push_row(g_entity[h], of_head, 0, F(1), out[0], out[1])
+            push_map(g_maps[0], g_maps[1], of_head, 0, F(1), out[0], out[1])
+            push_row(g_entity[t], of_tail, 0, F(-1), out[0], out[2])
+            push_map(g_maps[2], g_maps[3], of_tail, 0, F(-1), out[0], out[2])
+    return loss, squares
+
+
+@njit(**fast)
+def add_transitive(squares, weight, g_rule, g_relation, transitive):
+    """weight times the norm over the batch, whose gradient the shards have left in g_rule without its factor."""
+    size = math.sqrt(squares + 1e-12)
+    factor = F(-weight / size)
+    for r in range(len(transitive)):
+        if transitive[r]:
+            for shard in range(g_rule.shape[0]):
+                for k in range(g_rule.shape[2]):
+                    g_relation[r, k] += factor * g_rule[shard, r, k]
+                    g_rule[shard, r, k] = F(0)
+    return weight * size
+
+
+@njit(**fast)
+def add_composition(step, weight, base, rule, heads, tails, entity, relation, g_relation):
+    """Loss and gradient of rule (3,): the map of its first relation, then of its second, should be that of its third.
+
+    It is tried on the boxes of PAIRS heads and as many tails, and moves the maps alone.
+    """
+    d = entity.shape[1] // 2
+    work, out, composed, implied = new_work(d), new_out(d), new_box(d), new_box(d)
+    shift, scale = np.empty(d, F), np.empty(d, F)
+    loss = 0.0
+    for side in range(2):
+        ids, at = (heads, 0) if side == 0 else (tails, 2)
+        one, two = relation[rule[0]].reshape(4, d)[at:], relation[rule[1]].reshape(4, d)[at:]
+        three = relation[rule[2]].reshape(4, d)[at:]
+        for k in range(d):
+            shift[k] = one[0, k] + two[0, k]
+            scale[k] = max(one[1, k], F(0)) * max(two[1, k], F(0))
+        g = np.zeros((2, 4, d), F)  # of each norm by shift and scale of the composed map and of the implied one
+        squares = np.zeros(2)
+        for i in range(PAIRS):
+            e = ids[below(draw(base, U(step * 2 * PAIRS + side * PAIRS + i)), len(ids))]
+            place(entity[e], shift, scale, composed, 0)
+            place(entity[e], three[0], three[1], implied, 0)
+            intersect(composed[0], composed[1], implied[0], implied[1], d, work)
+            shared = product(work[5], 0, d)
+            for covered in range(2):
+                measure(composed if covered == 0 else implied, d, work)
+                p, by_log = share(shared, product(work[5], 0, d))
+                squares[covered] += (F(1) - p) * (F(1) - p)
+                by_log *= F(1) - p
+                pull(by_log, 0, d, work, out)
+                add(out[1] if covered == 0 else out[2], 0, -by_log, work[6], 0, d)
+                push_map(g[covered, 0], g[covered, 1], composed, 0, F(1), out[0], out[1])
+                push_map(g[covered, 2], g[covered, 3], implied, 0, F(-1), out[0], out[2])
+        g_one, g_two = g_relation[rule[0]].reshape(4, d)[at:], g_relation[rule[1]].reshape(4, d)[at:]
+        g_three = g_relation[rule[2]].reshape(4, d)[at:]
+        for covered in range(2):
+            size = math.sqrt(squares[covered] + 1e-12)
+            loss += weight * size
+            factor = F(-weight / size)
+            for k in range(d):
+                g_one[0, k] += factor * g[covered, 0, k]
+                g_two[0, k] += factor * g[covered, 0, k]
+                g_one[1, k] += factor * g[covered, 1, k] * two[1, k]
+                g_two[1, k] += factor * g[covered, 1, k] * one[1, k]
+                g_three[0, k] += factor * g[covered, 2, k]
+                g_three[1, k] += factor * g[covered, 3, k]
+    return loss
+
+
+@njit(parallel=True, **fast)
+def run_epoch(
+    order, step, start, learning_rate, momentum, facts, tables, first, second, memory, gradients, real, whole,
+    bases, sizes, known, soft, soft_target, transitive, g_rule, rules, heads, head_ends, tails, tail_ends, losses,
+):
+    """As `distmult_kernels.run_epoch`. Rules (c, 3) are the compositions; i is tried on heads up to head_ends[i]."""
+    entity, relation, _ = tables
+    g_entity, g_relation, _ = gradients
+    shards, batch_size = g_entity.shape[0], order.shape[1]
+    blocks = 2 * shards
+    part, squares = np.zeros(shards), np.zeros(shards)
+    w_logic = real[W_LOGIC] / batch_size
+    for i in range(order.shape[0]):
+        rows = order[i]
+        weight = F(1.0 / count_facts(rows))
+        for shard in prange(shards):
+            begin, end = shard * batch_size // shards, (shard + 1) * batch_size // shards
+            part[shard], squares[shard] = shard_gradient(
+                rows, begin, end, weight, step, start, facts, entity, relation, g_entity[shard], g_relation[shard],
+                g_rule[shard], real, whole, bases, sizes, known, soft, soft_target, transitive,
+            )
+        losses[i] = part.sum()
+        if g_rule.shape[1] > 0:
+            losses[i] += add_transitive(squares.sum(), w_logic, g_rule, g_relation[0], transitive)
+        for rule in range(len(rules)):
+            losses[i] += add_composition(
+                step, w_logic, bases[S_COMPOSITION], rules[rule],
+                heads[(head_ends[rule - 1] if rule else 0) : head_ends[rule]],
+                tails[(tail_ends[rule - 1] if rule else 0) : tail_ends[rule]], entity, relation, g_relation[0],
+            )
+        step += 1
+        start += batch_size
+        lr, eps = adam_rates(learning_rate, step)
+        for block in prange(blocks):
+            n = entity.shape[0]
+            adam_rows(
+                entity, first[0], second[0], memory[0], g_entity, momentum, lr, eps, block * n // blocks,
+                (block + 1) * n // blocks,
+            )
+        adam_rows(relation, first[1], second[1], memory[1], g_relation, momentum, lr, eps, 0, relation.shape[0])

@@ -1,0 +1,187 @@
+"""The compiled CPU kernels against autograd: same gradients and same training, up to rounding."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.rounding import EXP_ULPS, apart, assert_within, training_apart
+from tests.worlds import learnable_graph
+from unkgcp.backbones import beurre
+from unkgcp.training import (
+    Member,
+    TrainConfig,
+    box_geometry,
+    box_kernels,
+    box_losses,
+    compiled_common,
+    randomness,
+    train_many,
+)
+from unkgcp.training.batches import TrainingData
+from unkgcp.training.compiled_engine import CompiledEngine
+from unkgcp.training.config import COMPILED
+from unkgcp.training.torch_engine import TorchEngine
+
+RULES = {"transitive": ("r1", "r2"), "compositions": (("r0", "r1", "r2"), ("r2", "r2", "r1"))}
+CASES = {
+    "ukge": {},
+    "ukge, unfiltered": {"filter_negatives": False},
+    "ukge, negatives weigh less": {"negative_weight": 0.3},
+    "ukge, quantile": {"quantile": 0.1, "negatives": 0},
+    "ukge, momentum": {"momentum": 0.9},
+    "ukge-rect": {"regularization": 0.01},
+    "passleaf": {"pool_from": 1, "pool_train_from": 2, "pool_growth": 0.3},
+    "beurre": {"negatives": 11, "box_regularization": 0.1},
+    "beurre, momentum": {"momentum": 0.9, "regularization": 0.1, "negative_weight": 0.3},
+    "beurre, quantile": {"quantile": 0.9, "negatives": 0, "side_regularization": 0.1},
+    "beurre, rules": {"negatives": 1, "logic_weight": 10.0, **RULES},
+}
+
+
+def config_of(case: str) -> TrainConfig:
+    base = TrainConfig(
+        case.split(",")[0], dimension=10, batch_size=64, negatives=4, epochs=5, validate_every=5
+    )
+    return replace(base, **CASES[case])
+
+
+def test_kernels_and_formulas_have_the_same_constants() -> None:
+    assert box_kernels.PAIRS == box_losses.PAIRS
+    assert box_geometry.BETA == np.float32(beurre.BETA) == 1 / box_geometry.SHARPNESS
+    assert np.float32(2 * beurre.EULER_GAMMA * beurre.BETA) == box_geometry.OFFSET
+    assert box_geometry.LARGEST_LOG_SIDE == beurre.LARGEST_LOG_SIDE
+
+
+def test_every_model_with_a_kernel_has_a_case() -> None:
+    assert {case.split(",")[0] for case in CASES} == set(COMPILED)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_is_the_same_with_both_engines(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(case)
+    facts, softlogic = learnable_graph(300), learnable_graph(20, seed=5)
+    pair = []
+    for kernel in (True, False):
+        monkeypatch.setattr("unkgcp.training.trainer.has_kernel", lambda config, device, own=kernel: own)
+        pair += train_many(facts, [Member(2, config.quantile)], config, softlogic=softlogic, device="cpu")
+    for name, table in pair[0].parameters.items():
+        assert_within(table, pair[1].parameters[name], training_apart(config.learning_rate))
+    assert pair[0].history[-1]["loss"] == pytest.approx(pair[1].history[-1]["loss"], rel=1e-4)
+
+
+def largest_gradients(config: TrainConfig, tables: dict[str, torch.Tensor]) -> dict[str, float]:
+    """The most that the parts of a gradient add up to: the weights of all terms times the largest slope."""
+    if config.model == "beurre":
+        return largest_box_gradients(config, tables)
+    entity, relation, w, b = (tables[name].abs().double()[0] for name in ("entity", "relation", "w", "b"))
+    raw = float(torch.einsum("hd,rd,td->hrt", entity, relation, entity).max())
+    rectified = config.model == "ukge-rect"
+    error = float(w) * raw + float(b) + 1 if rectified else 1.0
+    slope = 2 * error * (1.0 if rectified else 0.25)
+    slope *= 1 + config.negative_weight + config.softlogic_weight
+    row = float(max(entity.max(), relation.max()))
+    part = slope * float(w) * row**2 + 3 * config.regularization * row
+    return {"entity": part, "relation": part, "w": slope * raw, "b": slope}
+
+
+def largest_box_gradients(config: TrainConfig, tables: dict[str, torch.Tensor]) -> dict[str, float]:
+    """The derivative of log softplus is at most 1, so is that of log p by a corner or a side; p and errors too.
+
+    Rules: a norm over n pairs has parts (1 - p) / norm, whose sum is at most the square root of n.
+    """
+    side, scale = float(tables["log_side"].max().exp()), float(tables["head_scale"].max()) + 1
+    slope = 2 * (1 + config.negative_weight + config.softlogic_weight)
+    pairs = math.sqrt(box_losses.PAIRS) + math.sqrt(config.batch_size)
+    slope += 4 * config.logic_weight / config.batch_size * pairs
+    row = max(float(table.abs().max()) for table in tables.values())
+    other = 2 * config.box_regularization + 2 * config.regularization * row
+    corner, long = slope + other, slope * side * scale + 2 * config.side_regularization * side + other
+    return {name: corner if name.endswith(("low", "shift")) else long for name in tables}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_batch_has_the_gradient_of_autograd(case: str) -> None:
+    """Adam's first moment after one step is a tenth of the gradient."""
+    n = 30
+    config = replace(config_of(case), batch_size=n)
+    member = Member(1, config.quantile)
+    facts, softlogic = learnable_graph(n), learnable_graph(20, seed=5)
+    data = TrainingData.of(facts, softlogic, config, torch.device("cpu"))
+    engines = (
+        TorchEngine(data, config, [member], torch.device("cpu")),
+        CompiledEngine(data, config, member, shards=3),
+    )
+    noise = torch.Generator().manual_seed(0)
+    for name, table in engines[0].tables.items():
+        stirred = table + 0.2 * torch.randn(table.shape, generator=noise)
+        table.copy_(stirred)
+        engines[1].tables[name].copy_(stirred)
+    largest = largest_gradients(config, engines[0].tables)
+    # distances of boxes are measured in units of beta, so that so many roundings of a coordinate of size 1 come in
+    sharp = int(4 / beurre.BETA) if case.startswith("beurre") else 0
+    losses = [engine.run_epoch(0) for engine in engines]
+    expected = engines[0].adam.state[engines[0].flat]["exp_avg"] * 10
+    sizes = [table.numel() for table in engines[0].tables.values()]
+    by_name = dict(zip(engines[0].tables, expected.split(sizes), strict=True))
+    # facts with their negatives are summed, each after a sum over the dimensions and some ten roundings more
+    roundings = n * (1 + 2 * config.negatives) + config.dimension + 10 + sharp
+    for name, gradient in moments(engines[1]).items():
+        assert float(gradient.abs().max()) > 0
+        bound = apart(roundings, largest[name])
+        if sharp:
+            assert float(by_name[name].abs().max()) > 20 * bound  # or the test would not see much
+        assert_within(gradient.flatten() * 10, by_name[name], bound)
+    assert float(losses[0]) == pytest.approx(float(losses[1]), rel=apart(roundings, 1.0))
+
+
+def moments(engine: CompiledEngine) -> dict[str, torch.Tensor]:
+    """The first moments of the tables as the backbone names them."""
+    names = {kind: [n for n, k in engine.backbone.kinds().items() if k == kind] for kind in engine._first}
+    return {
+        name: part
+        for kind, table in engine._first.items()
+        if names[kind]
+        for name, part in zip(names[kind], table.chunk(len(names[kind]), -1), strict=True)
+    }
+
+
+def test_polynomials_are_accurate_to_some_units_in_the_last_place() -> None:
+    """The bound is what vector libraries promise of exp and log, with which the tolerances above reckon."""
+    x = np.linspace(-87.3, 40, 4001, dtype=np.float32)
+    found = np.array([box_geometry.exponential(value) for value in x], float)
+    unit = float(np.finfo(np.float32).eps)
+    assert_within(found, np.exp(x.astype(float)), EXP_ULPS * unit * np.exp(x.astype(float)))
+    e = np.concatenate([np.linspace(0, 1, 2001), 10.0 ** -np.arange(1, 38)]).astype(np.float32)
+    pairs = np.array([box_geometry.log_one_plus(value) for value in e], float)
+    assert_within(pairs[:, 0], np.log1p(e.astype(float)), EXP_ULPS * unit * np.log1p(e.astype(float)))
+    assert_within(pairs[:, 1], 1 / (1 + e.astype(float)), EXP_ULPS * unit)
+
+
+def test_a_product_far_beyond_floats_is_exact_and_says_when_it_is_no_number() -> None:
+    sizes = np.float32(10.0) ** np.random.default_rng(0).uniform(-37, 17, 150).astype(np.float32)
+    mantissa, power = box_geometry.product(sizes, 0, len(sizes))
+    found = math.log(mantissa) + power * math.log(2)
+    expected = float(np.log(sizes.astype(float)).sum())
+    assert abs(found - expected) <= apart(len(sizes), 1.0) + 1e-12 * abs(expected)
+    sizes[70] = np.inf
+    assert math.isnan(box_geometry.product(sizes, 0, len(sizes))[0])
+
+
+def test_filtered_negatives_are_never_training_facts() -> None:
+    facts = learnable_graph(900, entities=20)
+    keys = np.unique(facts.keys)
+    table = np.full(4096, -1, np.int64)
+    compiled_common.fill_set(keys, table)
+    assert all(compiled_common.in_set(key, table) for key in keys)
+    base = np.uint64(randomness.stream(0, randomness.NEGATIVE) & randomness.MASK)
+    usable = 0
+    for counter in range(400):
+        fact = counter % len(facts)
+        h, r, t = int(facts.head[fact]), int(facts.relation[fact]), int(facts.tail[fact])
+        drawn, may_use = compiled_common.corrupt(base, np.uint64(counter), h, r, t, True, (20, 3), table)
+        usable += may_use
+        assert may_use == ((drawn * 3 + r) * 20 + t not in keys)
+    assert 100 < usable <= 400

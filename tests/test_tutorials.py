@@ -55,7 +55,7 @@ def test_cells_show_what_they_print_and_end_with(tmp_path: Path) -> None:
         [],
         ["1"],
         ["3"],
-        ["unkgcp,"],
+        ["unkgcp"],
     ]
     text, _ = notebooks.page(found, "one")
     assert text.startswith("# A title\n")

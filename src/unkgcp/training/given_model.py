@@ -160,7 +160,7 @@ def given(
     they are at hand: entities and relations without one are then unknown, and calibration facts are looked for among
     them. Without, every label of the vocabulary counts as known.
     """
-    called = name or str(getattr(model, "__qualname__", type(model).__name__))
+    called = name or str(getattr(model, "__name__", type(model).__name__))
     if isinstance(model, Scores):
         asked: Callable[..., Any] = model.score
     elif callable(model):

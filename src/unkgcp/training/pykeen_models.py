@@ -29,11 +29,14 @@ from unkgcp.training.given_model import AT_ONCE, GivenModel, against_all, given
 from unkgcp.training.model import Model, seen
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 BINS = 1000
 MAP = "map"
 """The table with slope and offset of what makes confidences of scores."""
+UNUSED = ("regularization", "momentum", "decay", "quantile")
+"""Settings that do nothing here; PyKEEN's models have regularizers of their own."""
 
 
 def from_pykeen(found: Any, training: Graph, factory: Any = None, *, name: str | None = None) -> GivenModel:
@@ -170,6 +173,7 @@ def _module(config: TrainConfig, entities: int, relations: int, seed: int) -> An
         import torch
         from pykeen.models import model_resolver
         from pykeen.triples import CoreTriplesFactory
+        from pykeen.utils import NoRandomSeedNecessary
     except ModuleNotFoundError as error:
         raise missing(error) from None
     name = config.model.removeprefix(PYKEEN)
@@ -180,8 +184,10 @@ def _module(config: TrainConfig, entities: int, relations: int, seed: int) -> An
         raise InputError(f"PyKEEN has no model {name!r}; it has {known}") from None
     nothing = torch.zeros((1, 3), dtype=torch.long)
     factory = CoreTriplesFactory.create(nothing, num_entities=entities, num_relations=relations)
-    settings = {"embedding_dim": config.dimension, "random_seed": seed}
-    with torch.random.fork_rng():  # PyKEEN seeds the generator of the whole process
+    # a seed given to PyKEEN would seed every generator of the process
+    settings = {"embedding_dim": config.dimension, "random_seed": NoRandomSeedNecessary}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
         try:
             return model_resolver.make(name, settings, triples_factory=factory)
         except (TypeError, ValueError, AttributeError) as error:
@@ -202,24 +208,29 @@ def train_pykeen(
     *,
     seed: int = 0,
     validation: Graph | None = None,
-    device: str = "auto",
+    device: torch.device,
     progress: Progress | None = None,
 ) -> PykeenModel:
     """Train a model of PyKEEN on confidences: the squared error on facts, and on corrupted ones, whose confidence is 0.
 
-    Early stopping as elsewhere, by the error on facts held out of training or on `validation`. The seed determines the
-    result on one machine.
+    Early stopping as elsewhere, by the error on facts held out of training or on `validation`. The model has its own
+    regularizer, that of PyKEEN. The seed determines the result on one machine.
     """
     import torch
 
+    for field in UNUSED:
+        if getattr(config, field) != getattr(TrainConfig(), field):
+            raise InputError(f"{field} is not for models of PyKEEN; leave it out")
+    if len(facts) < 2:
+        raise InputError(f"{len(facts)} training facts are too few to train on; give at least two")
     given_facts, stopping = facts, validation
     if validation is None:
         facts, validation = hold_out_known(facts, config.validation_fraction)
-    where = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
-    module = _module(config, facts.n_entities, facts.n_relations, seed).to(where)
-    chance, said = torch.Generator(device=where).manual_seed(seed), progress or Silent()
-    (triples, truth), (asked, expected) = (_tensors(part, where) for part in (facts, validation))
-    slope, offset = (torch.zeros(1, device=where, requires_grad=True) for _ in range(2))
+    module = _module(config, facts.n_entities, facts.n_relations, seed).to(device)
+    chance, said = torch.Generator(device=device).manual_seed(seed), progress or Silent()
+    (triples, truth), (asked, expected) = (_tensors(part, device) for part in (facts, validation))
+    corruptions = Corruptions(triples, facts.n_entities, facts.n_relations, config)
+    slope, offset = (torch.zeros(1, device=device, requires_grad=True) for _ in range(2))
     optimizer = torch.optim.Adam([*module.parameters(), slope, offset], lr=config.learning_rate)
 
     def confidences(of: Tensor) -> Tensor:
@@ -229,10 +240,10 @@ def train_pykeen(
     try:
         for epoch in range(1, config.epochs + 1):
             module.train()
-            order = torch.randperm(len(triples), generator=chance, device=where)
+            order = torch.randperm(len(triples), generator=chance, device=device)
             for rows in torch.split(order, config.batch_size):
                 optimizer.zero_grad()
-                wrong = _corrupted(triples[rows], facts.n_entities, config.negatives, chance)
+                wrong = corruptions.of(triples[rows], chance)
                 loss = (confidences(triples[rows]) - truth[rows]).square().mean()
                 if len(wrong):
                     loss = loss + config.negative_weight * confidences(wrong).square().mean()
@@ -274,11 +285,29 @@ def _tensors(facts: Graph, device: Any) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(ids).to(device), torch.from_numpy(facts.confidence.astype(np.float32)).to(device)
 
 
-def _corrupted(triples: Tensor, entities: int, count: int, chance: Any) -> Tensor:
-    """`count` triples with another head, and as many with another tail, for each: (2 count n, 3)."""
-    import torch
+class Corruptions:
+    """Triples like training facts with another head or tail; where it is asked for, none of them a training fact."""
 
-    heads, tails = triples.repeat(count, 1), triples.repeat(count, 1)
-    for part, column in ((heads, 0), (tails, 2)):
-        part[:, column] = torch.randint(entities, (len(part),), generator=chance, device=part.device)
-    return torch.cat([heads, tails])
+    def __init__(self, triples: Tensor, entities: int, relations: int, config: TrainConfig) -> None:
+        import torch
+
+        self.entities, self.relations, self.count = entities, relations, config.negatives
+        self.known = torch.unique(self._keys(triples)) if config.filter_negatives else None  # ascending
+
+    def of(self, triples: Tensor, chance: Any) -> Tensor:
+        """`negatives` of each kind for each of n triples, fewer where training facts were drawn: (2 negatives n, 3)."""
+        import torch
+
+        heads, tails = triples.repeat(self.count, 1), triples.repeat(self.count, 1)
+        for part, column in ((heads, 0), (tails, 2)):
+            size, device = (len(part),), part.device
+            part[:, column] = torch.randint(self.entities, size, generator=chance, device=device)
+        drawn = torch.cat([heads, tails])
+        if self.known is None or not len(drawn):
+            return drawn
+        keys = self._keys(drawn)
+        place = torch.searchsorted(self.known, keys).clamp_(max=len(self.known) - 1)
+        return drawn[self.known[place] != keys]
+
+    def _keys(self, triples: Tensor) -> Tensor:
+        return (triples[:, 0] * self.relations + triples[:, 1]) * self.entities + triples[:, 2]

@@ -110,7 +110,9 @@ def train(
 
         if resume or initial is not None:
             raise InputError(f"{config.model} cannot be trained further; fit it again from the beginning")
-        return train_pykeen(facts, config, seed=seed, validation=validation, device=device, progress=progress)
+        return train_pykeen(
+            facts, config, seed=seed, validation=validation, device=_device(device), progress=progress
+        )
     (trained,) = train_many(
         facts,
         [_member(seed, config.quantile)],

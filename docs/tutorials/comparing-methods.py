@@ -116,7 +116,7 @@ facts = dataset.splits.test
 
 
 def scores(run):
-    answers = run.method.interval(facts, confidence=0.9)
+    answers = run.interval(facts, confidence=0.9)
     below = np.maximum(answers.lower - facts.confidence, 0)
     above = np.maximum(facts.confidence - answers.upper, 0)
     return answers.upper - answers.lower + 2 / (1 - 0.9) * (below + above)

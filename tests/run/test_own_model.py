@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import unkgcp
-from tests.worlds import learnable_graph, random_graph, random_model, vocabulary
+from tests.worlds import random_graph, random_model, vocabulary
 from unkgcp.cli import main
 from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import evaluate
@@ -258,21 +258,19 @@ def test_calls_are_bounded() -> None:
     assert sizes[-2:] == [AT_ONCE, 5]
 
 
-def test_evidence_learns_from_the_training_facts_given(tmp_path: Path) -> None:
-    pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
-    from unkgcp.evidence import learn
-    from unkgcp.evidence.trees import Boosting
+def test_evidence_needs_the_training_facts() -> None:
+    with pytest.raises(InputError, match="does not know its training facts"):
+        calibrate(Ids(), FACTS, "evidence")
 
-    graph, few = learnable_graph(500), Boosting(rounds=5)
-    train, facts = graph[:400], graph[400:]
-    evidence = learn(train, suggested=few, elsewhere=few)
-    own = calibrate(
-        lambda *triple: [0.5] * len(triple[0]), facts, "evidence", training=train, evidence=evidence
-    )
-    none = calibrate(unkgcp.train(train, "none"), facts, "evidence", evidence=evidence)
+
+def test_a_method_that_asks_no_model_is_loaded_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = calibrate(Ids(), FACTS, "cp", name="mine")
     own.save(tmp_path / "run")
-    again = Predictor.load(tmp_path / "run")  # its intervals are made without the model
-    for one in (own, again):
-        np.testing.assert_array_equal(one.interval(facts).upper, none.interval(facts).upper)
-    with pytest.raises(InputError, match="does not keep its model"):
+    monkeypatch.setattr(
+        type(own.method), "asks_model", False
+    )  # as that of evidence, which takes long to learn
+    again = Predictor.load(tmp_path / "run")
+    with pytest.raises(InputError, match=r"does not keep its model \(mine\)"):
         again.model.score([0], [0], [0])

@@ -110,7 +110,8 @@ def _learn_evidence(model: Model) -> EvidenceModel:
 
     if model.facts is None:
         raise InputError(
-            "the model does not know its training facts, from which the evidence method learns; train it again"
+            "the model does not know its training facts, from which the evidence method learns; give those of a model "
+            "of your own with training=, train another again"
         )
     return learn(model.facts.graph(model.vocabulary), seed=model.seed)
 

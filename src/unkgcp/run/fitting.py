@@ -86,7 +86,7 @@ def fit(
     method, parts = method_for(method, splits.train, config)
     needs = predictor_class(method).needs
     check_population(population, kinds, share, method, per)
-    check_model(config, method, protocol)
+    check_model(config, method, protocol, quick)
     if quick:
         if "evidence" not in needs:
             raise InputError(f"--quick goes with --method evidence, not with {method}; leave it out")
@@ -193,12 +193,20 @@ def _trained_besides(
     return quantiles, lengths
 
 
-def check_model(config: TrainConfig, method: str, protocol: str) -> None:
-    """InputError where there is to be no model although what was asked for needs one."""
+def check_model(config: TrainConfig, method: str, protocol: str, quick: bool = False) -> None:
+    """InputError where there is to be no model although what was asked for needs one, or needs further ones."""
     if config.model == GIVEN:
         raise InputError(
             "a model of your own is not trained here: calibrate it in Python with unkgcp.calibrate(model, facts)"
         )
+    if config.of_pykeen:
+        needs = set(predictor_class(method).needs) - ({"evidence"} if quick else set())
+        if further := {"quantiles", "length", "evidence"} & needs:
+            quickly = " (evidence with --quick, which uses no model)" if "evidence" in further else ""
+            raise InputError(
+                f"{config.model} goes with cp, unkgcp and shortest, not with {method}{quickly}, for which further "
+                "models would have to be trained; name another method, or --model ukge"
+            )
     if config.model != NONE:
         return
     if predictor_class(method).asks_model:

@@ -29,7 +29,7 @@ from unkgcp.methods.registry import create
 from unkgcp.run.calibration import for_open_world
 from unkgcp.run.fitting import Report, learn_evidence, silent
 from unkgcp.run.predictor import Predictor
-from unkgcp.training.config import TrainConfig
+from unkgcp.training.config import GIVEN, TrainConfig
 from unkgcp.training.model import Model, NoModel
 
 if TYPE_CHECKING:
@@ -97,6 +97,12 @@ def check(predictor: Predictor, relearn: bool) -> None:
         raise InputError("cv+ trains on all of its facts and holds none out; fit all facts again")
     if "length" in method.needs:
         raise InputError("a run keeps no confidences that are intervals; fit all facts again")
+    if predictor.model.config.model == GIVEN:
+        raise InputError(
+            "a model of your own is not trained here: train it on the new facts, and calibrate it again"
+        )
+    if predictor.model.config.of_pykeen and not relearn:
+        raise InputError(f"{predictor.model.config.model} is trained from the beginning only: add --refit")
     if predictor.model.facts is None:
         raise InputError("the run does not hold its training facts; fit it again")
     method.held_out()

@@ -62,14 +62,17 @@ class GivenModel(Model):
         return out
 
     def _checked(self, head: NDArray[Any], relation: NDArray[Any], tail: NDArray[Any]) -> NDArray[Any]:
-        assert self.asked is not None
+        if self.asked is None:
+            raise InputError(
+                f"this run does not keep its model ({self.name}): give it again when you load the run"
+            )
         try:
             found = np.asarray(self.asked(head, relation, tail), np.float64)
         except (TypeError, ValueError) as error:
             why = " ".join(str(error).split())[:200]
             raise InputError(
                 f"{self.name} gives no array of numbers for {len(head):,} triples ({why})"
-            ) from None
+            ) from error
         if found.shape != head.shape:
             raise InputError(
                 f"{self.name} gives an array of shape {found.shape} for {len(head):,} triples; "
@@ -161,6 +164,8 @@ def given(
     them. Without, every label of the vocabulary counts as known.
     """
     called = name or str(getattr(model, "__name__", type(model).__name__))
+    if isinstance(model, Model) and model.vocabulary != vocabulary:
+        raise InputError(f"{model_name(model)} has other labels, or the same in another order")
     if isinstance(model, Scores):
         asked: Callable[..., Any] = model.score
     elif callable(model):
@@ -180,6 +185,11 @@ def given(
             )
         known, facts = seen(own), KnownFacts.of(own)
     return GivenModel({}, vocabulary, TrainConfig(GIVEN), 0, *known, facts=facts, asked=asked, name=called)
+
+
+def model_name(model: Model) -> str:
+    """What messages and tables call a model."""
+    return model.name if isinstance(model, GivenModel) else model.config.model
 
 
 def restored_model(

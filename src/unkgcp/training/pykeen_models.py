@@ -63,6 +63,8 @@ def from_pykeen(found: Any, training: Graph, factory: Any = None, *, name: str |
             "it was trained on other labels"
         )
     raw = raw_scores(module, own.head[rows], own.relation[rows], own.tail[rows])
+    if not np.isfinite(raw).all():
+        raise InputError("the PyKEEN model gives training facts scores that are no numbers; train it again")
     rising = Rising.of(raw, training.confidence[rows])
 
     class Scored:
@@ -100,9 +102,15 @@ class Rising:
 
     @classmethod
     def of(cls, raw: NDArray[np.float64], confidence: NDArray[np.float64]) -> Rising:
-        """Isotonic regression of the means of up to `BINS` equally filled stretches of the scores."""
+        """Isotonic regression of the means of up to `BINS` stretches of the scores, about equally filled.
+
+        Equal scores are never parted. A pooled stretch is one point, at its mean score: the function rises there from
+        the point before to the next, so that scores that differ get confidences that differ.
+        """
         order = np.argsort(raw, kind="stable")
-        parts = np.array_split(order, min(BINS, len(order)))
+        wanted = np.linspace(0, len(raw), min(BINS, len(raw)) + 1)[1:-1].astype(np.intp)
+        cuts = np.unique(np.searchsorted(raw[order], raw[order][wanted]))
+        parts = np.split(order, cuts[cuts > 0])
         # stretches whose means fall are pooled with the ones before, until none does: [score, confidence, facts]
         pooled: list[list[float]] = []
         for part in parts:
@@ -162,6 +170,8 @@ class PykeenModel(Model):
         tables = {name: np.asarray(table) for name, table in tensors.items()}
         if tables.get(MAP, np.empty(0)).size != 2:
             raise ValueError(f"{config.model} has no table {MAP!r}")
+        if config.dimension > max(table.size for table in tables.values()):
+            raise ValueError(f"no table of {config.model} has {config.dimension:,} dimensions")
         model = cls(tables, vocabulary, config, seed, seen_entities, seen_relations)
         assert model.module is not None  # made now, so that tables that do not fit are refused here
         return model

@@ -32,11 +32,18 @@ from unkgcp.evaluation.tables import Cell, Html, Table, join, number, tag
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import load_named, reload
 from unkgcp.training.config import NONE
+from unkgcp.training.given_model import OwnModel, model_name
 
 
-def run_page(directory: Path, data: str | None, confidence: float, reading: dict[str, Any]) -> str:
-    """The whole page of a run: its test facts, or those of `data`, judged at a level."""
-    predictor = Predictor.load(directory)
+def run_page(
+    directory: Path,
+    data: str | None,
+    confidence: float,
+    reading: dict[str, Any],
+    model: OwnModel | None = None,
+) -> str:
+    """The whole page of a run: its test facts, or those of `data`, judged at a level. `model` is that of its user."""
+    predictor = Predictor.load(directory, model=model)
     record = predictor.provenance.get("data", {})
     if data is not None:
         dataset = load_named(data, record, predictor.model.seed, reading)
@@ -54,7 +61,7 @@ def run_page(directory: Path, data: str | None, confidence: float, reading: dict
             fact_section(diagnosis),
             provenance_section(predictor),
         ]
-    made_of = [name for name in (predictor.model.config.model, predictor.method.name) if name != NONE]
+    made_of = [name for name in (model_name(predictor.model), predictor.method.name) if name != NONE]
     title = f"{data_name(diagnosis.dataset.name)}: {' + '.join(look(name).name for name in made_of)}"
     about = paragraph(
         "Figures are of test facts that took part neither in training nor in calibration. "

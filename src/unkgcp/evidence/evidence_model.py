@@ -24,7 +24,7 @@ from unkgcp.evidence.completing import Completer, learn_completer
 from unkgcp.evidence.crossfit import CrossFit, cross_fit, fold_of_rows, shortened
 from unkgcp.evidence.distribution import Cells, Distribution, Values
 from unkgcp.evidence.features import FREQUENT, Evidence, Features
-from unkgcp.evidence.group_statistics import Ints
+from unkgcp.evidence.group_statistics import Ints, commonest, smallest
 from unkgcp.evidence.pairs import SLOTS
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.facts import Graph, HasTriples, Triples
@@ -285,14 +285,16 @@ def learn(
         )
     if (backbone is None) != (out_of_fold is None):
         raise ValueError("backbone scores need both the models and the scores of the training facts")
-    whole = Evidence.of(train)
-    table, slots, codes, held, aside = _rows(whole, train, seed, out_of_fold, most)
+    # one index of the graph at a time, and that of the whole graph last, when the tables are gone
+    completer = learn_completer(train, seed=seed, backbone=None if fold is None else backbone, fold=fold)
+    values = Values.of(train.confidence)
+    table, slots, codes, held, aside = _rows(values, train, seed, out_of_fold, most)
     label = _slot_labels(slots, codes)
     first = replace(suggested, seed=seed).learn(
         table[~held], label[~held], table[held], label[held], SLOTS + 1
     )
     none = label == SLOTS
-    cells = Cells.of(whole.values, codes[none] if none.any() else codes)
+    cells = Cells.of(values, codes[none] if none.any() else codes)
     kind = cells.class_of_value[codes]
     fit, stop = none & ~held, none & held
     if not fit.any():
@@ -300,8 +302,8 @@ def learn(
     second = replace(elsewhere, seed=seed).learn(
         table[fit], kind[fit], table[stop], kind[stop], cells.classes
     )
-    completer = learn_completer(train, seed=seed, backbone=None if fold is None else backbone, fold=fold)
-    return EvidenceModel(whole, cells, first, second, backbone, completer, aside)
+    del table, slots
+    return EvidenceModel(Evidence.of(train, values), cells, first, second, backbone, completer, aside)
 
 
 def learn_with_backbone(
@@ -319,7 +321,7 @@ def learn_with_backbone(
 
 
 def _rows(
-    whole: Evidence,
+    values: Values,
     train: Graph,
     seed: int,
     out_of_fold: NDArray[np.float32] | None,
@@ -332,13 +334,15 @@ def _rows(
     aside, learned = np.sort(order[:size]), np.sort(order[size : size + most])
     inside = np.ones(len(train), bool)
     inside[aside] = False
-    part = whole.over(train[inside])
+    own = values.code(train.confidence).astype(smallest(len(values)))
+    # the same columns as of the whole graph: share i is that of the same value, though others lead in a part
+    part = Evidence.of(train[inside], values, commonest(own, len(values), FREQUENT))
     told = part.leave_one_out((np.cumsum(inside) - 1)[learned])
     asked = part.features(train[aside])
     rows = np.concatenate([learned, aside])
     table = np.concatenate([told.table, asked.table])
     slots = np.concatenate([told.slots, asked.slots])
-    codes, held = whole.codes[rows], ~inside[rows]
+    codes, held = own[rows].astype(np.int64), ~inside[rows]
     if out_of_fold is not None:
         table = np.concatenate([table, np.asarray(out_of_fold, np.float32)[rows]], axis=1)
     return table, slots, codes, held, aside

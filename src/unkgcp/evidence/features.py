@@ -15,27 +15,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.distribution import Values
-from unkgcp.evidence.group_statistics import STATISTICS, Asked, Groups, Ints, commonest
+from unkgcp.evidence.group_statistics import STATISTICS, AnyInts, Asked, Groups, Ints, commonest, smallest
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
 from unkgcp.graph.facts import Graph, HasTriples
 
 FREQUENT = 6  # values whose share in a group is a feature
-CHUNK = 1 << 16
+CHUNK = 1 << 14
 
 
 class Columns(NamedTuple):
-    """Triples as 64-bit ids, of which keys are made."""
+    """Triples as ids."""
 
-    head: Ints
-    relation: Ints
-    tail: Ints
+    head: NDArray[Any]
+    relation: NDArray[Any]
+    tail: NDArray[Any]
 
 
 HEAD, RELATION, TAIL = range(3)
@@ -88,7 +88,7 @@ class Evidence:
 
     train: Graph
     values: Values
-    codes: Ints
+    codes: AnyInts
     """(N,) value of each training fact."""
     groups: tuple[Groups, ...]
     pairs: Pairs
@@ -103,14 +103,16 @@ class Evidence:
         table of values that has those of the facts, if codes are to mean the same elsewhere.
         """
         values = values or Values.of(train.confidence)
-        codes = values.code(train.confidence)
-        columns = _columns(train)
+        codes = values.code(train.confidence).astype(smallest(len(values)))
+        columns = Columns(train.head, train.relation, train.tail)
+        limits = (train.n_entities, train.n_relations, train.n_entities)
         top = commonest(codes, len(values), frequent) if isinstance(frequent, int) else frequent
         # views that key the facts alike share their groups
         made: dict[tuple[int, ...], Groups] = {}
         for view in VIEWS:
             if view.key not in made:
-                made[view.key] = Groups.of(_keys(columns, view.key, train), codes, values, top)
+                by, sizes = [columns[each] for each in view.key], [limits[each] for each in view.key]
+                made[view.key] = Groups.of(by, sizes, codes, values, top)
         groups = tuple(made[view.key] for view in VIEWS)
         pairs = Pairs.of(*columns, codes, train.n_entities, train.n_relations)
         return cls(train, values, codes, groups, pairs, Neighbours.of(train), tuple(_names(len(top))))
@@ -149,11 +151,12 @@ class Evidence:
         return Features(table, slots)
 
     def _rows(self, columns: Columns, rows: Ints | None) -> Features:
-        asked = {
-            view.name: Asked.of(groups, _keys(columns, view.ask, self.train), rows)
-            for view, groups in zip(VIEWS, self.groups, strict=True)
-        }
-        candidates = self.pairs.candidates(*columns, rows)
+        own = None if rows is None else self.codes[rows].astype(np.int64)
+        asked = {}
+        for view, groups in zip(VIEWS, self.groups, strict=True):
+            wanted = [columns[each] for each in view.ask]
+            asked[view.name] = Asked.of(groups, wanted, _left_out(view, columns, own))
+        candidates = self.pairs.candidates(*columns, own)
         parts = [
             columns.relation[:, None],
             (columns.head == columns.tail)[:, None],
@@ -206,10 +209,15 @@ def _columns(triples: HasTriples) -> Columns:
     return Columns(*(np.asarray(c, np.int64) for c in (triples.head, triples.relation, triples.tail)))
 
 
-def _keys(columns: Columns, chosen: tuple[int, ...], train: Graph) -> Ints:
-    """One integer for each row, equal exactly where the chosen columns are: (n,)."""
-    base = max(train.n_entities, train.n_relations) + 1
-    keys = columns[chosen[0]]
-    for column in chosen[1:]:
-        keys = keys * base + columns[column]
-    return keys
+def _left_out(view: View, columns: Columns, own: Ints | None) -> Ints | None:
+    """The value of each fact that asks, where it is itself in the group that it asks for, and -1 elsewhere: (n,).
+
+    A fact may ask for other ids than those under which it is grouped: the facts whose tail is its head contain the
+    fact itself only if it is a loop.
+    """
+    if own is None:
+        return None
+    inside = np.ones(len(own), bool)
+    for grouped, asked in zip(view.key, view.ask, strict=True):
+        inside &= columns[grouped] == columns[asked]
+    return np.where(inside, own, -1)

@@ -79,6 +79,12 @@ def sorted_rows(columns: Sequence[NDArray[Any]], limits: Sequence[int]) -> AnyIn
     return rows
 
 
+def offsets(ids: NDArray[Any], limit: int) -> AnyInts:
+    """Where each id begins when ids (n,) are put in order, and their end: (limit + 1,)."""
+    counts = np.bincount(ids, minlength=limit)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(places(len(ids)))
+
+
 def found_in(first: AnyInts, minor: AnyInts, major: NDArray[Any], wanted: NDArray[Any]) -> Ints:
     """The place of each (major, wanted) among minor[first[major] : first[major + 1]], -1 where it is none: (n,)."""
     from unkgcp.evidence import group_kernels
@@ -132,11 +138,11 @@ class Groups:
         first = None
         minor = np.zeros(0, np.int32)
         if len(columns) == 1:
-            starts = _offsets(columns[0], limits[0])
+            starts = offsets(columns[0], limits[0])
         else:
             major, others = columns[0][rows], _as_one(columns[1:], limits[1:])[rows]
             begin = np.flatnonzero(begins(major, others)).astype(places(len(rows)))
-            minor, first = others[begin], _offsets(major[begin], limits[0])
+            minor, first = others[begin], offsets(major[begin], limits[0])
             starts = np.append(begin, np.asarray([len(rows)], begin.dtype))
         large = np.flatnonzero(np.diff(starts) > MANY)
         sums = np.zeros((len(large), 3), np.int64)
@@ -219,12 +225,6 @@ class Asked:
     def size(self) -> Ints:
         """Facts of the group without the one left out; 0 where there is none."""
         return self.held[:, 0]
-
-
-def _offsets(ids: NDArray[Any], limit: int) -> AnyInts:
-    """Where each id begins among ids that go upwards, and their end: (limit + 1,)."""
-    counts = np.bincount(ids, minlength=limit)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(places(len(ids)))
 
 
 def _as_one(

@@ -23,6 +23,7 @@ from unkgcp.evidence.group_statistics import (
     begins,
     coarse,
     found_in,
+    offsets,
     places,
     smallest,
     sorted_rows,
@@ -97,10 +98,9 @@ class Pairs:
         new_pair = begins(low, high)
         entry = np.flatnonzero(new_pair | begins(code, relation, downward)).astype(places(len(low)))
         pair = np.flatnonzero(new_pair[entry]).astype(entry.dtype)
-        smaller = np.bincount(low[entry[pair]], minlength=n_entities)
         return cls(
             n_relations,
-            np.concatenate([[0], np.cumsum(smaller)]).astype(entry.dtype),
+            offsets(low[entry[pair]], n_entities),
             high[entry[pair]],
             np.append(pair, np.asarray([len(entry)], entry.dtype)),
             code[entry],

@@ -6,6 +6,12 @@ processes, since other programs may use the machine too; the fit has the evaluat
 wait for, and is given without it beside.
 
     python benchmarks/large.py [FACTS]              # a million if it is not given; writes results/update.json
+
+With `--learn` it learns from the evidence of graphs of several sizes, each in a process of its own: processor time,
+the most memory above that of the training facts themselves, and processor time of answers. What boosting takes does not
+grow with the graph; so bytes a fact are those that a fact more takes, from the first size to the last.
+
+    python benchmarks/large.py --learn 100000 1000000        # writes results/large.json
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +33,12 @@ from unkgcp.graph import Graph, Vocabulary, write
 RELATIONS, COMMUNITIES = 50, 8
 NEW = 0.01
 REQUIRED = 0.1
+GROWS, BYTES, ANSWERS = (
+    13,
+    120,
+    4,
+)  # times as long for ten times the facts; beside the facts themselves; times as long
+MOST_ASKED = 50_000
 
 
 def facts(n: int, seed: int = 0) -> Graph:
@@ -86,8 +99,77 @@ def measure(n: int) -> dict[str, Any]:
     }
 
 
+def learn(n: int) -> dict[str, float]:
+    """What learning and answering take on a graph of n facts; in a process that does nothing else."""
+    from unkgcp.evidence import learn as learn_evidence
+
+    few = learn_evidence(facts(3000).split(seed=0).train)  # compiled code is there from here on
+    few.score(*(np.zeros(5000, np.int32) for _ in range(3)))
+    parts = facts(n).split(seed=0)
+    train, asked = parts.train, parts.test[:MOST_ASKED]
+    del few, parts
+    before = _memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the most memory is that from here on
+    start = time.process_time()
+    model = learn_evidence(train)
+    learned = time.process_time()
+    held = _memory("VmRSS") - before
+    assert len(model.asked_again.doubt)  # what calibration asks for
+    start_of_answers = time.process_time()
+    model.score(asked.head, asked.relation, asked.tail)
+    return {
+        "facts": len(train),
+        "seconds": round(learned - start, 2),
+        "most_bytes": _memory("VmHWM") - before,
+        "bytes_held": held,
+        "microseconds_a_query": round(1e6 * (time.process_time() - start_of_answers) / len(asked), 2),
+    }
+
+
+def _memory(name: str) -> int:
+    """Bytes of this process, as Linux counts them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(name)))
+
+
+def learning(sizes: list[int]) -> int:
+    found = []
+    for n in sizes:
+        command = [sys.executable, __file__, "--one", str(n)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found.append(json.loads(done.stdout))
+        print(found[-1], flush=True)
+    first, last = found[0], found[-1]
+    more = last["facts"] - first["facts"]
+    record = {
+        "sizes": found,
+        "times_as_long": round(last["seconds"] / first["seconds"], 2),
+        "bytes_a_fact": round((last["most_bytes"] - first["most_bytes"]) / more, 1),
+        "bytes_a_fact_held": round((last["bytes_held"] - first["bytes_held"]) / more, 1),
+        "machine": common.machine(),
+    }
+    common.write("large", record)
+    of = f"evidence, {sizes[0]:,} to {sizes[-1]:,} facts"
+    grown = sizes[-1] / sizes[0] / 10
+    figures = [
+        common.Figure(f"{of}: processor time of learning grows by", record["times_as_long"], GROWS * grown),
+        common.Figure(f"{of}: bytes a fact at most, beside the facts", record["bytes_a_fact"], BYTES),
+        common.Figure(
+            f"{of}: processor time of an answer, beside that on the small graph",
+            last["microseconds_a_query"] / first["microseconds_a_query"],
+            ANSWERS,
+        ),
+    ]
+    return common.judge("large-learning", figures)
+
+
 def main() -> int:
     common.use_two_cores()
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(learn(int(sys.argv[2]))))
+        return 0
+    if sys.argv[1:2] == ["--learn"]:
+        return learning([int(n) for n in sys.argv[2:]])
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     found = measure(n)
     common.write("update", found)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.rounding import apart
 from tests.worlds import crowded_graph
-from unkgcp.evidence import Evidence
+from unkgcp.evidence import Evidence, pairs
 from unkgcp.evidence.distribution import Values
 from unkgcp.evidence.group_statistics import GRID, commonest
 from unkgcp.evidence.pairs import PRIOR, SLOTS
@@ -165,3 +165,20 @@ def test_one_value_written_in_two_ways() -> None:
     assert values.low.tolist() == [0.4374999999999998, 0.9999999999999998]
     assert values.high.tolist() == [0.4375, 1.0]
     assert values.code(np.array([1.0, 0.4375, 0.5])).tolist() == [1, 0, -1]
+
+
+def test_a_fact_left_out_is_as_one_that_is_not_there_also_where_its_pair_has_more_facts_than_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = crowded_graph(240, 3, entities=4)
+    every = Evidence.of(graph).leave_one_out().slots
+    monkeypatch.setattr(pairs, "MOST", 5)
+    evidence = Evidence.of(graph)
+    told = evidence.leave_one_out()
+    assert (told.slots != every).any(), "no pair has more facts than are looked at"
+    for row in range(0, len(graph), 24):
+        rest = Evidence.of(
+            graph[np.arange(len(graph)) != row], evidence.values, evidence.groups[0].frequent
+        ).features(graph[[row]])
+        np.testing.assert_array_equal(told.table[row], rest.table[0])
+        np.testing.assert_array_equal(told.slots[row], rest.slots[0])

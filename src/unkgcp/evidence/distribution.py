@@ -69,10 +69,10 @@ class Values:
         return np.asarray(self.units / UNIT)
 
     @cached_property
-    def powers(self) -> NDArray[np.float64]:
-        """The values in whole thousandths, and their squares: (V, 2), exact."""
-        thousandths = np.rint(self.centre * 1000)
-        return np.stack([thousandths, thousandths**2], axis=1)
+    def whole_powers(self) -> NDArray[np.int64]:
+        """The values in units, in whole thousandths, and the squares of these: (V, 3)."""
+        thousandths = np.rint(self.centre * 1000).astype(np.int64)
+        return np.stack([self.units, thousandths, thousandths**2], axis=1)
 
     def code(self, confidence: NDArray[np.float64]) -> NDArray[np.int64]:
         """Position of each confidence among the values, -1 where it is none of them: (n,)."""

@@ -24,12 +24,12 @@ from unkgcp.evidence.completing import Completer, learn_completer
 from unkgcp.evidence.crossfit import CrossFit, cross_fit, fold_of_rows, shortened
 from unkgcp.evidence.distribution import Cells, Distribution, Values
 from unkgcp.evidence.features import FREQUENT, Evidence, Features
-from unkgcp.evidence.group_statistics import Ints
+from unkgcp.evidence.group_statistics import Ints, commonest, offsets, smallest, sorted_rows
 from unkgcp.evidence.pairs import SLOTS
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.graph.vocabulary import Vocabulary
-from unkgcp.progress import Progress
+from unkgcp.progress import Progress, Silent
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import seen
 
@@ -40,6 +40,8 @@ MOST_ASKED = 10_000  # training facts that say how often there is how much doubt
 SUGGESTED = Boosting(rounds=100)
 ELSEWHERE = Boosting(rounds=80)
 CHUNK = 1 << 15
+STAGES = 5
+"""Parts of `learn` whose ends are told to those who watch it."""
 
 
 class LeftOut(NamedTuple):
@@ -68,11 +70,11 @@ class EvidenceModel:
     aside: Ints | None = None
     """Rows of the training facts that stopped the boosting and were not learned from; None in older runs."""
 
-    @property
+    @cached_property
     def seen_entities(self) -> NDArray[np.bool_]:
         return seen(self.evidence.train)[0]
 
-    @property
+    @cached_property
     def seen_relations(self) -> NDArray[np.bool_]:
         return seen(self.evidence.train)[1]
 
@@ -142,13 +144,14 @@ class EvidenceModel:
 
     def rows_of_relations(self, most: int = MOST_OF_RELATION) -> Ints:
         """Up to `most` training facts of each relation, spread over its facts: (n,)."""
-        relation = self.evidence.train.relation
-        order = np.argsort(relation, kind="stable")
-        size = np.bincount(relation)[relation[order]]
-        place = np.arange(len(order)) - np.searchsorted(relation[order], relation[order])
-        # of a relation with more facts those at which place * most / size reaches the next whole number
-        kept = (size <= most) | (place * most // size > (place - 1) * most // size)
-        return order[kept]
+        train = self.evidence.train
+        rows = sorted_rows([train.relation], [train.n_relations])
+        starts = offsets(train.relation, train.n_relations).astype(np.int64)
+        chosen = [np.zeros(0, np.int64)]
+        for start, size in zip(starts, np.diff(starts), strict=False):
+            some = min(int(size), most)
+            chosen.append(start + -(-np.arange(some) * size // max(some, 1)))
+        return rows[np.concatenate(chosen)].astype(np.int64)
 
     def some_rows(self, most: int = MOST_ASKED) -> Ints:
         """Up to `most` training facts, each as likely as any other: (n,)."""
@@ -270,6 +273,7 @@ def learn(
     suggested: Boosting = SUGGESTED,
     elsewhere: Boosting = ELSEWHERE,
     most: int = MOST_LEARNED,
+    progress: Progress | None = None,
 ) -> EvidenceModel:
     """Learn from the proper training set alone.
 
@@ -285,14 +289,20 @@ def learn(
         )
     if (backbone is None) != (out_of_fold is None):
         raise ValueError("backbone scores need both the models and the scores of the training facts")
-    whole = Evidence.of(train)
-    table, slots, codes, held, aside = _rows(whole, train, seed, out_of_fold, most)
+    watcher = progress or Silent()
+    # one index of the graph at a time, and that of the whole graph last, when the tables are gone
+    completer = learn_completer(train, seed=seed, backbone=None if fold is None else backbone, fold=fold)
+    watcher.update(1, "completions ranked")
+    values = Values.of(train.confidence)
+    table, slots, codes, held, aside = _rows(values, train, seed, out_of_fold, most)
+    watcher.update(2, f"{len(table):,} facts asked")
     label = _slot_labels(slots, codes)
     first = replace(suggested, seed=seed).learn(
         table[~held], label[~held], table[held], label[held], SLOTS + 1
     )
+    watcher.update(3, "suggested values learned")
     none = label == SLOTS
-    cells = Cells.of(whole.values, codes[none] if none.any() else codes)
+    cells = Cells.of(values, codes[none] if none.any() else codes)
     kind = cells.class_of_value[codes]
     fit, stop = none & ~held, none & held
     if not fit.any():
@@ -300,7 +310,10 @@ def learn(
     second = replace(elsewhere, seed=seed).learn(
         table[fit], kind[fit], table[stop], kind[stop], cells.classes
     )
-    completer = learn_completer(train, seed=seed, backbone=None if fold is None else backbone, fold=fold)
+    del table, slots
+    watcher.update(4, "other values learned")
+    whole = Evidence.of(train, values)
+    watcher.update(STAGES, "facts grouped")
     return EvidenceModel(whole, cells, first, second, backbone, completer, aside)
 
 
@@ -319,7 +332,7 @@ def learn_with_backbone(
 
 
 def _rows(
-    whole: Evidence,
+    values: Values,
     train: Graph,
     seed: int,
     out_of_fold: NDArray[np.float32] | None,
@@ -330,15 +343,18 @@ def _rows(
     order = rng.permutation(len(train))
     size = max(1, min(round(HELD_OUT * len(train)), MOST_HELD_OUT))
     aside, learned = np.sort(order[:size]), np.sort(order[size : size + most])
+    del order
     inside = np.ones(len(train), bool)
     inside[aside] = False
-    part = whole.over(train[inside])
-    told = part.leave_one_out((np.cumsum(inside) - 1)[learned])
+    own = values.code(train.confidence).astype(smallest(len(values)))
+    # the same columns as of the whole graph: share i is that of the same value, though others lead in a part
+    part = Evidence.of(train[inside], values, commonest(own, len(values), FREQUENT))
+    told = part.leave_one_out(learned - np.searchsorted(aside, learned))  # their rows in the part
     asked = part.features(train[aside])
     rows = np.concatenate([learned, aside])
     table = np.concatenate([told.table, asked.table])
     slots = np.concatenate([told.slots, asked.slots])
-    codes, held = whole.codes[rows], ~inside[rows]
+    codes, held = own[rows].astype(np.int64), ~inside[rows]
     if out_of_fold is not None:
         table = np.concatenate([table, np.asarray(out_of_fold, np.float32)[rows]], axis=1)
     return table, slots, codes, held, aside

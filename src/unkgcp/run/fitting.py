@@ -292,10 +292,10 @@ def learn_evidence(
     assert model.facts is not None
     train = model.facts.graph(model.vocabulary)
     if quick or config.model == NONE:
-        from unkgcp.evidence import learn
+        from unkgcp.evidence.evidence_model import STAGES, learn
 
-        with report("learning from the evidence", None):
-            return learn(train, seed=model.seed)
+        with report("learning from the evidence", STAGES) as progress:
+            return learn(train, seed=model.seed, progress=progress)
     from unkgcp.evidence.crossfit import FOLDS
     from unkgcp.evidence.evidence_model import learn_with_backbone
 

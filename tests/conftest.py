@@ -50,6 +50,7 @@ LONG = (
     "tests/guarantees/test_partitions.py",
     "tests/predict/test_processors.py",
     "tests/service/test_server.py",
+    "tests/test_tutorials.py",
     "tests/training/test_fused.py",
 )
 """What takes longest begins first, so that no worker is left alone with it at the end."""

@@ -16,6 +16,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 PLACE = "reference"
+AFTER_GUIDES = "---\nsearch: {boost: 0.001}\n---\n\n"
+"""Whoever searches for a word finds the page that explains it before the names that contain it."""
 DOCTEST = re.compile(r"(?:^[ ]*>>> .*\n?(?:^[ ]*\S.*\n?)*)(?:\n(?:^[ ]*>>> .*\n?(?:^[ ]*\S.*\n?)*))*", re.M)
 
 
@@ -34,7 +36,7 @@ def fenced(text: str) -> str:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {"commands": commands(), **modules(Path(config.config_file_path).parent / "src")}
     for name, text in pages.items():
-        files.append(File.generated(config, f"{PLACE}/{name}.md", content=text))
+        files.append(File.generated(config, f"{PLACE}/{name}.md", content=AFTER_GUIDES + text))
     for section in config.nav:
         if section.get("Reference") == f"{PLACE}/":
             titles = {name: name if name.startswith("unkgcp") else name.capitalize() for name in pages}

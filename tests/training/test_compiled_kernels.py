@@ -185,3 +185,49 @@ def test_filtered_negatives_are_never_training_facts() -> None:
         usable += may_use
         assert may_use == ((drawn * 3 + r) * 20 + t not in keys)
     assert 100 < usable <= 400
+
+
+LAZY = {
+    "ukge": {},
+    "ukge, momentum": {"momentum": 0.9},
+    "passleaf": CASES["passleaf"],
+    "beurre": {"momentum": 0.999},
+}
+
+
+@pytest.mark.parametrize("case", LAZY)
+def test_lazy_steps_are_the_dense_ones_bit_for_bit(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that no batch has touched for a while make their steps up when they are read, and at the end of an epoch."""
+    config = replace(config_of(case), **LAZY[case], batch_size=8, negatives=2)
+    facts, softlogic = learnable_graph(100, entities=900), learnable_graph(20, entities=900, seed=5)
+    data = TrainingData.of(facts, softlogic, config, torch.device("cpu"))
+    engines = []
+    for large in (4, math.inf):
+        monkeypatch.setattr("unkgcp.training.compiled_engine.LARGE", large)
+        engines.append(CompiledEngine(data, config, Member(1), shards=2))
+    assert [engine.lazy for engine in engines] == [True, False]
+    assert engines[0]._gradients[0].nbytes < engines[1]._gradients[0].nbytes / 4
+    for epoch in range(3):
+        losses = [float(engine.run_epoch(epoch)) for engine in engines]
+        assert losses[0] == losses[1]
+    for name, tensor in engines[0].state().items():
+        assert torch.equal(tensor, engines[1].state()[name]), name
+
+
+def test_a_row_that_waits_very_long_keeps_its_parameters_and_its_moments_decay() -> None:
+    """What is left out after so many steps is less than a rounding of the step."""
+    waits, d = 3 * compiled_common.FORGOTTEN, 10
+    rng = np.random.default_rng(0)
+    gradient = rng.normal(size=(1, d)).astype(np.float32)
+    start = [np.zeros((1, d), np.float32), np.float32(0.1) * gradient, np.float32(0.001) * gradient**2]
+    rates = np.array(
+        [compiled_common.adam_rates(1.0, 1000 + step) for step in range(waits)], np.float32
+    ).T.copy()
+    memory, none = np.zeros((0, d), np.float32), np.zeros((1, 1, d), np.float32)
+    lazy, dense = [table.copy() for table in start], [table.copy() for table in start]
+    compiled_common.catch_up(*lazy, memory, np.float32(0), rates, 0, 0, waits)
+    for lr, eps in rates.T:
+        compiled_common.adam_rows(*dense, memory, none, np.float32(0), lr, eps, 0, 1)
+    assert_within(lazy[0], dense[0], apart(1, np.abs(dense[0])))
+    for kept, expected in zip(lazy[1:], dense[1:], strict=True):
+        assert_within(kept, expected, apart(waits, np.abs(expected)) + float(np.finfo(np.float32).tiny))

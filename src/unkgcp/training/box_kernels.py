@@ -34,13 +34,17 @@ from unkgcp.training.compiled_common import (
     F,
     U,
     adam_rates,
+    adam_row,
     adam_rows,
     below,
-    corrupt,
+    catch_up,
     count_facts,
     draw,
+    draw_batch,
+    exact,
     fact_error,
     fast,
+    touch_batch,
 )
 
 # positions in the vectors of real settings, of whole settings and of stream bases
@@ -109,16 +113,16 @@ def corrupted(
         loss += weight * p * p
         g = F(2) * p * by_share * weight
         pull(g, begin, d, work, out)
-        other = others[j]
+        at = others[j]
         if at_head:
             by_whole += g
         else:
             for k in range(d):
                 own[begin + U(k)] -= g * rate[begin + U(k)]
         for k in range(d):
-            g_entity[other, k] += sign * by_corner[begin + U(k)]
+            g_entity[at, k] += sign * by_corner[begin + U(k)]
         for k in range(d):
-            g_entity[other, U(d) + U(k)] += own[begin + U(k)] * by_log[begin + U(k)]
+            g_entity[at, U(d) + U(k)] += own[begin + U(k)] * by_log[begin + U(k)]
         for k in range(d):
             g_scale[k] += own[begin + U(k)] * by_scale[begin + U(k)]
         for k in range(d):
@@ -130,17 +134,19 @@ def corrupted(
 
 @njit(**fast)
 def shard_gradient(
-    rows, first, last, weight, step, start, facts, entity, relation, g_entity, g_relation, g_rule, real, whole,
-    bases, sizes, known, soft, soft_target, transitive,
+    rows, first, last, weight, facts, entity, relation, g_entity, g_relation, g_rule, places, real, whole, drawn, soft,
+    soft_target, soft_chosen, transitive,
 ):
-    """Gradient of facts rows[first:last], added to the shard's tables; (loss, square of their transitive norm)."""
+    """Gradient of facts rows[first:last], added to the shard's tables; (loss, square of their transitive norm).
+
+    The gradient of entity e is row places[e] of g_entity.
+    """
     head, relation_of, tail, confidence = facts
     d = entity.shape[1] // 2
     negatives, quantile = whole[NEGATIVES], F(real[QUANTILE])
     slots = 2 * negatives
     w_negative = F(real[W_NEGATIVE] / slots) * weight if slots > 0 else F(0)
     w_regular, w_side, w_other = F(real[W_REGULAR]) * weight, F(real[W_SIDE]) * weight, F(real[W_OTHER]) * weight
-    members = known if whole[FILTERED] != 0 else known[:0]
     of_head, of_tail, of_other = new_box(d), new_box(d), new_box(GROUP * d)
     fixed, others = (np.empty(GROUP * d, F), np.empty(GROUP * d, F)), np.empty(GROUP, np.int64)
     work, out = new_work(GROUP * d), new_out(GROUP * d)
@@ -153,6 +159,7 @@ def shard_gradient(
         if fact < 0:
             continue
         h, r, t = head[fact], relation_of[fact], tail[fact]
+        g_h, g_t = g_entity[places[h]], g_entity[places[t]]
         maps, g_maps = relation[r].reshape(4, d), g_relation[r].reshape(4, d)
         place(entity[h], maps[0], maps[1], of_head, 0)
         place(entity[t], maps[2], maps[3], of_tail, 0)
@@ -176,7 +183,6 @@ def shard_gradient(
             g_rules = g_rule[r].reshape(4, d)
             push_map(g_rules[0], g_rules[1], of_head, 0, F(1), out[0], out[1])
             push_map(g_rules[2], g_rules[3], of_tail, 0, F(-1), out[0], out[2])
-        counter = U((start + i) * slots)
         for side in range(2):
             at_head, at = side == 0, 2 * side
             stays, still = (of_tail, by_tail) if at_head else (of_head, by_head)
@@ -185,11 +191,10 @@ def shard_gradient(
                 fixed[1][j * d : j * d + d] = stays[1]
             count = 0
             for j in range(negatives):
-                position = counter + U(side * negatives + j)
-                other, usable = corrupt(bases[S_NEGATIVE], position, h, r, t, at_head, sizes, members)
-                if usable:
+                other = drawn[i, side * negatives + j]
+                if other >= 0:
                     place(entity[other], maps[at], maps[at + 1], of_other, count * d)
-                    others[count] = other
+                    others[count] = places[other]
                     count += 1
                 if count == GROUP or (j == negatives - 1 and count > 0):
                     more, by_more = corrupted(
@@ -201,27 +206,26 @@ def shard_gradient(
                     count = 0
         # the volume of the tail is in the fact and in corruptions of its head
         add(by_tail[1], 0, -by_whole, rate, 0, d)
-        push_row(g_entity[h], of_head, 0, F(1), by_head[0], by_head[1])
+        push_row(g_h, of_head, 0, F(1), by_head[0], by_head[1])
         push_map(g_maps[0], g_maps[1], of_head, 0, F(1), by_head[0], by_head[1])
-        push_row(g_entity[t], of_tail, 0, F(1), by_tail[0], by_tail[1])
+        push_row(g_t, of_tail, 0, F(1), by_tail[0], by_tail[1])
         push_map(g_maps[2], g_maps[3], of_tail, 0, F(1), by_tail[0], by_tail[1])
         for side in range(2):
-            e = h if side == 0 else t
+            e, g_e = (h, g_h) if side == 0 else (t, g_t)
             for k in range(d):
                 log_side = entity[e, U(d) + U(k)]
                 plain[k] = exponential(max(min(log_side, LARGEST_LOG_SIDE), LOG_TINY))
                 inner[k] = plain[k] if log_side <= LARGEST_LOG_SIDE else F(0)
             # the norm of the sides goes through exp: by the logarithm it is once more times the side
-            loss += norm(plain, w_side, inner, g_entity[e, d:])
-            loss += norm(entity[e, :d], w_other, ones, g_entity[e, :d])
+            loss += norm(plain, w_side, inner, g_e[d:])
+            loss += norm(entity[e, :d], w_other, ones, g_e[:d])
         for which in range(4):
             loss += norm(maps[which], w_other, ones, g_maps[which])
         if w_regular > F(0):
-            loss += half_square(entity[h], w_regular, g_entity[h]) + half_square(entity[t], w_regular, g_entity[t])
+            loss += half_square(entity[h], w_regular, g_h) + half_square(entity[t], w_regular, g_t)
             loss += half_square(relation[r], w_regular, g_relation[r])
-    if first == 0 and len(soft_target) > 0 and real[W_SOFT] > 0:
-        chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
-        h, r, t = soft[chosen, 0], soft[chosen, 1], soft[chosen, 2]
+    if first == 0 and soft_chosen >= 0:
+        h, r, t = soft[soft_chosen, 0], soft[soft_chosen, 1], soft[soft_chosen, 2]
         maps, g_maps = relation[r].reshape(4, d), g_relation[r].reshape(4, d)
         place(entity[h], maps[0], maps[1], of_head, 0)
         place(entity[t], maps[2], maps[3], of_tail, 0)
@@ -229,15 +233,15 @@ def shard_gradient(
         whole_tail = product(work[5], 0, d)
         intersect(of_head[0], of_head[1], of_tail[0], of_tail[1], d, work)
         p, by_log = share(product(work[5], 0, d), whole_tail)
-        short = soft_target[chosen] - p
+        short = soft_target[soft_chosen] - p
         if short > F(0):
             loss += real[W_SOFT] * short * short
             g = F(-2.0 * real[W_SOFT]) * short * by_log
             pull(g, 0, d, work, out)
             add(out[2], 0, -g, work[6], 0, d)
-            push_row(g_entity[h], of_head, 0, F(1), out[0], out[1])
+            push_row(g_entity[places[h]], of_head, 0, F(1), out[0], out[1])
             push_map(g_maps[0], g_maps[1], of_head, 0, F(1), out[0], out[1])
-            push_row(g_entity[t], of_tail, 0, F(-1), out[0], out[2])
+            push_row(g_entity[places[t]], of_tail, 0, F(-1), out[0], out[2])
             push_map(g_maps[2], g_maps[3], of_tail, 0, F(-1), out[0], out[2])
     return loss, squares
 
@@ -306,26 +310,49 @@ def add_composition(step, weight, base, rule, heads, tails, entity, relation, g_
     return loss
 
 
-@njit(parallel=True, **fast)
+@njit(parallel=True, **exact)
 def run_epoch(
-    order, step, start, learning_rate, momentum, facts, tables, first, second, memory, gradients, real, whole,
+    order, step, start, learning_rate, momentum, lazy, facts, tables, first, second, memory, gradients, real, whole,
     bases, sizes, known, soft, soft_target, transitive, g_rule, rules, heads, head_ends, tails, tail_ends, losses,
 ):
     """As `distmult_kernels.run_epoch`. Rules (c, 3) are the compositions; i is tried on heads up to head_ends[i]."""
     entity, relation, _ = tables
     g_entity, g_relation, _ = gradients
-    shards, batch_size = g_entity.shape[0], order.shape[1]
+    shards, batch_size, n = g_entity.shape[0], order.shape[1], entity.shape[0]
     blocks = 2 * shards
     part, squares = np.zeros(shards), np.zeros(shards)
     w_logic = real[W_LOGIC] / batch_size
+    drawn, pool = np.empty((batch_size, 2 * whole[NEGATIVES]), np.int64), np.empty((0, 3), np.int32)
+    members = known if whole[FILTERED] else known[:0]
+    places, touched, done = np.arange(n), np.arange(g_entity.shape[1]), np.zeros(n, np.int32)
+    if lazy:
+        places[:] = -1
+    rates = np.empty((2, order.shape[0]), F)
+    for i in range(order.shape[0]):
+        rates[0, i], rates[1, i] = adam_rates(learning_rate, step + i + 1)
     for i in range(order.shape[0]):
         rows = order[i]
         weight = F(1.0 / count_facts(rows))
         for shard in prange(shards):
             begin, end = shard * batch_size // shards, (shard + 1) * batch_size // shards
+            draw_batch(
+                rows, begin, end, start, facts, whole[NEGATIVES], F(0), U(0), U(0), bases[S_NEGATIVE], sizes, members,
+                0, drawn,
+            )
+        soft_chosen = -1
+        if len(soft_target) > 0 and real[W_SOFT] > 0:
+            soft_chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
+        count = touch_batch(rows, facts[0], facts[2], drawn, soft, soft_chosen, pool, places, touched) if lazy else n
+        if lazy:
+            for block in prange(blocks):
+                for at in range(block * count // blocks, (block + 1) * count // blocks):
+                    row = touched[at]
+                    catch_up(entity, first[0], second[0], memory[0], momentum, rates, row, done[row], i)
+        for shard in prange(shards):
+            begin, end = shard * batch_size // shards, (shard + 1) * batch_size // shards
             part[shard], squares[shard] = shard_gradient(
-                rows, begin, end, weight, step, start, facts, entity, relation, g_entity[shard], g_relation[shard],
-                g_rule[shard], real, whole, bases, sizes, known, soft, soft_target, transitive,
+                rows, begin, end, weight, facts, entity, relation, g_entity[shard], g_relation[shard], g_rule[shard],
+                places, real, whole, drawn, soft, soft_target, soft_chosen, transitive,
             )
         losses[i] = part.sum()
         if g_rule.shape[1] > 0:
@@ -338,11 +365,15 @@ def run_epoch(
             )
         step += 1
         start += batch_size
-        lr, eps = adam_rates(learning_rate, step)
+        lr, eps = rates[0, i], rates[1, i]
         for block in prange(blocks):
-            n = entity.shape[0]
-            adam_rows(
-                entity, first[0], second[0], memory[0], g_entity, momentum, lr, eps, block * n // blocks,
-                (block + 1) * n // blocks,
-            )
+            for at in range(block * count // blocks, (block + 1) * count // blocks):
+                row = touched[at]
+                adam_row(entity, first[0], second[0], memory[0], g_entity, at, momentum, lr, eps, row)
+                if lazy:
+                    done[row], places[row] = i + 1, -1
         adam_rows(relation, first[1], second[1], memory[1], g_relation, momentum, lr, eps, 0, relation.shape[0])
+    if lazy:
+        for block in prange(blocks):
+            for row in range(block * n // blocks, (block + 1) * n // blocks):
+                catch_up(entity, first[0], second[0], memory[0], momentum, rates, row, done[row], order.shape[0])

@@ -107,27 +107,123 @@ def adam_rates(learning_rate: Any, step: Any) -> Any:
     return F(learning_rate * correction / (1.0 - 0.9**step)), F(1e-8 * correction)
 
 
-@njit(**fast)
-def adam_rows(parameter, first, second, memory, gradients, momentum, lr, eps, begin, end):
-    """Dense Adam on rows begin..end with the sum of the shards' gradients, which it sets back to zero.
+@njit(**exact)
+def adam_row(parameter, first, second, memory, gradients, place, momentum, lr, eps, row):
+    """Adam on one row with the sum of the shards' gradients at `place`, which it sets back to zero.
 
     lr and eps are those of `adam_rates`: p -= lr m / (sqrt(v) + eps). With momentum the gradient is that of `memory`,
-    which adds up gradients as g + momentum * (what was there).
+    which adds up gradients as g + momentum * (what was there). No rounding is left to the compiler, see `catch_up`.
     """
     shards, d = gradients.shape[0], parameter.shape[1]
+    for shard in range(1, shards):
+        for k in range(d):
+            gradients[0, place, k] += gradients[shard, place, k]
+            gradients[shard, place, k] = F(0)
+    if momentum > F(0):
+        for k in range(d):
+            memory[row, k] = momentum * memory[row, k] + gradients[0, place, k]
+            gradients[0, place, k] = memory[row, k]
+    for k in range(d):
+        g = gradients[0, place, k]
+        gradients[0, place, k] = F(0)
+        m = F(0.9) * first[row, k] + F(0.1) * g
+        v = F(0.999) * second[row, k] + F(0.001) * g * g
+        first[row, k], second[row, k] = m, v
+        parameter[row, k] -= lr * m / (math.sqrt(v) + eps)
+
+
+@njit(**exact)
+def adam_rows(parameter, first, second, memory, gradients, momentum, lr, eps, begin, end):
+    """Dense Adam on rows begin..end, whose gradients are at the places of the same number."""
     for row in range(begin, end):
-        for shard in range(1, shards):
-            for k in range(d):
-                gradients[0, row, k] += gradients[shard, row, k]
-                gradients[shard, row, k] = F(0)
+        adam_row(parameter, first, second, memory, gradients, row, momentum, lr, eps, row)
+
+
+# Lazy steps: in a table that is large beside a batch most rows have no gradient. Adam moves them all the same, because
+# their moments decay; but nobody looks until a batch has them again, or the epoch is over. So a step costs what it
+# touches, and a row makes its steps without gradient up when it is next read.
+
+FORGOTTEN = 256  # steps after which what is left of the first moment, 0.9^256 = 2e-12 of it, moves a parameter no more
+
+
+@njit(**exact)
+def catch_up(parameter, first, second, memory, momentum, rates, row, done, now):
+    """The steps done..now of the epoch for a row that had no gradient in them: the same operations, bit for bit.
+
+    Without momentum those after the first FORGOTTEN ones change moments alone. `rates` (2, steps): of `adam_rates`.
+    """
+    d = parameter.shape[1]
+    until = now if momentum > F(0) else min(now, done + FORGOTTEN)
+    for step in range(done, until):
+        lr, eps = rates[0, step], rates[1, step]
         if momentum > F(0):
             for k in range(d):
-                memory[row, k] = momentum * memory[row, k] + gradients[0, row, k]
-                gradients[0, row, k] = memory[row, k]
+                g = momentum * memory[row, k]
+                memory[row, k] = g
+                first[row, k] = F(0.9) * first[row, k] + F(0.1) * g
+                second[row, k] = F(0.999) * second[row, k] + F(0.001) * g * g
+        else:
+            for k in range(d):
+                first[row, k] = F(0.9) * first[row, k]
+                second[row, k] = F(0.999) * second[row, k]
         for k in range(d):
-            g = gradients[0, row, k]
-            gradients[0, row, k] = F(0)
-            m = F(0.9) * first[row, k] + F(0.1) * g
-            v = F(0.999) * second[row, k] + F(0.001) * g * g
-            first[row, k], second[row, k] = m, v
-            parameter[row, k] -= lr * m / (math.sqrt(v) + eps)
+            parameter[row, k] -= lr * first[row, k] / (math.sqrt(second[row, k]) + eps)
+    if until < now:
+        by_first, by_second = F(0.9 ** (now - until)), F(0.999 ** (now - until))
+        for k in range(d):
+            first[row, k] *= by_first
+            second[row, k] *= by_second
+
+
+@njit(**exact)
+def touch(row, places, touched, count):
+    """Give a row a place among those of the batch, unless it has one; the number of places taken."""
+    if places[row] < 0:
+        places[row] = count
+        touched[count] = row
+        count += 1
+    return count
+
+
+@njit(**exact)
+def touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touched):
+    """Places for all entities that a batch reads: of facts, corruptions, pool samples and the soft-logic fact."""
+    n, count = len(places), 0
+    for i in range(len(rows)):
+        fact = rows[i]
+        if fact < 0:
+            continue
+        count = touch(head[fact], places, touched, count)
+        count = touch(tail[fact], places, touched, count)
+        for j in range(drawn.shape[1]):
+            value = drawn[i, j]
+            if value >= n:
+                count = touch(pool[value - n, 0], places, touched, count)
+                count = touch(pool[value - n, 2], places, touched, count)
+            else:
+                count = touch(value if value >= 0 else -1 - value, places, touched, count)
+    if soft_chosen >= 0:
+        count = touch(soft[soft_chosen, 0], places, touched, count)
+        count = touch(soft[soft_chosen, 2], places, touched, count)
+    return count
+
+
+@njit(**fast)
+def draw_batch(rows, first, last, start, facts, negatives, share, choice, place, base, sizes, known, n_pool, drawn):
+    """Fill drawn[first:last] (., 2 negatives) for facts rows[first:last], corrupted heads first.
+
+    An entity, or -1 - entity where every draw was a known fact, or n_entities + the place of a pool sample.
+    """
+    head, relation_of, tail, _ = facts
+    for i in range(first, last):
+        fact = rows[i]
+        if fact < 0:
+            continue
+        h, r, t = head[fact], relation_of[fact], tail[fact]
+        for j in range(2 * negatives):
+            position = U((start + i) * 2 * negatives + j)
+            if share > F(0) and unit(draw(choice, position)) < share:
+                drawn[i, j] = sizes[0] + below(draw(place, position), n_pool)
+            else:
+                other, usable = corrupt(base, position, h, r, t, j < negatives, sizes, known)
+                drawn[i, j] = other if usable else -1 - other

@@ -20,12 +20,14 @@ from unkgcp.training.config import DISTMULT, TrainConfig, learning_rate_at
 from unkgcp.training.losses import Pool, capacity, share_at
 
 KINDS = ("entity", "relation", "model")
+LARGE = 4  # a table is large beside a batch from so many times as many rows as a batch can touch
 
 
 class CompiledEngine:
     """Parameters, optimiser and epoch of one model. Torch owns the memory, the kernels work on views of it.
 
-    Tables of one kind lie side by side in one: a row of it is all that an entity or a relation has.
+    Tables of one kind lie side by side in one: a row of it is all that an entity or a relation has. Where entities are
+    many beside a batch, steps are lazy (`compiled_common`): same result, and no table is walked through at every step.
     """
 
     def __init__(self, data: TrainingData, config: TrainConfig, member: Member, shards: int) -> None:
@@ -52,8 +54,13 @@ class CompiledEngine:
             kind: torch.zeros_like(table) if config.momentum else table.new_zeros(1, 0, table.shape[-1])
             for kind, table in self._parameters.items()
         }
+        # rows that a batch can touch: of its facts, of corruptions or pool samples, and of a soft-logic fact
+        most = self.batch_size * (2 + 2 * self._negatives() * (2 if config.uses_pool else 1)) + 2
+        self.lazy = data.n_entities > LARGE * most and not data.compositions
+        rows = {"entity": most} if self.lazy else {}
         self._gradients = tuple(
-            np.zeros((shards, *table.shape[1:]), np.float32) for table in self._parameters.values()
+            np.zeros((shards, rows.get(kind, table.shape[1]), table.shape[2]), np.float32)
+            for kind, table in self._parameters.items()
         )
         self.pool = Pool(1, capacity(config, n, self.batch_size) if config.uses_pool else 1, device)
         self.step = torch.zeros((), dtype=torch.int64)
@@ -84,6 +91,7 @@ class CompiledEngine:
             epoch * n,
             learning_rate_at(config, epoch),
             np.float32(config.momentum),
+            self.lazy,
             (facts.head.numpy(), facts.relation.numpy(), facts.tail.numpy(), facts.target.numpy()),
             *(_views(tables) for tables in (self._parameters, self._first, self._second, self._memory)),
             self._gradients,

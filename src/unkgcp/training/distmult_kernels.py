@@ -27,14 +27,17 @@ from unkgcp.training.compiled_common import (
     F,
     U,
     adam_rates,
+    adam_row,
     adam_rows,
     below,
-    corrupt,
+    catch_up,
     count_facts,
     draw,
+    draw_batch,
+    exact,
     fact_error,
     fast,
-    unit,
+    touch_batch,
 )
 
 # positions in the vector of real settings and in that of whole settings, which the kernels share
@@ -72,16 +75,17 @@ def activate(linear: Any, rectified: Any) -> Any:
 
 
 @njit(**fast)
-def triple_step(entity, relation, w, g_entity, g_relation, g_model, h, r, t, raw, error_slope):
+def triple_step(entity, relation, w, g_entity, g_relation, g_model, places, h, r, t, raw, error_slope):
     """Add the gradient of one free triple, dLoss/dlinear = error_slope, to the three rows and the scalars."""
     d = entity.shape[1]
     slope = error_slope * w
+    at_h, at_t = places[h], places[t]
     for k in range(d):
         g_relation[r, k] += slope * entity[h, k] * entity[t, k]
     for k in range(d):
-        g_entity[h, k] += slope * relation[r, k] * entity[t, k]
+        g_entity[at_h, k] += slope * relation[r, k] * entity[t, k]
     for k in range(d):
-        g_entity[t, k] += slope * relation[r, k] * entity[h, k]
+        g_entity[at_t, k] += slope * relation[r, k] * entity[h, k]
     g_model[0] += error_slope * raw
     g_model[1] += error_slope
 
@@ -96,21 +100,21 @@ def raw_score(entity: Any, relation: Any, h: Any, r: Any, t: Any) -> Any:
 
 @njit(**fast)
 def shard_gradient(
-    rows, first, last, weight, step, start, head, relation_of, tail, confidence, entity, relation, model,
-    g_entity, g_relation, g_model, real, whole, bases, sizes, known, soft, soft_target, pool, pool_score,
-    fresh, fresh_score,
+    rows, first, last, weight, facts, entity, relation, model, g_entity, g_relation, g_model, places, real, whole,
+    drawn, soft, soft_target, soft_chosen, pool, pool_score, fresh, fresh_score,
 ):
-    """Gradient of the loss of facts rows[first:last], added to the shard's tables; returns their loss."""
+    """Gradient of the loss of facts rows[first:last], added to the shard's tables; returns their loss.
+
+    The gradient of entity e is row places[e] of g_entity.
+    """
+    head, relation_of, tail, confidence = facts
+    n = entity.shape[0]
     d = entity.shape[1]
     w, b = model[0], model[1]
-    negatives, rectified, filtered = whole[NEGATIVES], whole[RECTIFIED] != 0, whole[FILTERED] != 0
-    inserts = whole[INSERTS] != 0
-    share, quantile = F(real[SHARE]), F(real[QUANTILE])
-    regular = F(real[W_REGULAR])
+    negatives, rectified, inserts = whole[NEGATIVES], whole[RECTIFIED] != 0, whole[INSERTS] != 0
+    quantile, regular = F(real[QUANTILE]), F(real[W_REGULAR])
     slots = 2 * negatives
     w_negative = F(real[W_NEGATIVE] / slots) * weight if slots > 0 else F(0)
-    empty = known[:0]
-    members = known if filtered else empty
     qt, qh = np.empty(d, F), np.empty(d, F)
     dqt, dqh = np.empty(d, F), np.empty(d, F)
     loss = 0.0
@@ -119,6 +123,7 @@ def shard_gradient(
         if fact < 0:
             continue
         h, r, t, c = head[fact], relation_of[fact], tail[fact], confidence[fact]
+        at_h, at_t = places[h], places[t]
         for k in range(d):
             qt[k] = entity[h, k] * relation[r, k]
             qh[k] = relation[r, k] * entity[t, k]
@@ -134,26 +139,24 @@ def shard_gradient(
             dqt[k] = g * entity[t, k]
             dqh[k] = F(0)
         for k in range(d):
-            g_entity[t, k] += g * qt[k]
-        counter = U((start + i) * slots)
+            g_entity[at_t, k] += g * qt[k]
         for j in range(slots):
             at_head = j < negatives
-            position = counter + U(j)
-            from_pool = share > F(0) and unit(draw(bases[S_CHOICE], position)) < share
-            if from_pool:
+            if drawn[i, j] >= n:
                 fresh[i, j] = -1
-                place = below(draw(bases[S_DRAW], position), len(pool_score))
+                place = drawn[i, j] - n
                 ph, pr, pt = pool[place, 0], pool[place, 1], pool[place, 2]
                 s = raw_score(entity, relation, ph, pr, pt)
                 p, slope = activate(w * s + b, rectified)
                 error = p - pool_score[place]
                 loss += w_negative * error * error
                 triple_step(
-                    entity, relation, w, g_entity, g_relation, g_model, ph, pr, pt, s,
+                    entity, relation, w, g_entity, g_relation, g_model, places, ph, pr, pt, s,
                     F(2) * error * slope * w_negative,
                 )
                 continue
-            other, usable = corrupt(bases[S_NEGATIVE], position, h, r, t, at_head, sizes, members)
+            usable = drawn[i, j] >= 0
+            other = drawn[i, j] if usable else -1 - drawn[i, j]
             s = dot_row(qh, entity, other) if at_head else dot_row(qt, entity, other)
             p, slope = activate(w * s + b, rectified)
             if inserts:
@@ -166,39 +169,39 @@ def shard_gradient(
             g_model[0] += g * s
             g_model[1] += g
             g = g * w
+            at = places[other]
             if at_head:
                 for k in range(d):
                     dqh[k] += g * entity[other, k]
-                    g_entity[other, k] += g * qh[k]
+                    g_entity[at, k] += g * qh[k]
             else:
                 for k in range(d):
                     dqt[k] += g * entity[other, k]
-                    g_entity[other, k] += g * qt[k]
+                    g_entity[at, k] += g * qt[k]
         for k in range(d):
             g_relation[r, k] += dqt[k] * entity[h, k] + dqh[k] * entity[t, k]
         for k in range(d):
-            g_entity[h, k] += dqt[k] * relation[r, k]
+            g_entity[at_h, k] += dqt[k] * relation[r, k]
         for k in range(d):
-            g_entity[t, k] += dqh[k] * relation[r, k]
+            g_entity[at_t, k] += dqh[k] * relation[r, k]
         if regular > F(0):
             scale = regular * weight
             norm = dot(entity, h, entity, h) + dot(relation, r, relation, r) + dot(entity, t, entity, t)
             loss += F(0.5) * scale * norm
             for k in range(d):
-                g_entity[h, k] += scale * entity[h, k]
+                g_entity[at_h, k] += scale * entity[h, k]
                 g_relation[r, k] += scale * relation[r, k]
             for k in range(d):
-                g_entity[t, k] += scale * entity[t, k]
-    if first == 0 and len(soft_target) > 0 and real[W_SOFT] > 0:
-        chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
-        h, r, t = soft[chosen, 0], soft[chosen, 1], soft[chosen, 2]
+                g_entity[at_t, k] += scale * entity[t, k]
+    if first == 0 and soft_chosen >= 0:
+        h, r, t = soft[soft_chosen, 0], soft[soft_chosen, 1], soft[soft_chosen, 2]
         s = raw_score(entity, relation, h, r, t)
         p, slope = activate(w * s + b, rectified)
-        short = soft_target[chosen] - p
+        short = soft_target[soft_chosen] - p
         if short > F(0):
             loss += real[W_SOFT] * short * short
             triple_step(
-                entity, relation, w, g_entity, g_relation, g_model, h, r, t, s,
+                entity, relation, w, g_entity, g_relation, g_model, places, h, r, t, s,
                 F(-2.0 * real[W_SOFT]) * short * slope,
             )
     return loss
@@ -224,48 +227,77 @@ def insert(rows, position, head, relation_of, tail, fresh, fresh_score, pool, po
             pool_score[place] = fresh_score[i, j]
 
 
-@njit(parallel=True, **fast)
+@njit(parallel=True, **exact)
 def run_epoch(
-    order, step, start, learning_rate, momentum, facts, tables, first, second, memory, gradients, real, whole,
+    order, step, start, learning_rate, momentum, lazy, facts, tables, first, second, memory, gradients, real, whole,
     bases, sizes, known, soft, soft_target, pool, pool_score, losses,
 ):
     """Train on every batch of `order` (steps, batch), -1 where the last batch is short; losses (steps,).
 
     `start` is the number of facts seen before: random numbers follow the position of a fact in the run. Tables, their
-    moments, memories and gradients come as entity, relation and model.
+    moments, memories and gradients come as entity, relation and model. `lazy`: entities make up steps when next read.
     """
-    head, relation_of, tail, confidence = facts
+    head, relation_of, tail, _ = facts
     entity, relation, model = tables
     g_entity, g_relation, g_model = gradients
-    shards, batch_size = g_entity.shape[0], order.shape[1]
+    shards, batch_size, n = g_entity.shape[0], order.shape[1], entity.shape[0]
     blocks = 2 * shards
     part = np.zeros(shards)
-    slots = 2 * whole[NEGATIVES] if whole[INSERTS] else 0
+    negatives, share = whole[NEGATIVES], F(real[SHARE])
+    drawn = np.empty((batch_size, 2 * negatives), np.int64)
+    slots = 2 * negatives if whole[INSERTS] else 0
     fresh, fresh_score = np.empty((batch_size, slots), np.int64), np.empty((batch_size, slots), F)
+    members = known if whole[FILTERED] else known[:0]
+    # where the gradient of an entity is, which entities have one, and how many steps of the epoch each has made
+    places, touched, done = np.arange(n), np.arange(g_entity.shape[1]), np.zeros(n, np.int32)
+    if lazy:
+        places[:] = -1
+    rates = np.empty((2, order.shape[0]), F)
+    for i in range(order.shape[0]):
+        rates[0, i], rates[1, i] = adam_rates(learning_rate, step + i + 1)
     for i in range(order.shape[0]):
         rows = order[i]
         weight = F(1.0 / count_facts(rows))
         for shard in prange(shards):
             begin, end = shard * batch_size // shards, (shard + 1) * batch_size // shards
+            draw_batch(
+                rows, begin, end, start, facts, negatives, share, bases[S_CHOICE], bases[S_DRAW], bases[S_NEGATIVE],
+                sizes, members, len(pool_score), drawn,
+            )
+        soft_chosen = -1
+        if len(soft_target) > 0 and real[W_SOFT] > 0:
+            soft_chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
+        count = touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touched) if lazy else n
+        if lazy:
+            for block in prange(blocks):
+                for at in range(block * count // blocks, (block + 1) * count // blocks):
+                    row = touched[at]
+                    catch_up(entity, first[0], second[0], memory[0], momentum, rates, row, done[row], i)
+        for shard in prange(shards):
+            begin, end = shard * batch_size // shards, (shard + 1) * batch_size // shards
             part[shard] = shard_gradient(
-                rows, begin, end, weight, step, start, head, relation_of, tail, confidence, entity, relation,
-                model[0], g_entity[shard], g_relation[shard], g_model[shard, 0], real, whole, bases, sizes,
-                known, soft, soft_target, pool, pool_score, fresh, fresh_score,
+                rows, begin, end, weight, facts, entity, relation, model[0], g_entity[shard], g_relation[shard],
+                g_model[shard, 0], places, real, whole, drawn, soft, soft_target, soft_chosen, pool, pool_score,
+                fresh, fresh_score,
             )
         if whole[INSERTS]:
             insert(rows, start, head, relation_of, tail, fresh, fresh_score, pool, pool_score)
         step += 1
         start += batch_size
-        lr, eps = adam_rates(learning_rate, step)
+        lr, eps = rates[0, i], rates[1, i]
         for block in prange(blocks):
-            n = entity.shape[0]
-            adam_rows(
-                entity, first[0], second[0], memory[0], g_entity, momentum, lr, eps, block * n // blocks,
-                (block + 1) * n // blocks,
-            )
+            for at in range(block * count // blocks, (block + 1) * count // blocks):
+                row = touched[at]
+                adam_row(entity, first[0], second[0], memory[0], g_entity, at, momentum, lr, eps, row)
+                if lazy:
+                    done[row], places[row] = i + 1, -1
         adam_rows(relation, first[1], second[1], memory[1], g_relation, momentum, lr, eps, 0, relation.shape[0])
         adam_rows(model, first[2], second[2], memory[2], g_model, momentum, lr, eps, 0, 1)
         losses[i] = part.sum()
+    if lazy:
+        for block in prange(blocks):
+            for row in range(block * n // blocks, (block + 1) * n // blocks):
+                catch_up(entity, first[0], second[0], memory[0], momentum, rates, row, done[row], order.shape[0])
 
 
 # What follows serves `unkgcp.training.model`. The order of a sum is left to the compiler, so that it can add

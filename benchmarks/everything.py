@@ -37,6 +37,7 @@ def commands(folder: Path) -> dict[str, list[list[str]]]:
             ["selection.py", "--runs", runs, "--large", "10000000", "--data", "nl27k"],
         ],
         "open-world": [["open_world.py"]],
+        "pykeen-models": [["pykeen_models.py", "--epochs", "8", "--learning-rate", "0.01"]],
         "gpu": [["gpu.py"]],
     }
 

@@ -12,13 +12,16 @@ With --runs trained models are kept there, and trained only where there is none.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import common
+from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import evaluate
 from unkgcp.evaluation.tables import Table
 from unkgcp.graph.datasets import Dataset, load_dataset
@@ -69,7 +72,14 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--runs", type=Path)
     asked = options.parse_args()
-    dataset = load_dataset(asked.data, seed=asked.seed)
+    if find_spec("pykeen") is None:
+        print("skipped: PyKEEN is not here; pip install 'unkgcp[pykeen]'", file=sys.stderr)
+        return 0
+    try:
+        dataset = load_dataset(asked.data, seed=asked.seed)
+    except InputError as error:
+        print(f"skipped: {error}", file=sys.stderr)
+        return 0
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary:
         for name in MODELS:

@@ -124,4 +124,4 @@ np.array_equal(again.interval(questions).lower, predictor.interval(questions).lo
 
 # %% [markdown]
 # `unkgcp fit facts.tsv --model pykeen:RotatE` trains one of PyKEEN's models on the confidences
-# themselves; such a run has the model in its folder.
+# themselves; such a run has the model in its folder. More: [models of your own](../own-models.md).

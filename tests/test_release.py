@@ -160,6 +160,27 @@ def test_the_demonstration_from_the_wheel(installed: Path, tmp_path: Path) -> No
     assert (tmp_path / "run" / "report.html").is_file()
 
 
+TUTORIAL = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import notebooks
+import unkgcp
+
+assert unkgcp.__file__.startswith(sys.prefix), unkgcp.__file__
+print(len(notebooks.run(Path(sys.argv[2]), Path.cwd())), "cells")
+"""
+
+
+@pytest.mark.wheel
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "tutorials").glob("*.py")), ids=lambda path: path.stem
+)
+def test_a_tutorial_runs_from_the_wheel(installed: Path, path: Path, tmp_path: Path) -> None:
+    said = run(installed, "python", "-c", TUTORIAL, ROOT / "docs" / "tools", path, within=tmp_path)
+    assert re.search(r"\d+ cells$", said.strip())
+
+
 @pytest.mark.wheel
 def test_type_checkers_read_the_types_of_the_wheel(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "three_lines.py").write_text(TYPED)

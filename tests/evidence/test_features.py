@@ -34,6 +34,15 @@ def test_leaving_one_out_is_taking_it_out(seed: int) -> None:
         np.testing.assert_array_equal(alone.slots[0], slots[row])
 
 
+def test_where_no_two_facts_join_the_same_entities() -> None:
+    """As in a network of one relation: nothing is suggested, to training facts and to queries."""
+    graph = crowded_graph(60, 0)
+    _, alone = np.unique(np.sort(np.stack([graph.head, graph.tail]), axis=0), axis=1, return_index=True)
+    evidence = Evidence.of(graph[alone])
+    assert (evidence.leave_one_out().slots == -1).all()
+    assert len(evidence.features(graph[:5]).table) == 5
+
+
 def matching(graph: Graph, head: int | None, relation: int | None, tail: int | None) -> np.ndarray:
     """Snapped confidences of the facts that fit."""
     fits = np.ones(len(graph), bool)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -294,7 +295,7 @@ class _Cells:
         sizes = np.diff(np.append(starts, len(kind)))
         steps = np.cumsum(sizes**2)
         cuts = np.unique(steps // ROOM, return_index=True)[1]
-        for begin, end in zip(cuts, [*cuts[1:], len(starts)], strict=True):
+        for begin, end in pairwise([*cuts.tolist(), len(starts)]):  # none where there are no groups
             size, start = sizes[begin:end], starts[begin:end]
             asked = np.repeat(_ranges(start, size), np.repeat(size, size))
             other = _ranges(np.repeat(start, size), np.repeat(size, size))

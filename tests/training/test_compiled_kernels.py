@@ -191,7 +191,6 @@ LAZY = {
     "ukge": {},
     "ukge, momentum": {"momentum": 0.9},
     "passleaf": CASES["passleaf"],
-    "beurre": {"momentum": 0.999},
 }
 
 

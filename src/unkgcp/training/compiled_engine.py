@@ -56,8 +56,7 @@ class CompiledEngine:
         }
         # rows that a batch can touch: of its facts, of corruptions or pool samples, and of a soft-logic fact
         most = self.batch_size * (2 + 2 * self._negatives() * (2 if config.uses_pool else 1)) + 2
-        # boxes step densely: their lazy steps were seen to differ from the dense ones once
-        self.lazy = data.n_entities > LARGE * most and config.model in DISTMULT
+        self.lazy = data.n_entities > LARGE * most and not data.compositions
         rows = {"entity": most} if self.lazy else {}
         self._gradients = tuple(
             np.zeros((shards, rows.get(kind, table.shape[1]), table.shape[2]), np.float32)

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -45,7 +46,7 @@ def config_of(case: str) -> TrainConfig:
     base = TrainConfig(
         case.split(",")[0], dimension=10, batch_size=64, negatives=4, epochs=5, validate_every=5
     )
-    return replace(base, **CASES[case])
+    return replace(base, epochs=2 if case.startswith("beurre") else 5, **CASES[case])
 
 
 def test_kernels_and_formulas_have_the_same_constants() -> None:
@@ -197,7 +198,10 @@ LAZY = {
 
 @pytest.mark.parametrize("case", LAZY)
 def test_lazy_steps_are_the_dense_ones_bit_for_bit(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that no batch has touched for a while make their steps up when they are read, and at the end of an epoch."""
+    """Rows that no batch has touched for a while make their steps up when they are read, and at the end of an epoch.
+
+    In one thread: whether numbers below the smallest normal one count as 0 is a setting of each thread.
+    """
     config = replace(config_of(case), **LAZY[case], batch_size=8, negatives=2)
     facts, softlogic = learnable_graph(100, entities=900), learnable_graph(20, entities=900, seed=5)
     data = TrainingData.of(facts, softlogic, config, torch.device("cpu"))
@@ -207,9 +211,13 @@ def test_lazy_steps_are_the_dense_ones_bit_for_bit(case: str, monkeypatch: pytes
         engines.append(CompiledEngine(data, config, Member(1), shards=2))
     assert [engine.lazy for engine in engines] == [True, False]
     assert engines[0]._gradients[0].nbytes < engines[1]._gradients[0].nbytes / 4
-    for epoch in range(3):
-        losses = [float(engine.run_epoch(epoch)) for engine in engines]
-        assert losses[0] == losses[1]
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        losses = [[float(engine.run_epoch(epoch)) for epoch in range(3)] for engine in engines]
+    finally:
+        numba.set_num_threads(threads)
+    assert losses[0] == losses[1]
     for name, tensor in engines[0].state().items():
         assert torch.equal(tensor, engines[1].state()[name]), name
 

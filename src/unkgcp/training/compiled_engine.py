@@ -47,7 +47,7 @@ class CompiledEngine:
             whole = torch.cat([*named.values()], -1) if named else torch.zeros(1, 1, 0)
             self._parameters[kind] = whole
             widths = [table.shape[-1] for table in named.values()]
-            self.tables |= dict(zip(named, whole.split(widths, -1), strict=True)) if named else {}
+            self.tables |= dict(zip(named, torch.split(whole, widths, -1), strict=True)) if named else {}
         self._first = {kind: torch.zeros_like(table) for kind, table in self._parameters.items()}
         self._second = {kind: torch.zeros_like(table) for kind, table in self._parameters.items()}
         self._memory = {

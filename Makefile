@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 
 export OMP_WAIT_POLICY := passive
 
-.PHONY: setup demo test lint unit test-lowest test-gpu test-browser test-faults bench clean help
+.PHONY: setup demo test lint unit dist test-wheel test-lowest test-gpu test-browser test-faults bench docs clean help
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -29,13 +29,20 @@ lint: setup
 	$(BIN)/mypy
 
 unit: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadscope
+
+dist: setup      ## source distribution and wheel, in dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+
+test-wheel: setup  ## the wheel alone in an empty environment: demonstration, type information, command
+	$(BIN)/python -m pytest tests/test_release.py -m wheel -n 0
 
 test-lowest:     ## all tests with the lowest versions that pyproject.toml allows, in an environment of their own
 	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	$(PYTHON) .ci/lowest.py > .venv-lowest/pins.txt
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-lowest/pins.txt -e '.[dev]'
-	.venv-lowest/bin/python -m pytest -n 2 --dist loadgroup
+	.venv-lowest/bin/python -m pytest -n 2 --dist loadscope
 
 test-gpu: setup  ## the fused kernels on this machine's GPU; `test` runs them in Triton's interpreter
 	UNKGCP_TEST_GPU=1 $(BIN)/python -m pytest tests/training/test_fused.py -n 0
@@ -46,10 +53,17 @@ test-faults: setup  ## kills, replacements under load, hostile files, slow clien
 test-browser: setup  ## the pages in a real browser (Debian's chromium), also part of `test` where there is one
 	$(BIN)/python -m pytest tests/browser -n 0
 
-bench: bench-read bench-train bench-conformal bench-predict bench-serve  ## side by side with others, or with less work
+docs: setup $(VENV)/.docs-installed  ## the documentation site in site/, tutorials executed; a broken link stops it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+$(VENV)/.docs-installed: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+bench: bench-everything  ## side by side with others, or with less work: all figures in benchmarks/README.md
 
 bench-%: setup
 	$(BIN)/python benchmarks/$(subst -,_,$*).py
 
 clean:           ## remove what the targets above made
-	rm -rf $(VENV) .venv-peers .venv-lowest demo-run .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-peers .venv-lowest dist demo-run .mypy_cache .ruff_cache .pytest_cache site

@@ -1,10 +1,12 @@
-"""What the benchmarks share: two cores, what machine it is, and where results go.
+"""What the benchmarks share: two cores, what machine it is, where results go, and the one table of all figures.
 
 A benchmark is run as a script, so that this folder is on its path. Import this before NumPy, torch and numba where
-`use_two_cores` has to limit their threads.
+`use_two_cores` has to limit their threads. It ends with `judge`: figures that have something to keep go into
+results/figures.json, and README.md of this folder is made anew from all that stand there.
 
 >>> common.use_two_cores()                                         # doctest: +SKIP
 >>> common.write("train", {"machine": common.machine()}, text)     # doctest: +SKIP
+>>> common.judge("train", [Figure("times as fast", 18.2, 12, 15, at_least=True, peer="OpenUKGE")])  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -12,6 +14,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +62,79 @@ def write(name: str, record: Any, text: str | None = None, folder: Path = RESULT
     if text is not None:
         (folder / f"{name}.md").write_text(text)
         print(text)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Something measured, what it must be and what is aimed at; a ratio comes from one run of both sides."""
+
+    what: str
+    value: float
+    required: float | None = None
+    goal: float | None = None
+    at_least: bool = False  # at most, otherwise
+    peer: str = ""  # with its version
+
+    def reaches(self, limit: float | None) -> bool:
+        return limit is None or (self.value >= limit if self.at_least else self.value <= limit)
+
+    def sentence(self) -> str:
+        mark = "kept" if self.reaches(self.required) else "MISSED"
+        limits = [
+            f"{name} {'>=' if self.at_least else '<='} {limit:.4g}"
+            for name, limit in (("required", self.required), ("goal", self.goal))
+            if limit is not None
+        ]
+        beside = f" (beside {self.peer})" if self.peer else ""
+        return f"{mark}: {self.what}{beside}: {self.value:.4g} [{', '.join(limits)}]"
+
+
+def judge(name: str, figures: Sequence[Figure], folder: Path = RESULTS) -> int:
+    """Keep the figures of a benchmark, write the table of all, say each in a line; 1 if a required one is missed."""
+    path = folder / "figures.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    kept[name] = {
+        "date": time.strftime("%Y-%m-%d"),
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "machine": machine(),
+        "figures": [asdict(figure) for figure in figures],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n")
+    if folder == RESULTS:
+        (folder.parent / "README.md").write_text(page(kept))
+    for figure in figures:
+        print(figure.sentence())
+    return 0 if all(figure.reaches(figure.required) for figure in figures) else 1
+
+
+def page(kept: dict[str, Any]) -> str:
+    """The table of all figures and the runs they come from, in Markdown."""
+    lines = [
+        "# What is measured, and what it must be",
+        "",
+        "`make bench` runs everything below and writes this page; `make bench-NAME` runs one. Each ratio comes from",
+        "one run of both sides on the same machine. Details are in [results](results), and the docstring of each",
+        "script says what it measures. A figure that misses what is required is set in bold.",
+        "",
+        "| figure | measured | required | goal | beside | run |",
+        "|---|---|---|---|---|---|",
+    ]
+    runs = ["", "| run | date | machine | command |", "|---|---|---|---|"]
+    for number, (_, record) in enumerate(sorted(kept.items()), 1):
+        for each in record["figures"]:
+            figure = Figure(**each)
+            sign = "≥" if figure.at_least else "≤"
+            limits = [
+                "" if limit is None else f"{sign} {limit:.4g}" for limit in (figure.required, figure.goal)
+            ]
+            value = f"{figure.value:.4g}" if figure.reaches(figure.required) else f"**{figure.value:.4g}**"
+            lines.append(
+                f"| {figure.what} | {value} | {limits[0]} | {limits[1]} | {figure.peer} | {number} |"
+            )
+        about = record["machine"]
+        where = f"{about['cores']} cores, {about['processor']}, Python {about['python']}"
+        if about["load_after"] is not None:  # was not written down at first
+            where += f", load {about['load_after']:g}"
+        runs.append(f"| {number} | {record['date']} | {where} | `{record['command']}` |")
+    return "\n".join([*lines, *runs]) + "\n"

@@ -1,7 +1,8 @@
 """Completions: how high the tails and heads of test facts stand among all entities, and how long a question takes.
 
 For each run given: mean reciprocal rank and hits of the test facts of its data with a confidence of at least 0.7, of
-what completions are ranked by and of the run's own backbone alone, and the time of one question among all entities.
+what completions are ranked by and, where the run has one, of its backbone alone, and the time of one question among all
+entities.
 
     unkgcp fit nl27k -o run --method evidence --quick
     python benchmarks/completions.py run [RUN ...] [--facts 3000]
@@ -78,13 +79,11 @@ def main() -> None:
     for folder in asked.runs:
         predictor = Predictor.load(folder)
         data = reload(predictor.provenance.get("data", {}), folder)
-        score = create("cp").calibrate(predictor.model, data.splits.calibration)
-        epochs = predictor.model.config.epochs
-        ways: dict[str, Any] = {
-            f"{predictor.model.config.model}, {epochs} epochs": Backbone(predictor.model, score)
-        }
-        if predictor.method.evidence is not None:
-            ways = {"evidence": predictor} | ways
+        ways: dict[str, Any] = {} if predictor.method.evidence is None else {"evidence": predictor}
+        if predictor.model.tables:
+            score = create("cp").calibrate(predictor.model, data.splits.calibration)
+            config = predictor.model.config
+            ways[f"{config.model}, {config.epochs} epochs"] = Backbone(predictor.model, score)
         for name, ranked in ways.items():
             found = figures(name, data, ranked, asked.facts)
             waits = latency(predictor, data) if ranked is predictor else {}

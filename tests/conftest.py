@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,58 @@ if threading.current_thread() is threading.main_thread():
     # start and stop
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+# How tests are shared out to workers (`pytest -n 2`): whole files, whose fixtures are then made once, and together
+# those that share something heavy in a process. Marks `xdist_group` would say the same, but have no effect with
+# pytest 9.2 and pytest-xdist 3.8.
+
+TOGETHER = {
+    "tests/browser": "browser",
+    "tests/predict/test_ray_engine.py": "ray",
+    "tests/service/test_same_answers.py": "ray",
+    "tests/rules/test_psl.py": "java",
+    "tests/cli/test_rules.py": "java",
+}
+"""Files, or all files of a folder, that one worker runs, because it starts a browser, Ray or Java for them."""
+LONG = (
+    "browser",
+    "ray",
+    "tests/cli/test_fit.py",
+    "tests/cli/test_predict.py",
+    "tests/evaluation/test_reproduction_command.py",
+    "tests/guarantees/test_demo_graph.py",
+    "tests/guarantees/test_monitor.py",
+    "tests/guarantees/test_partitions.py",
+    "tests/predict/test_processors.py",
+    "tests/service/test_server.py",
+    "tests/test_tutorials.py",
+    "tests/training/test_fused.py",
+)
+"""What takes longest begins first, so that no worker is left alone with it at the end."""
+
+
+def share(nodeid: str) -> str:
+    """The part of the tests that a test belongs to; a part is run by one worker."""
+    path = nodeid.partition("::")[0]
+    return TOGETHER.get(path) or TOGETHER.get(path.rpartition("/")[0]) or path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Shares(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return share(nodeid)
+
+    config.option.loadscopereorder = False  # in the order of collection, which is made below
+    return Shares(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        order = {name: place for place, name in enumerate(LONG)}
+        items.sort(key=lambda item: order.get(share(item.nodeid), len(LONG)))
 
 
 @pytest.fixture(scope="session")

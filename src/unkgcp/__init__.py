@@ -19,9 +19,11 @@ from unkgcp._version import __version__
 
 if TYPE_CHECKING:
     from unkgcp.errors import InputError
-    from unkgcp.graph import Dataset, Graph, Splits, load, load_dataset, read, write
+    from unkgcp.evaluation.updating import update
+    from unkgcp.graph import Dataset, Graph, Splits, graph_from, load, load_dataset, read, write
     from unkgcp.run import Predictor, calibrate
     from unkgcp.training import train
+    from unkgcp.training.pykeen_models import from_pykeen
 
 _WHERE = {
     "Dataset": "unkgcp.graph",
@@ -30,10 +32,13 @@ _WHERE = {
     "Predictor": "unkgcp.run",
     "Splits": "unkgcp.graph",
     "calibrate": "unkgcp.run",
+    "from_pykeen": "unkgcp.training.pykeen_models",
+    "graph_from": "unkgcp.graph",
     "load": "unkgcp.graph",
     "load_dataset": "unkgcp.graph",
     "read": "unkgcp.graph",
     "train": "unkgcp.training",
+    "update": "unkgcp.evaluation.updating",
     "write": "unkgcp.graph",
 }
 
@@ -45,10 +50,13 @@ __all__ = [
     "Splits",
     "__version__",
     "calibrate",
+    "from_pykeen",
+    "graph_from",
     "load",
     "load_dataset",
     "read",
     "train",
+    "update",
     "write",
 ]
 

@@ -25,6 +25,10 @@ EXTRAS = {
     "fastapi": "serve",
     "uvicorn": "serve",
     "ray": "ray",
+    "pykeen": "pykeen",
+    "pyoxigraph": "rdf",
+    "fsspec": "remote",
+    "aiohttp": "remote",
 }
 """Libraries that only some of the package needs, and the extra that brings each."""
 

@@ -1,4 +1,8 @@
-"""Progress of long work: a bar on a terminal, one line a step otherwise. Always on stderr, never in results.
+"""What a command says of its work while it is at it: always on stderr, never in results.
+
+A bar on a terminal; elsewhere lines with the time, no more often than every few seconds, fit for a log. `--quiet`
+leaves errors only, `--verbose` adds what is done, how large it is and how long it took. The Python interface says
+nothing: there nobody asks for a `Reporter`, and details are off.
 
 Nobody need listen: where stderr is closed, the work goes on without a word.
 """
@@ -7,9 +11,88 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from enum import IntEnum
+from functools import wraps
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+class Loudness(IntEnum):
+    """How much is said: errors only, notes and progress too, details too."""
+
+    QUIET = 0
+    USUAL = 1
+    VERBOSE = 2
+
+
+TIME = "%Y-%m-%dT%H:%M:%S%z"
+"""How the time stands in a log."""
+_loudness = Loudness.USUAL  # of this process, whose threads all write to one stderr
+
+
+@contextmanager
+def loudness(chosen: Loudness) -> Iterator[None]:
+    """Say as much as this inside."""
+    global _loudness
+    before, _loudness = _loudness, chosen
+    try:
+        yield
+    finally:
+        _loudness = before
+
+
+def is_quiet() -> bool:
+    """Whether nothing but errors is to be said."""
+    return _loudness is Loudness.QUIET
+
+
+def complain(sentence: str) -> None:
+    """An error: a line on stderr however quiet the command is, and as it stands, for scripts that look for it."""
+    with suppress(OSError, ValueError, AttributeError):
+        print(sentence, file=sys.stderr, flush=True)
+
+
+def say(sentence: str) -> None:
+    """A note: a line on stderr, with the time where no one watches it come."""
+    if not is_quiet():
+        complain(sentence if _watched() else f"{time.strftime(TIME)} {sentence}")
+
+
+def detail(sentence: str) -> None:
+    """What only `--verbose` wants to know."""
+    if _loudness is Loudness.VERBOSE:
+        say(sentence)
+
+
+def detailed(describe: Callable[[Found], str]) -> Callable[[Callable[Given, Found]], Callable[Given, Found]]:
+    """Over a function: with `--verbose`, say what it gave and how long that took.
+
+    >>> @detailed(lambda facts: f"{len(facts):,} facts")
+    ... def read(path): return path.split()
+    """
+
+    def over(function: Callable[Given, Found]) -> Callable[Given, Found]:
+        @wraps(function)
+        def timed(*arguments: Given.args, **options: Given.kwargs) -> Found:
+            start = time.monotonic()
+            found = function(*arguments, **options)
+            if _loudness is Loudness.VERBOSE:
+                detail(f"{describe(found)}: took {time.monotonic() - start:.2f} s")
+            return found
+
+        return timed
+
+    return over
+
+
+def _watched() -> bool:
+    """Whether stderr is a terminal."""
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
 class Progress(Protocol):
@@ -23,12 +106,6 @@ class Silent:
 
     def update(self, done: float, text: str = "") -> None:
         return
-
-
-def say(sentence: str) -> None:
-    """A line on stderr, for whoever listens."""
-    with suppress(OSError, ValueError, AttributeError):
-        print(sentence, file=sys.stderr, flush=True)
 
 
 class Reporter:
@@ -46,7 +123,7 @@ class Reporter:
 
     def __enter__(self) -> Reporter:
         self._start = time.monotonic()
-        if sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty():
+        if _watched() and not is_quiet():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -69,7 +146,7 @@ class Reporter:
                 self._bar.update(self._task, completed=done, text=text)
             return
         now = time.monotonic()
-        if now - self._last >= self.every:
+        if now - self._last >= self.every and not is_quiet():
             self._last = now
             of = f" of {self.total:,.10g}" if self.total is not None else ""
             say(f"{self.title}: {done:,.10g}{of} {text}".rstrip())
@@ -80,6 +157,8 @@ class Reporter:
         if self._bar is not None:
             with suppress(OSError):
                 self._bar.stop()
+        if error is None:
+            detail(f"{self.title}: took {time.monotonic() - self._start:.2f} s")
 
 
 def speed(done: int, seconds: float, total: float | None) -> str:

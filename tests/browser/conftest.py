@@ -13,12 +13,20 @@ playwright.
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from tests.worlds import random_ids, random_model
+from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph.known import KnownFacts
+from unkgcp.run import Predictor, calibrate
 
 Opener = Callable[..., "Visit"]
 
@@ -41,13 +49,21 @@ class Visit:
         return [request for request in self.requests if not request.startswith(f"{scheme}//{host}/")]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """One Chromium for a module: playwright keeps an event loop running, which others' tests must not find."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Where Chromium is."""
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
         pytest.skip("no Chromium on this machine; install the package chromium to run the browser tests")
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Any]:
+    """One Chromium for a module: playwright keeps an event loop running, which others' tests must not find."""
+    import playwright.sync_api as playwright
+
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser
@@ -90,3 +106,72 @@ def _note_failure(visit: Visit, request: Any) -> None:
 def _note(visit: Visit, message: Any) -> None:
     if message.type in ("error", "warning"):
         visit.problems.append(f"{message.type}: {message.text}")
+
+
+# The run that tests of the explorer ask, and a service over it.
+
+ENTITIES, RELATIONS = 60, 3
+SCRIPT, LINES = "<img src=x onerror=alert(1)><script>alert(2)</script>", "Zoë\nof two lines"
+LONG, RIGHT_TO_LEFT = "a-very-long-label" * 12, "\u05e9\u05dc\u05d5\u05dd (12) \u05e2\u05d5\u05dc\u05dd"
+
+
+@pytest.fixture(scope="session")
+def predictor() -> Predictor:
+    """A small run with unfriendly labels."""
+    rng = np.random.default_rng(0)
+    labels = [SCRIPT, LINES, RIGHT_TO_LEFT, *(f"Entity {i:02d}" for i in range(3, ENTITIES - 1)), LONG]
+    vocabulary = Vocabulary.of(labels, ["likes", "knows", "meets"])
+    ids = random_ids(500, ENTITIES, RELATIONS, rng)
+    facts = Graph(*ids, rng.random(500).round(3), vocabulary)
+    model = random_model(vocabulary)
+    # labels near the predictions: the intervals are then neither empty nor the whole range
+    near = np.clip(model.score(*ids) + rng.normal(0, 0.08, 500), 0, 1)
+    return calibrate(replace(model, facts=KnownFacts.of(facts)), facts.with_confidence(near))
+
+
+@pytest.fixture(scope="session")
+def run(predictor: Predictor, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("explorer") / "run"
+    predictor.save(folder)
+    return folder
+
+
+def started(*arguments: str) -> Iterator[str]:
+    """The address of a service in a process of its own."""
+    command = [sys.executable, "-m", "unkgcp", "serve", *arguments, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().split()[-1].rstrip("/")
+        process.terminate()
+
+
+@pytest.fixture(scope="session")
+def address(chromium: str, run: Path) -> Iterator[str]:
+    """A service over the run, for all tests of pages."""
+    yield from started(str(run))
+
+
+@pytest.fixture(scope="session")
+def doubtful_predictor(predictor: Predictor) -> Predictor:
+    """Confidences are mostly one of two values, and nothing tells which."""
+    pytest.importorskip("lightgbm", reason="lightgbm is not installed")
+    vocabulary, rng = predictor.model.vocabulary, np.random.default_rng(1)
+    train, calibration = (
+        Graph(
+            *random_ids(n, ENTITIES, RELATIONS, rng),
+            rng.choice([0.4375, 1.0, 0.7], n, p=[0.5, 0.4, 0.1]),
+            vocabulary,
+        )
+        for n in (800, 200)
+    )
+    return calibrate(replace(predictor.model, facts=KnownFacts.of(train)), calibration, "evidence")
+
+
+@pytest.fixture(scope="session")
+def several(
+    chromium: str, run: Path, doubtful_predictor: Predictor, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A service over two runs: "doubtful", which answers from evidence, and "run"."""
+    folder = tmp_path_factory.mktemp("several") / "doubtful"
+    doubtful_predictor.save(folder)
+    yield from started(str(folder), str(run))

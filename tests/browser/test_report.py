@@ -11,7 +11,6 @@ import pytest
 from tests.evaluation.reports import write_hostile_run, write_summary
 from unkgcp.evaluation.report import write_report
 
-pytestmark = pytest.mark.xdist_group("browser")
 BOXES = """figures => figures.map(figure => {
     const box = figure.getBoundingClientRect();
     const marks = [...figure.querySelectorAll('path, use, text')].filter(mark => {
@@ -50,6 +49,19 @@ def test_a_report_stands_alone_and_is_seen(
         assert box["marks"] > 20, box
         assert box["text"] > 5, box
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width, "only parts scroll sideways"
+
+
+def test_numbers_of_a_figure_are_one_click_away(
+    pages: dict[str, Path], open_page: Callable[..., Any]
+) -> None:
+    visit = open_page(pages["run"])
+    with visit.page.expect_download() as waiting:
+        visit.page.locator("#slices-doubt").get_by_role("link", name="Numbers as CSV").click()
+    assert waiting.value.suggested_filename == "slices-doubt.csv"
+    lines = Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("slice,facts,coverage")
+    assert len(lines) > 3
+    assert visit.problems == []
 
 
 def test_night_is_dark_and_print_is_light(pages: dict[str, Path], open_page: Callable[..., Any]) -> None:

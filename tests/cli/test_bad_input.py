@@ -1,12 +1,11 @@
 """Every bad input gives one sentence that names file, line and remedy, exit status 2, and writes nothing.
 
-The commands run as a user runs them: a process of its own in a folder of its own.
+One of them runs as a user runs it, in a process of its own; the others by the same entry, in a folder of their own.
 """
 
 from __future__ import annotations
 
 import gzip
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from tests.cli.conftest import Outcome
 
 GOOD = "".join(f"a{i}\tlikes\tb{i}\t0.5\n" for i in range(100))
 
@@ -105,30 +106,33 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_bad_input_is_one_sentence(case, tmp_path):
+def in_a_process(*arguments: object) -> Outcome:
+    done = subprocess.run(
+        [sys.executable, "-m", "unkgcp", *map(str, arguments)], capture_output=True, text=True, timeout=60
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(("case", "apart"), [("missing file", True), *((case, False) for case in CASES)])
+def test_bad_input_is_one_sentence(case, apart, tmp_path, run_command, monkeypatch):
     make, options, expected = CASES[case]
     folder, home = tmp_path / "given", tmp_path / "home"
     folder.mkdir()
     home.mkdir()
     path = make(folder)
     before = snapshot(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "unkgcp", "data", "describe", str(path), *options],
-        cwd=home,
-        env={**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert done.stderr.startswith("unkgcp: ")
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    assert path.name in done.stderr
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / ".cache"))
+    done = (in_a_process if apart else run_command)("data", "describe", path, *options)
+    assert done.status == 2, done.err
+    assert done.out == ""
+    assert done.err.startswith("unkgcp: ")
+    assert done.err.count("\n") == 1, done.err
+    assert "Traceback" not in done.err
+    assert path.name in done.err
     for part in expected:
-        assert part.lower() in done.stderr.lower(), done.stderr
+        assert part.lower() in done.err.lower(), done.err
     assert snapshot(tmp_path) == before
 
 
@@ -140,10 +144,6 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def test_the_same_file_without_the_fault_is_accepted(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "unkgcp", "data", "describe", str(good(tmp_path))],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+def test_the_same_file_without_the_fault_is_accepted(tmp_path, run_command):
+    done = run_command("data", "describe", good(tmp_path))
+    assert done.status == 0, done.err

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from unkgcp.evaluation import demonstration
+from unkgcp.graph import demo
 from unkgcp.graph.demo import generate
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import TrainConfig, config_for, train
@@ -20,6 +23,13 @@ NAMES = ("fpi", "qr", "cp", "unkgcp", "shortest", "evidence")
 
 @pytest.fixture
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sixth of the demo graph, and a training of seconds; `make test-wheel` runs it on all of the graph."""
+    world = generate()
+    graph = world.graph
+    common = np.argsort(-np.bincount(np.concatenate([graph.head, graph.tail])))[:600]
+    part = graph[np.isin(graph.head, common) & np.isin(graph.tail, common)][::2]  # no entity is unknown to it
+    monkeypatch.setattr(demo, "generate", lambda: world._replace(graph=part))
+
     def config(model: str, data: str) -> TrainConfig:
         return replace(config_for(model, data), dimension=8, epochs=4, negatives=1, validate_every=2)
 
@@ -28,7 +38,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_quick")
-def test_demo(tmp_path: Path, run_command: Callable[..., Any]) -> None:
+def test_demo(tmp_path: Path, run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[dict[str, Any]] = []
+    usual = demonstration.comparison
+    monkeypatch.setattr(demonstration, "comparison", lambda *of: compared.append(usual(*of)) or compared[0])
     outcome = run_command("demo", "-o", tmp_path / "run")
     assert outcome.status == 0
     lines = outcome.out.splitlines()
@@ -64,6 +77,20 @@ def test_demo(tmp_path: Path, run_command: Callable[..., Any]) -> None:
         )
     assert run_command("evaluate", tmp_path / "run").status == 0
 
+    def again(self: demonstration.Demonstration, report: object) -> Iterator[str]:
+        self.figures = compared[0]
+        yield "all that"
+
+    monkeypatch.setattr(demonstration.Demonstration, "run", again)
+    found = json.loads(run_command("demo", "--json").out)  # the figures behind the text, and nothing else
+    assert list(found["methods"]) == list(NAMES)
+    for name, of in found["methods"].items():
+        shown = [
+            f"{figure:.3f}" for pair in zip(of["coverage"], of["sharpness"], strict=True) for figure in pair
+        ]
+        assert shown == rows[name][1:]
+        assert f"{of['interval_score']:.3f}" == close[name][3]
+
 
 def test_without_lightgbm_the_demo_leaves_evidence_out() -> None:
     graph, oracle = generate()
@@ -71,7 +98,7 @@ def test_without_lightgbm_the_demo_leaves_evidence_out() -> None:
     config = replace(config_for("ukge", "demo"), dimension=4, epochs=1, validate_every=1)
     trained = train(splits.train, config=config)
     predictor = calibrate(trained, splits.calibration, "cp")
-    said = demonstration.comparison({"cp": predictor}, splits.test, oracle)
+    said = demonstration.comparison_text(demonstration.comparison({"cp": predictor}, splits.test, oracle))
     assert demonstration.NO_EVIDENCE in said
 
 

@@ -82,16 +82,19 @@ def test_bad_input(tmp_path: Path, fitted: Path, run_command: Run) -> None:
 
 @pytest.mark.slow
 def test_coverage_on_the_demo_graph(tmp_path: Path, run_command: Run) -> None:
-    """Within the exact 99.9 % band at all four levels for unkgcp and cp, from the command line alone."""
+    """Within the exact 99.9 % band at all four levels for unkgcp and cp, from the command line alone.
+
+    The band holds for every model, so that one trained for a moment does; 2,814 facts calibrate and 3,216 are asked.
+    """
     from unkgcp.evaluation.metrics import coverage_band
     from unkgcp.run import Predictor
 
     run, config = tmp_path / "run", tmp_path / "quick.yaml"
-    config.write_text("dimension: 32\nepochs: 15\nnegatives: 4\n")
-    assert run_command("fit", "demo", "-o", run, "--config", config, "--method", "unkgcp").status == 0
-    for method in ("unkgcp", "cp"):
-        assert run_command("fit", "--from", run, "--method", method).status == 0
-        result = json.loads(run_command("evaluate", run, "--json").out)
+    config.write_text("dimension: 8\nepochs: 2\nvalidate_every: 2\nnegatives: 1\n")
+    fitting = ("fit", "demo", "-o", run, "--config", config, "--method", "unkgcp", "--json")
+    again = ("fit", "--from", run, "--method", "cp", "--json")
+    for method, command in (("unkgcp", fitting), ("cp", again)):
+        result = json.loads(run_command(*command).out)["evaluation"]  # what `evaluate --json` gives too
         assert result["method"] == method
         unknown, size = result["unknown"]["positive"], Predictor.load(run).method.size
         for level in result["levels"]:

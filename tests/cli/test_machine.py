@@ -62,10 +62,21 @@ def test_a_missing_library_names_the_extra(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_missing_torch_names_the_way_without_it(tmp_path: Path) -> None:
+    facts = tmp_path / "facts.tsv"
+    facts.write_text("".join(f"a{i % 9}\tlikes\tb{i % 10}\t0.5\n" for i in range(90)))
+    done = command(
+        "fit", facts, "-o", tmp_path / "run", "--method", "evidence", before='sys.modules["torch"] = None'
+    )
+    assert done.returncode == 2
+    assert done.stderr.endswith("pip install 'unkgcp[train]'; or add --quick, which trains no model\n")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("library", "code", "extra"),
     [
-        ("torch", "import unkgcp; unkgcp.train", "train"),
+        ("torch", "import unkgcp; unkgcp.train(unkgcp.load('demo'))", "train"),
         ("numba", "import unkgcp.evidence.tree_kernels", "train"),
         ("numba", "import unkgcp.evidence.neighbour_kernels", "train"),
     ],

@@ -224,10 +224,85 @@ def test_ranking_in_evaluate(fitted: Path, run_command: Run) -> None:
     assert "keep or drop at 0.7" in text
 
 
+class TestAnswers:
+    """`--answers`: the sets of the predictor as columns, both engines' local one, and a sentence for what cannot be."""
+
+    def test_the_sets_of_the_predictor(
+        self, fitted: Path, tmp_path: Path, triples: list[list[str]], run_command: Run
+    ) -> None:
+        head, relation, tail = triples[0]
+        (tmp_path / "open.tsv").write_text(
+            f"{head}\t{relation}\t?\n?\t{relation}\t{tail}\nnobody\t{relation}\t?\n"
+        )
+        options = ("--answers", "--confidence", "0.8", "--top-k", "4", "--min-confidence", "0.2")
+        found = answers(run_command("predict", fitted, tmp_path / "open.tsv", *options).out)
+        assert list(found[0])[:7] == ["query", "rank", "head", "relation", "tail", "share", "size"]
+        predictor = Predictor.load(fitted)
+        for query, given in (("0", {"head": head}), ("1", {"tail": tail})):
+            sets = predictor.answers(relation=relation, **given, confidence=0.8, k=4, min_confidence=0.2)
+            rows = [row for row in found if row["query"] == query]
+            assert [row["head" if "tail" in given else "tail"] for row in rows] == sets.entities.to_pylist()
+            assert {row["size"] for row in rows} == {str(sets.size)}
+        assert (found[-1]["status"], found[-1]["size"], found[-1]["tail"]) == ("unknown-entity", "", "")
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (("--answers", "--confidence", "1"), "must lie between 0 and 1, both excluded"),
+            (("--answers", "--confidence", "0.8,0.9"), "takes one level"),
+            (("--answers", "--filter", "score > 0"), "leave out --rank-by"),
+            (("--answers",), "query 1 leaves neither head nor tail open"),
+            (("--answers", "--min-confidence", "2"), "is not in the range"),
+            (("--min-confidence", "0.5"), "need --answers"),
+            (("--per", "none"), "need --answers"),
+        ],
+    )
+    def test_what_cannot_be_asked(
+        self,
+        options: tuple[str, ...],
+        said: str,
+        fitted: Path,
+        queries: Path,
+        tmp_path: Path,
+        run_command: Run,
+    ) -> None:
+        done = run_command("predict", fitted, queries, "-o", tmp_path / "out.tsv", *options)
+        assert done.status == 2
+        assert said in done.err
+        assert [path.name for path in tmp_path.iterdir()] == [queries.name]
+
+    def test_evaluate_judges_them(self, fitted: Path, run_command: Run) -> None:
+        import json
+
+        done = run_command(
+            "evaluate", fitted, "--answers", "--json", "--confidence", "0.8", "--min-confidence", "0.1"
+        )
+        (level,) = json.loads(done.out)["answers"]["levels"]
+        for side in ("tails", "heads"):
+            low, high = level[side]["before"]["band"]
+            assert low <= level[side]["before"]["coverage_smoothed"] <= high
+        text = run_command("evaluate", fitted, "--answers", "--confidence", "0.8").out
+        assert "answer sets for" in text
+        assert "per relation" in text
+
+
 class TestSelect:
     """`--select` and `--after-selection`: columns, pipes, and a sentence for whatever cannot be done."""
 
     CONDITION = ("--select", "confidence >= 0.7", "--fdr", "0.4")
+
+    def test_too_few_facts_behind_intervals_after_a_selection_are_told(
+        self, fitted: Path, queries: Path, run_command: Run
+    ) -> None:
+        said = "would have been chosen in the place of a chosen triple, too few for confidence"
+        options = (*self.CONDITION, "--after-selection", "--confidence")
+        assert f"{said} 0.9999:" in run_command("predict", fitted, queries, *options, "0.9999").err
+        assert said not in run_command("predict", fitted, queries, *options, "0.5").err
+        kept = ("--filter", "score >= 0", "--after-selection", "--confidence", "0.9999")
+        assert (
+            "of the calibration facts that the filter keeps:"
+            in run_command("predict", fitted, queries, *kept).err
+        )
 
     def test_the_columns(self, fitted: Path, queries: Path, run_command: Run) -> None:
         one = answers(run_command("predict", fitted, queries, *self.CONDITION).out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,8 @@ def test_a_folder(run_command, folder):
     status, out, _ = run_command("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv")
     assert (status, out) == (0, f"5 facts written to {folder / 'softlogic.tsv'}\n")
     assert facts(folder / "softlogic.tsv") == pytest.approx(EXPECTED)
+    out = run_command("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv", "--json").out
+    assert json.loads(out) == {"rules": 2, "facts": 5, "output": str(folder / "softlogic.tsv")}
 
 
 def test_minimum_and_rounds(run_command, folder):
@@ -78,7 +81,6 @@ def test_relations_by_name_where_the_data_has_ids(run_command, tmp_path):
     assert facts(tmp_path / "out.tsv") == pytest.approx({("a", "7", "c"): 0.7, ("b", "7", "d"): 0.7})
 
 
-@pytest.mark.xdist_group("java")
 @pytest.mark.skipif(
     not psl.available(), reason="pslpython or Java is not installed: pip install 'unkgcp[psl]'"
 )

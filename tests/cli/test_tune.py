@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -34,9 +36,10 @@ def test_writes_what_fit_takes_and_goes_on(run_command, data, tmp_path):
     assert (config.model, config.dimension) == ("ukge", 4)
     assert config.epochs == config_for("ukge").epochs, "the short trials are no advice"
     assert (tmp_path / "tuned.trials.db").is_file()
-    status, out, _ = run_command(*common, "--trials", 4)
-    assert status == 0
-    assert "(4 trials)" in out
+    status, out, _ = run_command(*common, "--trials", 4, "--json")
+    found, config = json.loads(out), TrainConfig.read(output)
+    assert (status, found["trials"], found["complete"]) == (0, 4, True)
+    assert (found["model"], found["dimension"], found["learning_rate"]) == ("ukge", 4, config.learning_rate)
 
 
 def test_a_file_of_trials_belongs_to_one_search(run_command, data, tmp_path):

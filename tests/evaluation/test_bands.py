@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import betabinom
 
 from unkgcp.conformal import rank
-from unkgcp.evaluation.metrics import coverage_band
+from unkgcp.evaluation.metrics import coverage_band, summed_band
 
 
 @pytest.mark.parametrize(("calibration", "test"), [(9, 1), (50, 20), (1000, 3000)])
@@ -34,3 +34,20 @@ def test_too_few_calibration_facts_cover_everything() -> None:
 def test_narrows_with_more_facts() -> None:
     widths = [np.diff(coverage_band(n, n, 0.9))[0] for n in (100, 1000, 10_000)]
     assert widths[0] > widths[1] > widths[2]
+
+
+def test_the_band_of_groups_is_that_of_their_sum() -> None:
+    cases = [(40, 30), (9, 0), (25, 50), (5, 7)]  # the last has too few for the level, and covers everything
+    low, high = summed_band(cases, 0.9, 0.99)
+    rng = np.random.default_rng(0)
+    hits = sum(
+        rng.binomial(test, rng.beta(rank(0.9, size), size + 1 - rank(0.9, size), 100_000))
+        for size, test in cases[:3]
+    )
+    total = sum(test for _, test in cases)
+    share = (hits + 7) / total
+    # bounds of the normal law at a false-alarm rate of 1e-6 for shares of 100,000 draws that are at most 0.005
+    assert np.mean(share < low - 1e-9) <= 0.005 + 4.75 * np.sqrt(0.005 / 100_000)
+    assert np.mean(share > high + 1e-9) <= 0.005 + 4.75 * np.sqrt(0.005 / 100_000)
+    assert np.mean(share < low + 1 / total - 1e-9) > 0.005 - 4.75 * np.sqrt(0.005 / 100_000)
+    assert high == 1 or np.mean(share > high - 1 / total + 1e-9) > 0.005 - 4.75 * np.sqrt(0.005 / 100_000)

@@ -57,6 +57,28 @@ def test_text_is_text_and_bytes_are_the_same() -> None:
     assert "<dc:date>" not in svg
 
 
+def test_numbers_are_those_that_are_drawn() -> None:
+    curves = {
+        "cp": Curve([0.8, 0.9], [0.81, 0.9], [0.3, 0.4], [0.01, 0.02], None),
+        "best": Curve([0.8, 0.9], None, [0.1, np.nan]),
+    }
+    with design():
+        found = draw_levels([Panel("UKGE", curves, [[0.7, 0.8], [0.9, 0.95]])]).csv()
+        alone = draw_slices(["a,b", 'say "c"'], [3, 4], [0.5, 1.0], 0.9).csv()
+    assert found.splitlines() == [
+        "panel,method,level,mean_width,coverage,coverage_sd",
+        "UKGE,cp,0.8,0.3,0.81,0.01",
+        "UKGE,cp,0.9,0.4,0.9,0.02",
+        "UKGE,best,0.8,0.1,,",
+        "UKGE,best,0.9,,,",
+        "UKGE,chance from,0.8,,0.7,",
+        "UKGE,chance from,0.9,,0.8,",
+        "UKGE,chance to,0.8,,0.9,",
+        "UKGE,chance to,0.9,,0.95,",
+    ]
+    assert alone.splitlines() == ["slice,facts,coverage", '"a,b",3,0.5', '"say ""c""",4,1.0']
+
+
 def test_files_are_the_same_bytes(tmp_path: Path) -> None:
     write_summary(tmp_path, models=("ukge",))
     with design():

@@ -170,8 +170,10 @@ def test_cells_alone_are_enough_for_tables(folder, copy, capfd):
     before = (copy / "tables" / "table1.csv").read_text()
     for path in [*copy.rglob("*.npz"), *(copy / "tables").iterdir(), copy / "summary.json"]:
         path.unlink()
-    status, _, _ = run(capfd, "reproduce", "-o", str(copy), "--tables-only", "--no-figures")
-    assert status == 0
+    status, out, _ = run(capfd, "reproduce", "-o", str(copy), "--tables-only", "--no-figures", "--json")
+    found = json.loads(out)
+    assert (status, found["output"], found["report"]) == (0, str(copy), None)
+    assert found["summary"] == json.loads((copy / "summary.json").read_text())
     assert (copy / "tables" / "table1.csv").read_text() == before
     status, _, err = run(capfd, *arguments(folder, copy, *AGAIN))
     assert "2 cells are there already" in err
@@ -191,6 +193,12 @@ def test_dry_run_knows_what_is_done(folder, done, capfd):
     _, text, _ = run(capfd, *arguments(folder, done, "--seeds", "3", "--levels", "0.8,0.9", "--dry-run"))
     row = next(line for line in text.splitlines() if line.startswith("paper/tiny/ukge"))
     assert row.split()[1:4] == ["3", "2", "1"]
+    _, text, _ = run(
+        capfd, *arguments(folder, done, "--seeds", "3", "--levels", "0.8,0.9", "--dry-run", "--json")
+    )
+    (block,) = json.loads(text)["blocks"]
+    assert (block["block"], block["cells"], block["missing"]) == ("paper/tiny/ukge", 3, 1)
+    assert block["seconds"] > 0
 
 
 @pytest.mark.parametrize(

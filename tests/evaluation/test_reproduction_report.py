@@ -14,8 +14,6 @@ from unkgcp.evaluation.report.html import data_name, duration
 from unkgcp.evaluation.reproduction.paper_tables import make_tables
 from unkgcp.evaluation.tables import difference, with_spread
 
-pytestmark = pytest.mark.xdist_group("report")
-
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -24,7 +27,6 @@ from unkgcp.evaluation.tables import Html, Table, tag
 from unkgcp.methods.ranges import Range
 from unkgcp.run import Predictor, provenance
 
-pytestmark = pytest.mark.xdist_group("report")
 VOID = {"meta", "link"}
 
 
@@ -89,11 +91,35 @@ def test_nothing_is_loaded_from_anywhere(written: str) -> None:
     for name, attributes in Page(written).elements:
         for key in ("src", "href", "xlink:href", "action", "data", "srcset"):
             value = attributes.get(key)
-            assert value is None or value.startswith("#") or value == "data:,", f"{name} {key}={value}"
+            inside = ("#", "data:text/csv;charset=utf-8,")
+            assert value is None or value.startswith(inside) or value == "data:,", f"{name} {key}={value}"
     style = "".join(re.findall(r"<style>(.*?)</style>", written, flags=re.DOTALL))
     assert "@import" not in style
     assert not re.search(r"url\((?!#)", style)
     assert "default-src 'none'" in written.replace("&#x27;", "'")
+
+
+def test_every_figure_has_its_numbers(written: str, diagnosis: Diagnosis) -> None:
+    page = Page(written)
+    links = {
+        str(given["download"]): unquote(str(given["href"]).partition(",")[2])
+        for name, given in page.elements
+        if name == "a" and "download" in given
+    }
+    figures = [given["id"] for name, given in page.elements if name == "figure"]
+    assert list(links) == [f"{key}.csv" for key in figures]
+    tables = {key: list(csv.DictReader(io.StringIO(text, newline=""))) for key, text in links.items()}
+    found = diagnosis.by_relation
+    shown = tables["slices-relation.csv"]
+    assert [row["slice"] for row in shown] == list(found.names)[:20]
+    assert [float(row["coverage"]) for row in shown] == found.found.coverage.tolist()[:20]
+    assert [int(row["facts"]) for row in shown] == found.found.n.tolist()[:20]
+    own = [row for row in tables["figure-levels.csv"] if row["method"] == diagnosis.rivals[0].name]
+    assert [float(row["mean_width"]) for row in own] == diagnosis.rivals[0].sharpness.tolist()
+    errors = tables["figure-errors.csv"]
+    assert sum(int(row["facts"]) for row in errors if row["method"] == errors[0]["method"]) == len(
+        diagnosis.answered.error
+    )
 
 
 def test_ids_are_unique(written: str) -> None:

@@ -19,7 +19,6 @@ from unkgcp.methods import create
 
 lightgbm = pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
 FEW = Boosting(rounds=20, leaves=7)
-pytestmark = pytest.mark.xdist_group("evidence")
 
 
 @pytest.fixture(scope="module")

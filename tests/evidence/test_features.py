@@ -7,7 +7,7 @@ import pytest
 
 from tests.rounding import apart
 from tests.worlds import crowded_graph
-from unkgcp.evidence import Evidence
+from unkgcp.evidence import Evidence, pairs
 from unkgcp.evidence.distribution import Values
 from unkgcp.evidence.group_statistics import GRID, commonest
 from unkgcp.evidence.pairs import PRIOR, SLOTS
@@ -32,6 +32,15 @@ def test_leaving_one_out_is_taking_it_out(seed: int) -> None:
         alone = Evidence.of(without(graph, row), values, top).features(graph[row : row + 1])
         np.testing.assert_array_equal(alone.table[0], table[row])
         np.testing.assert_array_equal(alone.slots[0], slots[row])
+
+
+def test_where_no_two_facts_join_the_same_entities() -> None:
+    """As in a network of one relation: nothing is suggested, to training facts and to queries."""
+    graph = crowded_graph(60, 0)
+    _, alone = np.unique(np.sort(np.stack([graph.head, graph.tail]), axis=0), axis=1, return_index=True)
+    evidence = Evidence.of(graph[alone])
+    assert (evidence.leave_one_out().slots == -1).all()
+    assert len(evidence.features(graph[:5]).table) == 5
 
 
 def matching(graph: Graph, head: int | None, relation: int | None, tail: int | None) -> np.ndarray:
@@ -165,3 +174,20 @@ def test_one_value_written_in_two_ways() -> None:
     assert values.low.tolist() == [0.4374999999999998, 0.9999999999999998]
     assert values.high.tolist() == [0.4375, 1.0]
     assert values.code(np.array([1.0, 0.4375, 0.5])).tolist() == [1, 0, -1]
+
+
+def test_a_fact_left_out_is_as_one_that_is_not_there_also_where_its_pair_has_more_facts_than_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = crowded_graph(240, 3, entities=4)
+    every = Evidence.of(graph).leave_one_out().slots
+    monkeypatch.setattr(pairs, "MOST", 5)
+    evidence = Evidence.of(graph)
+    told = evidence.leave_one_out()
+    assert (told.slots != every).any(), "no pair has more facts than are looked at"
+    for row in range(0, len(graph), 24):
+        rest = Evidence.of(
+            graph[np.arange(len(graph)) != row], evidence.values, evidence.groups[0].frequent
+        ).features(graph[[row]])
+        np.testing.assert_array_equal(told.table[row], rest.table[0])
+        np.testing.assert_array_equal(told.slots[row], rest.slots[0])

@@ -17,7 +17,6 @@ from unkgcp.run import Predictor, fit
 from unkgcp.training import TrainConfig
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
-pytestmark = pytest.mark.xdist_group("evidence")
 FEW = Boosting(rounds=20, leaves=7)
 
 

@@ -92,8 +92,9 @@ def weekly_alarms(model: Model, repetitions: int, one_test: bool) -> int:
 
 
 def test_false_alarms_of_weekly_calls_that_are_one_test(model: Model) -> None:
-    """Over 1,000 repetitions; this test fails although all is well with probability one in a million."""
-    assert weekly_alarms(model, 1000, one_test=True) <= most(1000)
+    """Fails although all is well with probability one in a million, and sees alarms in 17 % of streams, or more, with
+    probability 0.999."""
+    assert weekly_alarms(model, 400, one_test=True) <= most(400)
 
 
 def test_weekly_calls_that_each_begin_anew_would_not_do(model: Model) -> None:

@@ -22,7 +22,7 @@ from scipy import stats
 from tests.worlds import vocabulary
 from unkgcp.conformal import SplitConformal, rank
 from unkgcp.graph import Graph
-from unkgcp.methods import create
+from unkgcp.methods import IntervalPredictor, create
 from unkgcp.methods.partitions import group_degrees, group_doubt
 
 Floats = NDArray[np.float64]
@@ -129,19 +129,29 @@ def model() -> Any:
     return learn(facts(3000, 0), suggested=few, elsewhere=few)
 
 
+@cache
+def of_seed(seed: int) -> tuple[Graph, Graph, Any, Any]:
+    """Calibration facts, test facts, and the groups of both, which are the same for every way of making intervals."""
+    groups: Any = groups_of_the_default()
+    calibration, test = facts(1500, 100 + seed), facts(1000, 1000 + seed)
+    return calibration, test, groups.group_columns(calibration), groups.group_columns(test)
+
+
+@cache
+def groups_of_the_default() -> IntervalPredictor:
+    made = create("evidence", evidence=model(), per="doubt,relation,degree")
+    return made.calibrate(Seen(), facts(1500, 1))
+
+
 @pytest.mark.parametrize("options", [{}, {"floor": False}, {"per": "doubt,degree"}, {"per": "none"}])
 def test_facts_of_every_group_are_covered(options: dict[str, Any]) -> None:
     """Every group of the default, whatever the intervals are made by; one threshold for all is the mutant."""
-    groups = create("evidence", evidence=model(), per="doubt,relation,degree").calibrate(
-        Seen(), facts(1500, 1)
-    )
     found: dict[tuple[str, int], list[float]] = {}
     for seed in range(40):
         made = create("evidence", evidence=model(), **options)
-        calibration, test = facts(1500, 100 + seed), facts(1000, 1000 + seed)
+        calibration, test, columns, own = of_seed(seed)
         result = made.calibrate(Seen(), calibration).interval(test, LEVEL)
         inside = (result.lower <= test.confidence) & (test.confidence <= result.upper)
-        columns, own = groups.group_columns(calibration), groups.group_columns(test)  # type: ignore[attr-defined]
         rng = np.random.default_rng(seed)
         for name in columns:
             for group in np.unique(own[name]).tolist():

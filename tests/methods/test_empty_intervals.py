@@ -35,7 +35,6 @@ from unkgcp.run import Predictor
 from unkgcp.training import Model, TrainConfig
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
-pytestmark = pytest.mark.xdist_group("evidence")
 FEW = Boosting(rounds=20, leaves=7)
 CONFIG = TrainConfig("ukge", dimension=4, batch_size=512, epochs=1, validate_every=1)
 LEVELS = [0.5, 0.7, 0.8, 0.95]

@@ -26,7 +26,6 @@ from unkgcp.run import fit
 from unkgcp.training import TrainConfig
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
-pytestmark = pytest.mark.xdist_group("evidence")
 
 SIZES = np.array([4000, 2500, 60, 40, 30, 20, 0])  # training facts of each relation; the last has none
 SPREAD = np.array([0.1, 0.4, 0.3, 0.05, 0.25, 0.1, 0.1])

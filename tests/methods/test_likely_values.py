@@ -21,7 +21,6 @@ from unkgcp.methods.intervals import in_words
 from unkgcp.methods.open_world import open_world
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
-pytestmark = pytest.mark.xdist_group("evidence")
 
 ENTITIES = 300
 VALUES = np.array([0.1 + 0.2, 0.4375, 1.0])

@@ -332,7 +332,7 @@ def test_shortest_intervals(files: tuple[Path, Path], capfd: Any, tmp_path: Path
     assert table["lower"].to_pylist() == table["upper"].to_pylist() == truth[:5].tolist()
     status, _, err = _run(capfd, "--calibration", files[0], *arguments)
     assert status == 0
-    assert err == (
+    assert err.partition(" ")[2] == (  # after the time
         f"unkgcp: {files[0]} has too few rows to learn the shortest score from; the residual was used\n"
     )
 
@@ -342,7 +342,7 @@ def test_a_level_out_of_reach_is_said(capfd: Any, tmp_path: Path) -> None:
     status, out, err = _run(capfd, "--calibration", cal, "--input", cal, "--confidence", "0.8,0.99,1")
     assert status == 0
     assert {tuple(line.split(",")[-4:]) for line in out.splitlines()[1:]} == {("0", "1", "0", "1")}
-    assert err == (
+    assert err.partition(" ")[2] == (  # after the time
         f"unkgcp: {cal}: 20 rows to calibrate on are too few for confidence 0.99: every interval is the whole range\n"
     )
     cal = _write(tmp_path / "cal.csv", prediction=PREDICTION, truth=TRUTH, group=["a"] * 25 + ["b"] * 275)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,14 @@ import pytest
 from tests.processes import until_writing
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
+from unkgcp.graph.known import KnownFacts
 from unkgcp.predict import stream
 from unkgcp.predict.filter import parse
+from unkgcp.predict.parts import deliver, plan, staged
+from unkgcp.predict.ray_engine import Answerer, Work
 from unkgcp.predict.stream import AHEAD, answer_file, in_order
 from unkgcp.run import Predictor, calibrate
+from unkgcp.run.answer_sets import AnswerSets, Asked
 from unkgcp.run.answers import answer_batch
 from unkgcp.tabular import parquet
 from unkgcp.tabular.query_files import count_queries, query_batches
@@ -278,3 +283,40 @@ def test_an_interrupted_run_leaves_nothing_half_written(
     else:
         assert left == []
         assert running.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[how]  # type: ignore[index]
+
+
+def test_answer_sets_come_in_pieces_and_the_same_from_a_worker(
+    make_model: Callable[..., Model],
+    make_facts: Callable[..., Graph],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A set may be all entities, so that a whole batch of questions may have too many answers to hold at once."""
+    model = replace(make_model(), facts=KnownFacts.of(make_facts(300)))
+    calibrate(model, make_facts(200, seed=1)).save(tmp_path / "run")
+    predictor, asked = Predictor.load(tmp_path / "run"), Asked.of(0.8)
+    heads = pa.array([f"entity {place % 38}" for place in range(60)])
+    columns = [heads, pa.array(["r1"] * 60), pa.nulls(60, pa.string())]
+    questions = tmp_path / "questions.parquet"
+    pq.write_table(pa.table(columns, names=["head", "relation", "tail"]), questions)
+    whole = predictor.answer_sets().answer(pa.record_batch(columns, ["head", "relation", "tail"]), asked)
+    monkeypatch.setattr(stream, "MOST_ROWS", 200)
+    sizes, original = [], AnswerSets.answer
+
+    def counted(sets: AnswerSets, batch: pa.RecordBatch, asked: Asked, first: int = 0) -> pa.RecordBatch:
+        sizes.append(len(batch))
+        return original(sets, batch, asked, first)
+
+    monkeypatch.setattr(AnswerSets, "answer", counted)
+    target = str(tmp_path / "local.parquet")
+    answer_file(predictor, str(questions), target, sets=asked)
+    assert max(sizes) == 200 // 40
+    found = pq.read_table(target)
+    assert found.to_pylist() == pa.table(whole).to_pylist()
+    target = str(tmp_path / "worker.parquet")
+    with staged(target) as stage:
+        (part,) = plan([str(questions)])
+        done = Answerer(Work(str(tmp_path / "run"), str(stage), 0.8, {}, sets=asked))(part._asdict())
+        assert done["error"] == ""
+        deliver(stage, 1, target)
+    assert pq.read_table(target).to_pylist() == found.to_pylist()

@@ -6,7 +6,6 @@ from unkgcp.rules import ground, parse, psl
 from unkgcp.rules.grounding import relation_ids
 
 # one Java machine for all of them
-pytestmark = pytest.mark.xdist_group("java")
 needs_engine = pytest.mark.skipif(
     not psl.available(), reason="pslpython or Java is not installed: pip install 'unkgcp[psl]'"
 )

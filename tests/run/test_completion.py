@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -210,3 +211,20 @@ def test_a_completion_says_that_its_interval_presumes_a_fact(
     names = opened.complete("entity 3", "r1", k=2).to_arrow().schema.names
     assert "presumes_fact" not in names
     assert "no_fact" in names
+
+
+def test_answer_sets_of_evidence_rank_as_completions_do(
+    evidence: Predictor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They are calibrated with some facts, the same ones after the run was saved."""
+    monkeypatch.setattr("unkgcp.run.answer_sets.FACTS", 50)
+    evidence.save(tmp_path / "run")
+    found, again = (
+        each.answers("entity 3", "r1", confidence=0.8, per="none")
+        for each in (evidence, Predictor.load(tmp_path / "run"))
+    )
+    assert found.calibration == 50
+    assert found.notes[0].startswith("calibrated with 50 of ")
+    assert again.entities.to_pylist() == found.entities.to_pylist()
+    best = evidence.complete("entity 3", "r1", k=100, exclude_known=True).to_arrow()["tail"].to_pylist()
+    assert found.entities.to_pylist() == best[: len(found)]

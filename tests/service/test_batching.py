@@ -63,7 +63,7 @@ def batcher(predictor, settings=None, measured=True, **counting):
     """A batcher and the calls of its method; those of the measurement are not listed."""
     counted = Counting(predictor.method, **counting)
     fake = SimpleNamespace(model=predictor.model, method=counted)
-    made = Batcher(fake, settings or Settings(max_levels=2), Metrics("0", "m", "u"))
+    made = Batcher(fake, settings or Settings(max_levels=2), Metrics("0", {"run": ("m", "u")}))
     if measured:
         failure, counted.error = counted.error, None
         made.measure(("a", "b", "c"))

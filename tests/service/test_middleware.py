@@ -127,7 +127,7 @@ def test_a_request_that_is_given_up_when_the_service_stops_is_told_so():
         sent.append(message)
 
     async def stopped():
-        guard = Middleware(forever, Settings(), Metrics("0", "m", "u"), (), ("/p",))
+        guard = Middleware(forever, Settings(), Metrics("0", {"run": ("m", "u")}), (), ("/p",))
         scope = {"type": "http", "path": "/p", "method": "GET", "headers": []}
         task = asyncio.ensure_future(guard(scope, None, send))
         await asyncio.sleep(0)
@@ -188,7 +188,7 @@ def test_metrics_are_in_the_format_prometheus_reads(predictor):
 
 
 def test_histograms_count_upwards():
-    metrics = Metrics("0", "m", "u")
+    metrics = Metrics("0", {"run": ("m", "u")})
     for seconds in (0.0001, 0.001, 0.003, 99.0):
         metrics.request("/p", 200, seconds)
     text = metrics.text()

@@ -21,15 +21,27 @@ from schemathesis.specs.openapi import checks  # noqa: E402
 
 PATHS = {
     "/v1/intervals": "POST",
+    "/v1/select": "POST",
     "/v1/complete": "GET",
+    "/v1/answers": "POST",
     "/v1/evidence": "GET",
     "/v1/entities": "GET",
     "/v1/relations": "GET",
+    "/v1/distribution": "GET",
+    "/v1/without": "GET",
     "/v1/about": "GET",
+    "/v1/runs": "GET",
     "/health": "GET",
     "/metrics": "GET",
 }
-CASES = {"/v1/intervals": 30, "/v1/complete": 25, "/v1/evidence": 15, "/v1/entities": 15}
+CASES = {
+    "/v1/intervals": 30,
+    "/v1/select": 15,
+    "/v1/complete": 25,
+    "/v1/answers": 15,
+    "/v1/evidence": 15,
+    "/v1/entities": 15,
+}
 TRUE = [
     not_a_server_error,
     checks.status_code_conformance,

@@ -39,7 +39,6 @@ ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'unkg
 pytest.importorskip("ray.data", reason="ray is there without ray.data: pip install 'unkgcp[ray]'")
 
 # with the other tests of Ray in one process: one cluster at a time is enough
-pytestmark = pytest.mark.xdist_group("ray")
 
 CONFIG = TrainConfig("ukge", dimension=8, batch_size=256, epochs=2, validate_every=1, negatives=2)
 NAMES = ["head", "relation", "tail"]

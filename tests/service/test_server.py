@@ -345,7 +345,7 @@ def test_the_command_serves_and_stops(run):
         process.send_signal(signal.SIGINT)
         _, complaints = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert complaints == "unkgcp: stopped\n"
+    assert re.fullmatch(r"\S+ unkgcp: stopped\n", complaints), "with the time, in a log"
 
 
 def test_without_the_extra_the_remedy_is_named(run, capsys, monkeypatch):

@@ -99,7 +99,7 @@ CASES = {
     "Parquet with a null label": ("facts.parquet", parquet_of([0.5, 0.5], ["a", None]), ["row 2 ", "empty head"]),
     "Parquet with an empty label": ("facts.parquet", parquet_of([0.5, 0.5], ["a", ""]), ["row 2 ", "empty head"]),
     "Parquet with a NUL byte": ("facts.parquet", parquet_of([0.5, 0.5], ["a", "b\0"]), ["row 2 ", "NUL"]),
-    "Parquet with a null confidence": ("facts.parquet", parquet_of([0.5, None]), ["row 2 ", "nan"]),
+    "Parquet with a null confidence": ("facts.parquet", parquet_of([0.5, None]), ["row 2 ", "no confidence"]),
     "Parquet above 1": ("facts.parquet", parquet_of([0.5, 0.5, 2.0]), ["row 3 ", "2, outside", "--confidence-scale"]),
     "Parquet with text for confidence": (
         "facts.parquet",

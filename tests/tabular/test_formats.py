@@ -10,8 +10,9 @@ import pytest
 
 from tests.worlds import facts_of, written
 from unkgcp.errors import InputError
-from unkgcp.graph import read
+from unkgcp.graph import query_batches, read
 from unkgcp.tabular.formats import NAMES, PARQUET, TEXT_FORMATS, probabilities, weights
+from unkgcp.tabular.layout import RDF
 from unkgcp.tabular.scaling import Scale
 
 LINKS = """\
@@ -263,6 +264,45 @@ class TestNell:
         assert probabilities(column).to_pylist() == [0.2, 0.5, None, 0.4]
 
 
+class TestTheNamesOfOthers:
+    """Headers of KGTK and of Neo4j, which are plain TSV and CSV otherwise."""
+
+    def test_kgtk(self, tmp_path):
+        text = "id\tnode1\tlabel\tnode2\tweight\nE1\tQ42\tP31\tQ5\t0.5\nE2\tQ42\tP1477\t'Doug'@en\t1\n"
+        expected = [("Q42", "P31", "Q5", 0.5), ("Q42", "P1477", "'Doug'@en", 1.0)]
+        assert facts_of(read(written(tmp_path / "edges.tsv", text))) == expected
+        batches = query_batches(written(tmp_path / "edges.tsv", text.replace("\tweight", "\tother")))
+        assert [tuple(row.values()) for batch in batches for row in batch.to_pylist()] == [
+            fact[:3] for fact in expected
+        ]
+
+    def test_a_label_is_a_relation_of_kgtk_only(self, tmp_path):
+        text = "head\trelation\ttail\tlabel\tweight\na\tr\tb\tx\t0.5\n"
+        assert facts_of(read(written(tmp_path / "facts.tsv", text))) == [("a", "r", "b", 0.5)]
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            ":START_ID,:END_ID,:TYPE,since:int,confidence:float",
+            "person:START_ID(People),:END_ID(Places),:TYPE,since,weight:double",
+            "_start,_end,_type,since,score",
+            '":START_ID",":END_ID",":TYPE","since:long","certainty:string"',
+        ],
+    )
+    def test_neo4j(self, header, tmp_path):
+        path = written(tmp_path / "relationships.csv", header + '\n1,"2,3",LIVES_IN,1999,0.5\n')
+        assert facts_of(read(path)) == [("1", "LIVES_IN", "2,3", 0.5)]
+
+    def test_a_property_that_is_missing(self, tmp_path):
+        path = written(tmp_path / "r.csv", ":START_ID,:END_ID,:TYPE,confidence:float\n1,2,A,\n1,3,A,0.5\n")
+        with pytest.raises(
+            InputError, match=r"line 2 has no confidence.*--skip-missing.*--default-confidence"
+        ):
+            read(path)
+        assert [fact[3] for fact in facts_of(read(path, default_confidence=0.25))] == [0.25, 0.5]
+        assert len(read(path, skip_missing=True)) == 1
+
+
 class TestChoosing:
     def test_every_format_can_be_chosen(self, tmp_path):
         examples = {
@@ -274,7 +314,7 @@ class TestChoosing:
             "nell": NELL_HEADER + "\n" + belief("a", "r", "b", "1", "0.5"),
         }
         assert set(examples) == set(TEXT_FORMATS)
-        assert {*examples, PARQUET} == set(NAMES)
+        assert {*examples, PARQUET, *RDF} == set(NAMES)
         for name, content in examples.items():
             path = written(tmp_path / "file.without.known.ending", content)
             assert len(read(path, format=name)) >= 1

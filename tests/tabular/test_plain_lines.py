@@ -13,7 +13,6 @@ from unkgcp.graph import Vocabulary, read
 from unkgcp.tabular import delimited, plain_lines
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
-pytestmark = pytest.mark.xdist_group("plain")  # one worker compiles for all
 
 LABEL = st.text(
     st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="\u2028\u2029"),

@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
-from unkgcp._version import __version__
+from unkgcp.cli.output import add_manners
 from unkgcp.errors import InputError, TrainedFactsWarning, missing
-from unkgcp.progress import say
+from unkgcp.progress import complain, is_quiet, say
 
 # command -> (module under unkgcp.cli, what `unkgcp --help` says of it), in the order shown
 COMMANDS = {
@@ -29,10 +29,12 @@ COMMANDS = {
     "report": ("report", "One HTML page about a run or a reproduction: tables, figures, facts."),
     "serve": ("serve", "Answer queries over HTTP, and in a browser."),
     "monitor": ("monitor", "Do new labelled facts speak against the promise of a run?"),
+    "update": ("update", "New facts join a run."),
     "conformalize": ("conformalize", "Intervals around the predictions of any model, from a CSV."),
     "reproduce": ("reproduce", "The paper's experiments: cells, tables, figures, report."),
     "rules": ("rules", "Ground soft-logic rules over a training graph."),
     "tune": ("tune", "Search hyperparameters for a data set."),
+    "completion": ("completion", "Make bash, zsh or fish complete what you type."),
 }
 
 
@@ -46,7 +48,11 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"unkgcp.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = module.command
+        command = add_manners(module.command)
+        if "_UNKGCP_COMPLETE" in os.environ:  # a shell asks what may follow
+            from unkgcp.cli.completion import complete_names
+
+            complete_names(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -62,16 +68,34 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
 
+def _show_version(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given and not context.resilient_parsing:
+        from unkgcp.cli.versions import version_text
+
+        click.echo(version_text())
+        context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="\b\nExamples:\n  unkgcp demo\n  unkgcp fit facts.tsv -o run\n"
     "  unkgcp predict run queries.tsv -o answers.tsv",
 )
-@click.version_option(__version__, prog_name="unkgcp")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version, and those of the libraries that are used.",
+)
 @click.option("--debug", is_flag=True, help="Show the full traceback of an error.")
 def cli(debug: bool) -> None:
     """Predict the confidence of facts as intervals that hold with the probability you choose."""
+
+
+add_manners(cli)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -92,7 +116,7 @@ def _warnings_as_sentences() -> Iterator[None]:
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, TrainedFactsWarning):
                 say(f"unkgcp: {message}")
-            else:
+            elif not is_quiet():
                 usual(message, category, *where, **more)
 
         warnings.showwarning = show
@@ -132,7 +156,7 @@ def _status(arguments: list[str], debug: bool) -> int:
 
 
 def _fail(sentence: str, status: int) -> int:
-    say(f"unkgcp: {' '.join(sentence.split())}")
+    complain(f"unkgcp: {' '.join(sentence.split())}")
     return status
 
 

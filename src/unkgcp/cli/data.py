@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.options import data_dir_option, examples, json_option, reading_options, splitting_options
+from unkgcp.cli.options import data_dir_option, examples, reading_options, splitting_options
+from unkgcp.cli.output import json_option, print_json, print_text
 
 
 @click.group(
@@ -24,7 +25,7 @@ def command() -> None:
 @command.command(name="list", epilog=examples("unkgcp data list", "unkgcp data list --data-dir data --json"))
 @data_dir_option
 @json_option
-def list_(data_dir: str | None, as_json: bool) -> None:
+def list_(data_dir: str | None) -> None:
     """Show the named data sets: whether they are there, where, and how many facts they hold."""
     from unkgcp.errors import InputError
     from unkgcp.graph.datasets import BENCHMARKS, NAMES, find, load_dataset
@@ -39,11 +40,8 @@ def list_(data_dir: str | None, as_json: bool) -> None:
                 rows[name] |= {part: len(facts) for part, facts in splits.parts().items() if len(facts)}
             except InputError as error:
                 rows[name]["problem"] = str(error)
-    if as_json:
-        _print_json(rows)
-        return
-    for name, row in rows.items():
-        click.echo(f"{name:<6}  {_state(name, row)}")
+    print_json(rows)
+    print_text("\n".join(f"{name:<6}  {_state(name, row)}" for name, row in rows.items()))
 
 
 def _state(name: str, row: dict[str, Any]) -> str:
@@ -66,7 +64,7 @@ def _state(name: str, row: dict[str, Any]) -> str:
 @json_option
 @reading_options
 @splitting_options
-def describe(data: str, as_json: bool, reading: dict[str, Any], splitting: dict[str, Any]) -> None:
+def describe(data: str, reading: dict[str, Any], splitting: dict[str, Any]) -> None:
     """Count what DATA holds: facts, confidences, repeats, overlap between parts, unseen relations.
 
     One file is split at random first, as `fit` would do it.
@@ -79,11 +77,9 @@ def describe(data: str, as_json: bool, reading: dict[str, Any], splitting: dict[
     from unkgcp.graph.describing import description_text
 
     description = count(load_dataset(data, **reading, **splitting))
-    if as_json:
-        _print_json(description.to_dict())
-        return
+    print_json(description.to_dict())
     plain = "utf" not in (sys.stdout.encoding or "").lower()
-    click.echo(description_text(description, min(shutil.get_terminal_size().columns, 100), plain))
+    print_text(description_text(description, min(shutil.get_terminal_size().columns, 100), plain))
 
 
 @command.command(
@@ -109,9 +105,3 @@ def fetch(name: str, data_dir: str | None, url: str | None) -> None:
     with Reporter(f"fetching {name}", total=len(OFFICIAL.get(name, ()))) as progress:
         folder = download(name, data_dir=data_dir, url=url, progress=progress)
     click.echo(str(folder))
-
-
-def _print_json(found: dict[str, Any]) -> None:
-    import json
-
-    click.echo(json.dumps(found, indent=2, ensure_ascii=False))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from unkgcp.cli.options import examples
+from unkgcp.cli.output import json_option, print_json, print_text
 
 
 @click.command(name="demo", epilog=examples("unkgcp demo", "unkgcp demo -o demo-run"))
 @click.option("-o", "--output", metavar="DIR", help="Write the run here, to go on with it.")
+@json_option
 def command(output: str | None) -> None:
     """Train on an invented graph, calibrate all interval methods, compare them with the best possible.
 
@@ -23,10 +25,12 @@ def command(output: str | None) -> None:
         check_target(output)
     demonstration = Demonstration()
     for text in demonstration.run(report=Reporter):
-        click.echo(text + "\n")
+        print_text(text + "\n")
     if output is not None:
         demonstration.predictor.save(output)
-        click.echo(f"The run is in {output}. {report_on(output)} Go on with:\n  unkgcp evaluate {output}")
+        reported = report_on(output)
+        print_text(f"The run is in {output}. {reported} Go on with:\n  unkgcp evaluate {output}")
+    print_json(demonstration.figures | {"run": output})
 
 
 def report_on(output: str) -> str:

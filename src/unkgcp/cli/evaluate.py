@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.options import Share, confidence_option, examples, json_option, reading_options
+from unkgcp.cli.options import Share, confidence_option, examples, reading_options
+from unkgcp.cli.output import json_option, print_json, print_text
 
 EXAMPLES = examples(
     "unkgcp evaluate run",
@@ -15,6 +16,7 @@ EXAMPLES = examples(
     "unkgcp evaluate run --per relation --confidence 0.9",
     "unkgcp evaluate run --ranking --threshold 0.85",
     "unkgcp evaluate run --ranking --min-confidence 0.7",
+    "unkgcp evaluate run --answers --confidence 0.8,0.9,0.95",
 )
 
 
@@ -34,11 +36,17 @@ EXAMPLES = examples(
     "interval is worth.",
 )
 @click.option(
+    "--answers",
+    is_flag=True,
+    help="Also how often answer sets contain the tails and heads of new test facts, how large they are, and coverage "
+    "by relation with one threshold for all and with one a relation.",
+)
+@click.option(
     "--min-confidence",
     type=Share(0, 1),
     default=0.0,
     show_default=True,
-    help="With --ranking: the confidence from which on a test fact is ranked.",
+    help="With --ranking or --answers: the confidence from which on a test fact is asked about.",
 )
 @click.option(
     "--threshold",
@@ -55,9 +63,9 @@ def command(
     confidence: list[float],
     per: str | None,
     ranking: bool,
+    answers: bool,
     min_confidence: float,
     threshold: float,
-    as_json: bool,
     reading: dict[str, Any],
 ) -> None:
     """Coverage, sharpness and error of RUN on test facts: positives, negatives and both together.
@@ -75,29 +83,38 @@ def command(
         dataset = reload(record, run, reading.get("data_dir"))
     from unkgcp.evaluation.assessment import ask, decisions, judge
 
-    answers = ask(predictor, dataset, confidence)
-    result = judge(answers)
+    if answers:
+        from unkgcp.run.answer_sets import answer_level
+
+        for level in confidence:  # said before anything takes long
+            answer_level(level)
+    found = ask(predictor, dataset, confidence)
+    result = judge(found)
     if per is not None:
         from unkgcp.evaluation.by_relation import by_relation
 
-        result["per_relation"] = by_relation(answers)
+        result["per_relation"] = by_relation(found)
     if ranking:
         from unkgcp.evaluation.completion_quality import ranking as rank_facts
 
-        splits = dataset.splits
+        splits = found.dataset.splits
         known = [splits.train, splits.validation, splits.calibration]
         result["ranking"] = rank_facts(predictor, splits.test, known, min_confidence)
-        result["decisions"] = decisions(answers, threshold)
-    if as_json:
-        import json
+        result["decisions"] = decisions(found, threshold)
+    if answers:
+        from unkgcp.evaluation.answer_quality import judge_answers
 
-        click.echo(json.dumps(result, indent=2, ensure_ascii=False))
-        return
+        result["answers"] = judge_answers(predictor, found.dataset.splits.test, confidence, min_confidence)
     import unkgcp.evaluation.terminal as terminal
 
-    click.echo(terminal.evaluation_text(result))
+    print_json(result)
+    print_text(terminal.evaluation_text(result))
+    if result.get("taken_in"):
+        print_text(f"{result['taken_in']:,} test facts were taken into the run by updates, and are left out")
     for part in result.get("per_relation", []):
-        click.echo("\n" + terminal.relations_text(part))
+        print_text("\n" + terminal.relations_text(part))
     if ranking:
-        click.echo("\n" + terminal.ranking_text(result["ranking"]))
-        click.echo("\n" + terminal.decisions_text(result["decisions"]))
+        print_text("\n" + terminal.ranking_text(result["ranking"]))
+        print_text("\n" + terminal.decisions_text(result["decisions"]))
+    if answers:
+        print_text("\n" + terminal.answers_text(result["answers"]))

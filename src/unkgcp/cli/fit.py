@@ -18,6 +18,7 @@ from unkgcp.cli.options import (
     seed_option,
     splitting_options,
 )
+from unkgcp.cli.output import json_option, print_json, print_text
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +57,11 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
 @click.command(name="fit", epilog=EXAMPLES)
 @click.argument("data", required=False)
 @click.option("-o", "--output", metavar="RUN", help="The folder to write; needed unless --from is given.")
-@click.option("--model", metavar="M", help="ukge (default), ukge-rect, passleaf or beurre.")
+@click.option(
+    "--model",
+    metavar="M",
+    help="ukge, ukge-rect, passleaf, beurre, or none with --method evidence.  [default: ukge, with --quick none]",
+)
 @click.option(
     "--method",
     metavar="P",
@@ -73,7 +78,10 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
     "separated by commas, or none.  [default: doubt,relation for evidence, none for others]",
 )
 @click.option(
-    "--quick", is_flag=True, help="With --method evidence: no cross-fitted backbones; minutes on a laptop."
+    "--quick",
+    is_flag=True,
+    help="With --method evidence: no cross-fitted backbones, and no model at all unless --model names one; a "
+    "minute on a laptop.",
 )
 @click.option(
     "--allow-empty",
@@ -124,6 +132,7 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
     "--folds", type=int, metavar="K", help="cv+: how many models, each without one fold. [default: 10]"
 )
 @click.option("--from", "source", metavar="RUN", help="Calibrate the model of this run anew; train nothing.")
+@json_option
 @reading_options
 @splitting_options
 def command(
@@ -153,7 +162,9 @@ def command(
     options = {**reading, **splitting}
     if source is not None:
         _refuse(TRAINING, "is for training, and --from trains nothing")
-        if data is not None and os.path.isfile(data):
+        from unkgcp.graph.datasets import names_one_file
+
+        if data is not None and names_one_file(data):
             _refuse(SPLITTING, "splits a file, and --from calibrates on all of it")
     if folds is not None and calibrating == "split":
         raise InputError("--folds goes with --calibrate cv+; leave it out or add that")
@@ -172,6 +183,8 @@ def command(
     elif data is None or output is None:
         raise InputError("fit needs DATA and -o RUN; for example unkgcp fit demo -o run")
     else:
+        if model is None and config_file is None and settings["quick"] and settings["method"] == "evidence":
+            model = "none"
         config = _config(model, config_file, data, settings["protocol"])
         if calibrating == "cv+":
             _check_folds(settings)
@@ -264,9 +277,10 @@ def _train(
     if not first:
         return
     predictor.provenance["data"] = describe(data, dataset, seed, options)
-    _finish(predictor, dataset, output)
-    _say_gain(predictor, dataset, output)
-    stopped = predictor.provenance["stopped"]
+    found = _finish(predictor, dataset, output)
+    found["gain"] = _gain(predictor, dataset, output)
+    found["stopped"] = stopped = predictor.provenance["stopped"]
+    print_json(found)
     if stopped is None:
         shutil.rmtree(checkpoint, ignore_errors=True)
     else:
@@ -274,12 +288,14 @@ def _train(
         raise click.exceptions.Exit(130 if predictor.model.interrupted else 1)
 
 
-def _say_gain(predictor: Predictor, dataset: Dataset, output: str) -> None:
+def _gain(predictor: Predictor, dataset: Dataset, output: str) -> dict[str, Any] | None:
     """What evidence intervals would gain, where that can be told in seconds."""
     from unkgcp.evaluation.gain import gain, gain_sentence
 
-    if (said := gain_sentence(gain(predictor, dataset), output)) is not None:
-        click.echo(said)
+    found = gain(predictor, dataset)
+    if (said := gain_sentence(found, output)) is not None:
+        print_text(said)
+    return None if found is None else found._asdict()
 
 
 def _recalibrate(
@@ -306,46 +322,63 @@ def _recalibrate(
     with only_repeats(data is None):
         again = recalibrate(predictor, facts, method, negatives=negatives, **own, **asked)
     again.provenance["recalibrated"] = {"from": run, "data": data, "facts": len(facts)}
-    _finish(again, dataset, output)
+    print_json(_finish(again, dataset, output))
 
 
 def _calibration_facts(
     predictor: Predictor, run: str, data: str | None, options: dict[str, Any]
 ) -> tuple[Graph, Dataset | None]:
     """The facts to calibrate on and, unless they are one file, the data set they belong to."""
-    from pathlib import Path
 
-    from unkgcp.graph.datasets import load_dataset
+    from unkgcp.graph.datasets import load_dataset, names_one_file
     from unkgcp.graph.reading import read
     from unkgcp.run.provenance import reload
 
-    if data is not None and Path(data).is_file():
+    if data is not None and names_one_file(data):
         splitting = ("calibration", "test", "keep_repeats_together", "data_dir")
         return read(data, **{name: value for name, value in options.items() if name not in splitting}), None
     if data is not None:
         dataset = load_dataset(data, seed=predictor.model.seed, **options)
     else:
         dataset = reload(predictor.provenance.get("data", {}), run, options.get("data_dir"))
+        if predictor.provenance.get("updates"):  # facts that came later are held out too
+            return predictor.method.held_out(), dataset
     return dataset.splits.calibration, dataset
 
 
-def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> None:
-    """Evaluate on the test facts, if there are any, and write the run."""
+def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[str, Any]:
+    """Evaluate on the test facts, if there are any, and write the run; gives the figures."""
     import time
     from dataclasses import replace
 
-    start = time.monotonic()
+    from unkgcp.progress import detail
+
+    start, metrics = time.monotonic(), None
     if dataset is not None and len(dataset.splits.test):
         from unkgcp.evaluation.assessment import evaluate
         from unkgcp.evaluation.terminal import evaluation_text
 
-        predictor = replace(predictor, metrics=evaluate(predictor, dataset))
+        metrics = evaluate(predictor, dataset)
+        predictor = replace(predictor, metrics=metrics)
         predictor.provenance["times"]["evaluation"] = round(time.monotonic() - start, 3)
-        click.echo(evaluation_text(predictor.metrics) + "\n")
+        print_text(evaluation_text(metrics) + "\n")
     predictor.save(output)
-    method = predictor.method
-    click.echo(f"guarantee of {method.name}: {predictor.guarantee} ({method.size:,} calibration facts)")
+    method, stopping = predictor.method, predictor.provenance.get("early_stopping", "unknown")
+    print_text(f"guarantee of {method.name}: {predictor.guarantee} ({method.size:,} calibration facts)")
     if (caution := method.caution(0.9)) is not None:
-        click.echo(caution)
-    click.echo(f"early stopping {predictor.provenance.get('early_stopping', 'unknown')}")
-    click.echo(f"written to {output}")
+        print_text(caution)
+    print_text(f"early stopping {stopping}")
+    print_text(f"written to {output}")
+    times = predictor.provenance["times"]
+    detail(", ".join(f"{step} {seconds:.2f} s" for step, seconds in times.items()))
+    return {
+        "run": output,
+        "model": predictor.model.config.model,
+        "method": method.name,
+        "guarantee": predictor.guarantee,
+        "calibration_facts": method.size,
+        "caution": caution,
+        "early_stopping": stopping,
+        "times": times,
+        "evaluation": metrics,
+    }

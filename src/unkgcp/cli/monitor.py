@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unkgcp.cli.options import examples, json_option, reading_options, seed_option
+from unkgcp.cli.options import examples, reading_options, seed_option
+from unkgcp.cli.output import json_option, print_json, print_text
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ def command(
     given: str | None,
     state: str | None,
     plot: str | None,
-    as_json: bool,
     reading: dict[str, Any],
 ) -> None:
     """Test whether the facts of LABELLED are still like the calibration facts of RUN.
@@ -74,8 +74,6 @@ def command(
     Each call is a test of its own, with the whole false-alarm rate. With --state FILE all calls are one test: give
     each of them only the facts that came since the last.
     """
-    import json
-
     import numpy as np
 
     from unkgcp.evaluation.monitor import Monitor
@@ -85,6 +83,7 @@ def command(
     from unkgcp.graph.reading import read
     from unkgcp.progress import say
     from unkgcp.run.predictor import Predictor
+    from unkgcp.run.provenance import prefixes
 
     if plot is not None:
         check_target(plot)
@@ -103,7 +102,7 @@ def command(
         by_relation=by_relation,
     )
     calls = [] if state is None else states.resume(monitor, state)
-    facts = read(labelled, **reading)
+    facts = read(labelled, **{"prefixes": prefixes(predictor.provenance.get("data", {})), **reading})
     again = states.counted(calls, facts, labelled)
     before = monitor.facts
     if again is not None:
@@ -121,9 +120,8 @@ def command(
     found = {"run": run, "labelled": labelled, "state": kept, **describe(monitor)}
     if plot is not None:
         draw(monitor, plot)
-    click.echo(
-        json.dumps(found, indent=2, ensure_ascii=False) if as_json else monitor_text(found, monitor.all.path)
-    )
+    print_json(found)
+    print_text(monitor_text(found, monitor.all.path))
     if monitor.facts == before and again is None:
         raise InputError(
             f"{labelled} has no fact about entities and relations that the run knows; give others"
@@ -143,6 +141,8 @@ def _calibration(
         return read(given, **reading)
     if predictor.method.one_threshold or "members" in predictor.method.needs:
         return None  # the monitor says what is missing
+    if predictor.provenance.get("updates"):
+        return predictor.method.calibration_facts()
     if predictor.provenance.get("recalibrated", {}).get("data") is not None:
         raise InputError(
             f"{run} was calibrated anew and method {predictor.method.name} keeps no scores; "

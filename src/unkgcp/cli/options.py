@@ -31,14 +31,35 @@ data_dir_option = click.option(
 
 SEEDS = 2**63 - 1  # the largest seed that numpy and torch both take
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+
+def _parse_prefixes(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, start = value.partition("=")
+        if not equals or name in found:
+            raise InputError(f"--prefix {value} does not give one IRI to one name: write it as NAME=IRI")
+        found[name] = start
+    return found or None
+
+
+prefix_option = click.option(
+    "--prefix",
+    "prefixes",
+    metavar="NAME=IRI",
+    multiple=True,
+    callback=_parse_prefixes,
+    help="RDF: write IRIs that begin with this one as NAME:rest, or as the rest alone if NAME is empty.",
+)
 
 _READING = (
     data_dir_option,
     click.option(
         "--format",
         metavar="NAME",
-        help="tsv, csv, parquet, string-links, string-actions, conceptnet or nell; recognised if left out.",
+        help="tsv, csv, parquet, string-links, string-actions, conceptnet, nell, ntriples, nquads or turtle; "
+        "recognised if left out.",
     ),
     click.option(
         "--columns",
@@ -47,7 +68,18 @@ _READING = (
     ),
     click.option("--header/--no-header", default=None, help="Whether the first line names the columns."),
     click.option("--language", metavar="CODE", help="ConceptNet: keep the assertions within one language."),
-    click.option("--skip-missing", is_flag=True, help="Leave out rows with an empty or NaN confidence."),
+    click.option("--skip-missing", is_flag=True, help="Leave out facts without a confidence."),
+    click.option(
+        "--default-confidence", type=float, metavar="X", help="Give facts without a confidence this one."
+    ),
+    prefix_option,
+    click.option(
+        "--confidence-predicate",
+        "confidence_predicates",
+        metavar="IRI",
+        multiple=True,
+        help="RDF: what tells the confidence of a statement; recognised by names such as ex:confidence if left out.",
+    ),
     click.option(
         "--confidence-scale",
         type=click.Choice(["none", "minmax", "log"]),
@@ -118,7 +150,9 @@ def reading_options(function: Function) -> Function:
 
     @wraps(function)
     def command(**given: Any) -> Any:
-        reading = {name: given.pop(name) for name in ("data_dir", "format", "columns", "header", "language")}
+        plain = ("data_dir", "format", "columns", "header", "language", "default_confidence", "prefixes")
+        reading = {name: given.pop(name) for name in plain}
+        reading["confidence_predicates"] = list(given.pop("confidence_predicates")) or None
         if reading["columns"] is not None:
             reading["columns"] = parse_columns(reading["columns"])
         reading["skip_missing"] = given.pop("skip_missing") or None

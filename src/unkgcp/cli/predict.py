@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from unkgcp.cli.options import choice_option, confidence_option, examples, parse_columns, ray_options
+from unkgcp.cli.options import (
+    Share,
+    choice_option,
+    confidence_option,
+    examples,
+    parse_columns,
+    prefix_option,
+    ray_options,
+)
+
+if TYPE_CHECKING:
+    from unkgcp.run.answer_sets import Asked
 
 EXAMPLES = examples(
     "unkgcp predict run queries.tsv -o answers.tsv",
+    "unkgcp predict run queries.nt -o answers.ttl",
     "unkgcp predict run queries.parquet -o answers.parquet --confidence 0.8,0.9",
     "cut -f1-3 facts.tsv | unkgcp predict run - | head",
     "unkgcp predict run queries.tsv --filter 'lower >= 0.7' -o good.tsv",
     "unkgcp predict run candidates.tsv --select 'confidence >= 0.7' --fdr 0.1 -o chosen.tsv",
     "printf 'TP53\\tbinding\\t?\\n' | unkgcp predict run - --top-k 10 --rank-by lower --exclude-known",
+    "unkgcp predict run questions.tsv --answers --confidence 0.9 -o sets.tsv",
     "unkgcp predict run queries/ -o answers/ --engine ray --workers 8",
 )
 
@@ -23,7 +36,14 @@ EXAMPLES = examples(
 @click.command(name="predict", epilog=EXAMPLES)
 @click.argument("run")
 @click.argument("queries", metavar="INPUT")
-@click.option("-o", "--output", metavar="OUT", help="A .tsv, .csv (each perhaps .gz) or .parquet file.")
+@click.option(
+    "-o", "--output", metavar="OUT", help="A .tsv, .csv, .ttl or .nt (each perhaps .gz) or .parquet file."
+)
+@click.option(
+    "--output-format",
+    metavar="NAME",
+    help="tsv, csv, parquet, turtle, ntriples, ntriples-star or neo4j; what the ending of OUT says if left out.",
+)
 @confidence_option(
     "0.9", "The probability that an interval holds the true confidence; several give more columns."
 )
@@ -35,6 +55,24 @@ EXAMPLES = examples(
     type=click.IntRange(min=1),
     metavar="K",
     help="Complete queries with an open head or tail, ? or empty: the best K entities for each.",
+)
+@click.option(
+    "--answers",
+    is_flag=True,
+    help="For queries with an open head or tail a set of entities that contains that of a new fact with the "
+    "probability --confidence; --top-k lists only the best of each set.",
+)
+@click.option(
+    "--min-confidence",
+    type=Share(0, 1),
+    default=0.0,
+    show_default=True,
+    help="With --answers: promise it for new facts from this confidence on.",
+)
+@choice_option(
+    "--per",
+    ["relation", "none"],
+    "With --answers: promise it in every relation or group of small ones, or on average over all.",
 )
 @choice_option(
     "--rank-by",
@@ -77,13 +115,18 @@ EXAMPLES = examples(
     help="Columns of head, relation and tail, by name or by position from 0.",
 )
 @click.option("--header/--no-header", default=None, help="Whether the first line of INPUT names the columns.")
+@prefix_option
 def command(
     run: str,
     queries: str,
     output: str | None,
+    output_format: str | None,
     confidence: list[float],
     engine: str,
     top_k: int | None,
+    answers: bool,
+    min_confidence: float,
+    per: str,
     rank_by: str,
     exclude_known: bool,
     condition: str | None,
@@ -94,6 +137,7 @@ def command(
     format: str | None,
     columns: str | None,
     header: bool | None,
+    prefixes: dict[str, str] | None,
 ) -> None:
     """Score and interval for every triple of INPUT (TSV, CSV or Parquet; - is standard input).
 
@@ -105,9 +149,19 @@ def command(
     With --top-k the columns query (the row of INPUT, from 0) and rank come first, presumes_fact says that an interval
     is one for a fact, which a completion need not be, and evidence runs add expected, by which they rank. With --select
     a p_value and whether the triple is selected come last (selected_5, selected_10 and so on for several shares of
-    wrong ones). A file
-    appears when all of it is written.
+    wrong ones). With --answers the columns are query, rank, head, relation, tail, share (of the likelihood of all
+    candidates, as the run sees it), size (of the whole set), candidates, known (training facts that answer the query,
+    which are not in the set), calibration (facts that the threshold stands on), status and promise. A file appears when
+    all of it is written.
     """
+    sets = _sets(answers, confidence, top_k, min_confidence, per)
+    if answers and (rank_by != "score" or exclude_known or condition or selected):
+        raise click.UsageError(
+            "--answers ranks by itself and leaves training facts out: leave out --rank-by, --exclude-known, --filter "
+            "and --select"
+        )
+    if answers:
+        top_k = None
     if top_k is None and (exclude_known or rank_by != "score"):
         raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
     if after_selection and selected is None and condition is None:
@@ -132,21 +186,29 @@ def command(
 
         choice = Choice.of(selected, fdr.split(","), after_selection)
     from unkgcp.tabular.query_files import count_queries
-    from unkgcp.tabular.writer import check_output
+    from unkgcp.tabular.writer import Style, check_output
 
     total = count_queries(queries)
+    style = Style(format=output_format, prefixes=prefixes)
     if engine == "local":
-        check_output(output)
+        check_output(output, style)
     from unkgcp.progress import Reporter, say
     from unkgcp.run.predictor import Predictor
 
     predictor = Predictor.load(run)
+    if prefixes is None and (recorded := predictor.provenance.get("data")):
+        from unkgcp.run.provenance import prefixes as recorded_prefixes
+
+        prefixes = recorded_prefixes(recorded)
+        style = Style(format=output_format, prefixes=prefixes)
+    if prefixes is not None:
+        reading["prefixes"] = prefixes
     if top_k is not None:
         from unkgcp.run.completion import presumption
 
         if (presumed := presumption(predictor)) is not None:
             say(f"unkgcp: {presumed}")
-    for level in confidence:
+    for level in confidence if sets is None else ():
         if (caution := predictor.method.caution(level)) is not None:
             say(f"unkgcp: {caution}")
     levels = confidence[0] if len(confidence) == 1 else confidence
@@ -154,8 +216,8 @@ def command(
         from unkgcp.predict.ray_engine import answer_on_ray
 
         with Reporter("predicting", total) as progress:
-            reading |= {"condition": condition, "after": after_selection, "choice": choice}
-            answer_on_ray(run, queries, output, levels, progress=progress, **reading, **ray)
+            reading |= {"condition": condition, "after": after_selection, "choice": choice, "sets": sets}
+            answer_on_ray(run, queries, output, levels, progress=progress, style=style, **reading, **ray)
         return
     from unkgcp.conformal.ranks import exact_levels
     from unkgcp.predict.stream import answer_file
@@ -168,11 +230,34 @@ def command(
             with Reporter("choosing", total) as progress:
                 found = chosen_in_file(predictor, queries, choice, progress=progress, total=total, **reading)
                 chosen = stack.enter_context(found)
+            for caution in chosen.chooser.cautions(chosen.cuts, exactly):
+                say(f"unkgcp: {caution}")
             queries, reading = chosen.queries, {**chosen.reading, "asked": chosen.answering(exactly)}
         elif keep is not None and after_selection:
             from unkgcp.predict.two_passes import after_filter
 
             predictor = after_filter(predictor, keep, confidence)
+            for level in confidence:
+                if (caution := predictor.method.caution(level)) is not None:
+                    say(f"unkgcp: of the calibration facts that the filter keeps: {caution}")
         with Reporter("predicting", total) as progress:
-            reading |= {"keep": keep, "progress": progress, "total": total}
-            answer_file(predictor, queries, output, exactly, **reading)
+            reading |= {"keep": keep, "sets": sets, "progress": progress, "total": total}
+            answer_file(predictor, queries, output, exactly, style=style, **reading)
+        if sets is not None:
+            for note in predictor.answer_sets(sets.least, sets.per).notes(sets.level):
+                say(f"unkgcp: {note}")
+
+
+def _sets(
+    answers: bool, confidence: list[float], top_k: int | None, min_confidence: float, per: str
+) -> Asked | None:
+    """What is asked of answer sets, None if none are asked for."""
+    if not answers:
+        if min_confidence or per != "relation":
+            raise click.UsageError("--min-confidence and --per need --answers, which asks for answer sets")
+        return None
+    if len(confidence) > 1:
+        raise click.UsageError("--answers takes one level; name one with --confidence")
+    from unkgcp.run.answer_sets import Asked
+
+    return Asked.of(confidence[0], top_k, min_confidence, per)

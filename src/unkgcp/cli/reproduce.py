@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from unkgcp.cli.options import data_dir_option, device_option, examples
+from unkgcp.cli.output import json_option, print_json, print_text, wants_json
 from unkgcp.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EXAMPLES = examples(
     "unkgcp reproduce -o out --device cuda",
@@ -48,6 +54,7 @@ EXAMPLES = examples(
 @click.option("--scores-only", is_flag=True, help="Train and score; leave measuring for a later call.")
 @click.option("--tables-only", is_flag=True, help="Make tables, figures and report of the cells in DIR.")
 @click.option("--no-figures", is_flag=True, help="End with the tables; draw no figures, write no report.")
+@json_option
 @data_dir_option
 def command(
     output: str,
@@ -77,8 +84,7 @@ def command(
     from unkgcp.progress import Reporter, say
 
     if tables_only:
-        page = finish(output, say, not no_figures)
-        click.echo(f"written to {page or output}")
+        _show(output, finish(output, say, not no_figures))
         return
     plan = Plan(
         protocol,
@@ -93,7 +99,9 @@ def command(
     if dry_run:
         from unkgcp.evaluation.reproduction.runner import schedule
 
-        click.echo(schedule(plan, output, device, data_dir, override))
+        table = schedule(plan, output, device, data_dir, override)
+        print_json({"blocks": table.records, "note": table.note})
+        print_text(f"{table.terminal()}\n\n{table.note}")
         return
     check_place(f"{output}/cells")
     page = reproduce(
@@ -107,7 +115,18 @@ def command(
         report=Reporter,
         say=say,
     )
-    click.echo(f"written to {page or output}")
+    _show(output, page, measured=not scores_only)
+
+
+def _show(output: str, page: Path | None, measured: bool = True) -> None:
+    """Where things are, or for programs all that was measured."""
+    if wants_json():
+        import json
+        from pathlib import Path
+
+        summary = json.loads((Path(output) / "summary.json").read_text("utf-8")) if measured else None
+        print_json({"output": output, "report": page and str(page), "summary": summary})
+    print_text(f"written to {page or output}")
 
 
 def _names(text: str) -> tuple[str, ...]:

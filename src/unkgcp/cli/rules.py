@@ -14,6 +14,7 @@ from unkgcp.cli.options import (
     seed_option,
     splitting_options,
 )
+from unkgcp.cli.output import json_option, print_json, print_text
 
 EPILOG = """\b
 A rule file has one rule a line; # starts a comment:
@@ -45,6 +46,7 @@ Examples:
 )
 @count_option("--rounds", 1, "In each further round the facts found so far take part in the rules.")
 @seed_option("Of the split of one file; as for `fit`.")
+@json_option
 @reading_options
 @splitting_options
 def command(
@@ -87,4 +89,5 @@ def command(
             progress=progress,
         )
     write(found, output)
-    click.echo(f"{len(found):,} facts written to {output}")
+    print_json({"rules": len(statements), "facts": len(found), "output": output})
+    print_text(f"{len(found):,} facts written to {output}")

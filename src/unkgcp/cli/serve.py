@@ -1,4 +1,4 @@
-"""`unkgcp serve`: a run behind a port."""
+"""`unkgcp serve`: runs behind a port."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from unkgcp.cli.options import count_option, examples
 EXAMPLES = examples(
     "unkgcp serve run",
     "unkgcp serve run --port 9000",
+    "unkgcp serve runs/evidence runs/ukge",
     "unkgcp serve run --host 0.0.0.0 --token-file token.txt",
 )
 
 
 @click.command(name="serve", epilog=EXAMPLES)
-@click.argument("run")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=int, default=8000, show_default=True, help="The port; 0 takes a free one.")
 @click.option(
@@ -28,7 +29,7 @@ EXAMPLES = examples(
 @count_option("--max-triples", 10_000, "Triples of one request.")
 @count_option("--max-body", 4 << 20, "Length of a request's body.", metavar="BYTES")
 def command(
-    run: str,
+    runs: tuple[str, ...],
     host: str,
     port: int,
     token_file: str | None,
@@ -38,19 +39,23 @@ def command(
 ) -> None:
     """Answer queries about RUN over HTTP, and in a browser at the address printed.
 
+    Several runs are told apart by the names of their folders; the first is the one that answers where none is named.
     Only this machine can reach the service unless --host says otherwise. Nothing is written. Stop it with Ctrl-C.
     docs/service.md describes the paths; /openapi.json does so for programs.
     """
-    from unkgcp.progress import say
+    import logging
+
+    from unkgcp.progress import TIME, say
     from unkgcp.service import Settings, require_extra
 
     require_extra()
     from unkgcp.service.server import Address, access, serve
 
+    logging.basicConfig(format="%(asctime)s unkgcp: %(message)s", datefmt=TIME, level=logging.ERROR)
     address = Address(host, port)
     token, hosts = access(address, token_file, without_token)
     settings = Settings(token=token, hosts=hosts, max_triples=max_triples, max_body=max_body)
     try:
-        serve(run, address, settings, lambda url: click.echo(f"serving {run} at {url}"))
+        serve(runs, address, settings, lambda url: click.echo(f"serving {', '.join(runs)} at {url}"))
     except KeyboardInterrupt:
         say("unkgcp: stopped")

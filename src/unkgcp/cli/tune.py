@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from unkgcp.cli.options import count_option, examples, reading_options, seed_option, splitting_options
+from unkgcp.cli.output import json_option, print_json, print_text
 
 EXAMPLES = examples(
     "unkgcp tune nl27k --model ukge",
@@ -41,6 +42,7 @@ EXAMPLES = examples(
 )
 @seed_option("Of training, search and split.", most=2**31 - 1)
 @click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="Where to train.")
+@json_option
 @reading_options
 @splitting_options
 def command(
@@ -90,7 +92,10 @@ def command(
         )
     found = replace(best.config, epochs=base.epochs)
     write_config(replace(best, config=found), output, data)
-    click.echo(
+    chosen = {name: getattr(found, name) for name in ("learning_rate", "dimension", "batch_size")}
+    about = {"trials": len(best.trials), "complete": best.complete, "output": output}
+    print_json({"model": found.model, **chosen, "validation_error": best.error, **about})
+    print_text(
         f"learning_rate {found.learning_rate:g}  dimension {found.dimension}  batch_size {found.batch_size}"
         f"  validation error {best.error:.5f}  ({len(best.trials)} trials) -> {output}"
     )

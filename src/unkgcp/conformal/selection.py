@@ -10,7 +10,7 @@ and Benjamini and Hochberg's rule chooses among the p-values of all candidates t
 wrong ones among the chosen is at most `fdr` (a share of nothing is 0), over calibration points and candidates together,
 however the scores tie, if each candidate is exchangeable with the calibration points given the others. There may be
 several kinds of wrong candidates, each with calibration points of its own; the p-value is then the largest of theirs.
-docs/method.md has the proofs. It says nothing of a single candidate, nor of a part of the chosen ones.
+docs/proofs/choosing.md has the proofs. It says nothing of a single candidate, nor of a part of the chosen ones.
 
 All of it is decided by counting. Only the place of a score among the calibration scores that do not pass matters, so a
 histogram of places is enough to choose among any number of candidates.

@@ -14,7 +14,7 @@ are those of the known facts; how many are unknown stands beside.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +31,7 @@ from unkgcp.graph.queries import to_triples
 from unkgcp.methods.intervals import Intervals
 from unkgcp.methods.partitioned import Partitioned
 from unkgcp.run.predictor import Predictor
+from unkgcp.run.untrained import without_held
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
@@ -67,15 +68,19 @@ class Answers:
     origin: str
     known: Mask
     """Which test facts are about entities and a relation that the model knows: (n,)."""
+    taken_in: int = 0
+    """Test facts left out because an update of the run has brought them in."""
 
 
 def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LEVELS) -> Answers:
     """Ask a run about the test facts of a data set and about as many negatives."""
+    if not len(dataset.splits.test):
+        raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
+    dataset, taken_in = _not_taken_in(predictor, dataset)
     splits, vocabulary = dataset.splits, predictor.model.vocabulary
     facts, levels = splits.test, [float(level) for level in confidence]
-    if not len(facts.head):
-        raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
     negatives, origin = negatives_of(dataset, predictor.model.seed)
+    negatives = negatives[without_held(predictor, negatives, [])]
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
     overlap_free, truth, negative_truth = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
@@ -100,7 +105,22 @@ def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LE
         of_negatives,
         origin,
         known,
+        taken_in,
     )
+
+
+def _not_taken_in(predictor: Predictor, dataset: Dataset) -> tuple[Dataset, int]:
+    """The data set without the test facts that an update brought into the run, and how many these are."""
+    splits = dataset.splits
+    kept = without_held(predictor, splits.test, [splits.train, splits.validation, splits.calibration])
+    if kept.all():
+        return dataset, 0
+    if not kept.any():
+        raise InputError(
+            f"updates of the run have taken in all test facts of {dataset.name}, which are no test any more; "
+            "name other facts with --data"
+        )
+    return replace(dataset, splits=replace(splits, test=splits.test[kept])), int((~kept).sum())
 
 
 def negatives_of(dataset: Dataset, seed: int) -> tuple[Graph, str]:
@@ -118,6 +138,7 @@ def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float]
 def judge(answers: Answers) -> dict[str, Any]:
     """Figures at each level for test facts (`positive`), negatives (`negative`) and both (`mixed`).
 
+    Of a run that was updated, `taken_in` counts the test facts that an update brought in, which are left out.
     `overlap_free` are the test facts whose triple is in neither the training nor the calibration facts.
     Negatives are judged with the run's own threshold, calibrated on facts, which is the one that predictions use;
     a run of the paper's protocol has a second one, calibrated on corrupted calibration facts
@@ -147,6 +168,7 @@ def judge(answers: Answers) -> dict[str, Any]:
             "positive": int((~answers.known).sum()),
             "negative": int((answers.of_negatives.code != 0).sum()),
         },
+        **({"taken_in": answers.taken_in} if predictor.provenance.get("updates") else {}),
         "levels": [
             {
                 "confidence": level,

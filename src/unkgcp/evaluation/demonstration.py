@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from unkgcp.evaluation import metrics
 from unkgcp.evaluation.assessment import LEVELS, evaluate
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.slices import tenths_of_doubt
-from unkgcp.evaluation.tables import Table, draw_interval
+from unkgcp.evaluation.tables import Table, draw_interval, number
 from unkgcp.evaluation.terminal import SCORE
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.graph.demo import Oracle, generate
@@ -39,9 +40,10 @@ EXAMPLES = 8
 
 
 class Demonstration:
-    """Holds the predictor that the demonstration ends with, for saving."""
+    """Holds the predictor that the demonstration ends with, for saving, and the figures of the comparison."""
 
     predictor: Predictor
+    figures: dict[str, Any]
 
     def run(self, report: Report = silent) -> Iterator[str]:
         """Do all the work; yields what to show, as soon as it is known."""
@@ -59,7 +61,8 @@ class Demonstration:
         if importlib.util.find_spec("lightgbm") is not None:
             evidence = learn_evidence(trained.model, config, quick=True, report=report)
             predictors["evidence"] = recalibrate(trained, calibration, "evidence", evidence=evidence)
-        yield comparison(predictors, dataset.splits.test, oracle)
+        self.figures = comparison(predictors, dataset.splits.test, oracle)
+        yield comparison_text(self.figures)
         chosen = predictors["unkgcp"]  # with the quantile models, so that a report compares all methods
         chosen.provenance["data"] = provenance.describe("demo", dataset, seed=0, options={})
         self.predictor = replace(chosen, metrics=evaluate(chosen, dataset))
@@ -77,35 +80,57 @@ def introduction(dataset: Dataset) -> str:
     )
 
 
-def comparison(predictors: dict[str, Predictor], test: Graph, oracle: Oracle) -> str:
-    """Every method at every level, what chance allows and what is best possible; then each closely at one level."""
-    rows, close = [], Table(["", "coverage", "width", "interval score", "most doubtful tenth", "worst tenth"])
+def comparison(predictors: dict[str, Predictor], test: Graph, oracle: Oracle) -> dict[str, Any]:
+    """Every method at every level and closely at one of them, what chance allows, and what is best possible."""
+    methods, main = {}, LEVELS.index(MAIN)
     for name, predictor in predictors.items():
         result = predictor.interval(test, LEVELS)
         pairs = [(result.lower[:, place], result.upper[:, place]) for place in range(len(LEVELS))]
-        figures = [
-            (metrics.coverage(test.confidence, *ends), metrics.sharpness(*ends)) for ends in pairs
-        ]  # the paper's two
-        rows.append([name, *(f"{figure:.3f}" for pair in figures for figure in pair)])
-        main, known = LEVELS.index(MAIN), result.code == 0
+        known = result.code == 0
         inside = metrics.covered(test.confidence, *pairs[main])[known]
-        tenths = tenths_of_doubt(predictor.method.doubt(test[known]), inside)
-        score = metrics.interval_score(test.confidence, *pairs[main], MAIN)
-        close.add(name, *(f"{figure:.3f}" for figure in (*figures[main], score, *tenths)))
+        doubtful, worst = tenths_of_doubt(predictor.method.doubt(test[known]), inside)
+        methods[name] = {
+            "guarantee": PREDICTORS[name].guarantee,
+            "coverage": [metrics.coverage(test.confidence, *ends) for ends in pairs],
+            "sharpness": [metrics.sharpness(*ends) for ends in pairs],
+            "interval_score": metrics.interval_score(test.confidence, *pairs[main], MAIN),
+            "most_doubtful": doubtful,
+            "worst_tenth": worst,
+        }
     size = predictors["cp"].method.size
-    bands = (coverage_band(size, len(test), level) for level in LEVELS)
-    rows.append(["chance allows", *(cell for low, high in bands for cell in (f"{low:.3f}-{high:.3f}", ""))])
-    widths = [f"{oracle.width(test, level):.3f}" for level in LEVELS]
-    rows.append(["best possible", *(cell for width in widths for cell in ("", width))])
     lower, upper = oracle.central(test, MAIN).T
-    least = metrics.interval_score(test.confidence, lower, upper, MAIN)
-    close.add("best possible", f"{MAIN:.3f}", widths[LEVELS.index(MAIN)], f"{least:.3f}", "", "")
-    header = ["", *(cell for level in LEVELS for cell in (f"cover {level:g}", "width"))]
-    promises = "\n".join(f"  {name}: {PREDICTORS[name].guarantee}" for name in predictors)
-    without = "" if "evidence" in predictors else f"\n{NO_EVIDENCE}"
+    return {
+        "levels": LEVELS,
+        "methods": methods,
+        "close_level": MAIN,
+        "chance_allows": [coverage_band(size, len(test), level) for level in LEVELS],
+        "best_possible": {
+            "sharpness": [oracle.width(test, level) for level in LEVELS],
+            "interval_score": metrics.interval_score(test.confidence, lower, upper, MAIN),
+        },
+    }
+
+
+def comparison_text(found: dict[str, Any]) -> str:
+    """The object of `comparison` as two tables, with what their words mean."""
+    methods, best, main = found["methods"], found["best_possible"], LEVELS.index(MAIN)
+    table = Table(["", *(cell for level in LEVELS for cell in (f"cover {level:g}", "width"))])
+    close = Table(["", "coverage", "width", "interval score", "most doubtful tenth", "worst tenth"])
+    for name, of in methods.items():
+        pairs = list(zip(of["coverage"], of["sharpness"], strict=True))  # the paper's two
+        table.add(name, *(number(figure) for pair in pairs for figure in pair))
+        figures = (*pairs[main], of["interval_score"], of["most_doubtful"], of["worst_tenth"])
+        close.add(name, *map(number, figures))
+    bands = (f"{low:.3f}-{high:.3f}" for low, high in found["chance_allows"])
+    table.add("chance allows", *(cell for band in bands for cell in (band, "")))
+    widths = [number(width) for width in best["sharpness"]]
+    table.add("best possible", *(cell for width in widths for cell in ("", width)))
+    close.add("best possible", f"{MAIN:.3f}", widths[main], number(best["interval_score"]), "", "")
+    promises = "\n".join(f"  {name}: {of['guarantee']}" for name, of in methods.items())
+    without = "" if "evidence" in methods else f"\n{NO_EVIDENCE}"
     return (
         "Share of test facts whose confidence lies in its interval, and mean width of the intervals:\n\n"
-        f"{Table(header, rows).terminal()}\n\n"
+        f"{table.terminal()}\n\n"
         f"The same at {MAIN:.0%}, with what cannot be had by giving up the hard facts:\n\n"
         f"{close.terminal()}\n\n"
         f"{SCORE}.\n"

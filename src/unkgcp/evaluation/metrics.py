@@ -263,6 +263,33 @@ def coverage_bands(
 def rank_band(k: int, calibration: int, test: int, mass: float = MASS) -> tuple[float, float]:
     """The band where the threshold is the k-th smallest of the calibration scores, 1 <= k <= calibration."""
     probability = np.exp(_log_beta_binomial(np.arange(test + 1.0), test, k, calibration))
+    return _band_of(probability, test, mass)
+
+
+def summed_band(
+    cases: Sequence[tuple[int, int]], confidence: Confidence, mass: float = MASS
+) -> tuple[float, float]:
+    """The band of the coverage of all test facts where each group has its own threshold.
+
+    cases: calibration and test facts of each group. Hits of groups are independent, each with its own law.
+
+    >>> summed_band([(99, 50)], 0.9) == rank_band(90, 99, 50)
+    True
+    """
+    law = np.ones(1)
+    for calibration, test in cases:
+        k = rank(confidence, calibration)
+        if 1 <= k <= calibration:
+            own = np.exp(_log_beta_binomial(np.arange(test + 1.0), test, k, calibration))
+        else:
+            own = np.zeros(test + 1)
+            own[-1 if k else 0] = 1.0
+        law = np.convolve(law, own)
+    return _band_of(law, len(law) - 1, mass)
+
+
+def _band_of(probability: Floats, test: int, mass: float) -> tuple[float, float]:
+    """What shares of `test` facts lie between, given the probability of each number of them: (test + 1,)."""
     tail = (1 - mass) / 2
     low = int(np.searchsorted(np.cumsum(probability), tail, side="right"))
     high = test - int(np.searchsorted(np.cumsum(probability[::-1]), tail, side="right"))

@@ -216,3 +216,43 @@ def decisions_text(result: dict[str, Any]) -> str:
             table.add(f"{level['confidence']:g} {part}", *(number(figures[name], 4) for name in names))
     heading = f"keep or drop at {result['threshold']:g} (facts, then facts and negatives)"
     return f"{heading}\n\n{table.terminal()}"
+
+
+def answers_text(result: dict[str, Any]) -> str:
+    """The object of `answer_quality.judge_answers`."""
+    shares, sizes = ["coverage", "ties at random", "band"], ["mean size", "median", "top k"]
+    table = Table(["level", "", "threshold", *shares, *sizes, "gap", "gap, large"])
+    for level in result["levels"]:
+        for side in ("tails", "heads", "both"):
+            for way, said in (("before", "one for all"), ("after", "per relation")):
+                part = level[side][way]
+                band = "-" if part["band"] is None else "-".join(f"{end:.3f}" for end in part["band"])
+                cells = [
+                    number(part["coverage"], 4),
+                    number(part["coverage_smoothed"], 4),
+                    band,
+                    f"{part['mean_size']:,.1f}",
+                    f"{part['median_size']:,.0f}",
+                    f"{part['top_k']:,}",
+                    number(part["gap"], 3),
+                    number(part["gap_large"], 3),
+                ]
+                table.add(f"{level['confidence']:g}", side, said, *cells)
+    heading = (
+        f"answer sets for {result['asked']:,} new test facts among {result['candidates']:,} entities, calibrated with "
+        f"{result['calibration']:,} facts"
+    )
+    if result["least"]:
+        heading += f"; facts with a confidence of at least {result['least']:g}"
+    if left_out := result["facts"] - result["new"]:
+        heading += f"; {left_out:,} of {result['facts']:,} test facts are unknown, training facts"
+        heading += " or below it" if result["least"] else ""
+    relations = result["levels"][0]["tails"]["after"]
+    explained = [
+        "no set is empty, so that ties lift coverage where the best candidate alone is right more often than asked;",
+        "the band is for ties broken at random. top k: the best k contain as many of the answers, for the k that these",
+        "test facts need. gap: mean distance of a relation's coverage from the level, of "
+        f"{relations['relations']:,} relations and of the {relations['large_relations']:,} with at least "
+        f"{result['at_least']} facts",
+    ]
+    return "\n".join([heading, "", table.terminal(), "", *explained])

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.crossfit import FOLDS, CrossFit, fold_of_queries
-from unkgcp.evidence.group_statistics import Ints
+from unkgcp.evidence.group_statistics import Ints, begins, offsets, sorted_rows
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.parallel import in_threads
@@ -41,6 +41,11 @@ DOUBTED = 5.0  # walks without an answer that are added to those counted: a rate
 STRATA = (12, 120)
 """Wrong answers up to the first place are all learned from; 12 of those up to the second, and 12 of the others."""
 DRAWN = 12
+BEHIND = 3.0  # how far the candidates that the trees do not see are put behind the others
+FLOOR, LEAST = (
+    1e-4,
+    1e-6,
+)  # what a candidate weighs of which nothing is expected, and that share of it of the last ones
 KNOWN = 1.0
 """Added to the confidence of a training fact, so that it is above all that can be expected of others."""
 
@@ -80,29 +85,40 @@ class Ways:
     def of(cls, train: Graph, rates: tuple[Ints, NDArray[np.float32]] | None = None) -> Ways:
         """`rates`: keys and rates where they are known already."""
         entities, kinds = train.n_entities, 2 * train.n_relations
-        head, relation, tail = (np.asarray(c, np.int64) for c in (train.head, train.relation, train.tail))
-        start, end = np.concatenate([head, tail]), np.concatenate([tail, head])
-        kind = np.concatenate([2 * relation, 2 * relation + 1])
-        steps, place = np.unique((start * kinds + kind) * entities + end, return_inverse=True)
-        said = np.zeros(len(steps))
-        np.maximum.at(said, place, np.tile(train.confidence, 2))
-        start, kind, end = steps // entities // kinds, steps // entities % kinds, steps % entities
-        first = np.searchsorted(start, np.arange(entities + 1)).astype(np.int64)
-        ends, count = np.unique(kind * entities + end, return_counts=True)
+        start, end = np.concatenate([train.head, train.tail]), np.concatenate([train.tail, train.head])
+        kind = np.tile(2 * train.relation, 2)
+        kind[len(train) :] += 1
+        rows = sorted_rows([start, kind, end], [entities, kinds, entities])
+        start, kind, end = start[rows], kind[rows], end[rows]
+        steps = np.flatnonzero(begins(start, kind, end))
+        said = np.tile(train.confidence, 2)[rows]
+        del rows
+        said = np.maximum.reduceat(said, steps) if len(steps) else said
+        start, kind, end = start[steps], kind[steps], end[steps]
+        del steps
+        rows = sorted_rows([kind, end], [kinds, entities])
+        by_kind, by_end = kind[rows], end[rows]
+        ends = np.flatnonzero(begins(by_kind, by_end))
         found = cls(
             entities,
             kinds,
-            first,
-            kind.astype(np.int32),
-            end.astype(np.int32),
+            offsets(start, entities).astype(np.int64),
+            kind,
+            end,
             said,
-            np.searchsorted(ends // entities, np.arange(kinds + 1)).astype(np.int64),
-            (ends % entities).astype(np.int32),
-            count.astype(np.float32),
+            offsets(by_kind[ends], kinds).astype(np.int64),
+            by_end[ends],
+            np.diff(ends, append=len(rows)).astype(np.float32),
             np.zeros(0, np.int64),
             np.zeros(0, np.float32),
         )
-        keys, told = found._rates(np.unique(start * kinds + kind)) if rates is None else rates
+        del rows, by_kind, by_end, ends
+        questions = np.flatnonzero(begins(start, kind))
+        keys, told = (
+            found._rates(start[questions].astype(np.int64) * kinds + kind[questions])
+            if rates is None
+            else rates
+        )
         return replace(found, keys=keys, rates=told)
 
     def _rates(self, questions: Ints) -> tuple[Ints, NDArray[np.float32]]:
@@ -205,7 +221,7 @@ class Completer:
         look = _first_look(told, scores)
         chosen = _best(look, SHORTLIST)
         table = _features(ways, told, scores, anchor, kind, chosen)
-        found = look - 3.0
+        found = look - BEHIND
         found[chosen] = self.trees.probabilities(table)[:, 1]
         answers, said = ways.answers(anchor, kind)
         found[answers] = KNOWN + said
@@ -221,6 +237,13 @@ class Completer:
 
         in_threads(len(out), work, 8)
         return out
+
+    def over(self, train: Graph) -> Completer:
+        """What was learned, over a graph that has grown: ids mean what they meant, and there may be more of them."""
+        keys, base, wider = self.rates[0], 2 * self.train.n_relations + 1, 2 * train.n_relations + 1
+        # the three digits of a key are the kind asked for and those of the steps (`completing_kernels.count_ways`)
+        keys = (keys // base**2 * wider + keys // base % base) * wider + keys % base
+        return replace(self, train=train, rates=(keys, self.rates[1]))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         trees = {f"trees.{name}": array for name, array in self.trees.arrays().items()}
@@ -242,6 +265,15 @@ class Completer:
         if trees.total != 2 or trees.features not in (COLUMNS, COLUMNS + _columns(backbone)):
             raise ValueError("the trees that rank completions were learned from other features: fit it again")
         return cls(train, (keys, rates), trees, backbone if trees.features > COLUMNS else None)
+
+
+def weights(expected: Floats) -> Floats:
+    """How much candidates weigh as the answer of a question, from what `expected` says of them: the same shape.
+
+    In the order of what is expected: the expectation itself and a little for those that the trees saw, less than that
+    for the others. What training facts weigh means nothing.
+    """
+    return np.where(expected >= 0, expected + FLOOR, FLOOR * (expected + BEHIND + LEAST))
 
 
 def _columns(backbone: CrossFit | None) -> int:
@@ -319,7 +351,12 @@ def learn_completer(
     inside[rows] = False
     if backbone is not None and fold is None:
         raise ValueError("backbone scores need the fold of each training fact")
-    whole, part = Ways.of(train), Ways.of(train[inside])
+    whole = Ways.of(train)
+    rates = (whole.keys, whole.rates)
+    sides = zip(train.tail[rows], train.head[rows], at_head, 2 * train.relation[rows] + at_head, strict=True)
+    answers = [whole.answers(tail if side else head, kind)[0].copy() for tail, head, side, kind in sides]
+    del whole  # one index of the graph at a time
+    part = Ways.of(train[inside])
     tables: list[Table] = [np.zeros((0, 0), np.float32)] * size
     weights: list[Floats] = [np.zeros(0)] * size
 
@@ -333,7 +370,7 @@ def learn_completer(
             scores = _scores(backbone, given, relation, side, None if fold is None else int(fold[row]))
             told = part.gather(given, kind)
             look = _first_look(told, scores)
-            look[whole.answers(given, kind)[0]] = -1.0
+            look[answers[place]] = -1.0
             drawn, weights[place] = _wrong(look, np.random.default_rng((seed, 0xC0DF, place)))
             chosen = np.concatenate([[right], drawn])
             tables[place] = _features(part, told, scores, given, kind, chosen)
@@ -359,7 +396,7 @@ def learn_completer(
     learned = replace(trees, seed=seed).learn(
         table[used], label[used], table[held], label[held], 2, (weight[used], weight[held])
     )
-    return Completer(train, (whole.keys, whole.rates), learned, backbone)
+    return Completer(train, rates, learned, backbone)
 
 
 def _wrong(look: Floats, rng: np.random.Generator) -> tuple[Ints, Floats]:

@@ -22,7 +22,7 @@ doubtful ones, and only then do intervals grow.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -69,10 +69,10 @@ class Values:
         return np.asarray(self.units / UNIT)
 
     @cached_property
-    def powers(self) -> NDArray[np.float64]:
-        """The values in whole thousandths, and their squares: (V, 2), exact."""
-        thousandths = np.rint(self.centre * 1000)
-        return np.stack([thousandths, thousandths**2], axis=1)
+    def whole_powers(self) -> NDArray[np.int64]:
+        """The values in units, in whole thousandths, and the squares of these: (V, 3)."""
+        thousandths = np.rint(self.centre * 1000).astype(np.int64)
+        return np.stack([self.units, thousandths, thousandths**2], axis=1)
 
     def code(self, confidence: NDArray[np.float64]) -> NDArray[np.int64]:
         """Position of each confidence among the values, -1 where it is none of them: (n,)."""
@@ -126,6 +126,13 @@ class Cells:
         class_of_value[atoms] = np.arange(len(atoms))
         share = _shares(low, atom, class_of_piece, centre, others)
         return cls(low, high, class_of_piece, share, class_of_value, len(atoms) + len(cuts) + 1)
+
+    def over(self, before: Values, values: Values) -> Cells:
+        """The same cells where facts have other values than `before`: a new one is of the class it lies in."""
+        piece = np.minimum(np.searchsorted(self.high, values.centre), len(self.high) - 1)
+        own = before.code(values.low)
+        kinds = np.where(own >= 0, self.class_of_value[own], self.class_of_piece[piece])
+        return replace(self, class_of_value=kinds)
 
     @classmethod
     def restore(cls, arrays: Mapping[str, NDArray[Any]], values: int) -> Cells:

@@ -17,20 +17,19 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.evidence.completing import Completer, learn_completer
 from unkgcp.evidence.crossfit import CrossFit, cross_fit, fold_of_rows, shortened
 from unkgcp.evidence.distribution import Cells, Distribution, Values
-from unkgcp.evidence.features import Evidence, Features
-from unkgcp.evidence.group_statistics import Ints
+from unkgcp.evidence.features import FREQUENT, Evidence, Features
+from unkgcp.evidence.group_statistics import Ints, commonest, offsets, smallest, sorted_rows
 from unkgcp.evidence.pairs import SLOTS
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.graph.vocabulary import Vocabulary
-from unkgcp.progress import Progress
+from unkgcp.progress import Progress, Silent
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import seen
 
@@ -41,6 +40,8 @@ MOST_ASKED = 10_000  # training facts that say how often there is how much doubt
 SUGGESTED = Boosting(rounds=100)
 ELSEWHERE = Boosting(rounds=80)
 CHUNK = 1 << 15
+STAGES = 5
+"""Parts of `learn` whose ends are told to those who watch it."""
 
 
 class LeftOut(NamedTuple):
@@ -66,12 +67,14 @@ class EvidenceModel:
     backbone: CrossFit | None = None
     completer: Completer | None = None
     """What ranks candidates of a question with an open place; a run of an older version has none."""
+    aside: Ints | None = None
+    """Rows of the training facts that stopped the boosting and were not learned from; None in older runs."""
 
-    @property
+    @cached_property
     def seen_entities(self) -> NDArray[np.bool_]:
         return seen(self.evidence.train)[0]
 
-    @property
+    @cached_property
     def seen_relations(self) -> NDArray[np.bool_]:
         return seen(self.evidence.train)[1]
 
@@ -123,10 +126,11 @@ class EvidenceModel:
             doubt[np.searchsorted(rows, some)], train.relation[of_relations].astype(np.int64), strange[place]
         )
 
-    def left_out(self, rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def left_out(self, rows: Ints, empty: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Nonconformity and doubt, (n,) each, of training facts that are asked as queries of a graph without them.
 
         Doubt is the mass beside the first cell. A backbone may have seen the fact, as it has those beside it.
+        `empty`: whether intervals may be empty, which gives other scores.
         """
         train = self.evidence.train
         scores, doubt = np.empty(len(rows)), np.empty(len(rows))
@@ -134,19 +138,20 @@ class EvidenceModel:
             part = rows[start : start + CHUNK]
             told = self._with_backbone(self.evidence.leave_one_out(part), train[part])
             found = self._distribution(told)
-            scores[start : start + CHUNK] = found.scores(train[part].confidence)
+            scores[start : start + CHUNK] = found.scores(train[part].confidence, empty)
             doubt[start : start + CHUNK] = 1.0 - found.modes().belief
         return scores, doubt
 
     def rows_of_relations(self, most: int = MOST_OF_RELATION) -> Ints:
         """Up to `most` training facts of each relation, spread over its facts: (n,)."""
-        relation = self.evidence.train.relation
-        order = np.argsort(relation, kind="stable")
-        size = np.bincount(relation)[relation[order]]
-        place = np.arange(len(order)) - np.searchsorted(relation[order], relation[order])
-        # of a relation with more facts those at which place * most / size reaches the next whole number
-        kept = (size <= most) | (place * most // size > (place - 1) * most // size)
-        return order[kept]
+        train = self.evidence.train
+        rows = sorted_rows([train.relation], [train.n_relations])
+        starts = offsets(train.relation, train.n_relations).astype(np.int64)
+        chosen = [np.zeros(0, np.int64)]
+        for start, size in zip(starts, np.diff(starts), strict=False):
+            some = min(int(size), most)
+            chosen.append(start + -(-np.arange(some) * size // max(some, 1)))
+        return rows[np.concatenate(chosen)].astype(np.int64)
 
     def some_rows(self, most: int = MOST_ASKED) -> Ints:
         """Up to `most` training facts, each as likely as any other: (n,)."""
@@ -161,6 +166,21 @@ class EvidenceModel:
         scores = self.backbone.scores(triples, fold)
         return Features(np.concatenate([found.table, scores], axis=1, dtype=np.float32), found.slots)
 
+    def over(self, train: Graph) -> EvidenceModel:
+        """What was learned, asked of a graph that has grown: earlier rows and ids mean what they meant.
+
+        Confidences may be others. A backbone knows nothing of new entities, so that a model with one cannot grow.
+        """
+        if self.backbone is not None:
+            raise ValueError("a model with cross-fitted backbones has to be learned again")
+        evidence = self.evidence.grown(train)
+        return replace(
+            self,
+            evidence=evidence,
+            cells=self.cells.over(self.evidence.values, evidence.values),
+            completer=None if self.completer is None else self.completer.over(train),
+        )
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything but the backbone, as plain arrays."""
         train, values = self.evidence.train, self.evidence.values
@@ -171,7 +191,10 @@ class EvidenceModel:
             "confidence": train.confidence,
             "entities": np.array(train.n_entities),
             "relations": np.array(train.n_relations),
+            "frequent": self.evidence.frequent,
         }
+        if self.aside is not None:
+            arrays["aside"] = self.aside
         arrays |= {f"values.{field.name}": getattr(values, field.name) for field in fields(values)}
         arrays |= {
             f"cells.{field.name}": np.asarray(getattr(self.cells, field.name)) for field in fields(self.cells)
@@ -204,7 +227,8 @@ class EvidenceModel:
         """
         try:
             train = _restore_facts(arrays, entities, relations)
-            values = Values.of(train.confidence)
+            frequent = arrays.get("frequent")
+            values = Values.of(train.confidence if frequent is None else _joined(train.confidence, frequent))
             for field in fields(Values):
                 if not np.array_equal(arrays[f"values.{field.name}"], getattr(values, field.name)):
                     raise ValueError("the values of the evidence are not those of its facts")
@@ -214,17 +238,23 @@ class EvidenceModel:
         except (KeyError, IndexError) as error:
             raise ValueError(f"the evidence lacks {error}") from None
         model = cls(
-            Evidence.of(train, values),
+            Evidence.of(train, values, FREQUENT if frequent is None else values.code(frequent)),
             cells,
             Trees.restore(_under("suggested.", arrays)),
             Trees.restore(_under("elsewhere.", arrays)),
             backbone,
             completer,
+            arrays.get("aside"),
         )
         model._check()
         return model
 
     def _check(self) -> None:
+        aside = np.zeros(0, np.int64) if self.aside is None else self.aside
+        if aside.dtype != np.int64 or aside.ndim != 1 or not (np.diff(aside) > 0).all():
+            raise ValueError("the facts that the evidence has not learned from are damaged")
+        if len(aside) and not 0 <= aside[0] <= aside[-1] < len(self.evidence.train):
+            raise ValueError("the evidence names facts that it does not have")
         if self.elsewhere.total != self.cells.classes or self.suggested.total != SLOTS + 1:
             raise ValueError("the trees of the evidence tell other classes apart than there are")
         if not self.columns == self.suggested.features == self.elsewhere.features:
@@ -243,6 +273,7 @@ def learn(
     suggested: Boosting = SUGGESTED,
     elsewhere: Boosting = ELSEWHERE,
     most: int = MOST_LEARNED,
+    progress: Progress | None = None,
 ) -> EvidenceModel:
     """Learn from the proper training set alone.
 
@@ -258,14 +289,20 @@ def learn(
         )
     if (backbone is None) != (out_of_fold is None):
         raise ValueError("backbone scores need both the models and the scores of the training facts")
-    whole = Evidence.of(train)
-    table, slots, codes, held = _rows(whole, train, seed, out_of_fold, most)
+    watcher = progress or Silent()
+    # one index of the graph at a time, and that of the whole graph last, when the tables are gone
+    completer = learn_completer(train, seed=seed, backbone=None if fold is None else backbone, fold=fold)
+    watcher.update(1, "completions ranked")
+    values = Values.of(train.confidence)
+    table, slots, codes, held, aside = _rows(values, train, seed, out_of_fold, most)
+    watcher.update(2, f"{len(table):,} facts asked")
     label = _slot_labels(slots, codes)
     first = replace(suggested, seed=seed).learn(
         table[~held], label[~held], table[held], label[held], SLOTS + 1
     )
+    watcher.update(3, "suggested values learned")
     none = label == SLOTS
-    cells = Cells.of(whole.values, codes[none] if none.any() else codes)
+    cells = Cells.of(values, codes[none] if none.any() else codes)
     kind = cells.class_of_value[codes]
     fit, stop = none & ~held, none & held
     if not fit.any():
@@ -273,8 +310,11 @@ def learn(
     second = replace(elsewhere, seed=seed).learn(
         table[fit], kind[fit], table[stop], kind[stop], cells.classes
     )
-    completer = learn_completer(train, seed=seed, backbone=None if fold is None else backbone, fold=fold)
-    return EvidenceModel(whole, cells, first, second, backbone, completer)
+    del table, slots
+    watcher.update(4, "other values learned")
+    whole = Evidence.of(train, values)
+    watcher.update(STAGES, "facts grouped")
+    return EvidenceModel(whole, cells, first, second, backbone, completer, aside)
 
 
 def learn_with_backbone(
@@ -292,29 +332,32 @@ def learn_with_backbone(
 
 
 def _rows(
-    whole: Evidence,
+    values: Values,
     train: Graph,
     seed: int,
     out_of_fold: NDArray[np.float32] | None,
     most: int,
-) -> tuple[NDArray[np.float32], Ints, Ints, NDArray[np.bool_]]:
-    """Features, suggested values, label codes and whether held out, of all facts to learn from."""
+) -> tuple[NDArray[np.float32], Ints, Ints, NDArray[np.bool_], Ints]:
+    """Features, suggested values, label codes and whether held out, of all facts to learn from; the rows held out."""
     rng = np.random.default_rng((seed, 0xE71D))
     order = rng.permutation(len(train))
     size = max(1, min(round(HELD_OUT * len(train)), MOST_HELD_OUT))
     aside, learned = np.sort(order[:size]), np.sort(order[size : size + most])
+    del order
     inside = np.ones(len(train), bool)
     inside[aside] = False
-    part = whole.over(train[inside])
-    told = part.leave_one_out((np.cumsum(inside) - 1)[learned])
+    own = values.code(train.confidence).astype(smallest(len(values)))
+    # the same columns as of the whole graph: share i is that of the same value, though others lead in a part
+    part = Evidence.of(train[inside], values, commonest(own, len(values), FREQUENT))
+    told = part.leave_one_out(learned - np.searchsorted(aside, learned))  # their rows in the part
     asked = part.features(train[aside])
     rows = np.concatenate([learned, aside])
     table = np.concatenate([told.table, asked.table])
     slots = np.concatenate([told.slots, asked.slots])
-    codes, held = whole.codes[rows], ~inside[rows]
+    codes, held = own[rows].astype(np.int64), ~inside[rows]
     if out_of_fold is not None:
         table = np.concatenate([table, np.asarray(out_of_fold, np.float32)[rows]], axis=1)
-    return table, slots, codes, held
+    return table, slots, codes, held, aside
 
 
 def _slot_labels(slots: Ints, codes: Ints) -> Ints:
@@ -343,8 +386,16 @@ def _restore_facts(arrays: Mapping[str, NDArray[Any]], entities: int, relations:
             raise ValueError(f"the evidence's {name} column is damaged")
     if not ((confidence >= 0) & (confidence <= 1)).all():
         raise ValueError("the evidence's confidences are damaged")
-    numbers = Vocabulary(*(pa.array(np.arange(size)).cast(pa.string()) for size in (entities, relations)))
-    return Graph(columns["head"], columns["relation"], columns["tail"], confidence, numbers)
+    vocabulary = Vocabulary.numbered(entities, relations)
+    return Graph(columns["head"], columns["relation"], columns["tail"], confidence, vocabulary)
+
+
+def _joined(confidence: NDArray[np.float64], frequent: NDArray[Any]) -> NDArray[np.float64]:
+    """All confidences that the values of stored evidence come from; ValueError if the frequent ones are none."""
+    good = frequent.dtype == np.float64 and frequent.ndim == 1 and len(frequent) <= FREQUENT
+    if not good or not ((frequent >= 0) & (frequent <= 1)).all() or len(np.unique(frequent)) < len(frequent):
+        raise ValueError("the frequent values of the evidence are damaged")
+    return np.concatenate([confidence, frequent])
 
 
 def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

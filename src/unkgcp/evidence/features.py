@@ -15,27 +15,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.distribution import Values
-from unkgcp.evidence.group_statistics import STATISTICS, Asked, Groups, Ints, commonest
+from unkgcp.evidence.group_statistics import STATISTICS, AnyInts, Asked, Groups, Ints, commonest, smallest
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
 from unkgcp.graph.facts import Graph, HasTriples
 
 FREQUENT = 6  # values whose share in a group is a feature
-CHUNK = 1 << 16
+CHUNK = 1 << 14
 
 
 class Columns(NamedTuple):
-    """Triples as 64-bit ids, of which keys are made."""
+    """Triples as ids."""
 
-    head: Ints
-    relation: Ints
-    tail: Ints
+    head: NDArray[Any]
+    relation: NDArray[Any]
+    tail: NDArray[Any]
 
 
 HEAD, RELATION, TAIL = range(3)
@@ -84,16 +85,14 @@ class Features(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The training facts, grouped in every way a query asks for."""
+    """The training facts, grouped in every way a query asks for when the first one asks."""
 
     train: Graph
     values: Values
-    codes: Ints
+    codes: AnyInts
     """(N,) value of each training fact."""
-    groups: tuple[Groups, ...]
-    pairs: Pairs
-    neighbours: Neighbours
-    names: tuple[str, ...]
+    top: Ints
+    """(A,) codes of the values whose shares are told."""
 
     @classmethod
     def of(cls, train: Graph, values: Values | None = None, frequent: int | Ints = FREQUENT) -> Evidence:
@@ -103,21 +102,51 @@ class Evidence:
         table of values that has those of the facts, if codes are to mean the same elsewhere.
         """
         values = values or Values.of(train.confidence)
-        codes = values.code(train.confidence)
-        columns = _columns(train)
+        codes = values.code(train.confidence).astype(smallest(len(values)))
         top = commonest(codes, len(values), frequent) if isinstance(frequent, int) else frequent
-        # views that key the facts alike share their groups
-        made: dict[tuple[int, ...], Groups] = {}
+        return cls(train, values, codes, top)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What the columns of features tell."""
+        return tuple(_names(len(self.top)))
+
+    @cached_property
+    def groups(self) -> tuple[Groups, ...]:
+        """The facts in the groups of each of `VIEWS`; views that key the facts alike share their groups."""
+        train, made = self.train, dict[tuple[int, ...], Groups]()
+        columns, limits = self._own(), (train.n_entities, train.n_relations, train.n_entities)
         for view in VIEWS:
             if view.key not in made:
-                made[view.key] = Groups.of(_keys(columns, view.key, train), codes, values, top)
-        groups = tuple(made[view.key] for view in VIEWS)
-        pairs = Pairs.of(*columns, codes, train.n_entities, train.n_relations)
-        return cls(train, values, codes, groups, pairs, Neighbours.of(train), tuple(_names(len(top))))
+                by, sizes = [columns[each] for each in view.key], [limits[each] for each in view.key]
+                made[view.key] = Groups.of(by, sizes, self.codes, self.values, self.top)
+        return tuple(made[view.key] for view in VIEWS)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        return Pairs.of(*self._own(), self.codes, self.train.n_entities, self.train.n_relations)
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        return Neighbours.of(self.train)
+
+    def _own(self) -> Columns:
+        """The training facts in the types they are held in, which take less memory than those of queries."""
+        return Columns(self.train.head, self.train.relation, self.train.tail)
 
     def over(self, part: Graph) -> Evidence:
         """The same columns over a part of the facts: share i is that of the same value, though others lead there."""
-        return Evidence.of(part, self.values, self.groups[0].frequent)
+        return Evidence.of(part, self.values, self.top)
+
+    @property
+    def frequent(self) -> NDArray[np.float64]:
+        """The values whose shares are told, each as a confidence of the facts: (A,)."""
+        return self.values.low[self.top]
+
+    def grown(self, train: Graph) -> Evidence:
+        """The same columns over a graph with more facts or other confidences; the values of both are known there."""
+        values = Values.of(np.concatenate([train.confidence, self.frequent]))
+        return Evidence.of(train, values, values.code(self.frequent))
 
     def features(self, triples: HasTriples) -> Features:
         """Rows of queries; their own confidence is not known and not used."""
@@ -139,11 +168,12 @@ class Evidence:
         return Features(table, slots)
 
     def _rows(self, columns: Columns, rows: Ints | None) -> Features:
-        asked = {
-            view.name: Asked.of(groups, _keys(columns, view.ask, self.train), rows)
-            for view, groups in zip(VIEWS, self.groups, strict=True)
-        }
-        candidates = self.pairs.candidates(*columns, rows)
+        own = None if rows is None else self.codes[rows].astype(np.int64)
+        asked = {}
+        for view, groups in zip(VIEWS, self.groups, strict=True):
+            wanted = [columns[each] for each in view.ask]
+            asked[view.name] = Asked.of(groups, wanted, _left_out(view, columns, own))
+        candidates = self.pairs.candidates(*columns, own)
         parts = [
             columns.relation[:, None],
             (columns.head == columns.tail)[:, None],
@@ -196,10 +226,15 @@ def _columns(triples: HasTriples) -> Columns:
     return Columns(*(np.asarray(c, np.int64) for c in (triples.head, triples.relation, triples.tail)))
 
 
-def _keys(columns: Columns, chosen: tuple[int, ...], train: Graph) -> Ints:
-    """One integer for each row, equal exactly where the chosen columns are: (n,)."""
-    base = max(train.n_entities, train.n_relations) + 1
-    keys = columns[chosen[0]]
-    for column in chosen[1:]:
-        keys = keys * base + columns[column]
-    return keys
+def _left_out(view: View, columns: Columns, own: Ints | None) -> Ints | None:
+    """The value of each fact that asks, where it is itself in the group that it asks for, and -1 elsewhere: (n,).
+
+    A fact may ask for other ids than those under which it is grouped: the facts whose tail is its head contain the
+    fact itself only if it is a loop.
+    """
+    if own is None:
+        return None
+    inside = np.ones(len(own), bool)
+    for grouped, asked in zip(view.key, view.ask, strict=True):
+        inside &= columns[grouped] == columns[asked]
+    return np.where(inside, own, -1)

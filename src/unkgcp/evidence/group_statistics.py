@@ -1,28 +1,34 @@
 """Statistics of the confidences in groups of training facts, with or without one fact of the group.
 
-Facts are grouped by an integer key (for example all facts of one head), each group in ascending order of confidence,
-so that count, mean, spread, smallest, middle and largest value and the shares of frequent values are lookups. Leaving
-a fact out is exact: sums are integers, and order statistics skip its place.
+Facts are grouped by one id or several (for example all facts of one head), each group in ascending order of confidence,
+so that smallest, middle and largest value and the shares of frequent values are lookups. Leaving a fact out is exact:
+sums are integers, and order statistics skip its place. A large graph has as many groups as facts; so a group keeps
+where its facts begin and their values, and is summed up when it is asked for, unless it is large.
 
->>> groups = Groups.of(np.array([7, 7, 3]), np.array([0, 1, 1]), Values.of(np.array([0.25, 0.5, 0.5])), 0)
->>> groups.statistics(Asked.of(groups, np.array([7, 8])))[:, :2].tolist()
+>>> values = Values.of(np.array([0.25, 0.5, 0.5]))
+>>> groups = Groups.of([np.array([7, 7, 3])], [9], np.array([0, 1, 1]), values, 0)
+>>> groups.statistics(Asked.of(groups, [np.array([7, 8])]))[:, :2].tolist()
 [[2.0, 0.375], [0.0, nan]]
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.distribution import UNIT, Values
+from unkgcp.parallel import in_threads
 
 Ints = NDArray[np.int64]
+AnyInts = NDArray[np.signedinteger[Any]]
 STATISTICS = ("count", "mean", "spread", "lowest", "middle", "highest")
 GRID = 64  # means, spreads and shares are told to 1/64
+MANY = 64  # facts of a group above which its sums are stored
 
 
 def coarse(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
@@ -38,159 +44,202 @@ def coarse(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
 
 def begins(*columns: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether a row (of n) differs from the one before it in any of the columns; the first always does: (n,)."""
-    new = np.ones(len(columns[0]), bool)
-    new[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    new = np.zeros(len(columns[0]), bool)
+    new[:1] = True
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
     return new
+
+
+def smallest(limit: int) -> type[np.signedinteger[Any]]:
+    """The smallest kind of whole number, of those that compiled loops are made for, that holds all below the limit."""
+    return np.int16 if limit < 1 << 15 else np.int32 if limit < 1 << 31 else np.int64
+
+
+def places(limit: int) -> type[np.signedinteger[Any]]:
+    """The same for places in long arrays, of which there are many arrays: 32 or 64 bits."""
+    return np.int32 if limit < 1 << 31 else np.int64
+
+
+def sorted_rows(columns: Sequence[NDArray[Any]], limits: Sequence[int]) -> AnyInts:
+    """Rows upwards by the first column, then by the next ones: (n,), as `np.lexsort` of the columns turned round.
+
+    Ids of a column lie below its limit. Each column is counted and put in its place, which takes as long as there are
+    rows and ids, and two arrays of rows.
+    """
+    from unkgcp.evidence import group_kernels
+
+    compiled: Any = group_kernels
+    n = len(columns[0])
+    rows, spare = np.arange(n, dtype=places(n)), np.empty(n, places(n))
+    for column, limit in zip(reversed(columns), reversed(limits), strict=True):
+        ids = np.asarray(column, places(limit))
+        compiled.sort_by(ids, rows, np.zeros(limit + 1, np.int64), spare)
+        rows, spare = spare, rows
+    return rows
+
+
+def offsets(ids: NDArray[Any], limit: int) -> AnyInts:
+    """Where each id begins when ids (n,) are put in order, and their end: (limit + 1,)."""
+    counts = np.bincount(ids, minlength=limit)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(places(len(ids)))
+
+
+def found_in(first: AnyInts, minor: AnyInts, major: NDArray[Any], wanted: NDArray[Any]) -> Ints:
+    """The place of each (major, wanted) among minor[first[major] : first[major + 1]], -1 where it is none: (n,)."""
+    from unkgcp.evidence import group_kernels
+
+    compiled: Any = group_kernels
+    out = np.empty(len(major), np.int64)
+    one, two = np.asarray(major, np.int64), np.asarray(wanted, np.int64)
+    in_threads(len(out), lambda rows: compiled.find(first, minor, one[rows], two[rows], out[rows]))
+    return out
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Facts sorted by key and value. N facts, G groups, V values, A frequent values (codes into the values)."""
+    """Facts by one id or several, and by value. N facts, G groups, V values, A frequent values (codes of values)."""
 
     values: Values
     frequent: Ints
     """(A,) codes of the values whose shares are asked for."""
-    keys: Ints
-    """(G,) ascending."""
-    starts: Ints
-    """(G + 1,)"""
-    codes: Ints
+    limits: tuple[int, ...]
+    """How many ids there are in each column that facts are grouped by."""
+    first: AnyInts | None
+    """(ids + 1,) where the groups of each id of the first column begin; None where that is the only column."""
+    minor: AnyInts
+    """(G,) the ids of a group in the other columns as one number, upwards within an id of the first."""
+    starts: AnyInts
+    """(G + 1,) where the facts of each group begin."""
+    codes: AnyInts
     """(N,) value codes, ascending within a group."""
+    large: Ints
+    """(L,) groups of more than `MANY` facts."""
     sums: Ints
-    """(G,) sum of the values in units."""
-    moments: NDArray[np.float64]
-    """(G, 2) sums of the values in whole thousandths, and of their squares: whole numbers, exact."""
-    counts: NDArray[np.int32]
-    """(G, A)"""
-    row_group: Ints
-    """(N,) group of each fact, in the order in which the facts were given."""
-    row_place: Ints
-    """(N,) its place in the group."""
+    """(L, 3) sums of the values in units, in whole thousandths, and of the squares of these."""
 
     @classmethod
-    def of(cls, keys: Ints, codes: Ints, values: Values, frequent: int | Ints) -> Groups:
-        """`codes`: (N,) value code of each fact. `frequent`: codes, or how many of the commonest values."""
+    def of(
+        cls,
+        columns: Sequence[NDArray[Any]],
+        limits: Sequence[int],
+        codes: NDArray[Any],
+        values: Values,
+        frequent: int | Ints,
+    ) -> Groups:
+        """`columns`: ids (N,) below `limits`; `codes`: (N,) value of each fact; `frequent`: codes, or how many."""
+        from unkgcp.evidence import group_kernels
+
+        compiled: Any = group_kernels
         if isinstance(frequent, int):
             frequent = commonest(codes, len(values), frequent)
-        order = np.lexsort((codes, keys))
-        ordered = keys[order]
-        new = begins(ordered)
-        first = np.flatnonzero(new)
-        starts = np.append(first, len(ordered)).astype(np.int64)
-        group = np.cumsum(new) - 1
-        sorted_codes = codes[order]
-        units = values.units[sorted_codes]
-        sums = np.add.reduceat(units, first) if len(first) else np.zeros(0, np.int64)
-        powers = values.powers[sorted_codes]
-        moments = np.add.reduceat(powers, first, axis=0) if len(first) else np.zeros((0, 2))
-        slot = np.full(len(values) + 1, -1)
-        slot[frequent] = np.arange(len(frequent))
-        member = slot[sorted_codes]
-        some = member >= 0
-        counts = np.bincount(
-            group[some] * len(frequent) + member[some], minlength=len(first) * len(frequent)
-        ).reshape(len(first), len(frequent))
-        row_group, row_place = np.empty_like(order), np.empty_like(order)
-        row_group[order] = group
-        row_place[order] = np.arange(len(order)) - starts[group]
-        return cls(
-            values,
-            frequent,
-            ordered[first],
-            starts,
-            sorted_codes,
-            sums,
-            moments,
-            counts.astype(np.int32),
-            row_group,
-            row_place,
-        )
+        rows = sorted_rows([*columns, codes], [*limits, len(values)])
+        sorted_codes = np.asarray(codes, smallest(len(values)))[rows]
+        first = None
+        minor = np.zeros(0, np.int32)
+        if len(columns) == 1:
+            starts = offsets(columns[0], limits[0])
+        else:
+            major, others = columns[0][rows], _as_one(columns[1:], limits[1:])[rows]
+            begin = np.flatnonzero(begins(major, others)).astype(places(len(rows)))
+            minor, first = others[begin], offsets(major[begin], limits[0])
+            starts = np.append(begin, np.asarray([len(rows)], begin.dtype))
+        large = np.flatnonzero(np.diff(starts) > MANY)
+        sums = np.zeros((len(large), 3), np.int64)
+        compiled.sum_up(starts, sorted_codes, values.whole_powers, large, sums)
+        return cls(values, frequent, tuple(limits), first, minor, starts, sorted_codes, large, sums)
 
-    def find(self, keys: Ints) -> Ints:
-        """The group of each key, -1 if there is none: (n,)."""
-        if not len(self.keys):
-            return np.full(len(keys), -1, np.int64)
-        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[place] == keys, place, -1)
+    def find(self, columns: Sequence[NDArray[Any]]) -> Ints:
+        """The group with these ids in the columns, -1 if there is none: (n,)."""
+        if self.first is None:
+            known = (columns[0] >= 0) & (columns[0] < self.limits[0])
+            return np.where(known, columns[0], -1).astype(np.int64)
+        return found_in(self.first, self.minor, columns[0], _as_one(columns[1:], self.limits[1:], np.int64))
 
     def statistics(self, asked: Asked) -> NDArray[np.float32]:
         """Columns of `STATISTICS`: (n, 6); NaN where a group has nothing left."""
-        total, moments, left_out = self.sums[asked.at], self.moments[asked.at], asked.left_out
-        if left_out is not None:
-            gone = left_out >= 0
-            total = total - np.where(gone, self.values.units[asked.own], 0)
-            moments = moments - np.where(gone[:, None], self.values.powers[asked.own], 0)
-        out = np.full((len(asked.at), len(STATISTICS)), np.nan, np.float32)
-        out[:, 0] = asked.size
-        some = asked.size > 0
-        n = asked.size[some]
-        out[some, 1] = coarse(total[some] / n / UNIT)
-        first, second = moments[some].T
+        held = asked.held
+        out = np.full((len(held), len(STATISTICS)), np.nan, np.float32)
+        out[:, 0] = held[:, 0]
+        some = held[:, 0] > 0
+        n, total, first, second = held[some, :4].T
+        out[some, 1] = coarse(total / n / UNIT)
         out[some, 2] = coarse(np.sqrt(np.maximum(second / n - (first / n) ** 2, 0)) / 1000)
-        ranks = np.stack([np.zeros_like(n), (n - 1) // 2, n - 1], axis=1)
-        if left_out is not None:
-            place = np.where(left_out >= 0, left_out, np.iinfo(np.int64).max)[some]
-            ranks += ranks >= place[:, None]
-        out[some, 3:6] = self.values.centre[self.codes[asked.start[some, None] + ranks]]
+        out[some, 3:6] = self.values.centre[held[some, 4:]]
         return out
 
     def shares(self, asked: Asked) -> NDArray[np.float32]:
         """Share of each frequent value in the group: (n, A); NaN where a group has nothing left."""
-        counts = self.counts[asked.at].astype(np.float32)
-        if asked.left_out is not None:
-            counts -= (asked.own[:, None] == self.frequent) & (asked.left_out >= 0)[:, None]
         size = np.where(asked.size > 0, asked.size, np.nan).astype(np.float32)
-        return coarse(counts / size[:, None])
+        return coarse(asked.counts.astype(np.float32) / size[:, None])
 
     def share_of(self, asked: Asked, code: Ints) -> NDArray[np.float32]:
         """Share of some values a query in its group: (n, m), as code; NaN where nothing is left or code is -1."""
-        wanted = asked.at[:, None] * len(self.values) + np.maximum(code, 0)
-        keys = self._group_and_code
-        count = np.searchsorted(keys, wanted, side="right") - np.searchsorted(keys, wanted, side="left")
-        if asked.left_out is not None:
-            count = count - ((asked.left_out >= 0)[:, None] & (asked.own[:, None] == code))
+        from unkgcp.evidence import group_kernels
+
+        compiled: Any = group_kernels
+        count = np.empty(code.shape, np.int64)
+
+        def work(rows: slice) -> None:
+            compiled.count_values(
+                self.starts, self.codes, asked.group[rows], asked.own[rows], code[rows], count[rows]
+            )
+
+        in_threads(len(code), work)
         size = np.where((asked.size[:, None] > 0) & (code >= 0), asked.size[:, None], np.nan)
         return coarse(count / size)
-
-    @cached_property
-    def _group_and_code(self) -> Ints:
-        group = np.repeat(np.arange(len(self.keys)), np.diff(self.starts))
-        return np.asarray(group * len(self.values) + self.codes)
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Which group each query looks at, and which place in it is left out: (n,) each."""
+    """Which group each query looks at, and what it finds there: (n,) each."""
 
-    at: Ints
-    """The group, 0 where there is none."""
-    start: Ints
-    size: Ints
-    """Facts of the group without the one left out; 0 where there is none."""
-    left_out: Ints | None
-    """Its place in the group, -1 for none; None where nothing is left out of any."""
+    group: Ints
+    """-1 where there is none."""
     own: Ints
-    """The value of the fact left out, where there is one."""
+    """The value of the fact left out, -1 where none is."""
+    held: NDArray[np.int64]
+    """(n, 7) number of facts, the three sums of `Groups`, and lowest, middle and highest value as codes."""
+    counts: NDArray[np.int64]
+    """(n, A) facts of each frequent value."""
 
     @classmethod
-    def of(cls, groups: Groups, keys: Ints, rows: Ints | None = None) -> Asked:
-        """The groups with these keys (n,). With `rows` the askers are these grouped facts: each is left out.
+    def of(cls, groups: Groups, columns: Sequence[NDArray[Any]], own: Ints | None = None) -> Asked:
+        """The groups with these ids. `own` (n,): the value of a fact of the group that is to be left out, or -1."""
+        from unkgcp.evidence import group_kernels
 
-        A fact may ask for another key than that under which it is grouped: the facts whose tail is its head
-        contain the fact itself only if it is a loop.
-        """
-        group = groups.find(keys)
-        at = np.maximum(group, 0)
-        start = groups.starts[at]
-        size = np.where(group >= 0, groups.starts[at + 1] - start, 0)
-        if rows is None:
-            return cls(at, start, size, None, at)
-        left_out = np.where(groups.row_group[rows] == group, groups.row_place[rows], -1)
-        own = groups.codes[np.minimum(start + np.maximum(left_out, 0), len(groups.codes) - 1)]
-        return cls(at, start, size - (left_out >= 0), left_out, own)
+        compiled: Any = group_kernels
+        group = groups.find(columns)
+        n = len(group)
+        own = np.full(n, -1, np.int64) if own is None else own
+        held, counts = np.empty((n, 7), np.int64), np.empty((n, len(groups.frequent)), np.int64)
+        index = (groups.starts, groups.codes, groups.values.whole_powers, groups.large, groups.sums, MANY)
+
+        def work(rows: slice) -> None:
+            compiled.look(*index, group[rows], own[rows], groups.frequent, held[rows], counts[rows])
+
+        in_threads(n, work)
+        return cls(group, own, held, counts)
+
+    @property
+    def size(self) -> Ints:
+        """Facts of the group without the one left out; 0 where there is none."""
+        return self.held[:, 0]
 
 
-def commonest(codes: Ints, values: int, number: int) -> Ints:
+def _as_one(
+    columns: Sequence[NDArray[Any]], limits: Sequence[int], kind: type[np.signedinteger[Any]] | None = None
+) -> AnyInts:
+    """One number for each row, in the order of the columns and equal exactly where all of them are: (n,)."""
+    chosen = kind or places(math.prod(limits))
+    one = columns[0].astype(chosen)
+    for column, limit in zip(columns[1:], limits[1:], strict=True):
+        one *= limit
+        one += column.astype(chosen)
+    return one
+
+
+def commonest(codes: NDArray[Any], values: int, number: int) -> Ints:
     """Codes of the `number` most frequent values, by falling frequency, then by value: (<= number,)."""
     counts = np.bincount(codes, minlength=values)
     order = np.argsort(-counts, kind="stable")[:number]

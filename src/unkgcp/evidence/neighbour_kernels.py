@@ -103,13 +103,14 @@ def _sampled(first, other, weight, one, two, apart):
 
 
 @njit(nogil=True)
-def _partners(first, other, key, partner, said, weight, wanted, me, beside, row):
-    """Facts of the key `wanted`, by how much their other entity is like `me`: four numbers into row.
+def _partners(first, other, kind, begin, end, partner, said, values, weight, wanted, me, beside, row):
+    """Facts of the kind `wanted` among those of an entity, from begin to end: four numbers into row.
 
-    Facts of `me` itself are left out, and so is `beside`, the entity of the key, as a neighbour that both have.
+    They count by how much their other entity is like `me`. Facts of `me` itself are left out, and so is `beside`, the
+    entity whose facts they are, as a neighbour that both have.
     """
-    begin = _place(key, 0, len(key), wanted)
-    end = _place(key, begin, len(key), wanted + 1)
+    begin = _place(kind, begin, end, wanted)
+    end = _place(kind, begin, end, wanted + 1)
     mine = _place(partner, begin, end, me)
     own = _place(partner, mine, end, me + 1) - mine
     count = end - begin - own
@@ -124,14 +125,14 @@ def _partners(first, other, key, partner, said, weight, wanted, me, beside, row)
             likeness = _alike(first, other, weight, me, last, beside)
             likeness /= np.sqrt(1.0 + (first[last + 1] - first[last]))
         total += likeness
-        mean += likeness * said[at]
+        mean += likeness * values[said[at]]
         if likeness > most:
-            most, value = likeness, said[at]
+            most, value = likeness, values[said[at]]
     row[0] = mean / total if total > 0 else np.nan
     row[1], row[2], row[3] = total, most, value
 
 
-@njit(nogil=True)
+@njit(alone=True, nogil=True)
 def neighbours(
     first,
     other,
@@ -139,9 +140,11 @@ def neighbours(
     relation,
     outward,
     confidence,
-    key,
+    starts,
+    kind,
     partner,
     said,
+    values,
     weight,
     n_relations,
     head,
@@ -180,21 +183,23 @@ def neighbours(
             x = y = 0.0
             out_of_head = into_head = out_of_tail = into_tail = False
             for e in range(facts[at_head], facts[at_head + 1]):
-                x += confidence[e]
+                c = values[confidence[e]]
+                x += c
                 if outward[e]:
                     out_of_head = True
                     if relation[e] == r:
-                        _add(same[0], confidence[e], weight[z])
+                        _add(same[0], c, weight[z])
                 else:
                     into_head = True
             for e in range(facts[at_tail], facts[at_tail + 1]):
-                y += confidence[e]
+                c = values[confidence[e]]
+                y += c
                 if outward[e]:
                     out_of_tail = True
                 else:
                     into_tail = True
                     if relation[e] == r:
-                        _add(same[1], confidence[e], weight[z])
+                        _add(same[1], c, weight[z])
             x /= facts[at_head + 1] - facts[at_head]
             y /= facts[at_tail + 1] - facts[at_tail]
             shared += 1
@@ -231,9 +236,11 @@ def neighbours(
             if count:
                 line[place + 1], line[place + 2] = total / count, largest
                 line[place + 3] = weighted / heavy
-        into, out_of = (t * 2) * n_relations + r, (h * 2 + 1) * n_relations + r
-        _partners(first, other, key, partner, said, weight, into, h, t, line[22:26])
-        _partners(first, other, key, partner, said, weight, out_of, t, h, line[26:30])
+        # facts (z, r, t) among those of t, and facts (h, r, z) among those of h
+        begin, end = starts[t], starts[t + 1]
+        _partners(first, other, kind, begin, end, partner, said, values, weight, r, h, t, line[22:26])
+        begin, end, wanted = starts[h], starts[h + 1], n_relations + r
+        _partners(first, other, kind, begin, end, partner, said, values, weight, wanted, t, h, line[26:30])
 
 
 @njit(nogil=True)

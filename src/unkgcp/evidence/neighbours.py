@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.group_statistics import Ints, begins
+from unkgcp.evidence.group_statistics import AnyInts, Ints, begins, offsets, places, smallest, sorted_rows
 from unkgcp.graph.facts import Graph
 from unkgcp.parallel import in_threads
 
@@ -61,50 +61,66 @@ class Neighbours:
 
     first: Ints
     """(entities + 1,) entries of each entity."""
-    other: NDArray[np.int32]
+    other: AnyInts
     """(P,) the neighbour of each entry, upwards within an entity."""
-    facts: Ints
+    facts: AnyInts
     """(P + 1,) facts of each entry."""
-    relation: NDArray[np.int32]
+    relation: AnyInts
     outward: NDArray[np.bool_]
     """Whether the entity is the head."""
-    confidence: NDArray[np.float64]
-    """(2 N,) each."""
-    key: Ints
-    """(2 N,) entity, whether it is the head, and relation as one integer, upwards."""
-    partner: NDArray[np.int32]
-    """(2 N,) the other entity, upwards within a key."""
-    said: NDArray[np.float64]
-    """(2 N,) confidence."""
+    confidence: AnyInts
+    """(2 N,) each; the place of the confidence among the values."""
+    starts: AnyInts
+    """(entities + 1,) facts of each entity."""
+    kind: AnyInts
+    """(2 N,) relation of each fact, and that number more than there are relations where the entity is the head;
+    upwards within an entity."""
+    partner: AnyInts
+    """(2 N,) the other entity, upwards within a kind."""
+    said: AnyInts
+    """(2 N,) confidence, as a place among the values."""
+    values: NDArray[np.float64]
+    """(V,) all different confidences, upwards."""
     weight: NDArray[np.float64]
     """(entities,) how strongly a neighbour that two entities share joins them: the more neighbours it has, the less."""
     n_relations: int
 
     @classmethod
     def of(cls, train: Graph) -> Neighbours:
-        apart = train.head != train.tail
-        head, tail, relation = train.head[apart], train.tail[apart], train.relation[apart]
+        apart, relations = train.head != train.tail, train.n_relations
+        head, tail = train.head[apart], train.tail[apart]
+        values = np.unique(train.confidence)
+        said = np.searchsorted(values, train.confidence).astype(smallest(len(values)))
         entity, other = np.concatenate([head, tail]), np.concatenate([tail, head])
-        relation, said = np.tile(relation, 2), np.tile(train.confidence[apart], 2)
-        outward = np.repeat([True, False], len(head))
-        order = np.lexsort((said, outward, relation, other, entity))
-        one, two = entity[order], other[order]
-        entries = np.flatnonzero(begins(one, two))
-        first = np.searchsorted(one[entries], np.arange(train.n_entities + 1))
-        key = (entity.astype(np.int64) * 2 + outward) * train.n_relations + relation
-        by_relation = np.lexsort((said, other, key))
+        # as the head of a fact, and as its tail
+        kind = np.tile(train.relation[apart].astype(smallest(2 * relations)), 2)
+        kind[: len(head)] += relations
+        said = np.tile(said[apart], 2)
+        n = train.n_entities
+        rows = sorted_rows(
+            [entity, other, kind % relations, kind >= relations, said], [n, n, relations, 2, len(values)]
+        )
+        one, two = entity[rows], other[rows]
+        entries = np.flatnonzero(begins(one, two)).astype(places(len(rows)))
+        first = offsets(one[entries], n)
+        neighbour, facts = two[entries], np.append(entries, np.asarray([len(rows)], entries.dtype))
+        del one, two, entries
+        relation, outward, confidence = kind[rows] % relations, kind[rows] >= relations, said[rows]
+        rows = sorted_rows([entity, kind, other, said], [n, 2 * relations, n, len(values)])
         return cls(
-            first.astype(np.int64),
-            two[entries].astype(np.int32),
-            np.append(entries, len(order)).astype(np.int64),
-            relation[order].astype(np.int32),
-            outward[order],
-            said[order],
-            key[by_relation],
-            other[by_relation].astype(np.int32),
-            said[by_relation],
+            first,
+            neighbour,
+            facts,
+            relation,
+            outward,
+            confidence,
+            offsets(entity, n),
+            kind[rows],
+            other[rows],
+            said[rows],
+            values,
             1 / np.log1p(np.maximum(np.diff(first), 1)),
-            train.n_relations,
+            relations,
         )
 
     def features(self, head: Ints, relation: Ints, tail: Ints, left_out: bool = False) -> NDArray[np.float32]:

@@ -12,17 +12,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.group_statistics import Ints, begins, coarse
+from unkgcp.evidence.group_statistics import (
+    AnyInts,
+    Ints,
+    begins,
+    coarse,
+    found_in,
+    offsets,
+    places,
+    smallest,
+    sorted_rows,
+)
 
 Floats = NDArray[np.float32]
 
 SLOTS = 3
 PRIOR = 2.0  # agreements of a rarely seen pair of relations are mixed with this many average ones
+MOST = 4096  # entries of a pair that a query looks at, spread over all of them
+ROOM = 1 << 20  # entries that are looked at together
 
 
 class Candidates(NamedTuple):
@@ -49,47 +62,52 @@ class Candidates(NamedTuple):
 class Pairs:
     """Facts of each unordered pair of entities, those equal in value, relation and direction counted together."""
 
-    n_entities: int
     n_relations: int
-    keys: Ints
-    """(P,) key of each pair, ascending."""
-    starts: Ints
+    first: AnyInts
+    """(entities + 1,) pairs of each entity that is the smaller one of its pair."""
+    larger: AnyInts
+    """(P,) the other one, upwards within the smaller."""
+    starts: AnyInts
     """(P + 1,) entries of each pair."""
-    code: Ints
+    code: AnyInts
     """(E,) value of each entry, ascending within a pair."""
-    relation: Ints
-    """(E,)"""
+    relation: AnyInts
+    """(E,) ascending within a value."""
     downward: NDArray[np.bool_]
     """(E,) whether the head's id is the larger one."""
-    count: Ints
+    count: AnyInts
     """(E,) facts."""
-    entry_of_row: Ints
-    """(N,) entry of each fact."""
 
     @classmethod
     def of(
-        cls, head: Ints, relation: Ints, tail: Ints, code: Ints, n_entities: int, n_relations: int
+        cls,
+        head: NDArray[Any],
+        relation: NDArray[Any],
+        tail: NDArray[Any],
+        code: NDArray[Any],
+        n_entities: int,
+        n_relations: int,
     ) -> Pairs:
-        pair, downward = _pair(head, tail, n_entities)
-        order = np.lexsort((downward, relation, code, pair))
-        columns = [np.asarray(column[order], np.int64) for column in (pair, code, relation, downward)]
-        new = begins(*columns)
-        first = np.flatnonzero(new)
-        entry = np.empty_like(order)
-        entry[order] = np.cumsum(new) - 1
-        pairs, codes, relations, downwards = (column[first] for column in columns)
-        keys, starts = np.unique(pairs, return_index=True)
-        count = np.diff(np.append(first, len(order)))
+        low, high, downward = _pair(head, tail)
+        values = int(code.max(initial=0)) + 1
+        rows = sorted_rows(
+            [low, high, code, relation, downward], [n_entities, n_entities, values, n_relations, 2]
+        )
+        low, high, downward = low[rows], high[rows], downward[rows]
+        code, relation = code[rows].astype(smallest(values)), relation[rows].astype(smallest(n_relations))
+        del rows
+        new_pair = begins(low, high)
+        entry = np.flatnonzero(new_pair | begins(code, relation, downward)).astype(places(len(low)))
+        pair = np.flatnonzero(new_pair[entry]).astype(entry.dtype)
         return cls(
-            n_entities,
             n_relations,
-            keys,
-            np.append(starts, len(first)).astype(np.int64),
-            codes,
-            relations,
-            downwards.astype(np.bool_),
-            count,
-            entry,
+            offsets(low[entry[pair]], n_entities),
+            high[entry[pair]],
+            np.append(pair, np.asarray([len(entry)], entry.dtype)),
+            code[entry],
+            relation[entry],
+            downward[entry],
+            np.diff(entry, append=np.asarray([len(low)], entry.dtype)),
         )
 
     @cached_property
@@ -97,44 +115,78 @@ class Pairs:
         """Cells (C,), ascending, and agreements (C, 2) in each.
 
         A cell is (relation, partner's relation, turned) as one integer. Counted are the ordered pairs of different
-        facts between the same two entities that agree in value, and all of them.
+        facts between the same two entities that agree in value, and all of them. Facts of one relation and direction
+        are counted together, with one value or with any, so that a pair of entities takes no more steps than it has
+        facts for each relation and direction.
         """
-        member = np.repeat(np.arange(len(self.keys)), np.diff(self.starts))
-        size = np.diff(self.starts)[member]
-        asked = np.repeat(np.arange(len(member)), size)
-        other = _ranges(self.starts[member], size)
-        cell = self._cell(self.relation[asked], self.downward[asked], other)
-        pairs = self.count[asked] * (self.count[other] - (asked == other))
-        agree = np.where(self.code[asked] == self.code[other], pairs, 0)
-        cells, place = np.unique(cell[pairs > 0], return_inverse=True)
-        table = np.zeros((len(cells), 2), np.int64)
-        np.add.at(table[:, 0], place, agree[pairs > 0])
-        np.add.at(table[:, 1], place, pairs[pairs > 0])
-        return cells, table
+        sizes = np.diff(self.starts)
+        pair = np.repeat(np.arange(len(sizes), dtype=places(len(sizes))), sizes)
+        several = (sizes > 1)[pair] | (self.count > 1)  # alone, a fact agrees with nothing
+        entry = np.flatnonzero(several)
+        pair, code = pair[entry], self.code[entry]
+        kind = self.relation[entry].astype(np.int64) * 2 + self.downward[entry]
+        count = self.count[entry].astype(np.int64)
+        tables = _Cells(self.n_relations)
+        # entries of a value of a pair stand together, and each is one relation and direction
+        tables.add(np.flatnonzero(begins(pair, code)), kind, count, 0)
+        order = np.lexsort((kind, pair))
+        pair, kind, count = pair[order], kind[order], count[order]
+        joined = np.flatnonzero(begins(pair, kind))
+        count = np.add.reduceat(count, joined) if len(joined) else count
+        tables.add(np.flatnonzero(begins(pair[joined])), kind[joined], count, 1)
+        return tables.counted()
 
     def _cell(self, relation: Ints, downward: NDArray[np.bool_], other: Ints) -> Ints:
         turned = downward != self.downward[other]
         return np.asarray((relation * self.n_relations + self.relation[other]) * 2 + turned, np.int64)
 
-    def candidates(self, head: Ints, relation: Ints, tail: Ints, rows: Ints | None = None) -> Candidates:
-        """For queries (n,), or, with `rows`, for these training facts, each without itself."""
-        n = len(head)
-        pair, downward = _pair(head, tail, self.n_entities)
-        place = np.minimum(np.searchsorted(self.keys, pair), len(self.keys) - 1)
-        found = self.keys[place] == pair
-        size = np.where(found, self.starts[place + 1] - self.starts[place], 0)
-        query = np.repeat(np.arange(n), size)
-        entry = _ranges(self.starts[place][found], size[found])
-        count = self.count[entry]
-        if rows is not None:
-            count = count - (entry == self.entry_of_row[rows][query])
+    def candidates(
+        self, head: NDArray[Any], relation: NDArray[Any], tail: NDArray[Any], own: Ints | None = None
+    ) -> Candidates:
+        """For queries (n,), or, with the values `own` of training facts, for these facts, each without itself.
+
+        Of a pair with more than `MOST` entries, as many are looked at, spread over all that are left without the fact.
+        """
+        relation = np.asarray(relation, np.int64)
+        low, high, downward = _pair(head, tail)
+        place = found_in(self.first, self.larger, low, high)
+        begin = np.where(place >= 0, self.starts[place], 0).astype(np.int64)
+        size = np.where(place >= 0, self.starts[place + 1] - self.starts[place], 0).astype(np.int64)
+        cuts = np.unique(
+            np.cumsum(np.minimum(size, MOST) if own is None else size) // ROOM, return_index=True
+        )[1]
+        parts = []
+        for start, stop in zip(cuts, [*cuts[1:], len(size)], strict=True):
+            part = slice(start, stop)
+            left_out = None if own is None else own[part]
+            parts.append(self._candidates(relation[part], downward[part], begin[part], size[part], left_out))
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return self._candidates(relation, downward, begin, size, own)
+        return Candidates(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def _candidates(
+        self, relation: Ints, downward: NDArray[np.bool_], begin: Ints, size: Ints, own: Ints | None
+    ) -> Candidates:
+        n = len(relation)
+        taken = np.minimum(size, MOST) if own is None else size
+        query = np.repeat(np.arange(n), taken)
+        place = _ranges(np.zeros(n, np.int64), taken)
+        entry = begin[query] + place * size[query] // taken[query]
+        count = self.count[entry].astype(np.int64)
+        if own is not None:
+            mine = (self.code[entry] == own[query]) & (self.relation[entry] == relation[query])
+            count -= mine & (self.downward[entry] == downward[query])
             query, entry, count = query[count > 0], entry[count > 0], count[count > 0]
         cell = self._cell(relation[query], downward[query], entry)
         table = self._table(cell)
         total = np.broadcast_to(self._total, (n, 2))
-        if rows is not None:
-            own = self.code[self.entry_of_row[rows]]
+        if own is not None:
+            # what the fact added to the rates it added with all of its partners, also those that are not looked at
             table, total = self._without(relation, own, query, entry, count, cell, table, total)
+            seen = _spread(np.bincount(query, minlength=n))
+            query, entry, count, table = query[seen], entry[seen], count[seen], table[seen]
         rate = (total[:, 0] + 1.0) / (total[:, 1] + 2.0)
         belief = coarse((table[:, 0] + PRIOR * rate[query]) / (table[:, 1] + PRIOR))
         same = (self.relation[entry] == relation[query]) & (self.downward[entry] == downward[query])
@@ -222,9 +274,51 @@ class Pairs:
         return Candidates(code, **out, distinct=distinct)
 
 
-def _pair(head: Ints, tail: Ints, n_entities: int) -> tuple[Ints, NDArray[np.bool_]]:
-    low, high = np.minimum(head, tail).astype(np.int64), np.maximum(head, tail).astype(np.int64)
-    return low * n_entities + high, head > tail
+def _spread(sizes: Ints) -> NDArray[np.bool_]:
+    """Which members of groups of these sizes are looked at, at most `MOST` of each: (sum of sizes,)."""
+    size, place = np.repeat(sizes, sizes), _ranges(np.zeros(len(sizes), np.int64), sizes)
+    taken = np.minimum(size, MOST)
+    number = -(-place * taken // np.maximum(size, 1))  # of the first one that is not before this place
+    return np.asarray((number < taken) & (number * size // np.maximum(taken, 1) == place))
+
+
+class _Cells:
+    """Sums of agreements by cell, taken in by parts."""
+
+    def __init__(self, n_relations: int) -> None:
+        self.n_relations = n_relations
+        self.cells, self.sums = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
+
+    def add(self, starts: Ints, kind: Ints, count: Ints, column: int) -> None:
+        """Ordered pairs of facts within the groups that begin at `starts`, each entry of one kind (relation and
+        direction), into a column of the sums."""
+        sizes = np.diff(np.append(starts, len(kind)))
+        steps = np.cumsum(sizes**2)
+        cuts = np.unique(steps // ROOM, return_index=True)[1]
+        for begin, end in pairwise([*cuts.tolist(), len(starts)]):  # none where there are no groups
+            size, start = sizes[begin:end], starts[begin:end]
+            asked = np.repeat(_ranges(start, size), np.repeat(size, size))
+            other = _ranges(np.repeat(start, size), np.repeat(size, size))
+            turned = (kind[asked] ^ kind[other]) & 1
+            cell = ((kind[asked] >> 1) * self.n_relations + (kind[other] >> 1)) * 2 + turned
+            pairs = count[asked] * (count[other] - (asked == other))
+            added = np.zeros((len(pairs), 2), np.int64)
+            added[:, column] = pairs
+            self._take(cell[pairs > 0], added[pairs > 0])
+
+    def _take(self, cell: Ints, added: NDArray[np.int64]) -> None:
+        cells, place = np.unique(np.concatenate([self.cells, cell]), return_inverse=True)
+        sums = np.zeros((len(cells), 2), np.int64)
+        np.add.at(sums, place, np.concatenate([self.sums, added]))
+        self.cells, self.sums = cells, sums
+
+    def counted(self) -> tuple[Ints, Ints]:
+        return self.cells, self.sums
+
+
+def _pair(head: NDArray[Any], tail: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+    """The smaller and the larger id, and whether the head's is the larger one."""
+    return np.minimum(head, tail), np.maximum(head, tail), head > tail
 
 
 def _ranges(starts: Ints, sizes: Ints) -> Ints:

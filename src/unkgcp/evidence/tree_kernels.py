@@ -14,7 +14,7 @@ from unkgcp.compiling import njit
 BLOCK = 64  # rows whose features fit into the first cache together
 
 
-@njit(nogil=True)
+@njit(alone=True, nogil=True)
 def sum_trees(
     table, first_node, first_leaf, tree_class, feature, threshold, missing_left, left, right, leaf, out
 ):
@@ -40,11 +40,13 @@ def sum_trees(
                 out[row, tree_class[tree]] += leaf[first_leaf[tree] + ~node]
 
 
-@njit(nogil=True)
+@njit(alone=True, nogil=True)
 def softmax(raw, classes, out):
     """exp(raw) / sum exp(raw) of each row of raw (n, K), into the columns `classes` of out."""
     for row in range(len(raw)):
-        top = raw[row].max()
+        top = raw[row, 0]
+        for k in range(raw.shape[1]):
+            top = max(top, raw[row, k])
         total = 0.0
         for k in range(raw.shape[1]):
             out[row, classes[k]] = np.exp(raw[row, k] - top)
@@ -123,7 +125,10 @@ def _hull(lo, hi, mass, start, step, block_mass, block_width, block_end):
 def _first(lo, hi, mass):
     """The heaviest cell of the shortest run of cells that holds half of the mass."""
     count = len(mass)
-    half = 0.5 * mass.sum()
+    half = 0.0
+    for cell in range(count):
+        half += mass[cell]
+    half *= 0.5
     begin, end, shortest = 0, count, np.inf
     stop, held = 0, 0.0
     for cell in range(count):
@@ -196,7 +201,7 @@ def _at(y, cell, start, lo, hi, inner, outer):
     return min(inner[cell] + (outer[cell] - inner[cell]) * share, outer[cell])
 
 
-@njit(nogil=True)
+@njit(alone=True, nogil=True)
 def scores(low, high, kind, share, masses, slot_low, slot_high, slot_mass, y, out, empty):
     """Nonconformity of labels y (n,) into out (n,); `empty` as in `_grow`."""
     for row in range(len(y)):
@@ -250,7 +255,7 @@ def _quantile(lo, hi, mass, tail, step):
     return max(hi[cell] - share * (hi[cell] - lo[cell]), lo[cell])
 
 
-@njit(nogil=True)
+@njit(alone=True, nogil=True)
 def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thresholds, ends, empty, tails):
     """Outermost labels within each threshold (n, levels), into ends (n, 2, levels); NaN where there are none.
 
@@ -292,7 +297,7 @@ def _value(lo, hi):
     return min(max(np.rint(0.5 * (lo + hi) * 1e9) / 1e9, lo), hi)
 
 
-@njit(nogil=True)
+@njit(alone=True, nogil=True)
 def summary(low, high, kind, share, masses, slot_low, slot_high, slot_mass, out):
     """Mean, median, value and mass of the first cell, and of the heaviest cell beside it, into out (n, 6)."""
     for row in range(len(out)):

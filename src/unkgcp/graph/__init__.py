@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset, load, load_dataset
     from unkgcp.graph.describing import Description, describe
     from unkgcp.graph.facts import Graph, Splits, concatenate, hold_out, split, triple_keys
+    from unkgcp.graph.objects import graph_from
     from unkgcp.graph.reading import read, read_parts
     from unkgcp.graph.vocabulary import Vocabulary
     from unkgcp.graph.writing import write
@@ -22,6 +23,7 @@ _WHERE = {
     "datasets": ("Dataset", "load", "load_dataset"),
     "describing": ("Description", "describe"),
     "facts": ("Graph", "Splits", "concatenate", "hold_out", "split", "triple_keys"),
+    "objects": ("graph_from",),
     "reading": ("read", "read_parts"),
     "vocabulary": ("Vocabulary",),
     "writing": ("write",),
@@ -36,6 +38,7 @@ __all__ = [
     "Vocabulary",
     "concatenate",
     "describe",
+    "graph_from",
     "hold_out",
     "load",
     "load_dataset",

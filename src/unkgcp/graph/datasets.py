@@ -28,8 +28,11 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, contained, hold_out, split
+from unkgcp.graph.objects import graph_from
 from unkgcp.graph.reading import read, read_parts
 from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.progress import detailed
+from unkgcp.tabular.remote import is_remote
 from unkgcp.tabular.scaling import Scale
 
 BENCHMARKS = ("cn15k", "nl27k", "ppi5k")
@@ -45,7 +48,8 @@ STEMS = {
     "softlogic": ("softlogic",),
 }
 NEEDED = ("train", "calibration", "test")
-ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".txt", ".txt.gz", ".parquet", ".parquet.gz")
+KINDS = (".tsv", ".csv", ".txt", ".parquet", ".nt", ".nq", ".ttl")
+ENDINGS = tuple(kind + packed for kind in KINDS for packed in ("", ".gz"))
 TABLES = ("entity_id.csv", "relation_id.csv")
 """The names behind ids, which some data sets bring along."""
 ZERO_OR_NOT = Scale("minmax", floor=0.0, cap=1e-300)
@@ -107,8 +111,17 @@ def load(data: str | os.PathLike[str], **options: Any) -> Graph:
     return load_dataset(data, **options).graph
 
 
+def _sizes(dataset: Dataset) -> str:
+    parts = ", ".join(
+        f"{name} {len(facts):,}" for name, facts in dataset.splits.parts().items() if len(facts)
+    )
+    train = dataset.splits.train
+    return f"{dataset.name}: {parts} facts, {train.n_entities:,} entities, {train.n_relations:,} relations"
+
+
+@detailed(_sizes)
 def load_dataset(
-    data: str | os.PathLike[str],
+    data: Any,
     *,
     data_dir: str | os.PathLike[str] | None = None,
     seed: int = 0,
@@ -120,22 +133,29 @@ def load_dataset(
 ) -> Dataset:
     """A data set by name (cn15k, nl27k, ppi5k, demo), by folder, or made of one file by a random split.
 
+    A data frame, a NetworkX graph or whatever else `unkgcp.graph_from` takes is split like a file.
+
     `calibration` and `test` are fractions for one file and for the demo graph (default 0.07 and 0.08); other
     data sets come split. `validation` is a fraction of the training part, for early stopping, and works
     for all. `reading` goes to `unkgcp.graph.read`: format, header, columns, scale and so on; a scale is
     for facts, soft-logic files must be in [0, 1] already.
     """
-    cut = {
+    cut: dict[str, Any] = {
         "calibration": CALIBRATION if calibration is None else calibration,
         "test": TEST if test is None else test,
         "validation": validation,
         "seed": seed,
         "keep_repeats_together": keep_repeats_together,
     }
+    if not isinstance(data, str | os.PathLike):
+        graph = graph_from(data, **reading)
+        return Dataset(
+            type(data).__name__, split(graph, **cut), hashes={"facts": _content(graph)}, split_here=True
+        )
     if str(data) == "demo":
         return _demo(cut)
-    if str(data) not in BENCHMARKS and Path(data).is_file():
-        return _one_file(Path(data), cut, reading)
+    if names_one_file(data):
+        return _one_file(data, cut, reading)
     folder, remedy = _locate(data, data_dir)
     for name, fraction in (("calibration", calibration), ("test", test)):
         if fraction is not None:
@@ -169,15 +189,22 @@ def _locate(data: str | os.PathLike[str], data_dir: str | os.PathLike[str] | Non
     raise InputError(f"{name}: there is no such file or folder; {hint}")
 
 
-def _one_file(path: Path, cut: Mapping[str, Any], reading: Mapping[str, Any]) -> Dataset:
-    graph = read(path, **reading)
-    with _naming(path):
+def names_one_file(data: str | os.PathLike[str]) -> bool:
+    """Whether this names one file, here or elsewhere, and no data set or folder."""
+    return is_remote(data) or (str(data) not in NAMES and Path(data).is_file())
+
+
+def _one_file(data: str | os.PathLike[str], cut: Mapping[str, Any], reading: Mapping[str, Any]) -> Dataset:
+    graph = read(data, **reading)
+    with _naming(data):
         splits = split(graph, **cut)
-    return Dataset(str(path), splits, hashes={path.name: _sha256(path)}, split_here=True)
+    # what is elsewhere is not fetched a second time to hash its bytes
+    digest = _content(graph) if is_remote(data) else _sha256(Path(data))
+    return Dataset(str(data), splits, hashes={Path(data).name: digest}, split_here=True)
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
     """Say of which file a graph came that cannot be split."""
     try:
         yield
@@ -340,7 +367,7 @@ def parts(folder: Path, remedy: str = "") -> dict[str, Path]:
         elif part in NEEDED:
             names = " or ".join(STEMS[part][:1] if part != "calibration" else ("val", "valid", "calibration"))
             raise InputError(
-                f"{folder} holds no {names} file ({', '.join(ENDINGS[::2])}, plain or .gz); "
+                f"{folder} holds no {names} file ({', '.join(KINDS)}, plain or .gz); "
                 + (remedy or "a data folder needs train, val and test, or give one file to have it split")
             )
     return found

@@ -5,9 +5,10 @@ It is not a set: repeated triples and self-loops are kept, in the order in which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -127,6 +128,32 @@ class Graph:
         lower, upper = (pa.array(np.ascontiguousarray(self.ends[:, end])) for end in (0, 1))
         return pa.table({**columns, "lower": lower, "upper": upper})
 
+    def to_pandas(self) -> Any:
+        """The same as a pandas data frame."""
+        with _library("pandas", "a data frame of pandas"):
+            return self.table().to_pandas()
+
+    def to_polars(self) -> Any:
+        """The same as a polars data frame."""
+        with _library("polars", "a data frame of polars"):
+            import polars
+
+            return polars.from_arrow(self.table())
+
+    def to_networkx(self) -> Any:
+        """A NetworkX MultiDiGraph: an edge a fact, with the attributes relation and confidence (or lower and upper).
+
+        Nodes are labels. Keys are numbers, so that repeated triples stay apart.
+        """
+        with _library("networkx", "a NetworkX graph"):
+            import networkx
+
+        network = networkx.MultiDiGraph()
+        network.add_nodes_from(self.vocabulary.entities.to_pylist())
+        rows = self.table().to_pylist()
+        network.add_edges_from((row.pop("head"), row.pop("tail"), row) for row in rows)
+        return network
+
     def split(
         self,
         calibration: float = 0.07,
@@ -145,6 +172,14 @@ class Graph:
             seed=seed,
             keep_repeats_together=keep_repeats_together,
         )
+
+
+@contextmanager
+def _library(name: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        raise InputError(f"{what} needs {name}: pip install {name}") from None
 
 
 def concatenate(graphs: Sequence[Graph]) -> Graph:

@@ -100,6 +100,46 @@ def _translate(graph: Graph, vocabulary: Vocabulary) -> Triples:
     return Triples(entity[graph.head], relation[graph.relation], entity[graph.tail])
 
 
+def adopted(facts: Graph, vocabulary: Vocabulary) -> Graph:
+    """The facts in the ids of a vocabulary that has grown by their new labels, in the order of their appearance.
+
+    >>> old = Vocabulary.of(["a", "b"], ["likes"])
+    >>> ids = np.array([0, 1], np.int32)
+    >>> facts = Graph(ids, np.zeros(2, np.int32), ids[::-1], np.ones(2), Vocabulary.of(["c", "b"], ["likes"]))
+    >>> found = adopted(facts, old)
+    >>> found.head.tolist(), found.vocabulary.entities.to_pylist()
+    ([2, 1], ['a', 'b', 'c'])
+    """
+    own = facts.vocabulary
+    entity, entities = _numbered(
+        vocabulary.entity_ids(own.entities),
+        np.stack([facts.head, facts.tail], axis=1).ravel(),
+        len(vocabulary.entities),
+    )
+    relation, relations = _numbered(
+        vocabulary.relation_ids(own.relations), facts.relation, len(vocabulary.relations)
+    )
+    if len(entities) or len(relations):
+        vocabulary = Vocabulary(
+            pa.concat_arrays([vocabulary.entities, own.entities.take(pa.array(entities))]),
+            pa.concat_arrays([vocabulary.relations, own.relations.take(pa.array(relations))]),
+        )
+    columns = (entity[facts.head], relation[facts.relation], entity[facts.tail])
+    return Graph(*columns, facts.confidence, vocabulary, facts.ends)
+
+
+def _numbered(
+    ids: NDArray[np.int32], used: NDArray[np.int32], size: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The ids of labels where those that are used and have none (-1) get numbers from `size` on; and these labels."""
+    labels, first = np.unique(used, return_index=True)
+    new = labels[np.argsort(first)]
+    new = new[ids[new] < 0]
+    found = ids.copy()
+    found[new] = size + np.arange(len(new), dtype=np.int32)
+    return found, new
+
+
 def spelt(column: pa.Array) -> pa.StringArray:
     """A column of labels as plain strings."""
     return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column

@@ -1,4 +1,4 @@
-"""Reading facts: TSV, CSV and Parquet, and the files of STRING, ConceptNet and NELL, plain or gzip.
+"""Reading facts: TSV, CSV, Parquet and RDF, and the files of STRING, ConceptNet and NELL, plain or gzip.
 
 Files are streamed: memory holds the columns of integers and confidences, the vocabulary, and a few blocks of the
 file. Confidences are not touched unless a scale says so, and no row is dropped: repeated triples and self-loops
@@ -27,10 +27,10 @@ from unkgcp.tabular.source import Origin, Source
 
 
 def read(path: Origin, *, vocabulary: Vocabulary | None = None, **options: Unpack[Options]) -> Graph:
-    """The facts of a file, of `-` (standard input) or of an open binary stream.
+    """The facts of a file, here or elsewhere (`https://`, `s3://`, ...), of `-` (standard input) or of an open stream.
 
     vocabulary    labels that keep the ids they have there; new ones follow
-    format        tsv, csv, parquet, string-links, string-actions, conceptnet or nell; recognised if not given
+    format        one of `unkgcp.tabular.formats.NAMES`: tsv, csv, parquet, turtle, ...; recognised if not given
     header        whether the first line names the columns; recognised if not given
     columns       head, relation, tail and confidence by name, or by position counted from 0; five for confidences
                   that are intervals, whose ends are the columns lower and upper
@@ -38,6 +38,9 @@ def read(path: Origin, *, vocabulary: Vocabulary | None = None, **options: Unpac
                   STRING (of 1000) and ConceptNet (the paper's logarithmic scale)
     language      ConceptNet only: keep the assertions within one language, `en` for instance
     skip_missing  leave out rows whose confidence is empty or NaN; they are an error otherwise
+    default_confidence     the number that such rows have instead
+    prefixes               RDF: names for the beginnings of IRIs, {"wd": "http://www.wikidata.org/entity/"}
+    confidence_predicates  RDF: IRIs of the predicates that tell a confidence; recognised by their names if not given
 
     Ids follow the first appearance of a label, row by row, head before tail.
     """
@@ -122,7 +125,7 @@ def _place(path: Origin, request: Request, row: int) -> str:
     """Where the row (from 0) stands: file and line. Slow, and only for an error that is certain."""
     with Source(path) as source:
         layout = layout_of(source, request)
-        if layout is None:
+        if isinstance(layout, str):
             return f"{path}, row {row + 1}"
         with source.on_disk().open(encoding="utf-8-sig", newline="") as text:
             found = records(text, layout.format.delimiter, layout.format.quoted)

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
+from unkgcp.tabular.arrow_arrays import numbers
 from unkgcp.tabular.label_index import Ids, LabelIndex, binary
 
 __all__ = ["Ids", "Vocabulary"]
@@ -32,6 +34,11 @@ class Vocabulary:
     @classmethod
     def of(cls, entities: Sequence[str], relations: Sequence[str]) -> Vocabulary:
         return cls(pa.array(entities, pa.string()), pa.array(relations, pa.string()))
+
+    @classmethod
+    def numbered(cls, entities: int, relations: int) -> Vocabulary:
+        """Labels 0, 1, 2, ... for so many of each, where only ids matter."""
+        return cls(*(numbers(np.arange(size)).cast(pa.string()) for size in (entities, relations)))
 
     def entity_ids(self, labels: Sequence[str] | Labels) -> Ids:
         """Ids of entity labels, -1 for an unknown one: (n,) int32."""

@@ -61,6 +61,7 @@ class EvidenceIntervals(Partitioned):
     name: str = "evidence"
     guarantee: str = "coverage of at least the level, for facts exchangeable with the calibration facts"
     needs: tuple[str, ...] = ("evidence",)
+    asks_model: bool = False
     own_answers: bool = True
     default_per: tuple[str, ...] = ("doubt", "relation")
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from unkgcp.conformal.ranks import Confidence, ExactLevels, percent
 from unkgcp.errors import InputError
 from unkgcp.methods.partitions import BASES
+from unkgcp.tabular.arrow_arrays import numbers, texts
 
 Floats = NDArray[np.float64]
 Levels = Confidence | Iterable[Confidence] | ExactLevels
@@ -216,24 +217,6 @@ def _arrow(column: Column) -> pa.Array:
     # a sum is NaN if something in it is, and takes no memory
     some = column.dtype != np.bool_ and bool(np.isnan(column.sum()))
     return numbers(column, ~np.isnan(column) if some else None)
-
-
-def numbers(array: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
-    """An array of numbers (n,) as an Arrow column, null where it is not valid."""
-    # pa.array would do, but it loads pandas to see whether the array is one of its own
-    array = np.ascontiguousarray(array)
-    if array.dtype == np.bool_:
-        flags = pa.py_buffer(np.packbits(array, bitorder="little"))
-        return pa.Array.from_buffers(pa.bool_(), len(array), [None, flags])
-    bits = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(array.dtype), len(array), [bits, pa.py_buffer(array)])
-
-
-def texts(names: Sequence[str]) -> pa.StringArray:
-    """A few names as an Arrow column."""
-    encoded = [name.encode() for name in names]
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
 
 
 def table(answers: Intervals) -> pa.Table:

@@ -24,7 +24,7 @@ from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples, concatenate
 from unkgcp.graph.known import KnownFacts
 from unkgcp.graph.known import restored as restored_columns
 from unkgcp.methods.intervals import Floats, Intervals, Levels
@@ -69,8 +69,14 @@ class TrainedScorer(Scorer, Protocol):
 Number = TypeVar("Number", int, float)
 RANKED = "ranked."
 """How the calibration facts are named among the arrays of a calibration."""
+WAITING = "waiting."
+"""The same for facts that were held out and set no threshold."""
 NOT_KEPT = (
     "the run does not hold its calibration facts, which choosing needs: it was made by an older version; "
+    "calibrate it again with unkgcp fit --from RUN"
+)
+NOT_HELD = (
+    "the run does not hold all of its calibration facts: it was made by an older version; "
     "calibrate it again with unkgcp fit --from RUN"
 )
 
@@ -128,6 +134,8 @@ class IntervalPredictor(ABC):
     guarantee: str
     needs: tuple[str, ...] = ()
     """What must be learned for it beside the model: `quantiles`, a model of `length`, `members` or `evidence`."""
+    asks_model: bool = True
+    """Whether it asks the model for scores; a run may do without a model where it does not."""
     own_answers: bool = False
     """Whether its scores, or its ends, come from more than the score of the model: `interval` alone knows them."""
     for_open_world: bool = False
@@ -146,19 +154,28 @@ class IntervalPredictor(ABC):
     """The share of facts among the queries, where a promise for the open world presumes one."""
     ranked: Graph | None = None
     """The calibration facts that set its thresholds, in any order; None in runs of older versions."""
+    waiting: Graph | None = None
+    """Facts held out of training that set no threshold: those about things that no training fact is about (yet), or
+    left out on purpose. An update of the run asks them again. None in runs of older versions.
+    """
 
     def calibrate(self, model: Scorer, facts: Graph) -> Self:
         """Learn what this method needs from calibration facts, none of which the model was trained on."""
-        facts = facts[status_codes(model, facts) == 0]
+        known = status_codes(model, facts) == 0
+        # a label that the vocabulary lacks has no id under which its fact could be kept
+        waiting = facts[~known & (facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0)]
+        facts = facts[known]
         if not len(facts):
             raise InputError(
                 "no calibration fact has its entities and its relation in the training facts; "
                 "calibrate with facts about known entities"
             )
         self.model, self.size = model, len(facts)
-        self.ranked = facts
-        score = model.score(facts.head, facts.relation, facts.tail)
-        self._calibrate(score.astype(np.float64), facts)
+        self.ranked, self.waiting = facts, waiting
+        score = np.full(len(facts), np.nan)
+        if self.asks_model:
+            score[:] = model.score(facts.head, facts.relation, facts.tail)
+        self._calibrate(score, facts)
         return self
 
     def models(self) -> dict[str, Scorer]:
@@ -267,6 +284,12 @@ class IntervalPredictor(ABC):
             raise InputError(NOT_KEPT)
         return self.ranked
 
+    def held_out(self) -> Graph:
+        """All facts that were held out of training, also those that set no threshold; InputError in older runs."""
+        if self.ranked is None or self.waiting is None:
+            raise InputError(NOT_HELD)
+        return concatenate([self.ranked, self.waiting])
+
     def wrong_nonfacts(self, condition: Range) -> dict[str, Wrong]:
         """For each kind of triples that are no facts what a candidate of that kind is compared with; see `OpenWorld`.
 
@@ -310,10 +333,12 @@ class IntervalPredictor(ABC):
             raise ValueError("the calibration does not say how many facts it used")
         self.model, self.size = model, int(arrays["size"])
         own = {
-            name: array for name, array in arrays.items() if name != "size" and not name.startswith(RANKED)
+            name: array
+            for name, array in arrays.items()
+            if name != "size" and not name.startswith((RANKED, WAITING))
         }
         self._restore(own)
-        self.ranked = stored_facts(model, arrays, RANKED)
+        self.ranked, self.waiting = (stored_facts(model, arrays, prefix) for prefix in (RANKED, WAITING))
         if self.ranked is not None and len(self.ranked) != self.size:
             raise ValueError("the calibration facts are not as many as there were")
         return self
@@ -321,7 +346,9 @@ class IntervalPredictor(ABC):
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything calibration learned, as plain numeric arrays."""
         found = {"size": np.array(self.size, dtype=np.int64), **self._arrays()}
-        return found | ({} if self.ranked is None else facts_arrays(self.ranked, RANKED))
+        for prefix, facts in ((RANKED, self.ranked), (WAITING, self.waiting)):
+            found |= {} if facts is None else facts_arrays(facts, prefix)
+        return found
 
     def options(self) -> dict[str, Any]:
         """Settings with which `create` makes the same uncalibrated predictor; plain YAML values."""
@@ -333,7 +360,7 @@ class IntervalPredictor(ABC):
 
     @abstractmethod
     def _calibrate(self, score: Floats, facts: Graph) -> None:
-        """score: (l,) of the facts, all known."""
+        """score: (l,) of the facts, all known; NaN if `asks_model` is not set."""
 
     @abstractmethod
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:

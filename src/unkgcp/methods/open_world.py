@@ -87,8 +87,9 @@ class OpenWorld(IntervalPredictor):
         self.scores, self.nonfacts = dict(scores), nonfacts
         self._known: dict[Fraction, tuple[Fraction, float]] = {}  # what was worked out at levels asked before
         self.name, self.needs, self.order_free = base.name, base.needs, base.order_free
+        self.asks_model = base.asks_model
         self.model, self.size, self.evidence = base.model, base.size, base.evidence
-        self.partitions, self.ranked = base.partitions, base.ranked
+        self.partitions, self.ranked, self.waiting = base.partitions, base.ranked, base.waiting
         self.guarantee = self._guarantee()
 
     def _guarantee(self) -> str:

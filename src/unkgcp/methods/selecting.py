@@ -34,8 +34,9 @@ class Selector:
                 f"{all_or_none} of the {len(facts):,} calibration facts has {condition}, so they say nothing about "
                 "who is wrong; choose another bound, or calibrate with more facts"
             )
-        kinds = {"facts": Wrong(self.score[~self.passes], len(facts))} | method.wrong_nonfacts(condition)
-        self.reference = Reference.of(list(kinds.values()))
+        nonfacts = method.wrong_nonfacts(condition)
+        self.nonfacts = tuple(nonfacts)  # the kinds of triples that would be wrong because they are no facts
+        self.reference = Reference.of([Wrong(self.score[~self.passes], len(facts)), *nonfacts.values()])
 
     def places(self, triples: HasTriples, known: NDArray[np.intp]) -> Places:
         """The place of each triple, of which the rows `known` are known: (n,)."""

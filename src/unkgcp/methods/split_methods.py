@@ -18,7 +18,7 @@ from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
 from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples, concatenate
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import TrainedScorer, entropy_bits
 from unkgcp.methods.partitioned import Partitioned
@@ -51,6 +51,8 @@ class ConformalPredictor(Partitioned):
         learning = recipe.learning_rows(len(facts)) if isinstance(recipe, Recipe) else None
         ranked = slice(None) if learning is None else ~learning
         self.size, self.ranked = len(facts.relation[ranked]), facts[ranked]
+        if learning is not None and self.waiting is not None:
+            self.waiting = concatenate([self.waiting, facts[learning]])  # they set no threshold
         self.partitions = tuple(self._group(name) for name in self.per)
         group = self._columns(facts, score)
         with warnings.catch_warnings():

@@ -17,9 +17,9 @@ from unkgcp.conformal.ranks import percent, rank
 from unkgcp.conformal.scores import recipe_names
 from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
 from unkgcp.errors import InputError
-from unkgcp.files import check_file, standard_output
+from unkgcp.files import standard_output
 from unkgcp.tabular.string_table import Table
-from unkgcp.tabular.writer import Style, Write, write_at_the_end, write_file
+from unkgcp.tabular.writer import Style, Write, check_target, write_at_the_end, write_file
 
 GROUP = "group"
 OPTIONAL = ("scale", "kind")
@@ -63,7 +63,7 @@ def conformalize(
                 f"{output} does not end in {', '.join(ENDINGS)}, or one of them and .gz; "
                 "its ending says how to write it"
             )
-        check_file(output)
+        check_target(output)
     if calibration == source == "-":
         raise InputError("only one table can come from standard input; give the name of a file for the other")
     with Table(calibration) as known, Table(source) as asked:

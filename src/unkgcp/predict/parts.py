@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
 from unkgcp.files import explained, umask
-from unkgcp.tabular.writer import ENDINGS, open_output
+from unkgcp.tabular.writer import ENDINGS, USUAL, Style, open_output
 
 ROWS = 1 << 20
 ENDING = ".parquet"
@@ -126,13 +126,13 @@ def is_folder(target: str | None) -> bool:
     return not target.lower().endswith(ENDINGS) and not Path(target).suffix
 
 
-def check_target(target: str | None) -> None:
+def check_target(target: str | None, style: Style = USUAL) -> None:
     """Refuse, before any work is done, an output that could not be written in the end."""
     if target is None or target == "-":
         return
     path = Path(target)
     if not is_folder(target):
-        if not target.lower().endswith(ENDINGS):
+        if style.format is None and not target.lower().endswith(ENDINGS):
             raise InputError(
                 f"{target} does not end in {', '.join(ENDINGS)}; its ending says how to write it, "
                 "and the name of a folder of Parquet files ends in /"
@@ -159,7 +159,7 @@ def staged(target: str | None) -> Iterator[Path]:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def deliver(stage: Path, parts: int, target: str | None) -> None:
+def deliver(stage: Path, parts: int, target: str | None, style: Style = USUAL) -> None:
     """Make the output of the parts 0 to `parts` - 1."""
     answers = stage / ANSWERS
     names = [part_name(number) for number in range(parts)]
@@ -171,7 +171,7 @@ def deliver(stage: Path, parts: int, target: str | None) -> None:
     if is_folder(target):
         answers.rename(str(target).rstrip("/" + os.sep) or "/")
         return
-    with open_output(target) as write:
+    with open_output(target, style) as write:
         for name in names:
             with pq.ParquetFile(answers / name) as file:
                 for batch in file.iter_batches():

@@ -48,18 +48,20 @@ from unkgcp.predict.parts import (
     spooled,
     staged,
 )
-from unkgcp.predict.stream import Answer, answering
+from unkgcp.predict.stream import Answer, answering, in_pieces
 from unkgcp.predict.two_passes import Chosen, after_filter, check_some
 from unkgcp.progress import Progress, Silent, speed
 from unkgcp.run.choosing import Choice, Chooser
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import parquet_files, query_batches
 from unkgcp.tabular.source import is_parquet
-from unkgcp.tabular.writer import open_output
+from unkgcp.tabular.writer import USUAL, Style, open_output
 from unkgcp.training.model import Model
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from unkgcp.run.answer_sets import Asked
 
 
 def answer_on_ray(
@@ -76,7 +78,9 @@ def answer_on_ray(
     condition: str | None = None,
     choice: Choice | None = None,
     after: bool = False,
+    sets: Asked | None = None,
     progress: Progress | None = None,
+    style: Style = USUAL,
     **reading: Any,
 ) -> int:
     """Answer every query of a Parquet file, a folder of them or a text file; returns how many there were.
@@ -87,18 +91,21 @@ def answer_on_ray(
     running cluster; without it one is started on this machine and stopped after. `completion` has the options
     `k`, `rank_by` and `exclude_known` for queries with an open head or tail; `condition` is a filter
     (`unkgcp.predict.filter`), with intervals that hold for what it keeps if `after` is set. `choice` chooses among the
-    queries (`unkgcp.run.choosing`), for which workers pass over them twice.
+    queries (`unkgcp.run.choosing`), for which workers pass over them twice. `sets` asks for answer sets of queries
+    with an open place (`unkgcp.run.answer_sets`), for which every worker calibrates. `style` has the format of a
+    file to write.
     """
-    check_target(target)
+    check_target(target, style)
     predictor = Predictor.load(run)  # whatever is wrong with the run is said before a cluster is started
     chooser = None if choice is None else Chooser(predictor, choice)
     with staged(target) as stage:
-        paths, reading = _sources(queries, stage / QUERIES, rows_per_part, completion is not None, reading)
+        open_places = completion is not None or sets is not None
+        paths, reading = _sources(queries, stage / QUERIES, rows_per_part, open_places, reading)
         parts = plan(paths, rows_per_part)
         if choice is not None:
             check_some(sum(part.rows for part in parts), queries)
         work = Work(os.path.abspath(run), str(stage), confidence, reading, completion, condition, device, 1)
-        work = work._replace(choice=choice, after=after)
+        work = work._replace(choice=choice, after=after, sets=sets)
         with connected(workers or cores(), address, gpus=device == "cuda") as ray:
             try:
                 report, started = progress or Silent(), _workers(ray, workers, len(parts), device)
@@ -110,7 +117,7 @@ def answer_on_ray(
                 # before Ray is shut down: where its processes got the same signal as we, it ends ours at once
                 shutil.rmtree(stage, ignore_errors=True)
                 raise
-        deliver(stage, len(parts), target)
+        deliver(stage, len(parts), target, style)
     return sum(part.rows for part in parts)
 
 
@@ -184,10 +191,10 @@ class Work(NamedTuple):
     """What every worker is told.
 
     `stage` is the folder where answers are written: all workers must see it, and the run and the queries, under
-    the same name. `completion` holds options of `complete_batch`, for queries with an open place. `condition` is
-    the text of a filter, and `after` asks for intervals that hold for what it keeps. `threads` is how many Arrow may
-    use in a process. `version` is that of the program that made the plan. With a `choice` and no `cuts` yet, workers
-    only find the places of candidates.
+    the same name. `completion` holds options of `complete_batch`, for queries with an open place, and `sets` what is
+    asked of answer sets for such. `condition` is the text of a filter, and `after` asks for intervals that hold for
+    what it keeps. `threads` is how many Arrow may use in a process. `version` is that of the program that made the
+    plan. With a `choice` and no `cuts` yet, workers only find the places of candidates.
     """
 
     run: str
@@ -202,6 +209,12 @@ class Work(NamedTuple):
     choice: Choice | None = None
     cuts: list[Cuts] | None = None
     after: bool = False
+    sets: Asked | None = None
+
+    @property
+    def open_places(self) -> bool:
+        """Whether queries leave a place open."""
+        return self.completion is not None or self.sets is not None
 
     @property
     def only_places(self) -> bool:
@@ -260,9 +273,8 @@ class Answerer:
 
     def _batches(self, part: Part) -> Iterator[pa.RecordBatch]:
         rows = range(part.first, part.first + part.rows)
-        return query_batches(
-            part.path, rows=rows, open_places=self.work.completion is not None, **self.work.reading
-        )
+        asked = query_batches(part.path, rows=rows, open_places=self.work.open_places, **self.work.reading)
+        return in_pieces(asked, self._loaded(), self.work.sets)
 
     def _count(self, part: Part, target: Path) -> None:
         """The first pass of a choice: the places of a part's candidates, and how many there are at each, the target."""
@@ -298,7 +310,7 @@ class Answerer:
         keep = None if condition is None else parse(condition, levels)
         if keep is not None and self.work.after:
             predictor = after_filter(predictor, keep, levels)
-        return answering(predictor, confidence, self.work.completion, keep)
+        return answering(predictor, confidence, self.work.completion, keep, self.work.sets)
 
     def _choosing(self) -> Chooser:
         assert self.work.choice is not None
@@ -368,4 +380,7 @@ def on_device(predictor: Predictor, device: str) -> Predictor:
     def move(model: Model) -> Model:
         return DeviceModel(**{each.name: getattr(model, each.name) for each in fields(model)}, device=device)
 
-    return predictor.with_models({name: move(model) for name, model in predictor.models().items()})
+    models = predictor.models()
+    return predictor.with_models(
+        {name: move(model) if model.tables else model for name, model in models.items()}
+    )

@@ -29,14 +29,16 @@ from unkgcp.progress import Progress, Silent, speed
 from unkgcp.run.answers import answer_batch
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import query_batches
-from unkgcp.tabular.writer import open_output
+from unkgcp.tabular.writer import USUAL, Style, open_output
 
 if TYPE_CHECKING:
     from unkgcp.predict.filter import Condition
+    from unkgcp.run.answer_sets import Asked
 
 SMALL = 1 << 17  # bytes of a file of queries that is answered before threads would be ready
 AT_MOST = 4  # threads that work on a stream: with more the reader cannot keep up
 AHEAD = 10  # items under way: so many are ready when a row group, which takes eight batches, has been written
+MOST_ROWS = 1 << 18  # answers that a piece of a batch of questions may have
 READER = "unkgcp-read"
 PATIENCE = 0.5  # seconds to wait for a reader that is told to stop
 
@@ -52,12 +54,16 @@ def answering(
     confidence: Levels,
     completion: Mapping[str, Any] | None = None,
     keep: Condition | None = None,
+    sets: Asked | None = None,
 ) -> Answer:
     """What is done with each batch of queries and the number of rows before it, on any engine.
 
     `completion` has the options `k`, `rank_by` and `exclude_known` for queries with an open head or tail, None for
-    others; `keep` leaves out the answers for which it does not hold.
+    others; `keep` leaves out the answers for which it does not hold. `sets` asks for answer sets of such queries.
     """
+    if sets is not None:
+        found = predictor.answer_sets(sets.least, sets.per)
+        return lambda batch, first: found.answer(batch, sets, first)
     if completion is not None:
         from unkgcp.run.completion import complete_batch
 
@@ -79,32 +85,36 @@ def answer_file(
     *,
     completion: Mapping[str, Any] | None = None,
     keep: Condition | None = None,
+    sets: Asked | None = None,
     asked: Answer | None = None,
     progress: Progress | None = None,
     total: float | None = None,
+    style: Style = USUAL,
     **reading: Any,
 ) -> int:
     """Answer every query of a file (`-`: standard input); returns how many there were.
 
-    `target` is a file or None for standard output; it appears when all of it is written. `completion` and `keep` are
-    those of `answering`; `asked` takes the place of what these make (`unkgcp.predict.two_passes`). `total` is how many
-    queries are expected, for `progress`. `reading` goes to `unkgcp.graph.query_batches`.
+    `target` is a file or None for standard output; it appears when all of it is written. `completion`, `keep` and
+    `sets` are those of `answering`; `asked` takes the place of what these make (`unkgcp.predict.two_passes`). `total`
+    is how many queries are expected, for `progress`. `style` has the format to write and the prefixes of IRIs.
+    `reading` goes to `unkgcp.graph.query_batches`.
     """
     report, start, done = progress or Silent(), time.monotonic(), 0
     in_threads = not _is_small(queries)
 
-    asked = asked or answering(predictor, confidence, completion, keep)
+    asked = asked or answering(predictor, confidence, completion, keep, sets)
+    open_places = completion is not None or sets is not None
 
     def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         try:
             return asked(batch, first)
         except InputError as error:
-            if completion is None:
+            if not open_places:
                 raise
             raise InputError(f"{'standard input' if queries == '-' else queries}: {error}") from None
 
-    with open_output(target) as write:
-        batches = query_batches(queries, open_places=completion is not None, **reading)
+    with open_output(target, style) as write:
+        batches = in_pieces(query_batches(queries, open_places=open_places, **reading), predictor, sets)
         if in_threads:
             with closing(_overlapping(predictor, batches, answer)) as answers:
                 for count, found in answers:
@@ -118,6 +128,17 @@ def answer_file(
     if not in_threads:
         report.update(done, speed(done, time.monotonic() - start, total))
     return done
+
+
+def in_pieces(
+    batches: Iterator[pa.RecordBatch], predictor: Predictor, sets: Asked | None
+) -> Iterator[pa.RecordBatch]:
+    """Batches of questions cut into so few that their answer sets, which may be all entities each, fit into memory."""
+    if sets is None:
+        return batches
+    most = min(sets.k or MOST_ROWS, len(predictor.model.seen_entities), MOST_ROWS)
+    step = max(1, MOST_ROWS // max(most, 1))
+    return (batch.slice(start, step) for batch in batches for start in range(0, max(len(batch), 1), step))
 
 
 def _is_small(queries: str) -> bool:

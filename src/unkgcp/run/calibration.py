@@ -10,6 +10,7 @@ methods themselves are in `unkgcp.methods`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
 from unkgcp.graph.queries import to_triples
+from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.methods.method import IntervalPredictor, status_codes
 from unkgcp.methods.partitioned import Partitioned
 from unkgcp.methods.partitions import NONE, partition_names
 from unkgcp.methods.registry import create, predictor_class
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.untrained import check_untrained
+from unkgcp.training.given_model import GivenModel, OwnModel, given
 from unkgcp.training.model import Model
 
 if TYPE_CHECKING:
@@ -34,10 +37,13 @@ POPULATIONS = ("asserted", "open")
 
 
 def calibrate(
-    model: Model,
+    model: Model | OwnModel,
     facts: Graph,
     method: str = "unkgcp",
     *,
+    vocabulary: Vocabulary | None = None,
+    training: Graph | None = None,
+    name: str | None = None,
     negatives: Graph | None = None,
     quantiles: Mapping[float, Model] | None = None,
     population: str = "asserted",
@@ -48,6 +54,10 @@ def calibrate(
 ) -> Predictor:
     """Calibrate an interval method on facts that the model was not trained on.
 
+    `model` comes from `unkgcp.train`, or is one of your own: an object with `score(head, relation, tail)` over the
+    ids of `vocabulary` (that of the facts if left out), or a function of labels; scores lie in [0, 1]. `training` are
+    then the facts it learned from, which some methods need, and `name` is what messages call it: see
+    `unkgcp.training.given_model`.
     Training facts among them, where the model knows its own, are told in a `TrainedFactsWarning`, and refused if they
     are many; so are facts that early stopping looked at, unless `protocol` is "paper": there it looked at the
     calibration facts, as the paper's experiments did, and the guarantee is not strict.
@@ -62,6 +72,14 @@ def calibrate(
     queries if it is known.
     """
     check_population(population, kinds, share, method, options.get("per"))
+    if not isinstance(model, Model):
+        model = given(model, vocabulary or facts.vocabulary, training, name=name)
+    elif any(argument is not None for argument in (vocabulary, training, name)):
+        raise InputError(
+            "vocabulary, training and name are for a model of your own; a trained one has its own"
+        )
+    if isinstance(model, GivenModel) and not model.sample:
+        model = model.tried(_own(facts, model))
     if not issubclass(predictor_class(method), Partitioned):
         options.pop("per", None)  # it is `none`, which goes with every method
     elif share is not None:
@@ -83,7 +101,7 @@ def calibrate(
     if negatives is not None:
         negative = create(method, **options).calibrate(model, _own(negatives, model))
     if population == "open":
-        asked = _for_open_world(asked, model, facts, kinds, share)
+        asked = for_open_world(asked, model, facts, kinds, share)
     return Predictor(model, asked, negative, quantiles or {})
 
 
@@ -92,7 +110,8 @@ def _learn_evidence(model: Model) -> EvidenceModel:
 
     if model.facts is None:
         raise InputError(
-            "the model does not know its training facts, from which the evidence method learns; train it again"
+            "the model does not know its training facts, from which the evidence method learns; give those of a model "
+            "of your own with training=, train another again"
         )
     return learn(model.facts.graph(model.vocabulary), seed=model.seed)
 
@@ -126,14 +145,19 @@ def check_population(
         check_share(share, kind_of_method, per)
 
 
-def _for_open_world(
-    method: IntervalPredictor, model: Model, facts: Graph, kinds: Sequence[str], share: float | None
+def for_open_world(
+    method: IntervalPredictor,
+    model: Model,
+    facts: Graph,
+    kinds: Sequence[str],
+    share: float | Fraction | None,
+    likeness: FactLikeness | None = None,
 ) -> IntervalPredictor:
     """The method for queries that may be no facts; `facts` are its calibration facts, in the model's ids.
 
     Non-facts for calibration are corruptions of these facts, of the kinds asked for and filtered with the training
     facts alone. Kinds that this graph has none of (`relation` where there is but one) are left out. With the evidence
-    method, what tells facts from others is learned from the training facts.
+    method, what tells facts from others is learned from the training facts, unless it comes as `likeness`.
     """
     from unkgcp.methods.open_world import open_world
 
@@ -150,7 +174,9 @@ def _for_open_world(
             f"none of the {', '.join(drawn)} non-facts for calibration has its entities and its relation in the "
             "training facts: calibrate with more facts"
         )
-    return open_world(method, negatives, _fact_likeness(method, model.seed, list(negatives)), share)
+    if likeness is None:
+        likeness = _fact_likeness(method, model.seed, list(negatives))
+    return open_world(method, negatives, likeness, share)
 
 
 def _fact_likeness(method: IntervalPredictor, seed: int, kinds: Sequence[str]) -> FactLikeness | None:

@@ -16,17 +16,19 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from unkgcp.conformal.ranks import Confidence, exact_levels, percent
+from unkgcp.conformal.ranks import Confidence, exact_levels, percent, rank
 from unkgcp.conformal.selection import Counts, Cuts, Places, Reference, check_shares
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import Queries, to_triples
-from unkgcp.methods.intervals import Intervals, Levels, as_batch
+from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch
 from unkgcp.methods.method import status_codes
 from unkgcp.methods.ranges import Range
 from unkgcp.methods.selecting import Selector
 from unkgcp.run.answers import LABELS, Calibrated
+from unkgcp.tabular.arrow_arrays import numbers
 
 Answer = Callable[[Triples, Places], Intervals]
 """Candidates and their places -> their answers."""
@@ -57,12 +59,20 @@ class Choice(NamedTuple):
         return [f"selected_{percent(share)}" for share in self.shares]
 
 
+class Verdict(NamedTuple):
+    """p_value: (n,). selected: for each of `Choice.columns` whether a candidate is chosen, (n,)."""
+
+    p_value: Floats
+    selected: dict[str, NDArray[np.bool_]]
+
+
 class Chooser:
     """A choice among the candidates of a calibrated run."""
 
-    def __init__(self, predictor: Calibrated, choice: Choice) -> None:
+    def __init__(self, predictor: Calibrated, choice: Choice, selector: Selector | None = None) -> None:
+        """`selector`: one that was made before for the same run and condition, which takes a while."""
         self.method, self.vocabulary = predictor.method, predictor.model.vocabulary
-        self.choice, self.selector = choice, Selector(predictor.method, choice.condition)
+        self.choice, self.selector = choice, selector or Selector(predictor.method, choice.condition)
         if choice.after:
             self.method.check_subsets()
 
@@ -81,6 +91,27 @@ class Chooser:
         """What is chosen at each share of wrong ones, once the places of all candidates are counted."""
         return [self.reference.cuts(counts, share) for share in self.choice.shares]
 
+    def verdict(self, places: Places, cuts: list[Cuts]) -> Verdict:
+        """The p-value of candidates at these places and whether they are chosen."""
+        chosen = {name: places >= each.chosen for name, each in zip(self.choice.columns, cuts, strict=True)}
+        return Verdict(self.reference.p_values(places), chosen)
+
+    @property
+    def promise(self) -> str:
+        """What is promised of the chosen ones, for which candidates, and what is not."""
+        kinds = ", ".join(self.selector.nonfacts)
+        who = (
+            f"the calibration facts or with the non-facts of a calibrated kind ({kinds})"
+            if kinds
+            else "the calibration facts"
+        )
+        but = "" if kinds else ", and not of candidates that are no facts"
+        return (
+            "on average over calibration facts and candidates, at most the allowed share of the selected does not "
+            f"have {self.choice.condition}, if each candidate is exchangeable with {who}; nothing is promised of a "
+            f"single one, nor of a part of the selected that is picked afterwards{but}"
+        )
+
     def answering(self, cuts: list[Cuts], confidence: Levels) -> Answer:
         """What the second pass does with candidates and their places; those after a selection are chosen ones only."""
         if self.choice.after:
@@ -90,6 +121,20 @@ class Chooser:
             return self._told(self.method.interval(triples, confidence), places, cuts)
 
         return answer
+
+    def cautions(self, cuts: list[Cuts], confidence: Levels) -> list[str]:
+        """A sentence for each level at which too few calibration facts stand behind intervals after the selection."""
+        nothing = self.reference.bins - 1  # the cut that chooses no place
+        if not self.choice.after or cuts[0].chosen == nothing:
+            return []
+        pair = self.reference.alike(cuts[0], self.selector.score, self.selector.passes)
+        fewest = min(int(np.count_nonzero(alike)) for alike in pair) if cuts[0].stricter < nothing else 0
+        return [
+            f"{fewest:,} calibration facts would have been chosen in the place of a chosen triple, too few for "
+            f"confidence {float(level)}: intervals after this selection are the whole range; choose more"
+            for level in exact_levels(confidence).levels
+            if fewest < rank(level, fewest) and level < 1
+        ]
 
     def _after(self, cuts: Cuts, confidence: Levels) -> Answer:
         """Each interval is the hull of two: one holds if the confidence passes, the other if it does not.
@@ -122,8 +167,7 @@ class Chooser:
         return answer
 
     def _told(self, answers: Intervals, places: Places, cuts: list[Cuts]) -> Intervals:
-        selected = {name: places >= each.chosen for name, each in zip(self.choice.columns, cuts, strict=True)}
-        return replace(answers, p_value=self.reference.p_values(places), selected=selected)
+        return replace(answers, **self.verdict(places, cuts)._asdict())
 
 
 def answer_chosen(
@@ -132,6 +176,6 @@ def answer_chosen(
     """head, relation and tail of a batch of candidates, then their answers; after a selection those of chosen ones."""
     if chooser.choice.after:
         rows = np.flatnonzero(places >= cuts[0].chosen)
-        batch, places = batch.take(pa.array(rows)), places[rows]
+        batch, places = batch.take(numbers(rows)), places[rows]
     labels = {name: batch.column(name) for name in LABELS}
     return as_batch(answer(chooser.triples(batch), places), labels)

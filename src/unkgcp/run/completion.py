@@ -24,9 +24,10 @@ from unkgcp.conformal.ranks import exact_levels
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import spelt, to_triples
-from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch, numbers
+from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answers import LABELS, Calibrated, answer
+from unkgcp.tabular.arrow_arrays import numbers
 from unkgcp.tabular.label_index import OPEN
 
 if TYPE_CHECKING:
@@ -60,6 +61,34 @@ class Found(NamedTuple):
     open_head: Mask
     blank: Mask
     expected: Floats | None
+
+
+class Places(NamedTuple):
+    """Questions as ids, (n,) each: the entity that is given, the relation, which place is open, whether both that is
+    given are known, and the position in `STATUSES` that says so."""
+
+    anchor: Ids
+    relation: Ids
+    open_head: Mask
+    known: Mask
+    code: NDArray[np.int8]
+
+    def triples(self, query: NDArray[Any], entity: NDArray[Any]) -> Triples:
+        """Entities put into the open places of questions, which come by their rows: (m,) each."""
+        anchor, at_head, other = self.anchor[query], self.open_head[query], entity.astype(np.int32)
+        return Triples(
+            np.where(at_head, other, anchor), self.relation[query], np.where(at_head, anchor, other)
+        )
+
+
+def asked_places(predictor: Calibrated, batch: pa.RecordBatch, first: int) -> Places:
+    """What a batch of questions asks for; `first` is the number of those before it, for errors."""
+    open_head = _open_heads(batch, first)
+    asked = to_triples(batch.select(list(LABELS)), predictor.model.vocabulary)
+    anchor = np.where(open_head, asked.tail, asked.head)
+    # a question is known when its other two places are
+    code = status_codes(predictor.model, Triples(anchor, asked.relation, anchor))
+    return Places(anchor, asked.relation, open_head, code == 0, code)
 
 
 def complete(
@@ -126,19 +155,16 @@ def _found(
         raise InputError(
             "this run does not hold its training facts, so they cannot be left out; fit it again"
         )
-    open_head, open_tail = _open_places(batch, first)
-    asked = to_triples(batch.select(list(LABELS)), predictor.model.vocabulary)
-    anchor = np.where(open_head, asked.tail, asked.head)
-    # a query is known when its other two places are
-    known = status_codes(predictor.model, Triples(anchor, asked.relation, anchor)) == 0
+    asked = asked_places(predictor, batch, first)
+    anchor, known = asked.anchor, asked.known
     search = _Search(predictor, k, confidence, rank_by, exclude_known)
     nothing = np.array([np.nan])
     chosen: list[tuple[int, Best]] = [
         (int(row), Best(anchor[row : row + 1], nothing)) for row in np.flatnonzero(~known)
     ]
     for at_head, rows in (
-        (True, np.flatnonzero(known & open_head)),
-        (False, np.flatnonzero(known & open_tail)),
+        (True, np.flatnonzero(known & asked.open_head)),
+        (False, np.flatnonzero(known & ~asked.open_head)),
     ):
         chosen += zip(rows.tolist(), search.best(anchor[rows], asked.relation[rows], at_head), strict=True)
     chosen.sort(key=lambda found: found[0])
@@ -147,23 +173,18 @@ def _found(
     rank = np.arange(len(query)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
     entity = np.concatenate([np.zeros(0, np.int32), *(best.ids for _, best in chosen)])
     expected = np.concatenate([np.zeros(0), *(best.expected for _, best in chosen)])
-    triples = Triples(
-        np.where(open_head[query], entity, asked.head[query]),
-        asked.relation[query],
-        np.where(open_tail[query], entity, asked.tail[query]),
-    )
     return Found(
         query,
         rank.astype(np.int32),
-        triples,
-        open_head[query],
+        asked.triples(query, entity),
+        asked.open_head[query],
         ~known[query],
         None if completer_of(predictor) is None else expected,
     )
 
 
-def _open_places(batch: pa.RecordBatch, first: int) -> tuple[Mask, Mask]:
-    """Where the head and where the tail is asked for; exactly one of them, and never the relation."""
+def _open_heads(batch: pa.RecordBatch, first: int) -> Mask:
+    """Where the head is asked for, elsewhere the tail; InputError for both of them, none, or the relation."""
     places = []
     for name in LABELS:
         labels = spelt(batch.column(name)).to_pylist()
@@ -178,7 +199,7 @@ def _open_places(batch: pa.RecordBatch, first: int) -> tuple[Mask, Mask]:
         raise InputError(
             f"query {first + row + 1} leaves {what} open; a completion needs one open place, {OPEN} as head or tail"
         )
-    return head, tail
+    return head
 
 
 def presumption(predictor: Calibrated) -> str | None:
@@ -290,8 +311,8 @@ def _triples(candidates: Ids, anchor: int, relation: int, at_head: bool) -> Trip
     return Triples(candidates, between, same) if at_head else Triples(same, between, candidates)
 
 
-def _answers(predictor: Calibrated, batch: pa.RecordBatch, found: Found, confidence: Levels) -> Intervals:
-    """The answers of the candidates, with labels."""
+def labels_of_found(predictor: Calibrated, batch: pa.RecordBatch, found: Found) -> pa.RecordBatch:
+    """head, relation and tail of the candidates of a batch of questions."""
     vocabulary, rows = predictor.model.vocabulary, numbers(found.query)
     labels = {}
     for name, ids, is_open in (
@@ -299,10 +320,15 @@ def _answers(predictor: Calibrated, batch: pa.RecordBatch, found: Found, confide
         ("tail", found.triples.tail, ~found.open_head),
     ):
         own = vocabulary.entities.take(numbers(ids, ids >= 0))
-        own = pc.if_else(pa.array(found.blank), pa.scalar(None, pa.string()), own)
-        labels[name] = pc.if_else(pa.array(is_open), own, spelt(batch.column(name)).take(rows))
+        own = pc.if_else(numbers(found.blank), pa.scalar(None, pa.string()), own)
+        labels[name] = pc.if_else(numbers(is_open), own, spelt(batch.column(name)).take(rows))
     labels["relation"] = spelt(batch.column("relation")).take(rows)
-    named = pa.record_batch([labels[name] for name in LABELS], names=list(LABELS))
+    return pa.record_batch([labels[name] for name in LABELS], names=list(LABELS))
+
+
+def _answers(predictor: Calibrated, batch: pa.RecordBatch, found: Found, confidence: Levels) -> Intervals:
+    """The answers of the candidates, with labels."""
+    named = labels_of_found(predictor, batch, found)
     answers = answer(predictor, found.triples, confidence)
     presumes = None if predictor.method.for_open_world else np.ones(len(answers), np.bool_)
     return replace(answers, labels=named, presumes_fact=presumes, expected=found.expected)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, missing
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.graph.negatives import KINDS, corrupt
@@ -29,8 +29,8 @@ from unkgcp.run.calibration import calibrate, check_population
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import fitted
 from unkgcp.run.untrained import check_apart, only_repeats
-from unkgcp.training.config import TrainConfig
-from unkgcp.training.model import Model
+from unkgcp.training.config import GIVEN, NONE, TrainConfig
+from unkgcp.training.model import Model, NoModel
 
 if TYPE_CHECKING:
     from unkgcp.evidence import EvidenceModel
@@ -71,23 +71,22 @@ def fit(
     """Train on the training facts and calibrate on the calibration facts.
 
     `per` names the groups in each of which coverage is promised, for methods that offer it ("doubt,relation", "none",
-    see `unkgcp.methods.partitions`); None leaves them to the method. `quick` is for the evidence method:
-    it trains no cross-fitted backbones, and the one that intervals then do not use for ten epochs at most. So is
-    `allow_empty`: no value for the facts it doubts most where single values alone would cover more than was asked.
+    see `unkgcp.methods.partitions`); None leaves them to the method. The configuration of the model `none` trains none
+    and needs no torch; it goes with the evidence method. So does `quick`: it trains no cross-fitted backbones, and the
+    model, which intervals then do not use, for ten epochs at most. So does `allow_empty`: no value for the facts it
+    doubts most where single values alone would cover more than was asked.
     `population`, `kinds` and `share` are those of `calibrate`: whether queries may be no facts.
     `checkpoint` is a folder in which training keeps its state; with `resume` it goes on from there. After
     Ctrl-C, or when the loss is no longer a number, the best model so far is calibrated; the provenance then
     says under `stopped` why.
     """
-    from unkgcp.training.loop import TrainingError
-    from unkgcp.training.trainer import train, train_length, train_quantiles
-
     if protocol not in PROTOCOLS:
         raise InputError(f"protocol is {protocol!r} but must be one of {', '.join(PROTOCOLS)}")
     splits = dataset.splits
     method, parts = method_for(method, splits.train, config)
     needs = predictor_class(method).needs
     check_population(population, kinds, share, method, per)
+    check_model(config, method, protocol, quick)
     if quick:
         if "evidence" not in needs:
             raise InputError(f"--quick goes with --method evidence, not with {method}; leave it out")
@@ -99,36 +98,22 @@ def fit(
         True
     ):  # refused before hours of training; whatever else is to be said comes at calibration
         check_apart(splits.train, None if protocol == "paper" else validation, splits.calibration)
-    start = time.monotonic()
-    same: dict[str, Any] = {"seed": seed, "config": config, "validation": validation, "device": device}
-    with report(f"training {config.model}", config.epochs) as progress:
-        try:
-            model = train(
-                splits.train,
-                config.model,
-                softlogic=softlogic,
-                progress=progress,
-                checkpoint=None if checkpoint is None else checkpoint / "model.safetensors",
-                resume=resume,
-                **same,
-            )
-            stopped = "stopped by the user" if model.interrupted else None
-        except TrainingError as error:
-            if error.model is None:
-                raise
-            model, stopped = error.model, str(error)
+    times, start = {}, time.monotonic()
     quantiles: dict[float, Model] = {}
-    if "quantiles" in needs:
-        if stopped is not None:
-            raise KeyboardInterrupt if model.interrupted else InputError(stopped)
-        with report("training quantile models", config.epochs) as progress:
-            quantiles = train_quantiles(splits.train, config.model, progress=progress, **same)
-        _refuse_interrupted(*quantiles.values())
-    if "length" in needs:
-        with report("training the model of lengths", config.epochs) as progress:
-            parts["length"] = train_length(splits.train, progress=progress, **same)
-        _refuse_interrupted(parts["length"])
-    times = {"training": time.monotonic() - start}
+    model: Model
+    if config.model == NONE:
+        model, stopped = NoModel.of(splits.train, seed), None
+    else:
+        same: dict[str, Any] = {"seed": seed, "config": config, "validation": validation, "device": device}
+        try:
+            model, stopped = _trained(splits.train, softlogic, checkpoint, resume, report, same)
+            quantiles, lengths = _trained_besides(splits.train, needs, model, stopped, report, same)
+        except ModuleNotFoundError as error:
+            if predictor_class(method).asks_model:
+                raise
+            raise InputError(f"{missing(error)}; or add --quick, which trains no model") from None
+        parts |= lengths
+        times["training"] = time.monotonic() - start
     if "evidence" in needs:
         _refuse_interrupted(model)
         start = time.monotonic()
@@ -151,6 +136,89 @@ def fit(
         )
     times["calibration"] = time.monotonic() - start
     return replace(predictor, provenance=fitted(dataset, model, protocol, stopping, stopped, times))
+
+
+def _trained(
+    train_facts: Graph,
+    softlogic: Graph | None,
+    checkpoint: Path | None,
+    resume: bool,
+    report: Report,
+    same: dict[str, Any],
+) -> tuple[Model, str | None]:
+    """The model, and why its training ended early if it did. `same`: what all models of the run are trained with."""
+    from unkgcp.training.loop import TrainingError
+    from unkgcp.training.trainer import train
+
+    config = same["config"]
+    with report(f"training {config.model}", config.epochs) as progress:
+        try:
+            model = train(
+                train_facts,
+                softlogic=softlogic,
+                progress=progress,
+                checkpoint=None if checkpoint is None else checkpoint / "model.safetensors",
+                resume=resume,
+                **same,
+            )
+        except TrainingError as error:
+            if error.model is None:
+                raise
+            return error.model, str(error)
+    return model, "stopped by the user" if model.interrupted else None
+
+
+def _trained_besides(
+    train_facts: Graph,
+    needs: Sequence[str],
+    model: Model,
+    stopped: str | None,
+    report: Report,
+    same: dict[str, Any],
+) -> tuple[dict[float, Model], dict[str, Model]]:
+    """The quantile models by quantile, and the model of lengths by its name, where the method needs them."""
+    from unkgcp.training.trainer import train_length, train_quantiles
+
+    quantiles, lengths, epochs = {}, {}, same["config"].epochs
+    if "quantiles" in needs:
+        if stopped is not None:
+            raise KeyboardInterrupt if model.interrupted else InputError(stopped)
+        with report("training quantile models", epochs) as progress:
+            quantiles = train_quantiles(train_facts, progress=progress, **same)
+        _refuse_interrupted(*quantiles.values())
+    if "length" in needs:
+        with report("training the model of lengths", epochs) as progress:
+            lengths["length"] = train_length(train_facts, progress=progress, **same)
+        _refuse_interrupted(*lengths.values())
+    return quantiles, lengths
+
+
+def check_model(config: TrainConfig, method: str, protocol: str, quick: bool = False) -> None:
+    """InputError where there is to be no model although what was asked for needs one, or needs further ones."""
+    if config.model == GIVEN:
+        raise InputError(
+            "a model of your own is not trained here: calibrate it in Python with unkgcp.calibrate(model, facts)"
+        )
+    if config.of_pykeen:
+        needs = set(predictor_class(method).needs) - ({"evidence"} if quick else set())
+        if further := {"quantiles", "length", "evidence"} & needs:
+            quickly = " (evidence with --quick, which uses no model)" if "evidence" in further else ""
+            raise InputError(
+                f"{config.model} goes with cp, unkgcp and shortest, not with {method}{quickly}, for which further "
+                "models would have to be trained; name another method, or --model ukge"
+            )
+    if config.model != NONE:
+        return
+    if predictor_class(method).asks_model:
+        raise InputError(
+            f"--model {NONE} goes with --method evidence, which makes intervals without a model, not with {method}; "
+            "name a model or that method"
+        )
+    if protocol == "paper":
+        raise InputError(
+            f"--protocol paper says how a model is trained, and --model {NONE} (the default with --quick) trains none; "
+            "name a model, or leave the protocol out"
+        )
 
 
 def fit_folds(
@@ -179,6 +247,7 @@ def fit_folds(
 
     if method not in SCORES:
         raise InputError(f"cv+ goes with {' or '.join(SCORES)}, not with {method!r}")
+    check_model(config, method, "strict")
     facts = concatenate([dataset.splits.train, dataset.splits.validation, dataset.splits.calibration])
     if not 2 <= folds <= len(facts) // 2:
         raise InputError(
@@ -216,14 +285,17 @@ def _refuse_interrupted(*models: Model) -> None:
 def learn_evidence(
     model: Model, config: TrainConfig, quick: bool, device: str = "auto", report: Report = silent
 ) -> EvidenceModel:
-    """What the model's training facts say, with the scores of cross-fitted backbones unless it is to be quick."""
+    """What the model's training facts say, with the scores of cross-fitted backbones unless it is to be quick.
+
+    Where there is no model, there are no others of its kind to cross-fit.
+    """
     assert model.facts is not None
     train = model.facts.graph(model.vocabulary)
-    if quick:
-        from unkgcp.evidence import learn
+    if quick or config.model == NONE:
+        from unkgcp.evidence.evidence_model import STAGES, learn
 
-        with report("learning from the evidence", None):
-            return learn(train, seed=model.seed)
+        with report("learning from the evidence", STAGES) as progress:
+            return learn(train, seed=model.seed, progress=progress)
     from unkgcp.evidence.crossfit import FOLDS
     from unkgcp.evidence.evidence_model import learn_with_backbone
 
@@ -276,7 +348,9 @@ def recalibrate(
         **options,
     )
     times = {**predictor.provenance.get("times", {}), "calibration": round(time.monotonic() - start, 3)}
-    return replace(again, provenance={**predictor.provenance, "times": times})
+    provenance = {**predictor.provenance, "times": times}
+    provenance.pop("held_out_rate", None)  # that of other calibration facts
+    return replace(again, provenance=provenance)
 
 
 def method_options(
@@ -309,6 +383,8 @@ def _validation(dataset: Dataset, config: TrainConfig, protocol: str) -> tuple[G
             "on the calibration facts, as in the paper: they also selected the model, "
             "so the guarantee is not strict"
         )
+    if config.model == NONE:
+        return None, "on some of the training facts, held out"
     if len(dataset.splits.validation):
         return dataset.splits.validation, "on the validation facts"
     return None, f"on {config.validation_fraction:.0%} of the training facts, held out"

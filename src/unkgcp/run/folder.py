@@ -3,8 +3,9 @@
 The format: `config.yaml` (settings), `model.safetensors` (parameters), `vocabulary.parquet`
 (labels and which of them have training facts), `calibration.npz`, `metrics.json`, where they are known
 `facts.npz` (the training facts, see `unkgcp.graph.known`), and `provenance.json`, which names the format's version
-and the size and SHA-256 of all others. Nothing is ever unpickled. What the parts
-mean is known to `unkgcp.run.predictor`, which puts them together.
+and the size and SHA-256 of all others. A run without a model has no parameters, and lists no file of them. Nothing is
+ever unpickled. What the parts mean is known to `unkgcp.run.predictor`, which puts them together and refuses a run whose
+settings name a model that it has not, or the other way round.
 
 All of it is checked before anything is answered from it: each file is opened once, must have the size and the SHA-256
 in the list, and is used from memory. So a predictor is of one run, whatever happens to the folder while it is read or
@@ -38,7 +39,7 @@ from unkgcp.errors import InputError
 from unkgcp.files import arrays_of, check_place, explained, room_for, sync, umask, write_npz
 from unkgcp.graph.known import Columns, KnownFacts, restored
 from unkgcp.graph.vocabulary import Vocabulary
-from unkgcp.run.replacing import INCOMING, STAGE, places, replace_files, settle, writing
+from unkgcp.run.replacing import INCOMING, NOT_ALWAYS, STAGE, places, replace_files, settle, writing
 from unkgcp.run.safe_files import (
     Weights,
     digest,
@@ -68,9 +69,9 @@ Arrays = dict[str, NDArray[Any]]
 class RunParts:
     """The content of a run's files.
 
-    tensors: model parameters by name. seen_entities, seen_relations: (entities,), (relations,) bool.
-    calibration: plain arrays by name. metrics: what `evaluate` found, empty if nothing was evaluated. facts:
-    the training facts, where they are known.
+    tensors: model parameters by name, none if there is no model. seen_entities, seen_relations: (entities,),
+    (relations,) bool. calibration: plain arrays by name. metrics: what `evaluate` found, empty if nothing was
+    evaluated. facts: the training facts, where they are known.
     """
 
     config: dict[str, Any]
@@ -130,11 +131,12 @@ def _write_parts(stage: Path, folder: Path, parts: RunParts) -> dict[str, dict[s
     seen = (parts.seen_entities, parts.seen_relations)
     writers: dict[str, Callable[[Path], Any]] = {
         CONFIG: lambda path: path.write_text(text, encoding="utf-8"),
-        MODEL: lambda path: _write_weights(path, parts.tensors),
         VOCABULARY: lambda path: write_labels(path, parts.vocabulary, *seen),
         CALIBRATION: lambda path: write_npz(path, parts.calibration),
         METRICS: lambda path: _write_json(path, parts.metrics),
     }
+    if parts.tensors:
+        writers[MODEL] = lambda path: _write_weights(path, parts.tensors)
     if (facts := parts.facts) is not None:
         writers[FACTS] = lambda path: write_npz(path, facts.arrays())
     files = {}
@@ -185,9 +187,8 @@ def _read_parts(folder: Path, provenance: dict[str, Any]) -> RunParts:
         return _verified(folder, name, files[name])
 
     with ThreadPoolExecutor(1, "unkgcp-weights") as pool:
-        weights = pool.submit(
-            _verified_weights, folder, files[MODEL]
-        )  # the largest file, while the others are read
+        # the largest file, while the others are read
+        weights = pool.submit(_verified_weights, folder, files[MODEL]) if MODEL in files else None
         with reading(folder / CONFIG):
             config = settings_in(content(CONFIG))
         with reading(folder / VOCABULARY):
@@ -200,7 +201,7 @@ def _read_parts(folder: Path, provenance: dict[str, Any]) -> RunParts:
         if FACTS in files:
             with reading(folder / FACTS):
                 facts = KnownFacts(partial(_facts, folder / FACTS, content(FACTS), vocabulary))
-        tensors = weights.result()
+        tensors = {} if weights is None else weights.result()
     return RunParts(
         config, tensors, vocabulary, seen_entities, seen_relations, calibration, metrics, provenance, facts
     )
@@ -281,10 +282,10 @@ def _checked_list(folder: Path, content: bytes) -> dict[str, Any]:
             "fit the run again or use the version of unkgcp that wrote it"
         )
     files = provenance.get("files")
-    wanted = set(FILES) - {PROVENANCE}
+    wanted = set(FILES) - {PROVENANCE, *NOT_ALWAYS}
     if (
         not isinstance(files, dict)
-        or set(files) - {FACTS} != wanted
+        or set(files) - set(NOT_ALWAYS) != wanted
         or not all(map(_is_entry, files.values()))
     ):
         raise InputError(f"{path} is damaged: it does not list the files of a run; fit the run again")
@@ -292,7 +293,17 @@ def _checked_list(folder: Path, content: bytes) -> dict[str, Any]:
         _check_data(provenance.get("data", {}))
         if not isinstance(provenance.get("recalibrated", {}), dict):
             raise ValueError("what it says of calibration is no record")
+        _check_updates(provenance)
     return provenance
+
+
+def _check_updates(provenance: dict[str, Any]) -> None:
+    """ValueError unless the history of updates (`unkgcp.run.growing`), if there is one, is a list of records."""
+    updates, rate = provenance.get("updates", []), provenance.get("held_out_rate", 0.5)
+    if not isinstance(updates, list) or not all(isinstance(record, dict) for record in updates):
+        raise ValueError("what it says of updates are no records")
+    if type(rate) is not float or not 0 < rate < 1:
+        raise ValueError("the share of facts that it holds out is no number between 0 and 1")
 
 
 def _check_data(data: Any) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +29,26 @@ from unkgcp.graph.queries import Queries, as_queries, labels_of
 from unkgcp.methods.intervals import Intervals, Levels, draw
 from unkgcp.methods.method import IntervalPredictor, numbered
 from unkgcp.methods.registry import restore
+from unkgcp.progress import detailed
 from unkgcp.run.answers import answer
 from unkgcp.run.folder import RunParts, read_run, write_run
-from unkgcp.training.config import TrainConfig
-from unkgcp.training.model import Model
+from unkgcp.training.config import GIVEN, NONE, TrainConfig
+from unkgcp.training.given_model import GivenModel, OwnModel, given, restored_model
+from unkgcp.training.model import Model, NoModel
+
+if TYPE_CHECKING:
+    from unkgcp.run.answer_sets import AnswerSet, AnswerSets
 
 QUANTILE = "quantile/"
+NOT_STRICT = "not strict, because the calibration facts also chose the model (the paper's protocol)"
+MOST_ANSWER_SETS = 8
+"""Calibrations of answer sets that are kept; a service may be asked for any least confidence."""
+
+
+def _sizes(predictor: Predictor) -> str:
+    return (
+        f"{predictor.folder}: a run of {predictor.method.name}, {predictor.method.size:,} calibration facts"
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +68,7 @@ class Predictor:
     metrics: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = field(default=None, repr=False)
     """Where it was loaded from."""
+    _answer_sets: dict[tuple[float, str], AnswerSets] = field(default_factory=dict, init=False, repr=False)
 
     def interval(self, queries: Queries, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each query, in order.
@@ -122,6 +137,39 @@ class Predictor:
             exclude_known=exclude_known,
         )
 
+    def answers(
+        self,
+        head: str | None = None,
+        relation: str = "",
+        tail: str | None = None,
+        *,
+        confidence: Confidence = 0.9,
+        k: int | None = None,
+        min_confidence: float = 0.0,
+        per: str = "relation",
+    ) -> AnswerSet:
+        """A set of entities that contains the open place of (head, relation, ?) or (?, relation, tail), best first.
+
+        For a new fact that is exchangeable with the calibration facts, is no training fact, and has a confidence of at
+        least `min_confidence`, the set contains it with at least the probability `confidence`, within its relation or
+        group of small ones (`per` "none": on average over all of them). At most `k` of the set are listed; `size` is
+        that of all of it. The first question waits for a calibration. See `unkgcp.run.answer_sets`.
+        """
+        from unkgcp.run.answer_sets import Asked, answers_of  # few ask for them
+
+        asked = Asked.of(confidence, k, min_confidence, per)
+        return answers_of(self.answer_sets(min_confidence, per), head, relation, tail, asked)
+
+    def answer_sets(self, min_confidence: float = 0.0, per: str = "relation") -> AnswerSets:
+        """Answer sets for batches of questions; what they calibrate is kept for later ones."""
+        from unkgcp.run.answer_sets import AnswerSets
+
+        kept, asked = self._answer_sets, (float(min_confidence), per)
+        while asked not in kept and len(kept) >= MOST_ANSWER_SETS:
+            kept.pop(next(iter(kept)), None)
+        caution = NOT_STRICT if self.provenance.get("protocol") == "paper" else None
+        return kept.setdefault(asked, AnswerSets(self, *asked, caution))
+
     def plot(self, queries: Queries, confidence: Levels = (0.8, 0.9, 0.95), *, ax: Any = None) -> Any:
         """Draw the interval of each query at one level or several, nested, with the score as a dot.
 
@@ -137,11 +185,13 @@ class Predictor:
         write_run(folder, self._parts())
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Predictor:
+    @detailed(_sizes)
+    def load(cls, folder: str | os.PathLike[str], model: OwnModel | None = None) -> Predictor:
         """Read a run folder, safe whoever wrote it; a damaged or foreign one is an `InputError`.
 
         Every byte is checked against the SHA-256 in `provenance.json` first. What is done to the folder later does
-        not change the predictor.
+        not change the predictor. A run of a model of your own does not keep it: give it again as `model`, and it is
+        compared with the one that was calibrated.
         """
         parts = read_run(folder)
         if parts.config.get("method") == "cv+" and "seed" in (parts.config.get("options") or ()):
@@ -150,7 +200,7 @@ class Predictor:
                 "them; fit the run again"
             )
         try:
-            return replace(_assemble(parts), folder=Path(folder))
+            predictor = replace(_assemble(parts), folder=Path(folder))
         except (ImportError, SyntaxError):
             raise
         except MemoryError:
@@ -160,6 +210,24 @@ class Predictor:
         except Exception as error:  # whatever a stranger's settings make of the code that reads them
             why = " ".join(str(error).split())[:200] or type(error).__name__
             raise InputError(f"{folder} is damaged: its files do not fit together ({why})") from error
+        return predictor._with_own(model)
+
+    def _with_own(self, model: OwnModel | None) -> Predictor:
+        """The same with a model of one's own, where the run is of such a one, and where it is asked for scores."""
+        kept = self.model
+        if not isinstance(kept, GivenModel):
+            if model is not None:
+                raise InputError(f"{self.folder} keeps its model: leave out the one that you give")
+            return self
+        if model is None:
+            if not self.method.asks_model:
+                return self
+            raise InputError(
+                f"{self.folder} is calibrated for a model of your own ({kept.name}), which a run does not keep: "
+                f"give it again, in Python with Predictor.load({str(self.folder)!r}, model=...)"
+            )
+        again = replace(kept, asked=given(model, kept.vocabulary).asked).same_as(str(self.folder))
+        return self.with_models({**self.models(), "model": again})
 
     def models(self) -> dict[str, Model]:
         """Every model it is made of, by the name under which a run stores it."""
@@ -179,15 +247,16 @@ class Predictor:
     @property
     def guarantee(self) -> str:
         """What this run promises: what its method does, less what the way it was fitted takes away."""
-        said, protocol = self.method.guarantee, self.provenance.get("protocol")
+        said = self.method.guarantee
         if self.method.within:
             said += f", {self.method.within}"
-        if protocol == "paper" and not said.startswith("none"):
-            said = (
-                "not strict, because the calibration facts also chose the model (the paper's protocol); "
-                f"with a model chosen without them: {said}"
-            )
-        return said
+        return said if said.startswith("none") else self.as_fitted(said)
+
+    def as_fitted(self, promise: str) -> str:
+        """A promise that holds for a model chosen without the calibration facts, as this run can make it."""
+        if self.provenance.get("protocol") != "paper":
+            return promise
+        return f"{NOT_STRICT}; with a model chosen without them: {promise}"
 
     @property
     def facts(self) -> KnownFacts | None:
@@ -201,12 +270,16 @@ class Predictor:
             calibration["negatives"] = self.negative.arrays()
         if self.model.stopping is not None:
             calibration["stopping"] = self.model.stopping.arrays()
+        if isinstance(self.model, GivenModel):
+            calibration[GIVEN] = self.model.sample
         config = {
             "method": self.method.name,
             "options": self.method.options(),
             "seed": self.model.seed,
             "training": self.model.config.to_dict(),
         }
+        if isinstance(self.model, GivenModel):
+            config["name"] = self.model.name
         made = {
             "unkgcp": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -233,6 +306,8 @@ def _assemble(parts: RunParts) -> Predictor:
     quantiles = numbered(models, "quantile", float)
     given = (parts.config["method"], parts.config["options"], models)
     method = restore(*given, facts)
+    if method.asks_model and isinstance(models["model"], NoModel):
+        raise ValueError(f"there is no model, which the method {method.name} needs")
     if nonfacts:
         from unkgcp.methods.open_world import (
             restore_open_world,  # it loads the evidence room, which few runs need
@@ -251,12 +326,29 @@ def _models(parts: RunParts, stopping: KnownFacts | None) -> dict[str, Model]:
         tables.setdefault(owner, {})[own_name] = table
     config, seed = TrainConfig.from_dict(parts.config["training"]), int(parts.config["seed"])
     seen = (parts.seen_entities, parts.seen_relations)
-    models = {}
+    models: dict[str, Model] = {}
+    if config.model == NONE:
+        if tables:
+            raise ValueError(f"there are tables of {min(tables)!r}, although it was fitted without a model")
+        models["model"] = NoModel({}, parts.vocabulary, config, seed, *seen)
+    if config.model == GIVEN:
+        if tables:
+            raise ValueError(f"there are tables of {min(tables)!r}, although its model is not kept")
+        name, sample = str(parts.config["name"])[:200], _under(GIVEN, parts.calibration)
+        models["model"] = restored_model(parts.vocabulary, config, seed, *seen, name, sample)
     for name, own in tables.items():
         quantile = float(name.removeprefix(QUANTILE)) if name.startswith(QUANTILE) else None
         settings = replace(config, quantile=quantile)
-        models[name] = Model.from_tensors(own, parts.vocabulary, settings, seed, *seen)
+        models[name] = _kind_of_model(config).from_tensors(own, parts.vocabulary, settings, seed, *seen)
     return models | {"model": replace(models["model"], facts=parts.facts, stopping=stopping)}
+
+
+def _kind_of_model(config: TrainConfig) -> type[Model]:
+    if not config.of_pykeen:
+        return Model
+    from unkgcp.training.pykeen_models import PykeenModel  # few runs are of such a one
+
+    return PykeenModel
 
 
 def _quantile(tau: float) -> str:

@@ -89,11 +89,21 @@ def load_named(data: str, record: Mapping[str, Any], seed: int, reading: Mapping
 
     options = record.get("options", {})
     own = {name: options[name] for name in SPLITTING if name in options} if _is_split(data) else {}
-    return load_dataset(data, seed=record.get("seed", seed), **reading, **own)
+    return load_dataset(
+        data, seed=record.get("seed", seed), **{"prefixes": prefixes(record), **reading}, **own
+    )
+
+
+def prefixes(record: Mapping[str, Any]) -> dict[str, str] | None:
+    """The prefixes of IRIs that a run's data were read with, so that its labels can become IRIs again."""
+    found = record.get("options", {}).get("prefixes")
+    return {str(name): str(start) for name, start in found.items()} if isinstance(found, dict) else None
 
 
 def _is_split(data: str) -> bool:
-    return data == "demo" or (_is_path(data) and Path(data).is_file())
+    from unkgcp.graph.datasets import names_one_file
+
+    return data == "demo" or names_one_file(data)
 
 
 def _is_path(data: str) -> bool:

@@ -34,6 +34,8 @@ except ImportError:  # not on this system: see above
 INCOMING = ".incoming"
 STAGE = ".partial-run-"
 """How the names begin of all that writers make for themselves."""
+NOT_ALWAYS = ("model.safetensors", "facts.npz")
+"""The files that not every run has: one that takes the place of another leaves none of them behind."""
 
 _HELD: ContextVar[frozenset[str]] = ContextVar("the folders that this work may write to", default=frozenset())
 
@@ -121,8 +123,9 @@ def settle(folder: Path) -> None:
     last = "provenance.json"
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         listed = json.loads((incoming / last).read_text(encoding="utf-8"))["files"]
-        if "facts.npz" not in listed:  # the run before this one may have had some
-            (folder / "facts.npz").unlink(missing_ok=True)
+        for name in NOT_ALWAYS:
+            if name not in listed:
+                (folder / name).unlink(missing_ok=True)
     for name in sorted(os.listdir(incoming), key=lambda name: name == last):
         with explained(folder / name), suppress(FileNotFoundError):  # somebody else has moved it
             (incoming / name).replace(folder / name)

@@ -16,17 +16,20 @@ Trained(found=1, expected=0.0, explained=0)
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, TrainedFactsWarning
-from unkgcp.graph.facts import Graph, concatenate, fingerprints
+from unkgcp.graph.facts import Graph, concatenate, contained, fingerprints, triple_keys
 from unkgcp.graph.queries import to_triples
+from unkgcp.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from unkgcp.run.predictor import Predictor
     from unkgcp.training.model import Model
 
 FALSE_ALARM = 1e-3
@@ -62,6 +65,33 @@ def only_repeats(explained: bool) -> Iterator[None]:
         if explained:
             warnings.simplefilter("ignore", TrainedFactsWarning)
         yield
+
+
+def without_held(predictor: Predictor, facts: Graph, parts: Sequence[Graph]) -> NDArray[np.bool_]:
+    """Which facts of a data set with these other parts did not come into the run by an update: (n,).
+
+    An update may bring facts that were test facts of the run's data. What was trained on or calibrated with is no test
+    any more. Repeats within the data set itself stay, as they do for a run that was never updated.
+    """
+    if not predictor.provenance.get("updates"):
+        return np.ones(len(facts), bool)
+    held = held_keys(predictor)
+    inside, *own = (_keys(graph, predictor.model.vocabulary) for graph in (facts, *parts))
+    return ~contained(inside, np.setdiff1d(held, np.concatenate([np.zeros(0, np.int64), *own])))
+
+
+def held_keys(predictor: Predictor) -> NDArray[np.int64]:
+    """The triples that a run holds, for training or held out of it, as sorted keys of its vocabulary."""
+    method, known, vocabulary = predictor.method, predictor.model.facts, predictor.model.vocabulary
+    parts = [method.ranked, method.waiting, None if known is None else known.graph(vocabulary)]
+    return np.unique(np.concatenate([part.keys for part in parts if part is not None]))
+
+
+def _keys(facts: Graph, vocabulary: Vocabulary) -> NDArray[np.int64]:
+    """Keys of the facts in a vocabulary, -1 for one with a label that is not in it: (n,)."""
+    ids = to_triples(facts, vocabulary)
+    keys = triple_keys(*ids, len(vocabulary.entities), len(vocabulary.relations))
+    return np.where((ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0), keys, -1)
 
 
 def check_untrained(model: Model, facts: Graph, protocol: str = "strict") -> None:

@@ -1,7 +1,7 @@
-"""A run behind a port: the HTTP service and the explorer page.
+"""Runs behind a port: the HTTP service and the explorer page.
 
-What it is: `create_app`, the web application over one predictor, and `serve`, which binds it to a port. What it
-is not: a store; it reads the run once and writes nowhere. Both need the extra `serve` (FastAPI and uvicorn),
+What it is: `create_app`, the web application over one predictor or several, and `serve`, which binds it to a port. What
+it is not: a store; it reads each run once and writes nowhere. Both need the extra `serve` (FastAPI and uvicorn),
 which is imported when they are called.
 
 >>> from unkgcp.service import create_app, Settings          # doctest: +SKIP
@@ -10,6 +10,7 @@ which is imported when they are called.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from unkgcp.errors import InputError
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from unkgcp.run.predictor import Predictor
+
+ONLY = "run"  # what a predictor is called that came without a name
 
 __all__ = ["Settings", "create_app", "require_extra"]
 
@@ -32,9 +35,10 @@ def require_extra() -> None:
         raise InputError(f"the service needs {error.name}: pip install 'unkgcp[serve]'") from None
 
 
-def create_app(predictor: Predictor, settings: Settings | None = None) -> FastAPI:
-    """The web application over one predictor; see `unkgcp.service.app`."""
+def create_app(predictor: Predictor | Mapping[str, Predictor], settings: Settings | None = None) -> FastAPI:
+    """The web application over one predictor, or over several by their names; see `unkgcp.service.app`."""
     require_extra()
     from unkgcp.service.app import build
 
-    return build(predictor, settings or Settings())
+    runs = predictor if isinstance(predictor, Mapping) else {ONLY: predictor}
+    return build(runs, settings or Settings())

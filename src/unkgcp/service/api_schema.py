@@ -73,6 +73,26 @@ class Intervals(Answers):
     other_belief: list[End] = Field(default=[], description=OTHER_BELIEF)
 
 
+class Selection(Intervals):
+    """The columns of `Intervals`, a p-value for each candidate and whether it is selected.
+
+    With several shares of wrong ones there is a column for each, named by its percent: `selected_5`, `selected_10`.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, list[bool]] = Field(init=False)
+
+    p_value: list[Annotated[float, Share]] = Field(
+        description="How often a wrong one would look as good; 1 for an unknown query."
+    )
+    selected: list[bool] = Field(
+        default=[], description="Whether it is selected, where one share of wrong ones was given."
+    )
+    condition: str = Field(description="What is asked of the confidence, as it was understood.")
+    fdr: float | list[float] = Field(description="The allowed share or shares of wrong ones, as asked.")
+    guarantee: str = Field(description="What is promised of the selected, and for which candidates.")
+
+
 class Completion(Answers):
     """What `Intervals` has for a triple. Several levels give a list of ends for each of them."""
 
@@ -99,6 +119,34 @@ class Completion(Answers):
 class Completions(Document):
     confidence: float | list[float] = Field(description="The level or levels, as asked.")
     answers: list[Completion] = Field(description="The best first.")
+    notes: list[str]
+
+
+class Answer(Document):
+    rank: int = Field(ge=1)
+    head: str
+    relation: str
+    tail: str
+    share: float = Field(
+        ge=0,
+        le=1,
+        description="Its share of the likelihood of all candidates, as the run sees it; no promise.",
+    )
+
+
+class AnswerSet(Document):
+    """A set of entities that contains the open place of a new fact with the probability asked for."""
+
+    confidence: float = Field(description="The level, as asked.")
+    min_confidence: float = Field(description="The promise is for new facts from this confidence on.")
+    size: int = Field(description="How many entities the whole set has.")
+    candidates: int = Field(description="How many could be in it: those that answer by no training fact.")
+    everything: bool = Field(description="Whether all of them are, so that the set says nothing.")
+    known: int = Field(description="Entities that answer by a training fact; a new fact is none of these.")
+    answers: list[Answer] = Field(description="The best of the set first, at most k of them.")
+    more: bool = Field(description="Whether the set has more than these.")
+    calibration_facts: int = Field(description="Calibration facts that set its threshold.")
+    promise: Promise | None = Field(description="Whose calibration facts these are; null for per none.")
     notes: list[str]
 
 
@@ -144,6 +192,41 @@ class Evidence(Document):
     tail: Summary = Field(description="All facts of the tail.")
 
 
+class Cell(Document):
+    low: float = Share
+    high: float = Field(ge=0, le=1, description="Equal to low for a single value.")
+    mass: float = Share
+
+
+class Distribution(Document):
+    """What the model believes; only intervals are promised."""
+
+    score: float = Field(ge=0, le=1, description="Its mean.")
+    value: End = Field(description="A value that lies in every interval of the triple that is not empty.")
+    belief: End = Field(description="The probability of that value.")
+    cells: list[Cell] = Field(description="From 0 to 1; their masses add up to 1.")
+
+
+class Changed(Fact):
+    """A training fact, and the answer that there would be without it."""
+
+    score: float = Share
+    lower: End
+    upper: End
+    change: float = Field(ge=-1, le=1, description="The score with the fact less that without it.")
+
+
+class Without(Document):
+    score: float = Share
+    lower: End
+    upper: End
+    facts: list[Changed] = Field(description="Those that change the score most first.")
+    around: int = Field(
+        ge=0, description="Training facts around the triple, of which the closest were tried."
+    )
+    note: str = Field(description="What was done.")
+
+
 class About(Document):
     version: str
     data: str | None = Field(description="Name of the data the run was fitted on.")
@@ -158,8 +241,41 @@ class About(Document):
     max_k: int
 
 
+class Run(Document):
+    name: str = Field(description="Its paths are those under /v1, after /runs/ and this name.")
+    data: str | None
+    model: str
+    method: str
+
+
+class Runs(Document):
+    runs: list[Run] = Field(description="The first is the one that answers under /v1.")
+
+
 def intervals_request(settings: Settings) -> dict[str, Any]:
     """The schema of the body of `POST /v1/intervals`."""
+    example = {"triples": [["head", "relation", "tail"]], "confidence": [0.8, 0.9]}
+    return _body("IntervalsRequest", _asked(settings), ["triples"], example)
+
+
+def selection_request(settings: Settings) -> dict[str, Any]:
+    """The schema of the body of `POST /v1/select`."""
+    fields = _asked(settings)
+    fields["triples"]["minItems"] = 1
+    fields["condition"] = {
+        "type": "string",
+        "description": "What is asked of the confidence: `confidence >= 0.7`, `confidence < 0.3` or "
+        "`0.3 <= confidence < 0.7`, for instance.",
+    }
+    share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+    fields["fdr"] = {**_one_or_several(share, settings), "default": 0.1}
+    fields["fdr"]["description"] = "The allowed share of wrong ones among the selected; each once."
+    example = {"triples": [["head", "relation", "tail"]], "condition": "confidence >= 0.7", "fdr": 0.1}
+    return _body("SelectionRequest", fields, ["triples", "condition"], example)
+
+
+def _asked(settings: Settings) -> dict[str, Any]:
+    """Triples and levels."""
     label = {"type": "string"}
     level = {"type": "number", "minimum": 0, "maximum": 1}
     fields = dict.fromkeys(("head", "relation", "tail"), label)
@@ -174,17 +290,49 @@ def intervals_request(settings: Settings) -> dict[str, Any]:
             },
         ]
     }
-    several = {"type": "array", "items": level, "minItems": 1, "maxItems": settings.max_levels}
+    return {
+        "triples": {"type": "array", "items": triple, "maxItems": settings.max_triples},
+        "confidence": {**_one_or_several(level, settings), "default": 0.9},
+    }
+
+
+def _one_or_several(number: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    several = {"type": "array", "items": number, "minItems": 1, "maxItems": settings.max_levels}
+    return {"anyOf": [number, several]}
+
+
+def _body(title: str, fields: dict[str, Any], required: list[str], example: dict[str, Any]) -> dict[str, Any]:
     schema = {
         "type": "object",
-        "title": "IntervalsRequest",
-        "properties": {
-            "triples": {"type": "array", "items": triple, "maxItems": settings.max_triples},
-            "confidence": {"anyOf": [level, several], "default": 0.9},
-        },
-        "required": ["triples"],
+        "title": title,
+        "properties": fields,
+        "required": required,
         "additionalProperties": False,
-        "examples": [{"triples": [["head", "relation", "tail"]], "confidence": [0.8, 0.9]}],
+        "examples": [example],
+    }
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def answers_request(settings: Settings) -> dict[str, Any]:
+    """The schema of the body of `POST /v1/answers`."""
+    label, share = {"type": "string"}, {"type": "number", "minimum": 0, "maximum": 1}
+    between = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.9}
+    schema = {
+        "type": "object",
+        "title": "AnswersRequest",
+        "properties": {
+            "head": label,
+            "relation": label,
+            "tail": label,
+            "confidence": between,
+            "k": {"type": "integer", "minimum": 1, "maximum": settings.max_k, "default": 100},
+            "min_confidence": share | {"default": 0},
+            "per": {"enum": ["relation", "none"], "default": "relation"},
+        },
+        "required": ["relation"],
+        "oneOf": [{"required": ["head"]}, {"required": ["tail"]}],
+        "additionalProperties": False,
+        "examples": [{"head": "head", "relation": "relation", "confidence": 0.9}],
     }
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 

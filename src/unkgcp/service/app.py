@@ -5,14 +5,14 @@ There is no `from __future__ import annotations` here, because FastAPI reads the
 annotations, and some of these are made from the run.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Query, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field
 from starlette.exceptions import HTTPException
@@ -23,9 +23,20 @@ from unkgcp.errors import InputError
 from unkgcp.run.predictor import Predictor
 from unkgcp.service import api_schema
 from unkgcp.service.batching import Batcher, Jobs, Threads
+from unkgcp.service.behind_answers import Behind
+from unkgcp.service.candidate_list import Candidates
 from unkgcp.service.knowledge import Knowledge
 from unkgcp.service.middleware import Metrics, Middleware
-from unkgcp.service.request_body import DEFAULT_LEVEL, Bodies, Problem, parse_intervals, quoted, to_text
+from unkgcp.service.request_body import (
+    DEFAULT_LEVEL,
+    Bodies,
+    Problem,
+    parse_answers,
+    parse_intervals,
+    parse_selection,
+    quoted,
+    to_text,
+)
 from unkgcp.service.settings import Settings
 
 # The explorer page and its files, held in memory; a browser asks again only for what has changed.
@@ -61,7 +72,9 @@ class Page:
         return Response(self._content, headers=self._headers, media_type=self._type)
 
 
+Router = FastAPI | APIRouter
 JSON = "application/json"
+OF_A_RUN = ("data", "model", "method")
 LONGEST_LABEL = 4096
 QUICK_BODY = 1 << 15  # bytes of a body that are parsed in well under a millisecond
 DEFAULT_LEVELS = [DEFAULT_LEVEL]
@@ -76,20 +89,40 @@ Anywhere = Annotated[
 Few = Annotated[int, Query(ge=1, le=50, description="How many facts of each group at most.")]
 
 
-def build(predictor: Predictor, settings: Settings) -> FastAPI:
-    """The application over one predictor."""
-    knowledge = Knowledge(predictor, settings)
-    metrics = Metrics(__version__, predictor.model.config.model, predictor.method.name)
-    batcher = Batcher(predictor, settings, metrics)
-    # completions may take long, so that the quicker questions do not share their threads
-    completions, questions = Jobs(settings, 2, "completion"), Jobs(settings, 1, "question")
-    reading = Threads(1, "body")
+class Served:
+    """One run, and the threads that answer for it."""
+
+    def __init__(self, predictor: Predictor, settings: Settings, metrics: Metrics) -> None:
+        self.knowledge = Knowledge(predictor, settings)
+        self.batcher = Batcher(predictor, settings, metrics)
+        self.candidates = Candidates(predictor, self.batcher, settings)
+        # completions may take long, so that the quicker questions do not share their threads
+        self.completions, self.questions = Jobs(settings, 2, "completion"), Jobs(settings, 1, "question")
+        self.reasons = Jobs(settings, 1, "reasons")  # a graph without a fact takes a while to make
+        # the first answer set waits for a calibration, behind which nobody else shall wait
+        self.sets = Jobs(settings, 1, "answers")
+
+    def close(self) -> None:
+        self.batcher.close()
+        self.candidates.close()
+        for jobs in (self.completions, self.questions, self.reasons, self.sets):
+            jobs.close()
+
+
+def build(runs: Mapping[str, Predictor], settings: Settings) -> FastAPI:
+    """The application over runs by their names. The first answers under /v1, and each under /runs/NAME/v1."""
+    metrics = Metrics(
+        __version__, {name: (run.model.config.model, run.method.name) for name, run in runs.items()}
+    )
+    served = {name: Served(predictor, settings, metrics) for name, predictor in runs.items()}
+    bodies, reading = Bodies(settings), Threads(1, "body")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        for threads in (batcher, completions, questions, reading):
-            threads.close()
+        for one in served.values():
+            one.close()
+        reading.close()
 
     app = FastAPI(
         title="UnKGCP",
@@ -100,31 +133,48 @@ def build(predictor: Predictor, settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     _handle_problems(app)
-    app.state.batcher, app.state.metrics = batcher, metrics  # for the server around it
-    _add_intervals(app, batcher, reading, settings)
-    _add_completions(app, knowledge, batcher, completions, settings)
-    _add_questions(app, knowledge, questions)
-    _add_upkeep(app, knowledge, metrics)
+    first = next(iter(served.values()))
+    app.state.batcher, app.state.metrics = first.batcher, metrics  # for the server around it
+    app.state.batchers = {name: one.batcher for name, one in served.items()}
+    _add_run(app, first, bodies, reading, settings)
+    _add_upkeep(app, served, metrics)
+    paths = [route.path for route in app.routes if hasattr(route, "path")]
+    for name, one in served.items():
+        router = APIRouter(prefix=f"/runs/{name}")
+        _add_run(router, one, bodies, reading, settings)
+        app.include_router(router, include_in_schema=False)
+        paths += [route.path for route in router.routes if hasattr(route, "path")]
     document = app.openapi()  # made once, and not while somebody waits for another answer
     if settings.token is not None:
         _declare_token(document)
-    paths = [route.path for route in app.routes if hasattr(route, "path")]
     app.add_middleware(Middleware, settings=settings, metrics=metrics, open_paths=OPEN, paths=paths)
     return app
+
+
+def _add_run(app: Router, served: Served, bodies: Bodies, reading: Threads, settings: Settings) -> None:
+    """The paths of one run."""
+    _add_intervals(app, served.batcher, bodies, reading, settings)
+    _add_selection(app, served.candidates, bodies, reading, settings)
+    _add_completions(app, served, settings)
+    _add_answers(app, served, bodies, settings)
+    _add_questions(app, served.knowledge, served.questions)
+    _add_reasons(app, served)
 
 
 def _json(value: Any) -> Response:
     return Response(to_text(value), media_type=JSON)
 
 
-def _add_intervals(app: FastAPI, batcher: Batcher, reading: Threads, settings: Settings) -> None:
-    said = api_schema.problems(400, 408, 413, 415, 422, 429, 503)
-    bodies = Bodies(settings)
+OF_BODIES = api_schema.problems(400, 408, 413, 415, 422, 429, 503)
 
+
+def _add_intervals(
+    app: Router, batcher: Batcher, bodies: Bodies, reading: Threads, settings: Settings
+) -> None:
     @app.post(
         "/v1/intervals",
         response_model=api_schema.Intervals,
-        responses=said,
+        responses=OF_BODIES,
         openapi_extra=api_schema.intervals_request(settings),
         summary="Score and interval of each triple",
     )
@@ -137,13 +187,29 @@ def _add_intervals(app: FastAPI, batcher: Batcher, reading: Threads, settings: S
         return Response(await batcher.answer(asked), media_type=JSON)
 
 
+def _add_selection(
+    app: Router, candidates: Candidates, bodies: Bodies, reading: Threads, settings: Settings
+) -> None:
+    @app.post(
+        "/v1/select",
+        response_model=api_schema.Selection,
+        responses=OF_BODIES,
+        openapi_extra=api_schema.selection_request(settings),
+        summary="Candidates that fulfil a condition, with few wrong ones among the selected",
+    )
+    async def select(request: Request) -> Response:
+        data = await bodies.read(request)
+        body = await reading.run(partial(parse_selection, data, settings))
+        return Response(await candidates.select(body), media_type=JSON)
+
+
 def _label(text: str) -> Any:
     return Query(max_length=LONGEST_LABEL, description=text)
 
 
-def _add_completions(
-    app: FastAPI, knowledge: Knowledge, batcher: Batcher, jobs: Jobs, settings: Settings
-) -> None:
+def _add_completions(app: Router, served: Served, settings: Settings) -> None:
+    knowledge, jobs = served.knowledge, served.completions
+
     @app.get(
         "/v1/complete",
         response_model=api_schema.Completions,
@@ -172,13 +238,29 @@ def _add_completions(
             raise Problem(422, "give either head or tail; the other is what is looked for")
         without = exclude_known == "true"
         options: dict[str, Any] = {"levels": confidence, "exclude_known": without, "k": k, "rank_by": rank_by}
-        asked, cost = knowledge.asked_by_completion(k, rank_by), batcher.cost
+        asked, cost = knowledge.asked_by_completion(k, rank_by), served.batcher.cost
         seconds = cost.seconds(asked, 1) + cost.seconds(k, len(confidence)) if cost.known else 0.0
         work = partial(knowledge.complete, head, relation, tail, **options)
         return Response(await jobs.run(lambda: to_text(work()), seconds), media_type=JSON)
 
 
-def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs) -> None:
+def _add_answers(app: Router, served: Served, bodies: Bodies, settings: Settings) -> None:
+    knowledge = served.knowledge
+
+    @app.post(
+        "/v1/answers",
+        response_model=api_schema.AnswerSet,
+        responses=api_schema.problems(400, 404, 408, 413, 415, 422, 429, 503),
+        openapi_extra=api_schema.answers_request(settings),
+        summary="Entities among which the answer of (head, relation, ?) or (?, relation, tail) is",
+    )
+    async def answers(request: Request) -> Response:
+        asked = parse_answers(await bodies.read(request), settings)
+        work = partial(knowledge.answers, asked.head, asked.relation, asked.tail, **asked.options)
+        return Response(await served.sets.run(lambda: to_text(work())), media_type=JSON)
+
+
+def _add_questions(app: Router, knowledge: Knowledge, jobs: Jobs) -> None:
     @app.get(
         "/v1/evidence",
         response_model=api_schema.Evidence,
@@ -193,11 +275,49 @@ def _add_questions(app: FastAPI, knowledge: Knowledge, jobs: Jobs) -> None:
     ) -> Response:
         return _json(await jobs.run(lambda: knowledge.evidence(head, relation, tail, limit)))
 
+    about = to_text(knowledge.about())
+
+    @app.get("/v1/about", response_model=api_schema.About, summary="What is being served")
+    async def of_the_run() -> Response:
+        return Response(about, media_type=JSON)
+
     for kind in ("entities", "relations"):
         _add_labels(app, knowledge, jobs, kind)
 
 
-def _add_labels(app: FastAPI, knowledge: Knowledge, jobs: Jobs, kind: str) -> None:
+def _add_reasons(app: Router, served: Served) -> None:
+    behind = Behind(served.knowledge)
+
+    @app.get(
+        "/v1/distribution",
+        response_model=api_schema.Distribution,
+        responses=api_schema.problems(404, 422, 429, 503),
+        summary="What an evidence run believes of the confidence of a triple",
+    )
+    async def distribution(
+        head: Annotated[str, _label("The head.")],
+        relation: Annotated[str, _label("The relation.")],
+        tail: Annotated[str, _label("The tail.")],
+    ) -> Response:
+        return _json(await served.questions.run(lambda: behind.distribution(head, relation, tail)))
+
+    @app.get(
+        "/v1/without",
+        response_model=api_schema.Without,
+        responses=api_schema.problems(404, 422, 429, 503),
+        summary="What an evidence run would answer without single training facts around a triple",
+    )
+    async def without(
+        head: Annotated[str, _label("The head.")],
+        relation: Annotated[str, _label("The relation.")],
+        tail: Annotated[str, _label("The tail.")],
+        confidence: Annotated[Level, Query(description="The level of the intervals.")] = DEFAULT_LEVEL,
+    ) -> Response:
+        work = partial(behind.without, head, relation, tail, confidence)
+        return _json(await served.reasons.run(work))
+
+
+def _add_labels(app: Router, knowledge: Knowledge, jobs: Jobs, kind: str) -> None:
     @app.get(
         f"/v1/{kind}",
         response_model=api_schema.Labels,
@@ -211,12 +331,15 @@ def _add_labels(app: FastAPI, knowledge: Knowledge, jobs: Jobs, kind: str) -> No
         return _json(await jobs.run(lambda: knowledge.labels(kind, prefix, limit, True)))
 
 
-def _add_upkeep(app: FastAPI, knowledge: Knowledge, metrics: Metrics) -> None:
-    about = to_text(knowledge.about())
+def _add_upkeep(app: FastAPI, served: Mapping[str, Served], metrics: Metrics) -> None:
+    told = {name: one.knowledge.about() for name, one in served.items()}
+    runs = to_text(
+        {"runs": [{"name": name, **{key: about[key] for key in OF_A_RUN}} for name, about in told.items()]}
+    )
 
-    @app.get("/v1/about", response_model=api_schema.About, summary="What is being served")
-    async def of_the_run() -> Response:
-        return Response(about, media_type=JSON)
+    @app.get("/v1/runs", response_model=api_schema.Runs, summary="The runs that are being served")
+    async def of_all_runs() -> Response:
+        return Response(runs, media_type=JSON)
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health", response_model=api_schema.Health, summary="Whether the service answers")

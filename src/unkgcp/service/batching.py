@@ -7,6 +7,7 @@ Seconds count, not triples: `Cost` knows from earlier calls how long a request w
 - Any other is cut into slices of some milliseconds that run in one thread. After each slice the next is taken from
   the request with the highest ratio of the time since it came to all its work. Shorter requests so go ahead of longer
   ones, but not for ever, since the ratio of a long one grows, too. Requests for the same levels share a slice.
+- Candidates to choose from (`unkgcp.service.candidate_list`) are answered in slices, too, and placed in the same slice.
 - What cannot be answered in time beside all that waits is refused at once.
 
 >>> text = await Batcher(predictor, settings, metrics).answer(asked)     # doctest: +SKIP
@@ -26,8 +27,10 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from unkgcp.conformal.selection import Places
 from unkgcp.graph.facts import Triples
 from unkgcp.run.answers import answer, as_lists
+from unkgcp.run.choosing import Chooser
 from unkgcp.run.predictor import Predictor
 from unkgcp.service.measured_cost import Cost
 from unkgcp.service.middleware import Metrics
@@ -50,10 +53,14 @@ Columns = dict[str, bytes]
 class Waiting:
     """A request that waits for its answer, or for the rest of it."""
 
-    __slots__ = ("answer", "arrived", "asked", "begun", "notes", "parts")
+    __slots__ = ("answer", "arrived", "asked", "begun", "chooser", "notes", "parts", "places")
 
-    def __init__(self, asked: Asked, answer: asyncio.Future[bytes], arrived: float) -> None:
+    def __init__(
+        self, asked: Asked, answer: asyncio.Future[bytes], arrived: float, chooser: Chooser | None = None
+    ) -> None:
         self.asked, self.answer, self.arrived = asked, answer, arrived
+        self.chooser = chooser  # of candidates, who are to be placed as well
+        self.places: list[Places] = []
         self.begun = 0  # triples that are answered or in the slice on its way
         self.parts: list[Columns] = []
         self.notes: list[str] = []
@@ -65,6 +72,15 @@ class Waiting:
     @property
     def levels(self) -> int:
         return len(self.asked.levels)
+
+    @property
+    def works(self) -> int:
+        """How much a triple counts: no method takes longer to place a candidate than to answer it."""
+        return 1 if self.chooser is None else 2
+
+    def like(self, other: Waiting) -> bool:
+        """Whether one call of the model can answer rows of both."""
+        return self.asked.levels == other.asked.levels and self.chooser is other.chooser
 
 
 class Part(NamedTuple):
@@ -106,9 +122,22 @@ class Batcher:
     async def answer(self, asked: Asked) -> bytes:
         """The JSON of the answers, in the order of the triples."""
         loop = asyncio.get_running_loop()
-        waiting = Waiting(asked, loop.create_future(), time.monotonic())
-        seconds = self.cost.seconds(len(asked.head), len(asked.levels))
-        small = seconds <= SMALL and all(level in self._notes for level in asked.levels)
+        return await self._wait(Waiting(asked, loop.create_future(), time.monotonic()), loop)
+
+    async def place(self, asked: Asked, chooser: Chooser) -> tuple[bytes, Places]:
+        """The same for candidates to choose from, and the place of each: (n,)."""
+        loop = asyncio.get_running_loop()
+        waiting = Waiting(asked, loop.create_future(), time.monotonic(), chooser)
+        return await self._wait(waiting, loop), np.concatenate(waiting.places)
+
+    async def _wait(self, waiting: Waiting, loop: asyncio.AbstractEventLoop) -> bytes:
+        asked = waiting.asked
+        seconds = self._work(waiting)
+        small = (
+            seconds <= SMALL
+            and waiting.chooser is None
+            and all(level in self._notes for level in asked.levels)
+        )
         self._admit(asked, seconds, small)
         self._rows += len(asked.head)
         if small:
@@ -150,11 +179,11 @@ class Batcher:
 
     def _left(self, one: Waiting) -> float:
         """Seconds of work that a request still needs."""
-        return self.cost.seconds(one.left, one.levels)
+        return one.works * self.cost.seconds(one.left, one.levels)
 
     def _work(self, one: Waiting) -> float:
         """Seconds of work of a whole request."""
-        return self.cost.seconds(len(one.asked.head), one.levels)
+        return one.works * self.cost.seconds(len(one.asked.head), one.levels)
 
     # small requests, in the event loop
 
@@ -214,11 +243,11 @@ class Batcher:
             return []
         now = time.monotonic()
         order = sorted(self._queue, key=lambda one: (one.arrived - now) / max(self._work(one), 1e-9))
-        levels = order[0].asked.levels
-        room = self.cost.triples(SLICE, len(levels))
+        first = order[0]
+        room = self.cost.triples(SLICE / first.works, first.levels)
         parts = []
         for one in order:
-            if room and one.asked.levels == levels:
+            if room and one.like(first):
                 rows = slice(one.begun, min(one.begun + room, len(one.asked.head)))
                 parts.append(Part(one, rows))
                 room -= parts[-1].size
@@ -267,6 +296,11 @@ class Batcher:
             part.of.notes = notes
         self.cost.learn(total, len(levels), time.perf_counter() - start)
         self._metrics.batch(total, len(parts))
+        chooser = parts[0].of.chooser
+        if chooser is not None:
+            ends = np.cumsum(sizes)[:-1]
+            for part, places in zip(parts, np.split(chooser.places(triples), ends), strict=True):
+                part.of.places.append(places)
         return texts
 
     def _notes_of(self, levels: Sequence[float]) -> list[str]:

@@ -105,6 +105,37 @@ class Knowledge:
             "notes": [note for note in notes if note is not None],
         }
 
+    def answers(self, head: str | None, relation: str, tail: str | None, **options: Any) -> dict[str, Any]:
+        """The answer set of (head, relation, ?) or (?, relation, tail), of which at most `k` are listed.
+
+        `options` are those of `Predictor.answers`. The first question of its kind waits for a calibration.
+        """
+        self._ids(head, relation, tail)
+        found = self.predictor.answers(head, relation, tail, **options)
+        told = zip(found.entities.to_pylist(), found.share.tolist(), strict=True)
+        return {
+            "confidence": found.confidence,
+            "min_confidence": options["min_confidence"],
+            "size": found.size,
+            "candidates": found.candidates,
+            "everything": found.everything,
+            "known": found.known,
+            "answers": [
+                {
+                    "rank": rank,
+                    "head": entity if head is None else head,
+                    "relation": relation,
+                    "tail": entity if tail is None else tail,
+                    "share": share,
+                }
+                for rank, (entity, share) in enumerate(told, 1)
+            ],
+            "more": found.size > len(found),
+            "calibration_facts": found.calibration,
+            "promise": found.promise,
+            "notes": found.notes,
+        }
+
     def evidence(self, head: str, relation: str, tail: str, limit: int) -> dict[str, Any]:
         """The training facts around a query."""
         if self._surroundings is None:
@@ -118,6 +149,11 @@ class Knowledge:
         if self.predictor.method.own_answers:
             return max(k, SHORTLIST)
         return int(self.predictor.model.seen_entities.sum()) if rank_by == "lower" else k
+
+    def check(self, head: str, relation: str, tail: str) -> None:
+        """A `Problem` for a triple with a label that has no training fact."""
+        self._ids(head, relation, None)
+        self._ids(None, relation, tail)
 
     def _ids(self, head: str | None, relation: str, tail: str | None) -> tuple[int | None, int, int | None]:
         """Ids of the two labels of a question; a label without a training fact is a `Problem`."""

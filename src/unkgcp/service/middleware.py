@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from hmac import compare_digest
 from threading import Lock
 
@@ -21,9 +21,9 @@ from unkgcp.service.settings import Settings
 
 logger = logging.getLogger("unkgcp.service")
 
-# scripts, styles, pictures and requests of the page itself, and nothing else
+# scripts, styles, pictures and requests of the page itself, and nothing else; pictures that it draws to save are blobs
 CSP = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = [
@@ -163,8 +163,13 @@ class Histogram:
 class Metrics:
     """Everything that is counted."""
 
-    def __init__(self, version: str, model: str, method: str) -> None:
-        self._info = f'version="{version}",model="{model}",method="{method}"'
+    def __init__(self, version: str, runs: Mapping[str, tuple[str, str]]) -> None:
+        """`runs`: model and method of each run that is served, by its name."""
+        self._infos = [
+            f'version="{version}",model="{model}",method="{method}"'
+            + (f',run="{_escaped(name)}"' if len(runs) > 1 else "")
+            for name, (model, method) in runs.items()
+        ]
         self._start = time.time()
         self._lock = Lock()
         self._requests: dict[tuple[str, int], int] = {}
@@ -202,17 +207,17 @@ class Metrics:
 
     def _lines(self) -> Iterator[str]:
         yield from _head("unkgcp_info", "gauge", "What is being served.")
-        yield f"unkgcp_info{{{self._info}}} 1"
+        yield from (f"unkgcp_info{{{info}}} 1" for info in self._infos)
         yield from _head("unkgcp_start_time_seconds", "gauge", "When the service started, in Unix time.")
         yield f"unkgcp_start_time_seconds {self._start:.3f}"
         yield from _head("unkgcp_requests_in_flight", "gauge", "Requests that are being answered.")
         yield f"unkgcp_requests_in_flight {self.in_flight}"
         yield from _head("unkgcp_requests_total", "counter", "Requests answered, by path and status.")
         for (path, status), count in sorted(self._requests.items()):
-            yield f'unkgcp_requests_total{{path="{path}",status="{status}"}} {count}'
+            yield f'unkgcp_requests_total{{path="{_escaped(path)}",status="{status}"}} {count}'
         yield from _head("unkgcp_request_seconds", "histogram", "Time to answer a request, by path.")
         for path, histogram in sorted(self._seconds.items()):
-            yield from histogram.lines("unkgcp_request_seconds", f'path="{path}"')
+            yield from histogram.lines("unkgcp_request_seconds", f'path="{_escaped(path)}"')
         yield from _head(
             "unkgcp_dropped_connections_total", "counter", "Clients that were dropped, by reason."
         )
@@ -224,6 +229,10 @@ class Metrics:
         yield f"unkgcp_model_calls_total {self._calls}"
         yield from _head("unkgcp_batch_requests", "histogram", "Requests answered by one call of the model.")
         yield from self._together.lines("unkgcp_batch_requests")
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _head(name: str, kind: str, text: str) -> Iterator[str]:

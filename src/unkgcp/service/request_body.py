@@ -1,7 +1,8 @@
-"""The body of `POST /v1/intervals`: read within its limits, parsed and checked once, column by column.
+"""The bodies of `POST /v1/intervals`, `/v1/select` and `/v1/answers`: read within limits, parsed and checked once.
 
-It is checked by hand and not by a pydantic model, because whole columns are checked at C speed here, and a pydantic
-model would make an object of every triple. Only when a column is wrong is the first bad row looked for, to name it.
+Triples are checked column by column, and by hand and not by a pydantic model, because whole columns are checked at C
+speed here, and a pydantic model would make an object of every triple. Only when a column is wrong is the first bad row
+looked for, to name it.
 
 >>> parse_intervals(b'{"triples": [["a", "likes", "b"]]}', Settings()).head
 ('a',)
@@ -20,8 +21,13 @@ from starlette.responses import Response
 from unkgcp.service.settings import Settings
 
 FIELDS = ("triples", "confidence")
+OF_SELECTION = (*FIELDS, "condition", "fdr")
 PLACES = ("head", "relation", "tail")
 DEFAULT_LEVEL = 0.9
+DEFAULT_SHARE = 0.1
+MORE = "send several requests"
+# what is chosen depends on all candidates together, so that several requests would not do
+MORE_CANDIDATES = "choose among them in one file with unkgcp predict --select"
 
 
 class Asked(NamedTuple):
@@ -93,6 +99,14 @@ class Bodies:
 PARTS = 16
 
 
+class Selecting(NamedTuple):
+    """A checked request for a selection: what is asked of each candidate, the condition and the shares as given."""
+
+    asked: Asked
+    condition: str
+    fdr: float | list[float]
+
+
 def check_parts(data: bytes, settings: Settings) -> None:
     """Refuse what no request looks like before it is parsed: millions of empty lists fit into a body."""
     most = PARTS * settings.max_triples + 1000
@@ -112,24 +126,91 @@ def parse(data: bytes) -> Any:
 
 def parse_intervals(data: bytes, settings: Settings) -> Asked:
     """The checked request in a body."""
+    return _asked(_fields(data, settings, FIELDS), settings, MORE)
+
+
+def parse_selection(data: bytes, settings: Settings) -> Selecting:
+    """The checked request for a selection in a body; the condition itself is read by `unkgcp.methods.ranges`."""
+    document = _fields(data, settings, OF_SELECTION)
+    asked = _asked(document, settings, MORE_CANDIDATES)
+    if not asked.head:
+        raise Problem(422, "triples is empty, so there is nothing to choose from; give it some candidates")
+    condition, fdr = document.get("condition"), document.get("fdr", DEFAULT_SHARE)
+    if type(condition) is not str:
+        raise Problem(422, "the field condition must say what is asked for, 'confidence >= 0.7' for instance")
+    shares = fdr if type(fdr) is list else [fdr]
+    if not 1 <= len(shares) <= settings.max_levels:
+        raise Problem(422, f"fdr must have 1 to {settings.max_levels} shares, not {len(shares)}")
+    for share in shares:
+        if type(share) not in (int, float) or not 0 < share < 1:
+            raise Problem(422, f"fdr must be a number between 0 and 1, not {quoted(share)}")
+    return Selecting(asked, condition, fdr)
+
+
+def _fields(data: bytes, settings: Settings, names: Sequence[str]) -> dict[str, Any]:
+    """The object in a body, which has fields of these names only."""
     check_parts(data, settings)
     document = parse(data)
+    there_are = f"{', '.join(names[:-1])} and {names[-1]}"
     if type(document) is not dict:
-        raise Problem(422, "the body must be an object with the fields triples and confidence")
-    unknown = [name for name in document if name not in FIELDS]
+        raise Problem(422, f"the body must be an object with the fields {there_are}")
+    unknown = [name for name in document if name not in names]
     if unknown:
-        raise Problem(422, f"the field {quoted(unknown[0])} is unknown; there are triples and confidence")
+        raise Problem(422, f"the field {quoted(unknown[0])} is unknown; there are {there_are}")
+    return document
+
+
+def _asked(document: Mapping[str, Any], settings: Settings, if_more: str) -> Asked:
+    """Triples and levels of a body; `if_more` says what to do with more triples than are allowed."""
     if "triples" not in document:
         raise Problem(422, "the field triples is missing; it lists [head, relation, tail] triples")
     triples = document["triples"]
     if type(triples) is not list:
         raise Problem(422, "triples must be a list of [head, relation, tail] triples")
     if len(triples) > settings.max_triples:
-        raise Problem(
-            422, f"{len(triples):,} triples are more than {settings.max_triples:,}; send several requests"
-        )
+        raise Problem(422, f"{len(triples):,} triples are more than {settings.max_triples:,}; {if_more}")
     levels, single = _levels(document.get("confidence", DEFAULT_LEVEL), settings)
     return Asked(*_columns(triples), levels, single)
+
+
+class AskedAnswers(NamedTuple):
+    """A checked request for an answer set: labels, one of which is None, and the options of `Predictor.answers`."""
+
+    head: str | None
+    relation: str
+    tail: str | None
+    options: dict[str, Any]
+
+
+ANSWER_FIELDS = ("head", "relation", "tail", "confidence", "k", "min_confidence", "per")
+DEFAULT_ANSWERS = 100
+
+
+def parse_answers(data: bytes, settings: Settings) -> AskedAnswers:
+    """The checked request for an answer set in a body."""
+    document = _fields(data, settings, ANSWER_FIELDS)
+    labels = [document.get(place) for place in PLACES]
+    for place, label in zip(PLACES, labels, strict=True):
+        if label is not None and type(label) is not str:
+            raise Problem(422, f"{place} must be a string, not {quoted(label)}")
+    head, relation, tail = labels
+    if relation is None:
+        raise Problem(422, "the field relation is missing")
+    if (head is None) == (tail is None):
+        raise Problem(422, "give either head or tail; the other is what is looked for")
+    k = document.get("k", min(DEFAULT_ANSWERS, settings.max_k))
+    if type(k) is not int or not 1 <= k <= settings.max_k:
+        raise Problem(422, f"k must be a whole number from 1 to {settings.max_k:,}, not {quoted(k)}")
+    level, least = document.get("confidence", DEFAULT_LEVEL), document.get("min_confidence", 0.0)
+    if type(level) not in (int, float) or not 0 < level < 1:
+        raise Problem(422, f"confidence must be a number between 0 and 1, not {quoted(level)}")
+    if type(least) not in (int, float) or not 0 <= least <= 1:
+        raise Problem(422, f"min_confidence must be a number from 0 to 1, not {quoted(least)}")
+    per = document.get("per", "relation")
+    if per not in ("relation", "none"):
+        raise Problem(422, f"per must be relation or none, not {quoted(per)}")
+    options = {"confidence": float(level), "k": k, "min_confidence": float(least), "per": per}
+    return AskedAnswers(head, relation, tail, options)
 
 
 def _columns(triples: list[Any]) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:

@@ -1,6 +1,6 @@
-"""A run behind a port: the address is checked, the token read, the run loaded, and requests are answered.
+"""Runs behind a port: the address is checked, the token read, the runs are loaded, and requests are answered.
 
-This is what `unkgcp serve` does: one process, one run, one port.
+This is what `unkgcp serve` does: one process, one port, one run or several.
 
 >>> serve("run", Address("127.0.0.1", 8000), Settings())     # doctest: +SKIP
 """
@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
@@ -26,7 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from unkgcp.errors import InputError
 from unkgcp.run.predictor import Predictor
-from unkgcp.service import create_app
+from unkgcp.service import ONLY, create_app
 from unkgcp.service.knowledge import example_of
 from unkgcp.service.middleware import Metrics
 from unkgcp.service.request_body import to_text
@@ -50,14 +50,32 @@ class Address(NamedTuple):
 
 
 def serve(
-    run: str, address: Address, settings: Settings, announce: Callable[[str], None] = lambda line: None
+    runs: str | Sequence[str],
+    address: Address,
+    settings: Settings,
+    announce: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Load the run and answer until told to stop; `announce` gets a line with the address once it listens."""
+    """Load the runs and answer until told to stop; `announce` gets a line with the address once it listens."""
+    folders = named_runs([runs] if isinstance(runs, str) else runs)
     with listen(address) as listener:
-        predictor = Predictor.load(run)
-        app = create_app(predictor, settings)
-        warm_up(app, predictor)
+        predictors = {name: Predictor.load(folder) for name, folder in folders.items()}
+        app = create_app(predictors, settings)
+        for name, predictor in predictors.items():
+            warm_up(app, predictor, name)
         answer_requests(app, listener, settings, announce)
+
+
+def named_runs(folders: Sequence[str]) -> dict[str, str]:
+    """The folders by their names, which are part of addresses; InputError for a name that is there twice or strange."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        name = Path(folder).resolve().name
+        if name in found:
+            raise InputError(f"{found[name]} and {folder} are both called {name}; rename one of the folders")
+        if not name or not name.isprintable() or any(sign in name for sign in "{}?#%\\"):
+            raise InputError(f"{folder} has a name that cannot be part of an address; rename the folder")
+        found[name] = folder
+    return found
 
 
 def answer_requests(
@@ -75,6 +93,7 @@ def answer_requests(
         http=connection_class(settings, allow_files(settings.max_connections), app.state.metrics),
         ws="none",
         lifespan="on",
+        log_config=None,  # the program that serves has set how its log looks
         log_level="error",
         access_log=False,
         server_header=False,
@@ -96,7 +115,7 @@ def _stop_on_hangup(server: uvicorn.Server) -> None:
             signal.signal(hangup, lambda number, frame: server.handle_exit(signal.SIGTERM, frame))
 
 
-def warm_up(app: FastAPI, predictor: Predictor) -> None:
+def warm_up(app: FastAPI, predictor: Predictor, name: str = ONLY) -> None:
     """Ask a few times, so that whatever is loaded, compiled or sorted at first use is there before the first request.
 
     It also tells how long this run takes for a triple.
@@ -104,7 +123,7 @@ def warm_up(app: FastAPI, predictor: Predictor) -> None:
     example = example_of(predictor)
     if example is None:
         return
-    app.state.batcher.measure(example)
+    app.state.batchers[name].measure(example)
     with suppress(InputError):  # a label such as "?" cannot be completed
         predictor.complete(example[0], example[1], k=1)
 

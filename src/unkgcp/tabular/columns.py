@@ -9,7 +9,8 @@ line that is neither that nor a fact is an error with a remedy, never dropped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -27,6 +28,12 @@ _WORDS = {
     "tail": {"tail", "object", "obj", "target", "to", "end", "entity2", "entity_2", "tail_id", "node2"},
     "confidence": {"confidence", "conf", "weight", "score", "probability", "prob", "certainty", "truth"},
 }
+# What Neo4j calls its columns, in files for its import and in those of its procedure apoc.export.csv.
+_NEO4J = {"head": {":start_id", "_start"}, "relation": {":type", "_type"}, "tail": {":end_id", "_end"}}
+# `name:START_ID(Group)` and `confidence:float`: a name, a type behind a colon, and perhaps a group of ids
+_NEO4J_TYPED = re.compile(
+    r"[^:]*(:start_id|:end_id|:type)(?:\(.*\))?|([^:]+):(?:float|double|int|long|string)"
+)
 # Too short to tell a header by where there is no confidence to look at: "h r t" is a fine query.
 _LETTERS = {"head": {"h", "s"}, "relation": {"r", "p"}, "tail": {"t", "o"}, "confidence": {"c", "w"}}
 
@@ -81,10 +88,14 @@ def looks_like_header(fields: Sequence[str], with_confidence: bool = True) -> bo
     return bool(_positions(names, "confidence") or ends)
 
 
-def may_be_named(field: str, with_confidence: bool = True) -> bool:
-    """Whether this is a name of a column that is looked for."""
-    roles = ROLES if with_confidence else ROLES[:3]
+def may_be_named(field: str, roles: Sequence[str] = ROLES) -> bool:
+    """Whether this is a name of a column of one of these roles."""
     return any(_positions([_plain(field)], role) for role in roles)
+
+
+def confidence_words() -> set[str]:
+    """What a column of confidences may be called."""
+    return _WORDS["confidence"]
 
 
 def is_number(text: str) -> bool:
@@ -157,12 +168,16 @@ def _by_place(first: Sequence[str], roles: Sequence[str], place: Place) -> tuple
 
 
 def _positions(names: Sequence[str], role: str, letters: bool = True) -> list[int]:
-    known = _WORDS[role] | _LETTERS[role] if letters else _WORDS[role]
+    known = _WORDS[role] | _NEO4J.get(role, set()) | (_LETTERS[role] if letters else set())
+    if role == "relation" and {"node1", "node2"} <= set(names):
+        known |= {"label"}  # of an edge, as KGTK calls it; elsewhere a label may be anything
     return [position for position, name in enumerate(names) if name in known]
 
 
 def _plain(field: str) -> str:
-    return field.strip().lstrip("#").strip().casefold()
+    name = field.strip().lstrip("#").strip().casefold()
+    typed = _NEO4J_TYPED.fullmatch(name) if ":" in name else None
+    return name if typed is None else typed[1] or typed[2]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -177,12 +192,15 @@ def _listed(names: Sequence[str]) -> str:
 class Request:
     """How a file is to be read.
 
-    format           tsv, csv, parquet, string-links, string-actions, conceptnet or nell; None: recognise it
+    format           one of `unkgcp.tabular.formats.NAMES`; None: recognise it
     header           whether the first line names the columns; None: recognise it
     columns          head, relation, tail and confidence by name, or by position counted from 0
     scale            how numbers become confidences; None: as is usual for the format
     language         ConceptNet only: keep the assertions within one language, `en` for instance
     skip_missing     leave out rows whose confidence is empty or NaN; they are an error otherwise
+    default_confidence     the number that such rows have instead, as if it stood in the file
+    prefixes               RDF: names for the beginnings of IRIs, see `unkgcp.tabular.rdf_terms`; not used elsewhere
+    confidence_predicates  RDF only: IRIs of the predicates that tell a confidence; None: recognise them
     with_confidence  False for queries, whose confidence column, if there is one, is not looked at
     """
 
@@ -192,7 +210,22 @@ class Request:
     scale: Scale | None = None
     language: str | None = None
     skip_missing: bool = False
+    default_confidence: float | None = None
+    prefixes: Mapping[str, str] | None = None
+    confidence_predicates: Sequence[str] | None = None
     with_confidence: bool = True
+
+    def __post_init__(self) -> None:
+        if self.default_confidence is None:
+            return
+        if self.skip_missing:
+            raise InputError(
+                "--skip-missing and --default-confidence exclude each other: leave one of them out"
+            )
+        if not 0 <= self.default_confidence <= 1:
+            raise InputError(
+                f"the default confidence is {self.default_confidence}: give a number from 0 to 1"
+            )
 
 
 class Options(TypedDict, total=False):
@@ -204,3 +237,6 @@ class Options(TypedDict, total=False):
     scale: Scale | None
     language: str | None
     skip_missing: bool
+    default_confidence: float | None
+    prefixes: Mapping[str, str] | None
+    confidence_predicates: Sequence[str] | None

@@ -48,7 +48,7 @@ def text_batches(
     file of plain lines instead.
     """
     plain = plain_reader(source, layout) if plainly is not None else None
-    line = 1 + source.sample[: _start(source.sample)].count(b"\n")
+    line = line_of_first(source)
     header = layout.header
 
     def work(block: Block, first: bool) -> tuple[T, int]:
@@ -58,8 +58,7 @@ def text_batches(
         batch, lines = _parse(block.arrow(), layout, skip)
         return then(batch), lines
 
-    whole = len(source.sample) < SAMPLE  # a file that is all in sight is parsed before threads would be ready
-    for block, parsed in (_one_by_one if whole else _in_order)(_blocks(source, layout.format.quoted), work):
+    for block, parsed in in_turn(source, blocks_of(source, layout.format.quoted), work):
         error = partial(_error, layout, block, line, header)
         try:
             result, lines = parsed()
@@ -71,6 +70,19 @@ def text_batches(
 
 def _error(layout: Layout, block: Block, line: int, header: bool) -> InputError:
     return diagnose(layout, block.arrow().to_pybytes(), line, header)
+
+
+def line_of_first(source: Source) -> int:
+    """The number of the line with which the first block of a file begins."""
+    return 1 + source.sample[: _start(source.sample)].count(b"\n")
+
+
+def in_turn(
+    source: Source, blocks: Iterator[Block], work: Callable[[Block, bool], T]
+) -> Iterator[tuple[Block, Callable[[], T]]]:
+    """Each block and what gives the work on it; of a large file, some blocks are worked on at once."""
+    # a file that is all in sight is parsed before threads would be ready
+    return (_one_by_one if len(source.sample) < SAMPLE else _in_order)(blocks, work)
 
 
 def _one_by_one(
@@ -99,7 +111,7 @@ def _in_order(
         executor.shutdown(cancel_futures=True)
 
 
-def _blocks(source: Source, quoted: bool) -> Iterator[Block]:
+def blocks_of(source: Source, quoted: bool) -> Iterator[Block]:
     """Blocks of whole records."""
     rest = memoryview(b"")
     # small ones first: the sooner a part of the labels is known, the fewer are new to several blocks at once
@@ -219,7 +231,7 @@ def _batch(table: pa.Table, layout: Layout) -> Batch:
     batch = Batch(column(layout.head), relation, column(layout.tail), confidence)
     if layout.keep is not None:
         batch = batch.where(layout.keep(batch))
-    return batch.without_missing() if layout.skip_missing else batch
+    return batch.settled(layout.skip_missing, layout.default)
 
 
 def _line_ends(block: pa.Buffer) -> int:
@@ -323,8 +335,11 @@ def _objection_to_confidence(layout: Layout, field: str, line: int) -> str | Non
             return f"has {shown}, in which there is no confidence: correct it"
         remedy = ", or say with --header that this line names the columns" if line == 1 else ""
         return f"has the confidence {shown}, which is no number: correct it{remedy}"
-    if layout.skip_missing and (value is None or math.isnan(value)):
+    if (layout.skip_missing or layout.default is not None) and (value is None or math.isnan(value)):
         return None
     if value is None:
-        return f"has no confidence ({shown}): add it, remove the line, or leave such lines out with --skip-missing"
+        return (
+            f"has no confidence ({shown}): add it, remove the line, leave such lines out with --skip-missing, "
+            "or give them one with --default-confidence"
+        )
     return layout.scale.objection(value)

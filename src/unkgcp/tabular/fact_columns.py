@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.tabular.columns import Request
 from unkgcp.tabular.delimited import text_batches
-from unkgcp.tabular.formats import layout_of
+from unkgcp.tabular.formats import PARQUET, layout_of
 from unkgcp.tabular.label_index import Ids, LabelIndex, binary
-from unkgcp.tabular.layout import Batch, Malformed, acceptable
-from unkgcp.tabular.parquet import parquet_batches
+from unkgcp.tabular.layout import Batch, Batches, Malformed, acceptable
+from unkgcp.tabular.parquet import parquet_batches, table_batches
 from unkgcp.tabular.plain_lines import Plain
 from unkgcp.tabular.scaling import Scale
 from unkgcp.tabular.source import Origin, Source
@@ -75,19 +75,15 @@ def read_columns(
     for part, path in paths.items():
         with Source(path) as source:
             layout = layout_of(source, request)
-            scale = (request.scale or Scale()) if layout is None else layout.scale
+            scale = (request.scale or Scale()) if isinstance(layout, str) else layout.scale
             prepare: Callable[[Batch], AnyPrepared] = partial(collector.prepare, scale=scale)
             plainly: Callable[[Plain], AnyPrepared] = partial(collector.prepare_plain, scale=scale)
-            batches = (
-                parquet_batches(source, request, prepare)
-                if layout is None
-                else text_batches(source, layout, prepare, plainly)
-            )
-            for prepared, error in batches:
-                try:
-                    collector.add(prepared)
-                except Malformed:
-                    raise error() from None
+            if layout == PARQUET:
+                collector.add_all(parquet_batches(source, request, prepare))
+            elif isinstance(layout, str):
+                _add_rdf(collector, source, layout, request, prepare)
+            else:
+                collector.add_all(text_batches(source, layout, prepare, plainly))
             head, relation, tail, numbers = collector.columns()
             if not len(numbers):
                 raise InputError(f"{source.name} holds no facts: give a file with at least one fact")
@@ -99,6 +95,56 @@ def read_columns(
             for (part, found), confidence in zip(columns.items(), scaled, strict=True)
         }
     return columns, collector.labels()
+
+
+def _add_rdf(
+    collector: Collector, source: Source, kind: str, request: Request, prepare: Callable[[Batch], AnyPrepared]
+) -> None:
+    """The facts of an RDF file, and then its statements without a confidence if they have the default.
+
+    Those that stand in the file by themselves are collected apart, since most of them turn out to be facts or
+    annotations, and the labels of the others must not get an id.
+    """
+    from unkgcp.tabular.rdf_statements import RdfFile, missing_confidence
+
+    aside, file = Collector(), RdfFile(source, kind, request)
+    collector.add_all(file.facts(prepare, lambda batch: aside.add(aside.prepare(batch, Scale()))))
+    head, relation, tail, _ = aside.columns()
+    entities, relations = (binary(column) for column in aside.labels())
+    left = ~file.is_reifier(entities)[head] & ~collector.holds(entities, relations, (head, relation, tail))
+    rows = np.flatnonzero(left)
+    rows = rows[np.sort(np.unique(_keys(head[rows], relation[rows], tail[rows]), return_index=True)[1])]
+    batch = Batch(
+        entities.take(pa.array(head[rows])),
+        relations.take(pa.array(relation[rows])).dictionary_encode(),
+        entities.take(pa.array(tail[rows])),
+        pa.array(np.full(len(rows), request.default_confidence or 0.0)),
+    )
+    if len(rows) and request.default_confidence is None:
+        first = (batch.head[0], relations[int(relation[rows[0]])], batch.tail[0])
+        statement = " ".join(label.as_py().decode() for label in first)
+        raise missing_confidence(source.name, statement, len(rows), collector.waiting)
+    if len(rows):
+        collector.add(prepare(batch))
+    elif file.statements and not collector.waiting:
+        raise missing_confidence(source.name, "", 0, 0)
+
+
+def _keys(head: Ids, relation: Ids, tail: Ids) -> NDArray[np.int64]:
+    """A number for each triple, the same for the same ones and for no others: (n,)."""
+    pair = np.unique(head.astype(np.int64) << 31 | relation, return_inverse=True)[1]
+    keys: NDArray[np.int64] = pair.astype(np.int64) << 31 | tail
+    return keys
+
+
+def table_columns(table: pa.Table, name: str, request: Request) -> tuple[FactColumns, Labels]:
+    """The columns of a table in memory, which errors call `name`, and the labels that their ids stand for."""
+    collector, scale = Collector(), request.scale or Scale()
+    collector.add_all(table_batches(table, name, request, partial(collector.prepare, scale=scale)))
+    head, relation, tail, numbers = collector.columns()
+    if not len(numbers):
+        raise InputError(f"{name} holds no facts: give it at least one")
+    return (head, relation, tail, scale(numbers)), collector.labels()
 
 
 class Collector:
@@ -137,6 +183,14 @@ class Collector:
         relation[rows] = np.asarray(others.indices) + len(known)
         return PlainPrepared(facts, relation, pa.concat_arrays([binary(known.labels()), others.dictionary]))
 
+    def add_all(self, batches: Batches[AnyPrepared]) -> None:
+        """Take in the batches of a file; what is wrong with one of them is said in a sentence."""
+        for prepared, error in batches:
+            try:
+                self.add(prepared)
+            except Malformed:
+                raise error() from None
+
     def add(self, prepared: AnyPrepared) -> None:
         """Take in the next batch of the file; raises `Malformed` if one of its labels will not do."""
         entities, relations = len(self._entities), len(self._relations)
@@ -164,6 +218,26 @@ class Collector:
         if len(self._entities) > len(self._known) * (1 + GROWTH):
             self._known = self._entities.frozen()
         return head, tail
+
+    @property
+    def waiting(self) -> int:
+        """How many facts there are since the last call of `columns`."""
+        return sum(len(piece[0]) for piece in self._pieces)
+
+    def holds(
+        self, entities: pa.Array, relations: pa.Array, triples: tuple[Ids, Ids, Ids]
+    ) -> NDArray[np.bool_]:
+        """Which triples, with ids in these labels, are among the facts since the last call of `columns`: (n,)."""
+        entity, relation = self._entities.find(entities), self._relations.find(relations)
+        asked = entity[triples[0]], relation[triples[1]], entity[triples[2]]
+        there, facts = np.minimum.reduce(asked) >= 0, self.waiting
+        found = np.zeros(len(there), np.bool_)
+        if facts and there.any():
+            known = [np.concatenate(columns) for columns in zip(*self._pieces, strict=True)]
+            both = [np.concatenate([known[place], asked[place][there]]) for place in range(3)]
+            keys = _keys(both[0], both[1], both[2])
+            found[there] = np.isin(keys[facts:], keys[:facts])
+        return found
 
     def columns(self) -> FactColumns:
         """The columns of all facts since the last call, confidences as they stand in the file."""

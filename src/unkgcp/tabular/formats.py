@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
 from unkgcp.tabular.columns import Columns, Request, interval_positions
-from unkgcp.tabular.layout import Batch, Filter, Layout, TextFormat, first_line
+from unkgcp.tabular.layout import NQUADS, NTRIPLES, RDF, TURTLE, Batch, Filter, Layout, TextFormat, first_line
 from unkgcp.tabular.scaling import Scale
 from unkgcp.tabular.source import Origin, Source, is_parquet
 
@@ -131,9 +131,17 @@ ACTIONS = TextFormat(
 PARQUET = "parquet"
 # In the order in which their signatures are tried; the plain ones have none and are known by the file's name.
 TEXT_FORMATS = {kind.name: kind for kind in (LINKS, ACTIONS, NELL, CONCEPTNET, TSV, CSV)}
-NAMES = ("tsv", "csv", PARQUET, "string-links", "string-actions", "conceptnet", "nell")
+NAMES = ("tsv", "csv", PARQUET, "string-links", "string-actions", "conceptnet", "nell", *RDF)
 
 _ENDINGS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".parquet": PARQUET, ".pq": PARQUET}
+_ENDINGS |= {
+    ".nt": NTRIPLES,
+    ".nts": NTRIPLES,
+    ".nq": NQUADS,
+    ".nqs": NQUADS,
+    ".ttl": TURTLE,
+    ".ttls": TURTLE,
+}
 
 
 def recognise(source: Source, chosen: str | None = None, plain: bool = False) -> str:
@@ -155,6 +163,10 @@ def recognise(source: Source, chosen: str | None = None, plain: bool = False) ->
             f"{source.name} is not a Parquet file: name its format with --format or write it again"
         )
     line = first_line(source.sample, source.name, quoted=expected == "csv")
+    if expected is None and line.startswith(("<", "_:", "@prefix", "@base", "PREFIX")):
+        expected = _rdf_kind(line)
+    if expected in RDF:
+        return expected
     if chosen is None and not plain:
         for kind in TEXT_FORMATS.values():
             if kind.recognises(line):
@@ -162,11 +174,28 @@ def recognise(source: Source, chosen: str | None = None, plain: bool = False) ->
     return _checked(expected, chosen is not None, line, source.name)
 
 
-def layout_of(source: Source, request: Request) -> Layout | None:
-    """Where a text file keeps its facts; None for a Parquet file."""
+def _rdf_kind(line: str) -> str | None:
+    """The format of RDF that a first line is in, None if it is in none."""
+    if not line.startswith(("<", "_:")):
+        return TURTLE
+    from unkgcp.tabular.rdf_lines import is_statement
+
+    return next((kind for kind in (NTRIPLES, NQUADS) if is_statement(line, kind)), None)
+
+
+def layout_of(source: Source, request: Request) -> Layout | str:
+    """Where a text file keeps its facts; for Parquet and RDF, which need not be told that, the name of the format."""
     kind = recognise(source, request.format, plain=request.columns is not None)
-    if kind == PARQUET:
-        return None
+    if kind not in RDF and request.confidence_predicates:
+        raise InputError(f"{source.name} is read as {kind}: --confidence-predicate is for RDF, leave it out")
+    if kind in RDF and (
+        request.columns is not None or request.header is not None or request.language is not None
+    ):
+        raise InputError(
+            f"{source.name} is read as {kind}, which has no columns: leave header, columns and language out"
+        )
+    if kind not in TEXT_FORMATS:
+        return kind
     text = TEXT_FORMATS[kind]
     return text.layout(source.name, first_line(source.sample, source.name, text.quoted), request)
 
@@ -246,6 +275,8 @@ def _names(path: Origin, request: Request) -> list[str] | None:
                 UnicodeDecodeError,
             ):  # whoever reads it says what is wrong with it
                 return None
+        if kind in RDF:
+            return None
         text = TEXT_FORMATS[kind]
         if text.columns is not None:
             return None

@@ -25,6 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from unkgcp.tabular.arrow_arrays import numbers, values
+
 Ids = NDArray[np.int32]
 
 OPEN = "?"
@@ -121,12 +123,12 @@ class LabelIndex:
         if pa.types.is_dictionary(column.type):
             if len(column) >= len(column.dictionary) and not column.null_count:
                 # each value of the dictionary is looked up once
-                found: Ids = self.ids(column.dictionary)[np.asarray(column.indices)]
+                found: Ids = self.ids(column.dictionary)[values(column.indices)]
                 return found
             column = column.cast(pa.string())
         ids = self.find(binary(column if column.type == pa.string() else column.cast(pa.string())))
         if column.null_count:
-            ids[np.asarray(column.is_null())] = -1
+            ids[values(column.is_null())] = -1
         return ids
 
     def find(self, column: pa.Array) -> Ids:
@@ -140,7 +142,7 @@ class LabelIndex:
     def encode(self, column: pa.Array) -> Ids:
         """Ids of labels, unknown ones added in the order of the column: (n,) int32."""
         distinct = column.dictionary_encode()
-        ids: Ids = self.encode_distinct(distinct.dictionary)[np.asarray(distinct.indices)]
+        ids: Ids = self.encode_distinct(distinct.dictionary)[values(distinct.indices)]
         return ids
 
     def encode_distinct(self, labels: pa.Array) -> Ids:
@@ -149,7 +151,7 @@ class LabelIndex:
         unknown = np.flatnonzero(ids < 0)
         if len(unknown):
             ids[unknown] = np.arange(self._size, self._size + len(unknown), dtype=np.int32)
-            self._add(labels.take(pa.array(unknown)))
+            self._add(labels.take(numbers(unknown)))
         return ids
 
     def _find_compiled(self, column: pa.Array, ids: Ids) -> int:
@@ -173,7 +175,7 @@ class LabelIndex:
         starts = _run_starts(column)
         if starts is None:
             return self._search(column)
-        ids: Ids = self._search(column.take(pa.array(np.flatnonzero(starts))))[np.cumsum(starts) - 1]
+        ids: Ids = self._search(column.take(numbers(np.flatnonzero(starts))))[np.cumsum(starts) - 1]
         return ids
 
     def _search(self, column: pa.Array) -> Ids:
@@ -186,7 +188,7 @@ class LabelIndex:
             rows = rows[ids[rows] >= 0]  # another label has the slot: the next one may have ours
             slot[rows] = after = slot[rows] + 1 & self._mask
             ids[rows] = held = self._table.take(after)
-            part = None if doubtful is None else doubtful.take(pa.array(rows))
+            part = None if doubtful is None else doubtful.take(numbers(rows))
             rows = rows[~self._same(words[rows], held, part)]
         return ids
 
@@ -204,8 +206,8 @@ class LabelIndex:
             same[full] = _rows_equal(self._before.take(ids[full], axis=0), before)
         if column is not None:
             rows = np.flatnonzero(same)
-            labels = self.labels().take(pa.array(ids[rows]))
-            same[rows] = np.asarray(pc.equal(column.take(pa.array(rows)), labels))
+            labels = self.labels().take(numbers(ids[rows]))
+            same[rows] = values(pc.equal(column.take(numbers(rows)), labels))
         return same
 
     def _add(self, labels: pa.Array) -> None:
@@ -277,7 +279,7 @@ def _run_starts(column: pa.Array) -> NDArray[np.bool_] | None:
     for length in (min(512, len(column)), len(column)):  # some rows tell whether all are worth a look
         part = column.slice(0, length)
         starts = np.ones(length, np.bool_)
-        starts[1:] = pc.not_equal(part.slice(1), part.slice(0, max(length - 1, 0)))
+        starts[1:] = values(pc.not_equal(part.slice(1), part.slice(0, max(length - 1, 0))))
         if np.count_nonzero(starts) * 2 > length:
             return None
     return starts
@@ -329,7 +331,7 @@ def words_of(column: pa.Array) -> Words:
         return _padded(column, longest)
     words = _padded(pc.binary_slice(column, -EXACT, None), EXACT).copy()
     rows = np.flatnonzero(length > EXACT)
-    words[rows, 0] = _hash(column.take(pa.array(rows)))
+    words[rows, 0] = _hash(column.take(numbers(rows)))
     return words
 
 
@@ -377,12 +379,12 @@ def _padded(column: pa.Array, longest: int) -> Words:
 
 def _hash(labels: pa.Array) -> Words:
     """A hash of all bytes: (n,). Labels beyond a few hundred bytes are rare, and hashed one by one."""
-    length = np.asarray(pc.binary_length(labels))
+    length = values(pc.binary_length(labels))
     state = np.empty(len(labels), np.uint64)
     rows = np.flatnonzero(length <= LONG)
     if len(rows):
         mixed = np.zeros(len(rows), np.uint64)
-        for word in _padded(labels.take(pa.array(rows)), int(length[rows].max())).T:
+        for word in _padded(labels.take(numbers(rows)), int(length[rows].max())).T:
             mixed ^= word
             mixed *= MULTIPLIERS[0]
             mixed ^= mixed >> _HALF

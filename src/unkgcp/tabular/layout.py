@@ -11,7 +11,7 @@ import csv
 import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +23,9 @@ from unkgcp.tabular.columns import Request, find
 from unkgcp.tabular.scaling import Scale
 
 # What every reader hands on: some facts as Arrow columns.
+
+NTRIPLES, NQUADS, TURTLE = RDF = ("ntriples", "nquads", "turtle")
+"""Formats of RDF, read by `unkgcp.tabular.rdf_statements`."""
 
 LABELS = pa.dictionary(pa.int32(), pa.binary())
 
@@ -54,12 +57,16 @@ class Batch:
         confidence = None if self.confidence is None else self.confidence.filter(keep)
         return Batch(self.head.filter(keep), self.relation.filter(keep), self.tail.filter(keep), confidence)
 
-    def without_missing(self) -> Batch:
-        """Without the rows whose confidence is empty or NaN."""
-        if self.confidence is None:
+    def settled(self, skip_missing: bool, default: float | None) -> Batch:
+        """Rows whose confidence is empty or NaN are left out, or have the default; as they are if neither is asked."""
+        if self.confidence is None or not (skip_missing or default is not None):
             return self
         missing = pc.is_null(self.confidence, nan_is_null=True)
-        return self.where(pc.invert(missing)) if missing.true_count else self
+        if not missing.true_count:
+            return self
+        if default is None:
+            return self.where(pc.invert(missing))
+        return replace(self, confidence=pc.if_else(missing, default, self.confidence))
 
 
 def one_relation(label: str, length: int) -> pa.DictionaryArray:
@@ -140,6 +147,7 @@ class TextFormat:
             request.scale or self.scale,
             self._filter(name, request.language),
             request.skip_missing,
+            request.default_confidence,
         )
 
     def _filter(self, name: str, language: str | None) -> Filter | None:
@@ -177,6 +185,7 @@ class Layout:
     scale: Scale
     keep: Filter | None
     skip_missing: bool
+    default: float | None
 
 
 def first_line(sample: bytes, name: str, quoted: bool) -> str:

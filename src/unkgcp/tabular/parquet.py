@@ -1,4 +1,4 @@
-"""Parquet files, read batch by batch: labels as text or integers, confidences as any kind of number.
+"""Parquet files and Arrow tables, batch by batch: labels as text or integers, confidences as any kind of number.
 
 Facts and queries are read differently. Facts get their labels as text, since each label is looked up in an index that
 grows. Queries get them as dictionaries where the file has them so (most have): then a label is looked up once and not
@@ -7,7 +7,8 @@ once a row. Rows are counted from 1 in error sentences; a Parquet file has no li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -29,6 +30,11 @@ QUERIES = 1 << 17
 GROUP = 1 << 21
 """Rows of a row group up to which it is read as one, so that it has one dictionary; plain labels have none."""
 
+NOTHING = (
+    "has no confidence: add it, remove the row, leave such rows out with --skip-missing, or give them one with "
+    "--default-confidence"
+)
+
 T = TypeVar("T")
 
 
@@ -36,17 +42,32 @@ def parquet_batches(source: Source, request: Request, then: Callable[[Batch], T]
     """The facts of a Parquet file, batch by batch; as `text_batches`."""
     with source.explained(), pq.ParquetFile(source.on_disk()) as file:
         names = _columns(file.schema_arrow, request, source.name)
-        row = 1
-        for piece in file.iter_batches(ROWS, columns=names):
-            columns = [piece.column(name) for name in names]
-            error = partial(_diagnose, columns, source.name, row, request)
-            try:
-                batch = _batch(columns)
-                result = then(batch.without_missing() if request.skip_missing else batch)
-            except Malformed:
-                raise error() from None
-            yield result, error
-            row += len(piece)
+        yield from _facts(file.iter_batches(ROWS, columns=names), names, source.name, request, then)
+
+
+def table_batches(table: pa.Table, name: str, request: Request, then: Callable[[Batch], T]) -> Batches[T]:
+    """The same for a table in memory, which errors call `name`."""
+    names = _columns(table.schema, request, name)
+    yield from _facts(table.select(names).to_batches(ROWS), names, name, request, then)
+
+
+def _facts(
+    pieces: Iterable[pa.RecordBatch],
+    names: list[str],
+    name: str,
+    request: Request,
+    then: Callable[[Batch], T],
+) -> Batches[T]:
+    row = 1
+    for piece in pieces:
+        columns = [piece.column(name) for name in names]
+        error = partial(_diagnose, columns, name, row, request)
+        try:
+            result = then(_batch(columns).settled(request.skip_missing, request.default_confidence))
+        except Malformed:
+            raise error() from None
+        yield result, error
+        row += len(piece)
 
 
 def _columns(schema: pa.Schema, request: Request, name: str) -> list[str]:
@@ -54,7 +75,8 @@ def _columns(schema: pa.Schema, request: Request, name: str) -> list[str]:
         raise InputError(f"{name} is a Parquet file, which knows no languages: leave the language out")
     names = schema.names
     # columns are read by their names, so that no choice helps where two that may be meant have the same one
-    meant = request.columns or [column for column in names if may_be_named(column, request.with_confidence)]
+    roles = ROLES if request.with_confidence else ROLES[:3]
+    meant = request.columns or [column for column in names if may_be_named(column, roles)]
     for column in meant:
         called = names[column] if isinstance(column, int) and 0 <= column < len(names) else column
         if names.count(called) > 1:
@@ -70,7 +92,7 @@ def _columns(schema: pa.Schema, request: Request, name: str) -> list[str]:
         else:
             plain = kind.value_type if pa.types.is_dictionary(kind) else kind
             fits = pa.types.is_integer(plain) or _is_text(plain)
-        if not fits:
+        if not fits and not pa.types.is_null(kind):  # a column without a value has rows to complain of
             wanted = "numbers" if role == "confidence" else "text or integers"
             raise InputError(
                 f"{name} has {kind} in its {role} column {column!r}, expected {wanted}: "
@@ -109,9 +131,9 @@ def _diagnose(columns: list[pa.Array], name: str, row: int, request: Request) ->
     if len(columns) == 4:
         values = np.asarray(columns[3].cast(pa.float64(), safe=False).fill_null(float("nan")))
         scale = request.scale or Scale()
-        objections = [scale.objection(value) for value in values.tolist()]
+        objections = [NOTHING if math.isnan(value) else scale.objection(value) for value in values.tolist()]
         wrong = pa.array([objection is not None for objection in objections])
-        if request.skip_missing:
+        if request.skip_missing or request.default_confidence is not None:
             wrong = pc.and_(wrong, pc.is_finite(values))
         bad += [(at, objections[at] or "") for at in _first(wrong)]
     if not bad:

@@ -86,6 +86,7 @@ def plain_reader(source: Source, layout: Layout) -> Callable[[Block, bool], Plai
         and None not in (layout.relation, layout.confidence)
         and layout.keep is None
         and not layout.skip_missing
+        and layout.default is None
     )
     if not simple or source.path is None or source.gzip or source.path.stat().st_size < LARGE:
         return None

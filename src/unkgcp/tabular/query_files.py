@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from unkgcp.errors import InputError
 from unkgcp.tabular.columns import ROLES, Options, Request
 from unkgcp.tabular.delimited import text_batches
-from unkgcp.tabular.formats import layout_of
+from unkgcp.tabular.formats import PARQUET, layout_of
 from unkgcp.tabular.label_index import OPEN
 from unkgcp.tabular.layout import Batch, Malformed, acceptable
 from unkgcp.tabular.parquet import parquet_queries
@@ -70,11 +70,16 @@ def _file_batches(
 ) -> Iterator[pa.RecordBatch]:
     with Source(path) as source:
         layout = layout_of(source, request)
-        if layout is None:
+        if layout == PARQUET:
             yield from parquet_queries(source, request, OPEN if open_places else None, rows)
             return
         if rows is not None:
             raise ValueError(f"{source.name} is no Parquet file: it cannot be read from the middle")
+        if isinstance(layout, str):
+            from unkgcp.tabular.rdf_statements import RdfFile
+
+            yield from RdfFile(source, layout, request).triples()
+            return
         for batch, _ in text_batches(source, layout, _with_open_places if open_places else _strings):
             yield batch
 

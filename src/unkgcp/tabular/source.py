@@ -1,4 +1,4 @@
-"""Where bytes come from: a file or a pipe, unpacked where they are gzip, with a look at the first ones.
+"""Where bytes come from: a file, here or elsewhere, or a pipe; unpacked if they are gzip, with a look at the first.
 
 It knows nothing of facts. Everything that can go wrong between the disk and the first byte of content (no such
 file, a folder, no permission, a broken gzip) becomes one sentence here.
@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, Self
 import pyarrow as pa
 
 from unkgcp.errors import InputError
+from unkgcp.tabular.remote import is_remote, open_remote
 
 # Bytes looked at before reading; more, up to the second figure, if the first line is longer than that.
 SAMPLE = 1 << 20
@@ -58,8 +59,9 @@ class Source:
 
     def __init__(self, origin: Origin) -> None:
         self._open = ExitStack()
-        self.path = None if origin == "-" or not isinstance(origin, str | os.PathLike) else Path(origin)
-        self.name = str(self.path or "standard input")
+        here = origin != "-" and isinstance(origin, str | os.PathLike) and not is_remote(origin)
+        self.path = Path(origin) if here else None  # type: ignore[arg-type]
+        self.name = str(origin) if is_remote(origin) else str(self.path or "standard input")
         self.sample = b""
         with self._close_on_error(), self.explained():
             stream = self._buffered(origin)
@@ -113,6 +115,8 @@ class Source:
         self._open.close()
 
     def _buffered(self, origin: Origin) -> io.BufferedReader:
+        if is_remote(origin):
+            return self._open.enter_context(io.BufferedReader(open_remote(str(origin)), SAMPLE))
         if self.path is None:
             if origin == "-" and sys.stdin is None:
                 raise InputError("standard input is closed: give the name of a file")

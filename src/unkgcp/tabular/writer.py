@@ -1,4 +1,4 @@
-"""The one writer of tables: Arrow batches to TSV, CSV or Parquet, plain or gzip, to a file or to standard output.
+"""The one writer of tables: Arrow batches to TSV, CSV, Parquet or RDF, plain or gzip, to a file or to standard output.
 
 It holds one batch at a time, or one row group for Parquet. A file appears whole or not at all. Callers differ in what
 text fields may hold: answers and facts have no quotation marks around fields of TSV, so a label with a tab or a line
@@ -14,10 +14,10 @@ import gzip
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import IO, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +26,19 @@ import pyarrow.csv as csv
 
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path, check_file, room_for, standard_output
+from unkgcp.tabular.arrow_arrays import texts
+from unkgcp.tabular.remote import check_remote, is_remote, sent
+
+if TYPE_CHECKING:
+    from unkgcp.tabular.rdf_terms import Prefixes
 
 Write = Callable[[pa.RecordBatch], None]
 Quoting = Literal["never", "needed", "always"]
 
-ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".parquet")
+FORMATS = ("tsv", "csv", "parquet", "turtle", "ntriples", "ntriples-star", "neo4j")
+"""What answers and facts can be written as. `neo4j` is CSV with the names of columns that Neo4j wants."""
+ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".parquet", ".ttl", ".ttl.gz", ".nt", ".nt.gz")
+_BY_ENDING = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".ttl": "turtle", ".nt": "ntriples"}
 LEVEL = 6  # of gzip: the usual balance
 ROW_GROUP = 1 << 20  # rows
 
@@ -45,58 +53,115 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What callers choose: when fields of TSV and of CSV get quotation marks, and the options of Parquet."""
+    """What callers choose: when fields of TSV and of CSV get quotation marks, the options of Parquet, the format where
+    the name of the file is not to decide, and the prefixes of IRIs for RDF.
+    """
 
     tsv: Quoting = "never"
     csv: Quoting = "needed"
     parquet: Callable[[pa.Schema], dict[str, Any]] = parquet_options
+    format: str | None = None
+    prefixes: Mapping[str, str] | None = None
 
 
-ANSWERS = Style()
+USUAL = Style()
 
 
-def check_output(target: str | None) -> None:
+def check_output(target: str | None, style: Style = USUAL) -> None:
     """Refuse, before any work is done, a target that `open_output` could not write."""
+    _check_format(target, style)
     if target is not None and target != "-":
-        _check_ending(target)
-        check_file(target)
+        check_target(target)
 
 
-def _check_ending(target: str) -> None:
-    if not target.lower().endswith(ENDINGS):
+def check_target(target: str) -> None:
+    """Refuse, before any work is done, a file, here or elsewhere, that could not be written in the end."""
+    (check_remote if is_remote(target) else check_file)(target)
+
+
+def _check_format(target: str | None, style: Style) -> None:
+    piped = target is None or target == "-"
+    if style.format is not None and style.format not in FORMATS:
+        raise InputError(f"the output format {style.format!r} is none of {', '.join(FORMATS)}")
+    if piped and style.format == "parquet":
+        raise InputError("Parquet is not written to standard output: name a file with -o")
+    if not piped and style.format is None and not str(target).lower().endswith(ENDINGS):
         raise InputError(f"{target} does not end in {', '.join(ENDINGS)}; its ending says how to write it")
+    if style.prefixes:
+        _rdf_prefixes(style)  # what is wrong with them is said before any work is done
+
+
+def _rdf_prefixes(style: Style) -> Prefixes:
+    from unkgcp.tabular.rdf_terms import Prefixes
+
+    return Prefixes(style.prefixes)
 
 
 @contextmanager
-def open_output(target: str | None) -> Iterator[Write]:
-    """A function that writes answers of one schema to `target`; None and `-` are standard output, as TSV."""
+def open_output(target: str | None, style: Style = USUAL) -> Iterator[Write]:
+    """A function that writes answers of one schema to `target`; None and `-` are standard output, TSV if not chosen."""
+    _check_format(target, style)
     if target is None or target == "-":
         stream: IO[bytes] = standard_output()
         with room_for("standard output"):
-            yield TextWriter(stream, "\t", "never", "standard output")
+            yield _text_writer(stream, style.format or "tsv", style, "standard output")
             stream.flush()
         return
-    _check_ending(target)
-    with write_file(target) as write:
+    with write_file(target, style) as write:
         yield write
 
 
 @contextmanager
-def write_file(target: str, style: Style = ANSWERS) -> Iterator[Write]:
+def write_file(target: str, style: Style = USUAL) -> Iterator[Write]:
     """The same for a file whose name says how to write it."""
     plain = target.lower().removesuffix(".gz")
-    with atomic_path(target) as path, ExitStack() as opened:
+    with (sent if is_remote(target) else atomic_path)(target) as path, ExitStack() as opened:
         sink: Any = opened.enter_context(pa.OSFile(str(path), "wb"))
         if plain != target.lower():
             # without a name and a time inside, the same rows give the same bytes
             packed = gzip.GzipFile("", "wb", LEVEL, cast(IO[bytes], sink), mtime=0)
             sink = opened.enter_context(packed)
-        if plain.endswith((".parquet", ".pq")):
+        format = style.format or next((_BY_ENDING[end] for end in _BY_ENDING if plain.endswith(end)), "tsv")
+        if format == "parquet":
             yield opened.enter_context(_parquet_writer(sink, style))
-        elif plain.endswith(".csv"):
-            yield TextWriter(sink, ",", style.csv, target)
         else:
-            yield TextWriter(sink, "\t", style.tsv, target)
+            yield _text_writer(sink, format, style, target)
+
+
+def _text_writer(stream: IO[bytes], format: str, style: Style, name: str) -> Write:
+    if format in ("turtle", "ntriples", "ntriples-star"):
+        from unkgcp.tabular.rdf_writer import RdfWriter
+
+        return RdfWriter(stream, format, _rdf_prefixes(style))
+    if format == "neo4j":
+        text = TextWriter(stream, ",", "needed", name)
+        return lambda batch: text(_for_neo4j(batch))
+    delimiter, quoting = (",", style.csv) if format == "csv" else ("\t", style.tsv)
+    return TextWriter(stream, delimiter, quoting, name)
+
+
+def _for_neo4j(batch: pa.RecordBatch) -> pa.RecordBatch:
+    # a score has 32 bits, and its shortest digits are those of another number of 64 bits
+    columns = [
+        column.cast(pa.float64()) if pa.types.is_floating(column.type) else column for column in batch.columns
+    ]
+    return pa.record_batch(columns, names=neo4j_names(batch.schema))
+
+
+def neo4j_names(schema: pa.Schema) -> list[str]:
+    """What Neo4j calls the columns of relationships, with their types.
+
+    >>> neo4j_names(pa.schema([("head", pa.string()), ("score", pa.float64())]))
+    [':START_ID', 'score:double']
+    """
+    ids = {"head": ":START_ID", "relation": ":TYPE", "tail": ":END_ID"}
+    return [ids.get(field.name) or f"{field.name}:{_neo4j_type(field.type)}" for field in schema]
+
+
+def _neo4j_type(kind: pa.DataType) -> str:
+    if pa.types.is_floating(kind):
+        return "double"
+    return "boolean" if pa.types.is_boolean(kind) else "long" if pa.types.is_integer(kind) else "string"
 
 
 @contextmanager
@@ -191,15 +256,15 @@ class TextWriter:
             return
         titles = batch.schema.names
         if fresh:
-            self._write([pa.array([title], pa.string()) for title in titles], [""] * len(titles))
+            self._write([texts([title]) for title in titles], [""] * len(titles))
         self._write(batch.columns, titles)
 
     def _write(self, columns: list[pa.Array], titles: list[str]) -> None:
-        texts = [
+        fields = [
             _text(column, self.delimiter, self.quoting, self.name, title)
             for column, title in zip(columns, titles, strict=True)
         ]
-        self.stream.write(lines(texts, self.delimiter))
+        self.stream.write(lines(fields, self.delimiter))
 
 
 def _text(column: pa.Array, delimiter: str, quoting: Quoting, name: str, title: str) -> pa.Array:
@@ -226,10 +291,10 @@ def lines(columns: list[pa.Array], delimiter: str) -> memoryview:
     if not len(columns[0]):
         return memoryview(b"")
     empty: dict[str, Any] = {"null_handling": "replace", "null_replacement": ""}
-    nothing, line_end, between = (pa.scalar(text, pa.large_string()) for text in ("", "\n", delimiter))
-    texts = [column.cast(pa.large_string()) for column in columns]
-    texts[-1] = pc.binary_join_element_wise(texts[-1], line_end, nothing, **empty)
-    rows = pc.binary_join_element_wise(*texts, between, **empty)
+    nothing, line_end, between = texts(["", "\n", delimiter]).cast(pa.large_string())
+    fields = [column.cast(pa.large_string()) for column in columns]
+    fields[-1] = pc.binary_join_element_wise(fields[-1], line_end, nothing, **empty)
+    rows = pc.binary_join_element_wise(*fields, between, **empty)
     # the strings of an Arrow array lie end to end in one buffer: the text is already there
     _, offsets, data = rows.buffers()
     ends = np.frombuffer(offsets, np.int64)
@@ -241,7 +306,7 @@ def quoted(column: pa.Array, delimiter: str) -> pa.Array:
     characters = f'"\r\n{delimiter}'
     if not holds_any(column, characters.encode()):
         return column
-    nothing, mark = (pa.scalar(text, column.type) for text in ("", '"'))
+    nothing, mark = texts(["", '"']).cast(column.type)
     wrapped = pc.binary_join_element_wise(mark, pc.replace_substring(column, '"', '""'), mark, nothing)
     return pc.if_else(pc.match_substring_regex(column, f"[{re.escape(characters)}]"), wrapped, column)
 

@@ -22,6 +22,12 @@ DISTMULT = ("ukge", "ukge-rect", "passleaf")
 """Models with the score f(w (h o r) . t + b): they are scored without torch."""
 COMPILED = (*DISTMULT, "beurre")
 """Models that compiled kernels train on a CPU; torch trains the others."""
+NONE = "none"
+"""In the place of the name of a model: none is trained."""
+GIVEN = "given"
+"""In the place of the name of a model: one of the user's own, which a run does not keep."""
+PYKEEN = "pykeen:"
+"""Before the name of a model of PyKEEN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +74,15 @@ class TrainConfig:
         numbers = ((field.name, getattr(self, field.name)) for field in fields(self))
         infinite = [name for name, value in numbers if isinstance(value, float) and not math.isfinite(value)]
         wrong += [(name, "must be a finite number") for name in infinite]
-        if self.model not in MODELS:
+        if self.model not in (*MODELS, NONE, GIVEN) and not self.of_pykeen:
             near = difflib.get_close_matches(self.model, MODELS, n=1)
-            wrong.append(("model", f"must be one of {', '.join(MODELS)}" + (f"; {near[0]}?" if near else "")))
+            wrong.append(
+                (
+                    "model",
+                    f"must be one of {', '.join(MODELS)}, {PYKEEN}NAME, {NONE}"
+                    + (f"; {near[0]}?" if near else ""),
+                )
+            )
         counts = ("dimension", "batch_size", "epochs", "patience", "validate_every", "pool_size")
         wrong += [(name, "must be at least 1") for name in counts if getattr(self, name) < 1]
         if self.model in ("passleaf-complex", "passleaf-rotate") and self.dimension % 2:
@@ -99,6 +111,15 @@ class TrainConfig:
         return wrong
 
     @property
+    def trains(self) -> bool:
+        """Whether there is a model to be trained."""
+        return self.model not in (NONE, GIVEN)
+
+    @property
+    def of_pykeen(self) -> bool:
+        return self.model.startswith(PYKEEN)
+
+    @property
     def uses_pool(self) -> bool:
         return self.model.startswith("passleaf")
 
@@ -114,7 +135,9 @@ class TrainConfig:
         return replace(self, batch_size=times * self.batch_size, learning_rate=rate)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for YAML or JSON."""
+        """Plain values for YAML or JSON; where no model is trained here, settings are of no use, and left out."""
+        if not self.trains:
+            return {"model": self.model}
         values = asdict(self)
         values["transitive"] = list(self.transitive)
         values["compositions"] = [list(rule) for rule in self.compositions]
@@ -190,7 +213,7 @@ def config_for(model: str = "ukge", data: str | None = None, protocol: str = "st
     if protocol not in ("strict", "paper"):
         raise InputError(f"protocol is {protocol!r} but must be strict or paper")
     config = TrainConfig(model=model)
-    layers = _presets()[protocol].get(model, {})
+    layers = _presets()[protocol].get(PYKEEN if config.of_pykeen else model, {})
     for layer in ("default", data):
         if layer is not None and layer in layers:
             config = _override(config, layers[layer], f"presets {protocol} {model} {layer}")

@@ -330,7 +330,7 @@ def fetch(typing: Any, table: Any, row: Any, column: Any) -> Any:
     return types.void(table, types.int64, types.int64), code
 
 
-@njit(**quick)
+@njit(alone=True, **quick)
 def products(entity: Any, relation: Any, head: Any, middle: Any, tail: Any, out: Any) -> None:
     """Fill `out` (n,) with the sum over the dimensions of h r t; ids must be within the tables."""
     n, width = len(out), entity.shape[1]

@@ -34,7 +34,7 @@ from unkgcp.progress import Progress
 from unkgcp.training.batches import Member, TrainingData, TripleTensors
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.losses import Error, pinball, squared_error
-from unkgcp.training.model import Model, seen
+from unkgcp.training.model import Model, Tables, seen
 
 if TYPE_CHECKING:
     from unkgcp.training.compiled_engine import CompiledEngine
@@ -90,6 +90,7 @@ class Setting:
     callback: Callback | None
     given: Graph  # the facts, with those held out
     stopping: Graph | None = None  # validation facts that are not among them
+    initial: Tables | None = None  # what to go on from; there may be more rows now
 
 
 class Loop:
@@ -116,6 +117,8 @@ class Loop:
             self.shards = saved[1]["shards"]
         self.engine = self._make_engine(data, kernel)
         tables = self.engine.tables
+        for name, rows in (setting.initial or {}).items():
+            tables[name].data[:, : len(rows)] = torch.from_numpy(rows.copy())
         self.validate = Validator(setting, members, tables)
         count = len(members)
         folder = None if path is None else Path(path).parent

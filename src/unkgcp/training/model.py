@@ -1,6 +1,7 @@
 """A trained model: a backbone's tables with the vocabulary they belong to. It scores; it does not train.
 
-The DistMult family is scored without torch; other backbones load it when first asked.
+The DistMult family is scored without torch; other backbones load it when first asked. `NoModel` stands in the place of
+a model where none was trained.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.known import KnownFacts
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.parallel import ROWS, run_chunks
-from unkgcp.training.config import DISTMULT, TrainConfig
+from unkgcp.training.config import DISTMULT, NONE, TrainConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,6 +120,32 @@ class Model:
                 )
             tables[name] = np.asarray(tensors[name])
         return cls(tables, vocabulary, config, seed, seen_entities, seen_relations)
+
+
+@dataclass(frozen=True, eq=False)
+class NoModel(Model):
+    """In the place of a model where none was trained: it knows the training facts and their labels, and scores nothing.
+
+    The evidence method answers from the training facts and never asks a model for a score.
+    """
+
+    @classmethod
+    def of(cls, facts: Graph, seed: int = 0) -> NoModel:
+        """What `unkgcp.train(facts, model="none")` returns."""
+        known = KnownFacts.of(facts)
+        return cls({}, facts.vocabulary, TrainConfig(NONE), seed, *seen(facts), facts=known)
+
+    def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
+        raise InputError(WITHOUT)
+
+    def _against_all(self, entity: ArrayLike, relation: ArrayLike, *, as_head: bool) -> NDArray[np.float32]:
+        raise InputError(WITHOUT)
+
+
+WITHOUT = (
+    "no model was trained (--model none), so there is no score to make intervals from; "
+    "use --method evidence, which needs none, or fit again with --model ukge"
+)
 
 
 def table_shapes(config: TrainConfig, entities: int, relations: int) -> dict[str, tuple[int, int]]:

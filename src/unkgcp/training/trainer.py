@@ -1,6 +1,7 @@
 """Training by one call: one model, several that share a configuration, or the quantile models of an interval.
 
-Decides on device and kernels and what is held out for early stopping; the loop itself is in `loop`.
+Decides on device and kernels and what is held out for early stopping; the loop itself is in `loop`. Torch is loaded
+when there is something to train: `model="none"` does without it.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from dataclasses import replace
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, missing
 from unkgcp.graph.facts import Graph, hold_out_known
 from unkgcp.progress import Progress, Silent
-from unkgcp.training.batches import Member
-from unkgcp.training.config import COMPILED, TrainConfig, config_for, quantiles_of
-from unkgcp.training.loop import Callback, Loop, Setting
-from unkgcp.training.model import Model
+from unkgcp.training.config import COMPILED, NONE, TrainConfig, config_for, quantiles_of
+from unkgcp.training.model import Model, NoModel, Tables
+
+if TYPE_CHECKING:
+    import torch
+
+    from unkgcp.training.batches import Member
+    from unkgcp.training.loop import Callback
 
 
 def train_many(
@@ -36,12 +41,22 @@ def train_many(
     checkpoint_path: str | PathLike[str] | None = None,
     resume: bool = False,
     callback: Callback | None = None,
+    initial: Tables | None = None,
 ) -> list[Model]:
     """Train several models of one configuration: together on a GPU, one after the other with the CPU kernels.
 
     Without `validation` a slice of `facts` is held out for early stopping, the same for every member, so that
-    calibration facts stay untouched.
+    calibration facts stay untouched. Training begins with the rows of `initial`, if it is given; rows that it has not,
+    those of new entities and relations, begin as always.
     """
+    if not config.trains:
+        raise InputError(f"model {config.model!r} is none to be trained here; name another")
+    if config.of_pykeen:
+        raise InputError(
+            f"{config.model} is trained alone, for cp, unkgcp or shortest; name another model for this"
+        )
+    from unkgcp.training.loop import Loop, Setting
+
     members, where, said = list(members), _device(device), progress or Silent()
     config = config.for_size(len(facts))
     kernel = has_kernel(config, where)
@@ -50,7 +65,7 @@ def train_many(
     given, stopping = facts, validation
     if validation is None:
         facts, validation = hold_out_known(facts, config.validation_fraction)
-    setting = Setting(facts, validation, softlogic, config, where, said, callback, given, stopping)
+    setting = Setting(facts, validation, softlogic, config, where, said, callback, given, stopping, initial)
     path = None if checkpoint_path is None else Path(checkpoint_path)
     if not kernel:
         return Loop(setting, members, False, path, resume).train()
@@ -78,17 +93,31 @@ def train(
     checkpoint: str | PathLike[str] | None = None,
     resume: bool = False,
     callback: Callback | None = None,
+    initial: Tables | None = None,
 ) -> Model:
     """Train one model on the proper training set.
 
     >>> model = unkgcp.train(splits.train, model="ukge", seed=0)
 
     Early stopping uses a slice held out of `facts`, or `validation` if given. The seed determines the result.
+    `model="none"` trains nothing: what it returns knows the facts, for the method `evidence`, and needs no torch.
+    `initial` are the tables of a model to go on from, whose ids mean the same here.
     """
+    config = config or config_for(model)
+    if config.model == NONE:
+        return NoModel.of(facts, seed)
+    if config.of_pykeen:
+        from unkgcp.training.pykeen_models import train_pykeen
+
+        if resume or initial is not None:
+            raise InputError(f"{config.model} cannot be trained further; fit it again from the beginning")
+        return train_pykeen(
+            facts, config, seed=seed, validation=validation, device=_device(device), progress=progress
+        )
     (trained,) = train_many(
         facts,
-        [Member(seed, config.quantile if config else None)],
-        config or config_for(model),
+        [_member(seed, config.quantile)],
+        config,
         validation=validation,
         softlogic=softlogic,
         device=device,
@@ -96,6 +125,7 @@ def train(
         checkpoint_path=checkpoint,
         resume=resume,
         callback=callback,
+        initial=initial,
     )
     return trained
 
@@ -123,7 +153,7 @@ def train_quantiles(
     config = replace(config, negatives=0, softlogic_weight=0.0)
     models = train_many(
         facts,
-        [Member(seed, quantile) for quantile in quantiles],
+        [_member(seed, quantile) for quantile in quantiles],
         config,
         validation=validation,
         device=device,
@@ -151,13 +181,22 @@ def train_length(
         raise InputError("lengths of confidences do not go with passleaf's pseudo-labels; use ukge or beurre")
     (trained,) = train_many(
         _lengths(facts),
-        [Member(seed, quantile=0.5)],
+        [_member(seed, 0.5)],
         replace(config, negatives=0, softlogic_weight=0.0),
         validation=None if validation is None else _lengths(validation),
         device=device,
         progress=progress,
     )
     return trained
+
+
+def _member(seed: int, quantile: float | None) -> Member:
+    """One model to be trained; where torch is missing the error names the extra that brings it."""
+    try:
+        from unkgcp.training.batches import Member
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    return Member(seed, quantile)
 
 
 def _lengths(facts: Graph) -> Graph:
@@ -167,6 +206,8 @@ def _lengths(facts: Graph) -> Graph:
 
 
 def _device(name: str) -> torch.device:
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():

@@ -86,6 +86,10 @@ def tune(
     if trials < 1:
         raise InputError(f"{trials} trials find nothing; choose 1 or more")
     base = base or config_for(model)
+    if not base.trains:
+        raise InputError(
+            f"model {base.model!r} is none to be trained here, so there is nothing to tune; name another"
+        )
     purpose = {
         "base": _rest(base),
         "facts": _fingerprint(facts),

@@ -1,6 +1,6 @@
 """The charts: curves over the level or the number of calibration facts, width against error, coverage of slices.
 
-Each function takes plain arrays and gives a figure, to be called and saved inside `style.design`.
+Each function takes plain arrays and gives a figure with its numbers, to be called and saved inside `style.design`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unkgcp.evaluation.figures.style import BAND, COLOURS, INK, RULE, SOFT, curve, legend, sheet
+from unkgcp.evaluation.figures.style import BAND, COLOURS, INK, RULE, SOFT, Drawn, curve, legend, sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,31 @@ class Panel:
     band: ArrayLike | None = None
 
 
-def draw_levels(panels: Sequence[Panel], *, width: float | None = None) -> Any:
+def _curve_numbers(panels: Sequence[Panel], across: str) -> tuple[list[str], list[list[object]]]:
+    """Columns and rows of what curves show over `across`."""
+    columns = ["panel", "method", across, "mean_width", "mean_width_sd", "coverage", "coverage_sd"]
+    rows: list[list[object]] = []
+    for panel in panels:
+        for name, line in panel.curves.items():
+            shown = (line.sharpness, line.sharpness_sd, line.coverage, line.coverage_sd)
+            figures = [_filled(column, len(line.x)) for column in shown]
+            rows += [[panel.title, name, *row] for row in zip(line.x, *figures, strict=True)]
+        if panel.band is not None:
+            levels = np.unique(np.concatenate([line.x for line in panel.curves.values()])).tolist()
+            for name, ends in zip(("chance from", "chance to"), np.asarray(panel.band).tolist(), strict=True):
+                rows += [
+                    [panel.title, name, x, None, None, end, None] for x, end in zip(levels, ends, strict=True)
+                ]
+    return columns, rows
+
+
+def _filled(column: ArrayLike | None, length: int) -> list[float]:
+    """A column as a list, NaN throughout where there is none."""
+    values = np.asarray(np.nan if column is None else column, dtype=np.float64)
+    return np.broadcast_to(values, length).tolist()  # type: ignore[no-any-return]
+
+
+def draw_levels(panels: Sequence[Panel], *, width: float | None = None) -> Drawn:
     """Mean width above, coverage below, against the level: the paper's Figures 1 and 4-8."""
     figure = sheet(width or (0.7 + 2.15 * len(panels)), 4.5)
     grid = figure.subplots(2, len(panels), sharex=True, sharey="row", squeeze=False)
@@ -59,7 +83,7 @@ def draw_levels(panels: Sequence[Panel], *, width: float | None = None) -> Any:
     grid[1, 0].set_ylabel("coverage")
     _limits(grid)
     legend(figure, handles, asked)
-    return figure
+    return Drawn(figure, *_curve_numbers(panels, "level"))
 
 
 def _limits(grid: Any) -> None:
@@ -70,7 +94,7 @@ def _limits(grid: Any) -> None:
     bottom.set_ylim(max(-0.02, low), 1.015)
 
 
-def draw_sizes(panels: Sequence[Panel], level: float) -> Any:
+def draw_sizes(panels: Sequence[Panel], level: float) -> Drawn:
     """Coverage above, mean width below, against the number of calibration facts: the paper's Figures 3 and 14-18."""
     figure = sheet(0.7 + 2.15 * len(panels), 4.3)
     grid = figure.subplots(2, len(panels), sharex=True, sharey="row", squeeze=False)
@@ -88,7 +112,7 @@ def draw_sizes(panels: Sequence[Panel], level: float) -> Any:
     grid[0, 0].set_ylabel("coverage")
     grid[1, 0].set_ylabel("mean width")
     legend(figure, handles, asked)
-    return figure
+    return Drawn(figure, *_curve_numbers(panels, "calibration_facts"))
 
 
 def _ticks(grid: Any) -> None:
@@ -115,7 +139,7 @@ class ErrorPanel:
     width: Mapping[str, ArrayLike]
 
 
-def draw_conditionality(panels: Sequence[ErrorPanel], *, width: float | None = None) -> Any:
+def draw_conditionality(panels: Sequence[ErrorPanel], *, width: float | None = None) -> Drawn:
     """Mean width of covering intervals above, number of facts below, against the error: Figures 2 and 9-13."""
     figure = sheet(width or (0.7 + 2.3 * len(panels)), 3.9)
     grid = figure.subplots(
@@ -138,7 +162,16 @@ def draw_conditionality(panels: Sequence[ErrorPanel], *, width: float | None = N
     grid[1, 0].set_ylabel("facts")
     _scale(grid)
     legend(figure, handles)
-    return figure
+    columns = ["panel", "method", "error_from", "error_to", "facts", "mean_width"]
+    rows: list[list[object]] = []
+    for panel in panels:
+        edges = np.asarray(panel.edges, dtype=float).tolist()
+        bins = [edges[:-1], edges[1:], np.asarray(panel.count).tolist()]
+        for name, mean in panel.width.items():
+            rows += [
+                [panel.title, name, *row] for row in zip(*bins, _filled(mean, len(bins[0])), strict=True)
+            ]
+    return Drawn(figure, columns, rows)
 
 
 def _scale(grid: Any) -> None:
@@ -164,7 +197,7 @@ def draw_slices(
     *,
     title: str = "",
     width: float = 4.6,
-) -> Any:
+) -> Drawn:
     """Coverage of slices of the data as a dot plot, the first slice on top.
 
     n, coverage: (slices,). `bands`: (low, high) of each slice; None where nothing is promised.
@@ -195,7 +228,12 @@ def draw_slices(
     counts.set_yticks(rows, [f"{count:,}" for count in size.tolist()])
     counts.tick_params(length=0, labelcolor=SOFT, labelsize=7.5)
     counts.spines["right"].set_visible(False)
-    return figure
+    ends = bands or [(np.nan, np.nan)] * len(rows)
+    told = [
+        [*row, *band]
+        for row, band in zip(zip(names, size.tolist(), share.tolist(), strict=True), ends, strict=True)
+    ]
+    return Drawn(figure, ["slice", "facts", "coverage", "chance_from", "chance_to"], told)
 
 
 def _short(name: str) -> str:

@@ -19,7 +19,7 @@ from unkgcp.evaluation.figures.charts import (
     draw_levels,
     draw_sizes,
 )
-from unkgcp.evaluation.figures.style import design, look, save
+from unkgcp.evaluation.figures.style import Drawn, design, look, save
 
 SUMMARY, FOLDER = "summary.json", "figures"
 METHODS = ("fpi", "qr", "cp", "unkgcp", "evidence")
@@ -57,7 +57,7 @@ def read_summary(directory: Path) -> dict[str, Any]:
     return summary
 
 
-def drawings(summary: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
+def drawings(summary: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Drawn]]]:
     """(name, how to draw it) of every figure, a protocol and a data set at a time."""
     cells = summary["cells"]
     for protocol, data in dict.fromkeys((cell["protocol"], cell["data"]) for cell in cells):
@@ -69,7 +69,7 @@ def drawings(summary: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]
                     yield f"{kind}-{protocol}-{data}-{part}", draw
 
 
-def _levels(cells: list[Cell], part: str) -> Callable[[], Any] | None:
+def _levels(cells: list[Cell], part: str) -> Callable[[], Drawn] | None:
     panels = []
     for cell in cells:
         found = [(method, parts[part]) for method, parts in _chosen(cell["predictors"]) if part in parts]
@@ -83,7 +83,7 @@ def _levels(cells: list[Cell], part: str) -> Callable[[], Any] | None:
     return (lambda: draw_levels(panels)) if panels else None
 
 
-def _errors(cells: list[Cell], part: str) -> Callable[[], Any] | None:
+def _errors(cells: list[Cell], part: str) -> Callable[[], Drawn] | None:
     panels = [
         ErrorPanel(
             look(cell["model"]).name,
@@ -97,7 +97,7 @@ def _errors(cells: list[Cell], part: str) -> Callable[[], Any] | None:
     return (lambda: draw_conditionality(panels)) if panels else None
 
 
-def _sizes(cells: list[Cell], part: str) -> Callable[[], Any] | None:
+def _sizes(cells: list[Cell], part: str) -> Callable[[], Drawn] | None:
     panels, levels = [], []
     for cell in cells:
         about = cell.get("calibration_size") or {}

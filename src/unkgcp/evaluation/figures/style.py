@@ -5,18 +5,18 @@ colour-blind readers; every method and model has a mark and a line of its own be
 grey. Text stays text in SVG, and the same data give the same bytes.
 
 >>> with design():                                            # doctest: +SKIP
-...     figure = sheet(7.0, 3.0)
-...     save(figure, "figures/levels")
+...     save(draw_levels(panels), "figures/levels")
 [PosixPath('figures/levels.svg'), PosixPath('figures/levels.png')]
 """
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -213,9 +213,27 @@ def sheet(width: float, height: float) -> Any:
     return Figure(figsize=(width, height))
 
 
-def save(figure: Any, stem: str | os.PathLike[str]) -> list[Path]:
+class Drawn(NamedTuple):
+    """A figure of matplotlib and the numbers that it shows, a row for each mark."""
+
+    figure: Any
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+    def csv(self) -> str:
+        """The numbers as CSV, without the columns in which there is nothing."""
+        plain = [["" if cell is None or cell != cell else cell for cell in row] for row in self.rows]
+        kept = [place for place in range(len(self.columns)) if any(row[place] != "" for row in plain)]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([row[place] for place in kept] for row in [self.columns, *plain])
+        return text.getvalue()
+
+
+def save(drawn: Drawn, stem: str | os.PathLike[str]) -> list[Path]:
     """Write `stem`.svg and `stem`.png, each whole; neither carries a date."""
     written = []
+    figure = drawn.figure
     _settle(figure)
     for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
         path = Path(f"{os.fspath(stem)}.{kind}")
@@ -232,8 +250,9 @@ def _settle(figure: Any) -> None:
         figure.set_layout_engine("none")
 
 
-def to_svg(figure: Any) -> str:
+def to_svg(drawn: Drawn) -> str:
     """The figure as the text of an SVG file."""
+    figure = drawn.figure
     _settle(figure)
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})

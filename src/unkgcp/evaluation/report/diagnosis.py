@@ -169,7 +169,7 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         )
     shown = sorted({*SHOWN, confidence})
     answers = ask(predictor, dataset, shown)  # refuses a data set without test facts
-    evaluation = judge(answers)
+    evaluation, dataset = judge(answers), answers.dataset
     test, method = dataset.splits.test, predictor.method
     answer, known = answers.facts, answers.known
     if not known.any():
@@ -317,7 +317,10 @@ def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, IntervalPredict
     method, model, record = predictor.method, predictor.model, predictor.provenance
     calibration, again = dataset.splits.calibration, record.get("recalibrated")
     elsewhere = isinstance(again, Mapping) and again.get("data") is not None
-    # CV+ has no calibration facts apart. Evidence runs carry a backbone, but their intervals do not use its score.
+    elsewhere = elsewhere or bool(
+        record.get("updates")
+    )  # which brought calibration facts that the data set has not
+    # CV+ has no calibration facts apart. Evidence runs may have a model, but their intervals do not use its score.
     alone = "members" in method.needs or "evidence" in method.needs
     if elsewhere or alone or not len(calibration):
         return {method.name: method}

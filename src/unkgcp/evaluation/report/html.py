@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from unkgcp._version import __version__
-from unkgcp.evaluation.figures.style import DATA, inline, to_svg
+from unkgcp.evaluation.figures.style import DATA, Drawn, inline, to_svg
 from unkgcp.evaluation.tables import Html, join, tag, text
 
 if TYPE_CHECKING:
@@ -72,11 +73,21 @@ def paragraph(*parts: object, class_: str | None = None) -> Html:
     return tag("p", *parts, class_=class_)
 
 
-def figure(drawn: Any, key: str, caption: object, description: str) -> Html:
-    """A drawing inside the page with what it shows; `key` is unique on the page."""
+def figure(drawn: Drawn, key: str, caption: object, description: str) -> Html:
+    """A drawing inside the page with what it shows and its numbers to save; `key` is unique on the page."""
     picture = Html(inline(to_svg(drawn), key, description))
+    numbers = tag(
+        "a",
+        "Numbers as CSV",
+        href=f"data:text/csv;charset=utf-8,{quote(drawn.csv())}",
+        download=f"{key}.csv",
+        aria_label=f"Numbers as CSV: {description}",
+    )
     return tag(
-        "figure", tag("div", picture, class_="scroll", tabindex="0"), tag("figcaption", caption), id=key
+        "figure",
+        tag("div", picture, class_="scroll", tabindex="0"),
+        tag("figcaption", caption, " ", numbers),
+        id=key,
     )
 
 

@@ -31,11 +31,19 @@ from unkgcp.evaluation.report.sections import (
 from unkgcp.evaluation.tables import Cell, Html, Table, join, number, tag
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import load_named, reload
+from unkgcp.training.config import NONE
+from unkgcp.training.given_model import OwnModel, model_name
 
 
-def run_page(directory: Path, data: str | None, confidence: float, reading: dict[str, Any]) -> str:
-    """The whole page of a run: its test facts, or those of `data`, judged at a level."""
-    predictor = Predictor.load(directory)
+def run_page(
+    directory: Path,
+    data: str | None,
+    confidence: float,
+    reading: dict[str, Any],
+    model: OwnModel | None = None,
+) -> str:
+    """The whole page of a run: its test facts, or those of `data`, judged at a level. `model` is that of its user."""
+    predictor = Predictor.load(directory, model=model)
     record = predictor.provenance.get("data", {})
     if data is not None:
         dataset = load_named(data, record, predictor.model.seed, reading)
@@ -53,8 +61,8 @@ def run_page(directory: Path, data: str | None, confidence: float, reading: dict
             fact_section(diagnosis),
             provenance_section(predictor),
         ]
-    method, model = predictor.method, predictor.model.config.model
-    title = f"{data_name(diagnosis.dataset.name)}: {look(model).name} + {look(method.name).name}"
+    made_of = [name for name in (model_name(predictor.model), predictor.method.name) if name != NONE]
+    title = f"{data_name(diagnosis.dataset.name)}: {' + '.join(look(name).name for name in made_of)}"
     about = paragraph(
         "Figures are of test facts that took part neither in training nor in calibration. "
         "Choosing between methods or models by looking at them makes them a little too good."

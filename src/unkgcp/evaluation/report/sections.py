@@ -30,6 +30,7 @@ from unkgcp.evaluation.slices import AT_LEAST, MASS, SLAB_SHARE
 from unkgcp.evaluation.tables import Cell, Html, Table, number, tag
 from unkgcp.methods.intervals import in_words
 from unkgcp.run.predictor import Predictor
+from unkgcp.training.given_model import model_name
 
 RELATIONS = 20  # rows of the figure by relation; the table has all
 
@@ -249,7 +250,7 @@ def provenance_section(predictor: Predictor) -> Section:
     rows: list[tuple[str, object]] = [
         ("data", data.get("name")),
         ("facts", ", ".join(f"{_count(count)} {part}" for part, count in parts.items())),
-        ("model", predictor.model.config.model),
+        ("model", model_name(predictor.model)),
         ("method", predictor.method.name),
         ("seed", predictor.model.seed),
         ("protocol", record.get("protocol")),

@@ -278,9 +278,9 @@ def schedule(
     device: str,
     data_dir: str | None = None,
     override: Mapping[str, Any] | None = None,
-) -> str:
-    """A table of the blocks with the cells that are missing and the time they take; writes nothing."""
-    rows, total, missing_cells = [], 0.0, 0
+) -> Table:
+    """The blocks with the cells that are missing and the time they take; writes nothing."""
+    rows, records, total, missing_cells = [], [], 0.0, 0
     for block in plan.blocks():
         dataset = load(block.data, data_dir)
         work = Work(Path(directory), block, dataset, plan, dict(override or {}), device, silent, silently)
@@ -288,10 +288,11 @@ def schedule(
         seconds = estimate(work, missing)
         total, missing_cells = total + seconds, missing_cells + missing
         rows.append([block.name, str(cells), str(cells - missing), str(missing), _time(seconds)])
+        records.append({"block": block.name, "cells": cells, "missing": missing, "seconds": seconds})
     rows.append(["all", "", "", str(missing_cells), _time(total)])
     where = "one H200-class GPU" if scoring.uses_gpu(device) else "two CPU cores"
-    made = Table(["block", "cells", "done", "to do", "about"], rows)
-    return f"{made.terminal()}\n\nTimes are rough, for {where}."
+    note = f"Times are rough, for {where}."
+    return Table(["block", "cells", "done", "to do", "about"], rows, records=records, note=note)
 
 
 def estimate(work: Work, seeds: int) -> float:

@@ -10,7 +10,7 @@ const TITLES = {
   head_relation: "Same head and relation",
   relation_tail: "Same relation and tail",
 };
-const WHY = {
+export const WHY = {
   "unknown-entity": "An entity has no training fact, so nothing is claimed: the interval is the whole range.",
   "unknown-relation": "The relation has no training fact, so nothing is claimed: the interval is the whole range.",
 };
@@ -20,7 +20,7 @@ export function triple({ head, relation, tail }) {
   return make("span", { class: "triple" }, part(head, "entity"), " ", part(relation, "relation"), " ", part(tail, "entity"));
 }
 
-export function answer(query, asked, result, known, run) {
+export function answer(query, asked, result, known, run, saving) {
   const [score, lower, upper, status] = [result.score, result.lower, result.upper, result.status].map((column) => column[0]);
   const place = asked.indexOf(query.level);
   const at = (column) => result[column]?.[0][place];
@@ -64,7 +64,7 @@ export function answer(query, asked, result, known, run) {
     ),
     legend(known !== null, typeof value === "number"),
     make("p", { class: "promise", text: promise(run) }),
-    more(query),
+    more(query, saving),
   );
 }
 
@@ -77,7 +77,7 @@ function sentence(status, score, level, lower, upper) {
   return ["Predicted confidence ", strong(three(score)), "; the ", percent(level), " interval is ", strong(three(lower)), " to ", strong(three(upper)), "."];
 }
 
-const BASIS = {
+export const BASIS = {
   relation: "The promise stands on calibration facts of this relation.",
   "similar relations": "The promise stands on calibration facts of this relation and of relations like it.",
   none: "No calibration fact is of this relation or of one like it, so the interval is the whole range.",
@@ -120,7 +120,7 @@ function legend(known, value) {
   );
 }
 
-function more(query) {
+function more(query, saving) {
   const { head, relation, tail, level } = query;
   return make(
     "p",
@@ -128,6 +128,7 @@ function more(query) {
     make("a", { href: link({ head, relation, level }), text: "Other tails" }),
     make("a", { href: link({ relation, tail, level }), text: "Other heads" }),
     make("a", { href: link(query), text: "Link to this answer" }),
+    ...saving,
   );
 }
 

@@ -13,6 +13,14 @@ export function useToken(token) {
   sessionStorage.setItem(STORE, token);
 }
 
+let base = ""; // in front of the paths of the run that is asked
+
+const of = (run) => (run ? `/runs/${encodeURIComponent(run)}` : "");
+
+export function useRun(name) {
+  base = of(name);
+}
+
 async function ask(path, options = {}) {
   const token = sessionStorage.getItem(STORE);
   const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
@@ -28,16 +36,18 @@ async function ask(path, options = {}) {
   return answer;
 }
 
-const get = (path, query, signal) => ask(`${path}?${new URLSearchParams(query)}`, { signal });
+const get = (path, query, signal) => ask(`${base}${path}?${new URLSearchParams(query)}`, { signal });
+const post = (path, body, signal, at = base) =>
+  ask(at + path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
 
-export const about = () => ask("/v1/about");
+export const runs = () => ask("/v1/runs");
+export const about = () => ask(`${base}/v1/about`);
 export const labels = (kind, prefix, signal) => get(`/v1/${kind}`, { prefix, limit: 12, anywhere: true }, signal);
 export const evidence = (triple, signal) => get("/v1/evidence", { ...triple, limit: 5 }, signal);
 export const completions = (query, signal) => get("/v1/complete", query, signal);
-export const intervals = ({ head, relation, tail }, confidence, signal) =>
-  ask("/v1/intervals", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ triples: [[head, relation, tail]], confidence }),
-    signal,
-  });
+export const distribution = (triple, signal) => get("/v1/distribution", triple, signal);
+export const without = (query, signal) => get("/v1/without", query, signal);
+export const intervals = ({ head, relation, tail }, confidence, signal, run = null) =>
+  post("/v1/intervals", { triples: [[head, relation, tail]], confidence }, signal, run === null ? base : of(run));
+export const select = (body, signal) => post("/v1/select", body, signal);
+export const answers = (body, signal) => post("/v1/answers", body, signal);

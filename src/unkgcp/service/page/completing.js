@@ -1,10 +1,11 @@
 // Completions of (head, relation, ?) or (?, relation, tail): a sorted list of intervals, to be filtered.
 
-import { believed, besides, promise, triple } from "./answer.js";
+import { BASIS, believed, besides, promise, triple } from "./answer.js";
 import { axis, count, drawn, make, named, percent, say, span, three } from "./dom.js";
+import { downloads, rowsAs } from "./download.js";
 import { LEVELS, link } from "./state.js";
 
-export function completing(state, result, run, changed) {
+export function completing(state, result, run, changed, fail) {
   const open = state.head ? "tail" : "head";
   const shown = make("p", { class: "hint", id: "shown" });
   const rows = result.answers.map((one, i) => row(state, one, i, open));
@@ -33,6 +34,7 @@ export function completing(state, result, run, changed) {
     { class: "completing", "aria-labelledby": "completing-title" },
     make("h2", { id: "completing-title" }, triple(state)),
     make("p", { class: "promise", text: promise(run) }),
+    ...[...new Set(result.answers.map((one) => BASIS[one.promise]))].filter(Boolean).map((text) => make("p", { class: "picking", text })),
     ...result.notes.map((note) => make("p", { class: "note", text: note })),
     make(
       "div",
@@ -43,6 +45,7 @@ export function completing(state, result, run, changed) {
       slider("Lower end at least", state.lower, slid("lower")),
       slider("Width at most", state.width, slid("width")),
     ),
+    make("p", { class: "picking", text: `Whoever picks from this list, by the sliders or by eye, picks by looking at the answers: among what is picked, ${percent(state.level)} intervals may hold less often than ${percent(state.level)}.` }),
     make(
       "div",
       { class: "above" },
@@ -51,13 +54,20 @@ export function completing(state, result, run, changed) {
       ...["interval", "score"].map((text) => make("span", { class: "number", "aria-hidden": "true", text })),
     ),
     list,
-    make("p", { class: "more" }, make("a", { href: link(state), text: "Link to this list" })),
+    make(
+      "p",
+      { class: "more" },
+      downloads("Save the list", "completions", ["csv", "json"], (format) => rowsAs(format, Object.keys(result.answers[0] ?? {}), result.answers), fail),
+      make("a", { href: link({ ...state, view: "set" }), text: `A set that contains the ${open}` }),
+      make("a", { href: link(state), text: "Link to this list" }),
+    ),
   );
 }
 
 function row(state, one, i, open) {
   const { head, relation, tail, score, lower, upper, known, value, other } = one;
-  const more = [...believed(one), ...besides(one)];
+  // what is the same for all of them stands above the list
+  const more = [...believed(one), ...besides({ ...one, promise: undefined, presumes_fact: undefined })];
   const element = make(
     "li",
     {},
@@ -72,7 +82,7 @@ function row(state, one, i, open) {
   return { element, one };
 }
 
-function choice(name, title, values, value, shown, changed) {
+export function choice(name, title, values, value, shown, changed) {
   const select = make("select", { name, onchange: () => changed(select.value) },
     ...values.map((one) => make("option", { value: one, text: shown(one), selected: one === value })));
   return make("label", {}, make("span", { text: title }), select);

@@ -1,17 +1,24 @@
 // The page: reads the address, asks the service, shows the answer.
 
-import { about, completions, evidence, intervals, useToken } from "./api.js";
+import * as api from "./api.js";
 import { answer, behind } from "./answer.js";
+import { answerSet, sizeSentence } from "./answer_set.js";
+import { candidateForm, chosen } from "./candidates.js";
 import { combobox } from "./combobox.js";
+import { comparing } from "./comparing.js";
 import { completing } from "./completing.js";
 import { byId, count, make, say, short, three } from "./dom.js";
+import { downloads, rowsAs } from "./download.js";
+import { figure, figureAs, fitting } from "./figure.js";
+import { believing, weighing } from "./reasons.js";
 import { LEVELS, link, read } from "./state.js";
 
 const form = byId("query");
 const result = byId("result");
 const problem = byId("problem");
 let asking = null;
-let run = null; // what is being served
+let runs = []; // those that are being served, the first one where none is named
+let run = null; // what is being asked
 
 function fail(error) {
   if (error.name === "AbortError") return;
@@ -36,14 +43,32 @@ async function show(state, focus = false) {
   problem.hidden = true;
   for (const [name, box] of Object.entries(boxes)) box.set(state[name]);
   document.title = title(state);
+  try {
+    await describe(state);
+  } catch (error) {
+    return fail(error);
+  }
+  if (signal.aborted) return;
+  arrange(state);
+  if (state.view === "list") return result.replaceChildren(); // a list stands in no address: it is chosen from when asked
   if (!state.relation || !(state.head || state.tail)) {
     result.replaceChildren();
     if (state.relation || state.head || state.tail) fail(new Error("give a relation and a head, a tail or both"));
     return;
   }
+  if (state.view === "set" && state.head && state.tail) {
+    result.replaceChildren();
+    return fail(new Error("leave head or tail empty; the set is of what may stand there"));
+  }
+  const ask = state.view === "set" ? among : state.head && state.tail ? one : many;
+  await fill(signal, focus, () => ask(state, signal));
+}
+
+// Put an answer into the page when it is there.
+async function fill(signal, focus, answered) {
   result.setAttribute("aria-busy", "true");
   try {
-    const parts = state.head && state.tail ? await one(state, signal) : await many(state, signal);
+    const parts = await answered();
     const held = result.contains(document.activeElement) ? document.activeElement.name : "";
     result.replaceChildren(...parts);
     if (held) result.querySelector(`[name="${held}"]`)?.focus(); // a choice that was changed is there again
@@ -56,46 +81,106 @@ async function show(state, focus = false) {
   }
 }
 
+// The form of the view, and the mark at its link.
+function arrange(state) {
+  form.hidden = state.view === "list";
+  for (const hint of form.querySelectorAll("[data-of]")) hint.hidden = hint.dataset.of !== state.view;
+  list.form.hidden = state.view !== "list";
+  list.set(state, run);
+  for (const anchor of document.querySelectorAll("nav a")) {
+    anchor.href = link({ view: anchor.dataset.view });
+    if (anchor.dataset.view === state.view) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
+  }
+}
+
+async function choose(read_form) {
+  const state = read_form(read());
+  asking?.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  problem.hidden = true;
+  go(state);
+  await fill(signal, true, async () => [await chosen(state, list.triples(), signal, fail)]);
+}
+
 async function one(state, signal) {
   const levels = [...new Set([...LEVELS, state.level])].sort((a, b) => a - b);
   const { head, relation, tail } = state;
-  const [found, facts] = await Promise.all([
-    intervals(state, levels, signal),
-    evidence({ head, relation, tail }, signal).catch((error) => {
-      if (error.status === 404) return null; // a run without its training facts
-      throw error;
-    }),
+  const without404 = (error) => {
+    if (error.status === 404) return null; // a run without its training facts, or without a distribution
+    throw error;
+  };
+  const [found, facts, beside] = await Promise.all([
+    api.intervals(state, levels, signal),
+    api.evidence({ head, relation, tail }, signal).catch(without404),
+    comparing(state, runs, change, signal),
   ]);
-  const same = facts?.groups.find((group) => group.name === "same");
   const [score, lower, upper] = [found.score, found.lower, found.upper].map((column) => column[0]);
+  const distributed = typeof found.value?.[0] === "number" && found.no_fact === undefined;
+  const told = distributed ? await api.distribution({ head, relation, tail }, signal).catch(without404) : null;
   const place = levels.indexOf(state.level);
   const said = lower[place] === null ? "empty interval" : `interval ${three(lower[place])} to ${three(upper[place])}`;
   say(score === null ? "unknown query, the whole range" : `score ${three(score)}, ${said}`);
-  const shown = answer(state, levels, found, same?.count ? same.facts[0].confidence : null, run);
-  return facts ? [shown, behind(facts, state.level)] : [shown];
-}
-
-async function many(state, signal) {
-  const query = { relation: state.relation, k: state.k, rank_by: state.rank, confidence: state.level };
-  if (state.fresh === "yes") query.exclude_known = true;
-  if (state.head) query.head = state.head;
-  else query.tail = state.tail;
-  const found = await completions(query, signal);
-  say(count(found.answers.length, "completion", "completions"));
-  return [
-    completing(state, found, run, (changed, replace) => {
-      go(changed, replace);
-      if (!replace) show(changed);
-    }),
+  const same = facts?.groups.find((group) => group.name === "same");
+  const known = same?.count ? same.facts[0].confidence : null;
+  const rows = levels.map((level, i) => ({ head, relation, tail, level, score, lower: lower[i], upper: upper[i] }));
+  const shown = { score, known, value: found.value?.[0], belief: found.belief?.[0], level: state.level, rows };
+  const saving = [
+    downloads("Save the figure", "answer", ["svg", "png"], (format) => figureAs(format, figure(state, shown, told?.cells ?? null)), fail),
+    downloads("Save the numbers", "answer", ["csv", "json"], (format) => rowsAs(format, Object.keys(rows[0]), rows), fail),
   ];
+  return [
+    answer(state, levels, found, known, run, saving),
+    told && believing(figure(state, shown, told.cells, fitting())),
+    told && weighing(state, fail),
+    beside,
+    facts && behind(facts, state.level),
+  ].filter(Boolean);
 }
 
-function title({ head, relation, tail }) {
+// The completions of a question, or the set that contains its answer.
+async function many(state, signal) {
+  const query = { relation: state.relation, k: state.k, rank_by: state.rank, confidence: state.level, ...given(state) };
+  if (state.fresh === "yes") query.exclude_known = true;
+  const found = await api.completions(query, signal);
+  say(count(found.answers.length, "completion", "completions"));
+  return [completing(state, found, run, change, fail)];
+}
+
+async function among(state, signal) {
+  say("the first answer set of a run takes a while");
+  const found = await api.answers({ relation: state.relation, confidence: state.level, min_confidence: state.least, ...given(state) }, signal);
+  say(sizeSentence(found));
+  return [answerSet(state, found, change, fail)];
+}
+
+const given = ({ head, tail }) => (head ? { head } : { tail });
+
+// A choice inside an answer was changed; `replace` where the answer is there already.
+function change(state, replace = false) {
+  go(state, replace);
+  if (!replace) show(state);
+}
+
+function title({ view, head, relation, tail }) {
+  if (view === "list") return "Candidates · UnKGCP";
   return relation ? `${[head || "?", relation, tail || "?"].map(short).join(" ")} · UnKGCP` : "UnKGCP explorer";
 }
 
-async function describe() {
-  run = await about();
+// The run that the address names: its questions go to it, and the page says what it is.
+async function describe(state) {
+  if (!runs.length) {
+    ({ runs } = await api.runs());
+    byId("run").append(...runs.map(({ name }) => make("option", { value: name, text: name })));
+    byId("run-field").hidden = runs.length < 2;
+  }
+  const name = state.run || runs[0].name;
+  if (!runs.some((one) => one.name === name)) throw new Error(`no run called ${short(name)} is served here; choose another`);
+  if (run?.name === name) return;
+  api.useRun(state.run);
+  run = { ...(await api.about()), name };
+  byId("run").value = name;
   const parts = [run.data, `model ${run.model}`, `method ${run.method}`, count(run.entities, "entity", "entities"),
     count(run.relations, "relation", "relations"), run.facts === null ? null : count(run.facts, "training fact", "training facts")];
   byId("about").replaceChildren(...parts.filter(Boolean).map((text) => make("span", { text })));
@@ -106,6 +191,13 @@ const boxes = {
   relation: combobox(byId("relation"), "relations", fail),
   tail: combobox(byId("tail"), "entities", fail),
 };
+
+const list = candidateForm(choose, fail);
+
+byId("run").addEventListener("change", () => {
+  const name = byId("run").value;
+  change({ ...read(), with: "", run: name === runs[0].name ? "" : name });
+});
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -120,7 +212,7 @@ form.addEventListener("submit", (event) => {
 
 byId("token").addEventListener("submit", (event) => {
   event.preventDefault();
-  useToken(byId("token-value").value.trim());
+  api.useToken(byId("token-value").value.trim());
   byId("token").hidden = true;
   byId("token-value").value = "";
   start();
@@ -128,7 +220,7 @@ byId("token").addEventListener("submit", (event) => {
 
 // links within the page change the address without loading it again
 document.addEventListener("click", (event) => {
-  const anchor = event.target.closest("main a[href^='/?']");
+  const anchor = event.target.closest("main a[href^='/?'], nav a");
   if (!anchor || event.defaultPrevented || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   history.pushState(null, "", anchor.getAttribute("href"));
@@ -138,6 +230,6 @@ document.addEventListener("click", (event) => {
 addEventListener("popstate", () => show(read()));
 
 function start() {
-  describe().then(() => show(read()), fail);
+  show(read());
 }
 start();

@@ -1,8 +1,15 @@
 // What the page shows is what its address says: every answer has a link, and going back works.
 
 export const LEVELS = [0.5, 0.8, 0.9, 0.95, 0.99];
-const DEFAULTS = { level: 0.9, rank: "score", fresh: "no", k: 50, lower: 0, width: 1 };
-const NUMBERS = ["level", "k", "lower", "width"];
+// the run and what is looked at; then of one answer, of completions, of answer sets, of candidates to choose from
+const DEFAULTS = {
+  run: "", view: "", level: 0.9,
+  with: "",
+  rank: "score", fresh: "no", k: 50, lower: 0, width: 1,
+  least: 0,
+  test: "at-least", low: 0.7, high: 0.9, share: 0.1,
+};
+const CHOICES = { view: ["", "set", "list"], rank: ["score", "lower"], fresh: ["no", "yes"], test: ["at-least", "below", "between"] };
 
 export function read(address = location.search) {
   const given = new URLSearchParams(address);
@@ -10,23 +17,23 @@ export function read(address = location.search) {
   for (const name of Object.keys(state)) {
     if (!given.has(name)) continue;
     const value = given.get(name);
-    if (!NUMBERS.includes(name)) state[name] = value;
+    if (typeof state[name] !== "number") state[name] = value;
     else if (value !== "" && Number.isFinite(Number(value))) state[name] = Number(value);
   }
   const within = (value, low, high) => Math.min(Math.max(value, low), high);
-  state.level = within(state.level, 0, 1);
-  state.lower = within(state.lower, 0, 1);
-  state.width = within(state.width, 0, 1);
+  for (const name of ["level", "lower", "width", "least", "low", "high"]) state[name] = within(state[name], 0, 1);
+  state.share = within(state.share, 0.001, 0.999);
   state.k = within(Math.round(state.k), 1, 1000);
-  state.rank = state.rank === "lower" ? "lower" : "score";
-  state.fresh = state.fresh === "yes" ? "yes" : "no";
+  for (const [name, choices] of Object.entries(CHOICES)) if (!choices.includes(state[name])) state[name] = choices[0];
   return state;
 }
 
+// The address of a state; it is about the run that the page is about, unless it names another.
 export function link(state) {
   const query = new URLSearchParams();
+  const run = new URLSearchParams(location.search).get("run") ?? "";
   for (const name of ["head", "relation", "tail", ...Object.keys(DEFAULTS)]) {
-    const value = state[name];
+    const value = name === "run" ? (state.run ?? run) : state[name];
     if (value !== undefined && value !== "" && value !== DEFAULTS[name]) query.set(name, value);
   }
   const text = query.toString();

@@ -1,0 +1,72 @@
+"""Every benchmark in turn, then one line for each of its figures; status 1 if one of them misses what is required.
+
+What needs data that are not here, or a GPU, says so and is left out; its last figures stay in README.md with their
+date. A benchmark that fails does not keep the others from running. Two cores take about two hours.
+
+    make bench
+    python benchmarks/everything.py [NAME ...]      only these, as `make bench-NAME` would
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import common
+
+HERE = Path(__file__).parent
+
+
+def commands(folder: Path) -> dict[str, list[list[str]]]:
+    """Scripts with their arguments, by name. Those that ask runs share the folder, so that each is fitted once."""
+    runs = str(folder / "selection")
+    return {
+        "read": [["read.py"]],
+        "conformal": [["conformal.py"]],
+        "train": [["train.py"]],
+        "large-graph": [["large_graph.py"]],
+        "predict": [["predict.py", "compare", "calls"]],
+        "first-answer": [["first_answer.py"]],
+        "serve": [["serve.py"]],
+        "evidence": [["evidence.py"]],
+        "selection": [
+            ["selection.py", "--runs", runs],
+            ["selection.py", "--runs", runs, "--large", "10000000", "--data", "nl27k"],
+        ],
+        "open-world": [["open_world.py"]],
+        "pykeen-models": [["pykeen_models.py", "--epochs", "8", "--learning-rate", "0.01"]],
+        "gpu": [["gpu.py"]],
+    }
+
+
+def main() -> int:
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="unkgcp-bench-") as folder:
+        known = commands(Path(folder))
+        asked = sys.argv[1:] or list(known)
+        if strange := [name for name in asked if name not in known]:
+            raise SystemExit(f"there is no benchmark {strange[0]!r}; there are {', '.join(known)}")
+        for name in asked:
+            for script, *arguments in known[name]:
+                print(f"== {name}: {' '.join([script, *arguments])}", flush=True)
+                start = time.monotonic()
+                done = subprocess.run([sys.executable, str(HERE / script), *arguments], check=False)
+                print(
+                    f"== {name}: status {done.returncode} after {time.monotonic() - start:.0f} s", flush=True
+                )
+                if done.returncode:
+                    failed.append(name)
+    kept = json.loads((common.RESULTS / "figures.json").read_text())
+    for name, record in kept.items():
+        for each in record["figures"]:
+            print(f"{record['date']} {name}: {common.Figure(**each).sentence()}")
+    print(f"missed or failed: {', '.join(dict.fromkeys(failed)) or 'none'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

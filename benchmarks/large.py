@@ -1,0 +1,187 @@
+"""Large graphs, made here: popular and rare entities, 50 relations, a twentieth as many entities as facts.
+
+`facts` makes such a graph of any size. The benchmark fits evidence on one, as a file and through the command line, and
+takes one per cent more facts into the run with `unkgcp update`. Both are measured by the processor time of their
+processes, since other programs may use the machine too; the fit has the evaluation on test facts in it, which users
+wait for, and is given without it beside.
+
+    python benchmarks/large.py [FACTS]              # a million if it is not given; writes results/update.json
+
+With `--learn` it learns from the evidence of graphs of several sizes, each in a process of its own: processor time,
+the most memory above that of the training facts themselves, and processor time of answers. What boosting takes does not
+grow with the graph, and on a small one it takes the most memory; so bytes a fact are those that a fact more takes, from
+the last size but one to the last.
+
+    python benchmarks/large.py --learn 100000 1000000 3000000        # writes results/large.json
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import common
+from unkgcp.graph import Graph, Vocabulary, write
+
+RELATIONS, COMMUNITIES = 50, 8
+NEW = 0.01
+REQUIRED = 0.1
+GROWS, BYTES, ANSWERS = (
+    13,
+    120,
+    4,
+)  # times as long for ten times the facts; beside the facts themselves; times as long
+MOST_ASKED = 50_000
+
+
+def facts(n: int, seed: int = 0) -> Graph:
+    """About n facts, each triple once, in random order.
+
+    An entity is the more popular the smaller its number: the first of 50,000 has a hundredth of all facts, the last a
+    handful. What a confidence is depends on the relation and on the communities of the two entities; a third are one
+    of two values that people write down.
+    """
+    rng = np.random.default_rng(seed)
+    entities = max(n // 20, 2)
+    head, tail = (entities * rng.random((2, round(1.02 * n))) ** 2.5).astype(np.int32)
+    relation = rng.integers(0, RELATIONS, len(head), dtype=np.int32)
+    words = Vocabulary.of(
+        [f"entity-{i}" for i in range(entities)], [f"relation-{i}" for i in range(RELATIONS)]
+    )
+    graph = Graph(head, relation, tail, np.zeros(len(head)), words)
+    rows = np.unique(graph.keys, return_index=True)[1]
+    graph = graph[rng.permutation(rows)[:n]]
+    community = rng.integers(0, COMMUNITIES, entities)
+    place = rng.beta(2, 1, (RELATIONS, COMMUNITIES, COMMUNITIES))
+    found = place[graph.relation, community[graph.head], community[graph.tail]] + rng.normal(
+        0, 0.1, len(graph)
+    )
+    stock = rng.random(len(graph))
+    found = np.where(stock < 0.25, 0.7, np.where(stock < 0.33, 1.0, found))
+    return graph.with_confidence(np.clip(found, 0.05, 1).round(3))
+
+
+def timed(*arguments: object) -> tuple[float, str]:
+    """Processor seconds of `unkgcp ARGUMENTS`, and what it printed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "unkgcp", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, done.stdout
+
+
+def measure(n: int) -> dict[str, Any]:
+    graph = facts(round(n * (1 + NEW)))
+    with tempfile.TemporaryDirectory() as folder:
+        old, week, run = Path(folder) / "facts.tsv", Path(folder) / "week.tsv", Path(folder) / "run"
+        write(graph[:n], old)
+        write(graph[n:], week)
+        warm_up = Path(folder) / "few.tsv"  # compiled code is kept from here on
+        write(graph[:3000], warm_up)
+        timed("fit", warm_up, "-o", Path(folder) / "few", "--method", "evidence", "--quick")
+        fit, said = timed("fit", old, "-o", run, "--method", "evidence", "--quick", "--json")
+        update, told = timed("update", run, week, "-o", Path(folder) / "new", "--json")
+    return {
+        "facts": n,
+        "fit": round(fit, 1),
+        "fit_times": json.loads(said)["times"],
+        "update": round(update, 1),
+        "update_record": json.loads(told)["update"],
+        "ratio": round(update / fit, 3),
+        "machine": common.machine(),
+    }
+
+
+def learn(n: int) -> dict[str, float]:
+    """What learning and answering take on a graph of n facts; in a process that does nothing else."""
+    from unkgcp.evidence import learn as learn_evidence
+
+    few = learn_evidence(facts(3000).split(seed=0).train)  # compiled code is there from here on
+    few.score(*(np.zeros(5000, np.int32) for _ in range(3)))
+    parts = facts(n).split(seed=0)
+    train, asked = parts.train, parts.test[:MOST_ASKED]
+    del few, parts
+    before = _memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the most memory is that from here on
+    start = time.process_time()
+    model = learn_evidence(train)
+    learned = time.process_time()
+    held = _memory("VmRSS") - before
+    assert len(model.asked_again.doubt)  # what calibration asks for
+    start_of_answers = time.process_time()
+    model.score(asked.head, asked.relation, asked.tail)
+    return {
+        "facts": len(train),
+        "seconds": round(learned - start, 2),
+        "most_bytes": _memory("VmHWM") - before,
+        "bytes_held": held,
+        "microseconds_a_query": round(1e6 * (time.process_time() - start_of_answers) / len(asked), 2),
+    }
+
+
+def _memory(name: str) -> int:
+    """Bytes of this process, as Linux counts them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(name)))
+
+
+def learning(sizes: list[int]) -> int:
+    found = []
+    for n in sizes:
+        command = [sys.executable, __file__, "--one", str(n)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found.append(json.loads(done.stdout))
+        print(found[-1], flush=True)
+    return tell(sizes, found)
+
+
+def tell(sizes: list[int], found: list[dict[str, float]]) -> int:
+    first, before, last = found[0], found[-2], found[-1]
+    more = last["facts"] - before["facts"]
+    record = {
+        "sizes": found,
+        "times_as_long": round(last["seconds"] / first["seconds"], 2),
+        "bytes_a_fact": round((last["most_bytes"] - before["most_bytes"]) / more, 1),
+        "bytes_a_fact_held": round((last["bytes_held"] - before["bytes_held"]) / more, 1),
+        "machine": common.machine(),
+    }
+    common.write("large", record)
+    of = f"evidence, {sizes[0]:,} to {sizes[-1]:,} facts"
+    grown = sizes[-1] / sizes[0] / 10
+    figures = [
+        common.Figure(f"{of}: processor time of learning grows by", record["times_as_long"], GROWS * grown),
+        common.Figure("evidence: peak bytes a fact more, beside the facts", record["bytes_a_fact"], BYTES),
+        common.Figure(
+            f"{of}: processor time of an answer, beside that on the small graph",
+            last["microseconds_a_query"] / first["microseconds_a_query"],
+            ANSWERS,
+        ),
+    ]
+    return common.judge("large-learning", figures)
+
+
+def main() -> int:
+    common.use_two_cores()
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(learn(int(sys.argv[2]))))
+        return 0
+    if sys.argv[1:2] == ["--learn"]:
+        return learning([int(n) for n in sys.argv[2:]])
+    n = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    found = measure(n)
+    common.write("update", found)
+    print(json.dumps(found, indent=2))
+    what = f"update with {NEW:.0%} new facts of {n:,}, processor time beside that of fit"
+    return common.judge("large", [common.Figure(what, found["ratio"], REQUIRED)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

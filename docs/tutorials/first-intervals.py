@@ -1,0 +1,102 @@
+# %% [markdown]
+# # First intervals on your own file
+#
+# You have a file of facts with confidences. At the end of this page you have an interval for any
+# question about them, and you know how often it will be right.
+#
+# You need the package with the extras `evidence` and `plot` ([how to install
+# it](../index.md#your-own-intervals-in-five-minutes)).
+#
+# ## The file
+#
+# One fact a line: head, relation, tail and a confidence between 0 and 1, separated by tabs. Put your
+# own file in the place of `facts.tsv`. Here it is a piece of the invented graph that comes with the
+# package, people and firms of a small world. Its last three facts are kept back, to ask about them
+# later.
+
+# %%
+import numpy as np
+
+import unkgcp
+
+demo = unkgcp.load("demo")
+often = np.argsort(-np.bincount(np.concatenate([demo.head, demo.tail])))[:250]
+some = demo[np.isin(demo.head, often) & np.isin(demo.tail, often)]
+unkgcp.write(some[:-3], "facts.tsv")
+
+with open("facts.tsv") as file:
+    print(*file.readlines()[:4], sep="")
+
+# %% [markdown]
+# What is in it? Always look first: confidences that are all 1, or a triple that stands there a hundred
+# times, are better found now.
+
+# %%
+# !unkgcp data describe facts.tsv
+
+# %% [markdown]
+# ## A run
+#
+# One command splits the file into facts to learn from, facts to calibrate with and facts to test on,
+# learns, calibrates and says how good the intervals are on the test facts, which it has never seen.
+# `--method evidence --quick` is the method to start with; [others](../method.md) are there to compare.
+
+# %%
+# !unkgcp fit facts.tsv -o run --method evidence --quick
+
+# %% [markdown]
+# Read the line `facts` first: `cover 0.9` is how many of the test facts lie inside their 90 % interval.
+# It should be 0.9 or a little more; `width` is how wide the intervals are, and `score` puts both into
+# one number ([how intervals are judged](../judging.md)). The line `negatives` is about triples that are
+# no facts: nothing is promised for them unless you [ask for it](../open-world.md).
+#
+# ## Questions
+#
+# A file of questions has three columns. Here these are the facts kept back, and one about somebody whom
+# the graph does not know.
+
+# %%
+kept_back = some[-3:].table().to_pylist()
+questions = [(fact["head"], fact["relation"], fact["tail"]) for fact in kept_back]
+with open("questions.tsv", "w") as file:
+    for question in [*questions, ("Nobody", "knows", "Rosa Cole")]:
+        print(*question, sep="\t", file=file)
+
+# %%
+# !unkgcp predict run questions.tsv --confidence 0.9
+
+# %% [markdown]
+# `score` is the confidence to be expected, `lower` and `upper` are the interval, `value` is the single
+# likeliest value. About `Nobody` the graph says nothing: the interval is the whole range, and `status`
+# says why.
+#
+# The level is chosen when you ask; nothing is learned again for another one. In Python:
+
+# %%
+predictor = unkgcp.Predictor.load("run")
+predictor.interval(questions, confidence=[0.8, 0.9, 0.95])
+
+# %%
+predictor.plot(questions, confidence=[0.8, 0.9, 0.95])
+
+# %% [markdown]
+# The confidences that were kept back:
+
+# %%
+print(*(fact["confidence"] for fact in kept_back))
+
+# %% [markdown]
+# ## What you may rely on
+#
+# In the words of the run:
+
+# %%
+print(predictor.guarantee)
+
+# %% [markdown]
+# So of a hundred 90 % intervals ninety or more hold on average, if your questions come from where the
+# facts of your file came from; which ones do not, nobody knows. What breaks the promise is on [a page
+# of its own](../assumptions.md).
+#
+# Next: [the facts that are surely good](string-network.py), [comparing methods](comparing-methods.py),
+# [watching and updating a run](watching.py).

@@ -1,0 +1,142 @@
+"""`unkgcp update`: new facts join a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from unkgcp.cli.options import choice_option, device_option, examples, reading_options, seed_option
+from unkgcp.cli.output import json_option, print_json, print_text
+from unkgcp.errors import InputError
+
+if TYPE_CHECKING:
+    from unkgcp.run.predictor import Predictor
+
+EXAMPLES = examples(
+    "unkgcp update run week-07.tsv",
+    "unkgcp update run week-07.tsv -o run-07 --seed 1",
+    "unkgcp update run week-07.tsv --refit",
+    "unkgcp update run many.tsv --calibrate-on new",
+    "unkgcp update run week-07.tsv --json | jq .update.new",
+)
+
+
+@click.command(name="update", epilog=EXAMPLES)
+@click.argument("run")
+@click.argument("facts")
+@click.option("-o", "--output", metavar="RUN2", help="The folder to write.  [default: RUN itself]")
+@click.option(
+    "--refit",
+    is_flag=True,
+    help="Learn everything again. Otherwise trees of evidence are only learned again if the new facts are unlike "
+    "those before, and a backbone is trained further from where it stands.",
+)
+@choice_option(
+    "--calibrate-on",
+    ["all", "new"],
+    "all: old and new held-out facts, for a promise about a random fact of the updated graph; new: the new ones "
+    "alone, for a promise about facts like these.",
+)
+@seed_option("Of the coin that decides which new facts are held out for calibration.")
+@device_option
+@json_option
+@reading_options
+def command(
+    run: str,
+    facts: str,
+    output: str | None,
+    refit: bool,
+    calibrate_on: str,
+    seed: int,
+    device: str,
+    reading: dict[str, Any],
+) -> None:
+    """Take the facts of a file into RUN: they join its graph, and it is calibrated anew.
+
+    FACTS has facts with their confidences. Each new one is held out for calibration with the probability with which
+    RUN's own facts were; the others teach. A triple that RUN has already stays where it is and takes its new
+    confidence. Interrupted or refused, RUN stays as it was.
+    """
+    from unkgcp.evaluation.updating import update
+    from unkgcp.graph.reading import read
+    from unkgcp.progress import Reporter
+    from unkgcp.run.folder import check_run, check_target
+    from unkgcp.run.predictor import Predictor
+    from unkgcp.run.replacing import writing
+
+    target = run if output is None else output
+    reading.pop("data_dir", None)
+    check_run(run)
+    check_target(target)
+    with writing(target):  # another update of the same run would be lost, or would lose this one
+        predictor = Predictor.load(run)
+        _check_scale(predictor, run, facts, reading)
+        new = read(facts, **reading)
+        source = {"file": facts, "sha256": _digest(facts)}
+        again = update(
+            predictor,
+            new,
+            refit=refit,
+            calibrate_on=calibrate_on,
+            seed=seed,
+            device=device,
+            source=source,
+            report=Reporter,
+        )
+        again.save(target)
+    told = again.provenance["updates"][-1]
+    caution = again.method.caution(0.9)
+    print_json(
+        {
+            "run": target,
+            "method": again.method.name,
+            "guarantee": again.guarantee,
+            "caution": caution,
+            "update": told,
+        }
+    )
+    print_text(_text(told, facts))
+    print_text(
+        f"guarantee of {again.method.name}: {again.guarantee} ({again.method.size:,} calibration facts)"
+    )
+    if caution is not None:
+        print_text(caution)
+    print_text(f"written to {target}")
+
+
+def _text(told: dict[str, Any], facts: str) -> str:
+    lines = [
+        f"{facts}: {told['new']:,} new facts, {told['to_training']:,} to learn from and "
+        f"{told['to_calibration']:,} to calibrate on"
+    ]
+    if told["changed"] or told["known"]:
+        lines.append(
+            f"{told['changed'] + told['known']:,} triples were known, {told['changed']:,} of them with another "
+            "confidence, which is theirs now"
+        )
+    if told["repeated"]:
+        lines.append(f"{told['repeated']:,} rows were replaced by later ones with the same triple")
+    why = told["learned_again"]
+    lines.append("nothing was learned from the beginning" if why is None else f"learned again: {why}")
+    return "\n".join(lines)
+
+
+def _check_scale(predictor: Predictor, run: str, facts: str, reading: dict[str, Any]) -> None:
+    """The numbers of two files are confidences alike only if they are scaled alike, which nobody can guess."""
+    scale = predictor.provenance.get("data", {}).get("options", {}).get("scale")
+    if scale and "scale" not in reading:
+        raise InputError(
+            f"the confidences of {run} were scaled when they were read; say how those of {facts} are to be, with "
+            "--confidence-scale and the same --cap and --floor, or none if they lie in [0, 1] as the run's do now"
+        )
+
+
+def _digest(path: str) -> str | None:
+    """The SHA-256 of a file; None for a pipe, which cannot be read again."""
+    if not Path(path).is_file():
+        return None
+    from unkgcp.run.safe_files import digest
+
+    return digest(Path(path))

@@ -1,0 +1,307 @@
+"""Graphs as people hold them in Python: data frames, Arrow tables, NetworkX graphs, rows; `graph_from` takes them all.
+
+Columns are guessed by their names, as those of files are (`unkgcp.tabular.columns`), or named. pandas, polars and
+NetworkX are not imported here: whoever gives such an object has it already. The ways back are methods of `Graph`:
+`table`, `to_pandas`, `to_polars` and `to_networkx`.
+
+>>> graph_from([("TP53", "binds", "MDM2", 0.9)]).confidence.tolist()
+[0.9]
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from numbers import Real
+from typing import Any, Unpack
+
+import numpy as np
+import pyarrow as pa
+
+from unkgcp.errors import InputError
+from unkgcp.graph.facts import Graph
+from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.tabular.columns import ROLES, Options, Request, interval_positions, may_be_named
+from unkgcp.tabular.fact_columns import table_columns
+
+INTERVAL = (*ROLES[:3], "lower", "upper")
+TABLE, NETWORK, ROWS = "the table", "the NetworkX graph", "the list of facts"
+
+
+def graph_from(data: Any, *, relation: str | None = None, **options: Unpack[Options]) -> Graph:
+    """The graph of facts that stand in a Python object; options as in `unkgcp.read`.
+
+    data      one of
+              - a data frame (pandas, polars, or anything else that hands out Arrow), an Arrow table or record batch, or
+                a dictionary of columns. `columns` names those of head, relation, tail and confidence (or of lower and
+                upper), where their names do not tell;
+              - a NetworkX graph: each edge is a fact from its first node to its second. The relation is the edge's
+                attribute of that name (or `predicate`, ...), or its key in a multigraph; the confidence is the
+                attribute `confidence` (or `weight`, ...). `columns=("relation", "confidence")` names the two, and a
+                relation `key` is the key. An undirected edge is one fact, from the node that NetworkX lists first;
+              - rows: tuples (head, relation, tail, confidence), or (..., lower, upper), or dictionaries.
+    relation  the one relation of all facts, for data that has none
+
+    Labels are text or integers. Ids follow the first appearance of a label, row by row, head before tail.
+    """
+    if isinstance(data, Graph):
+        return data
+    if isinstance(data, str | bytes | os.PathLike):
+        raise InputError(f"{data!r} is a name, not a graph: read a file with unkgcp.read")
+    if options.get("format") is not None or options.get("header") is not None:
+        raise InputError("format and header are for files: leave them out")
+    if _is_network(data):
+        columns = options.pop("columns", None)
+        needed = not options.get("skip_missing") and options.get("default_confidence") is None
+        return _graph(_edges(data, relation, columns, needed), NETWORK, options)
+    if (table := _table(data)) is not None:
+        return _graph(_with_relation(table, relation), TABLE, options)
+    if not isinstance(data, Iterable):
+        raise InputError(
+            f"a graph cannot be made of {type(data).__name__}: give a data frame, an Arrow table, a NetworkX graph or "
+            "rows"
+        )
+    return _graph(_with_relation(_rows(data, relation is not None), relation), ROWS, options)
+
+
+def _graph(table: pa.Table, name: str, options: Options) -> Graph:
+    request = Request(**options)
+    names, chosen = table.column_names, request.columns
+    ends: Sequence[int | str] | None = None
+    if chosen is not None and len(chosen) == 5:
+        ends = chosen
+    elif chosen is None:
+        ends = interval_positions(names, name)
+    if ends is None:
+        columns, labels = table_columns(table, name, request)
+        return Graph(*columns, Vocabulary(*labels))
+    if request.skip_missing or request.default_confidence is not None or request.scale is not None:
+        raise InputError("confidences that are intervals are taken as they are: leave scale and default out")
+    *triple, low, high = ends
+    found = [table_columns(table, name, replace(request, columns=(*triple, end))) for end in (low, high)]
+    (head, relation, tail, lower), labels = found[0]
+    upper = found[1][0][3]
+    if len(wrong := np.flatnonzero(lower > upper)):
+        row = int(wrong[0])
+        raise InputError(
+            f"{name}, row {row + 1} has the lower end {lower[row]:g} above the upper end {upper[row]:g}: "
+            "correct it, or name the columns in their order"
+        )
+    graph = Graph(head, relation, tail, lower, Vocabulary(*labels))
+    return graph.with_ends(np.stack([lower, upper], axis=1))
+
+
+# Tables.
+
+
+def _table(data: Any) -> pa.Table | None:
+    """The columns of whatever hands them out; None for rows."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    try:
+        if _comes_from(data, "pandas"):
+            # an index is a number of the row, unless it has a name
+            named = [name for name in data.index.names if name is not None]
+            return pa.Table.from_pandas(data.reset_index() if named else data, preserve_index=False)
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+        if isinstance(data, Mapping):
+            return pa.table({str(name): _column(column) for name, column in data.items()})
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(
+            f"{TABLE} has a column that is no plain column ({_said(error)}): convert it"
+        ) from None
+    return None
+
+
+def _column(values: Any) -> Any:
+    return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+
+
+def _with_relation(table: pa.Table, relation: str | None) -> pa.Table:
+    if relation is None:
+        return table
+    if "relation" in table.column_names:
+        raise InputError("there is a column 'relation' already: leave relation out")
+    return table.append_column("relation", pa.array([relation] * len(table), pa.string()))
+
+
+# Rows.
+
+
+def _rows(data: Iterable[Any], relation_given: bool) -> pa.Table:
+    rows = list(data)
+    if not rows:
+        raise InputError(f"{ROWS} holds no facts: give it at least one")
+    if all(isinstance(row, Mapping) for row in rows):
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        columns = {name: [row.get(name) for row in rows] for name in names}
+    else:
+        names = _row_names(rows, relation_given)
+        columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    table = {}
+    for name, values in columns.items():
+        try:
+            table[str(name)] = pa.array(values)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            row, value = _first_odd(values)
+            raise InputError(
+                f"{ROWS}, row {row + 1} has {value!r} as its {name}, not of one kind with the others ({_said(error)}): "
+                "give text or integers as labels and a number as confidence"
+            ) from None
+    return pa.table(table)
+
+
+def _row_names(rows: Sequence[Any], relation_given: bool) -> list[str]:
+    """The names of what stands in a row; all rows are as long as the first."""
+    every = {len(INTERVAL): INTERVAL, len(ROLES): ROLES}
+    if relation_given:
+        every = {
+            size - 1: tuple(name for name in names if name != "relation") for size, names in every.items()
+        }
+    for place, row in enumerate(rows):
+        plain = not isinstance(row, str | bytes | Mapping) and hasattr(row, "__len__")
+        if not plain or len(row) not in every or len(row) != len(rows[0]):
+            shown = " or ".join(f"({', '.join(names)})" for names in reversed(every.values()))
+            raise InputError(f"{ROWS}, row {place + 1} is {str(row)[:60]!r}, expected {shown}: correct it")
+    return list(every[len(rows[0])])
+
+
+def _first_odd(values: list[Any]) -> tuple[int, Any]:
+    """The first value that does not go with those before it."""
+    for size in range(1, len(values) + 1):
+        try:
+            pa.array(values[:size])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return size - 1, values[size - 1]
+    return 0, values[0]
+
+
+# NetworkX.
+
+Edge = tuple[Any, Any, Any, dict[Any, Any]]  # two nodes, the key of a multigraph, and the attributes
+
+
+def _is_network(data: Any) -> bool:
+    return _comes_from(data, "networkx") and hasattr(data, "edges") and hasattr(data, "is_multigraph")
+
+
+def _edges(network: Any, relation: str | None, columns: Sequence[int | str] | None, needed: bool) -> pa.Table:
+    """The edges in the order in which NetworkX lists them; `needed`: each must have a confidence."""
+    multi = bool(network.is_multigraph())
+    if multi:
+        edges = [(head, tail, key, data) for head, tail, key, data in network.edges(keys=True, data=True)]
+    else:
+        edges = [(head, tail, None, data) for head, tail, data in network.edges(data=True)]
+    if not edges:
+        raise InputError(f"{NETWORK} has no edges: give it at least one")
+    kind, numbers = _attributes(edges, multi, relation, columns)
+    labels = _node_labels(network)
+    relations = (
+        [relation] * len(edges)
+        if kind is None
+        else [key if kind == "key" and kind not in data else data.get(kind) for *_, key, data in edges]
+    )
+    for edge, name in zip(edges, relations, strict=True):
+        if name is None:
+            raise InputError(
+                f"{_edge(edge)} has no {kind!r}, which is the relation: give it one, or name another attribute"
+            )
+    return pa.table(
+        {
+            "head": pa.array([labels[head] for head, *_ in edges], pa.string()),
+            "relation": pa.array([str(name) for name in relations], pa.string()),
+            "tail": pa.array([labels[tail] for _, tail, *_ in edges], pa.string()),
+            **{role: _numbers(edges, role, name, needed) for role, name in numbers.items()},
+        }
+    )
+
+
+def _numbers(edges: Sequence[Edge], role: str, name: str, needed: bool) -> pa.Array:
+    """The attribute `name` of all edges, null where an edge has none."""
+    values = []
+    for edge in edges:
+        value = edge[3].get(name)
+        if value is None and needed:
+            raise InputError(
+                f"{_edge(edge)} has no {name!r}, which is the {role}: give it one, or choose skip_missing=True or a "
+                "default_confidence"
+            )
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+            raise InputError(f"{_edge(edge)} has the {name} {value!r}, which is no number: correct it")
+        values.append(None if value is None else float(value))
+    return pa.array(values, pa.float64())
+
+
+def _edge(edge: Edge) -> str:
+    return f"{NETWORK}, edge {edge[:2]!r}"
+
+
+def _attributes(
+    edges: Sequence[Edge], multi: bool, relation: str | None, columns: Sequence[int | str] | None
+) -> tuple[str | None, dict[str, str]]:
+    """The attribute of the relation (None: it is given; `key`: the key), and that of the confidence or of its ends."""
+    if columns is not None:
+        wanted = 1 if relation is not None else 2
+        if len(columns) != wanted or not all(isinstance(name, str) for name in columns):
+            raise InputError(
+                f"columns of a NetworkX graph are the names of {wanted} attributes: relation, confidence"
+            )
+        named = [str(name) for name in columns]
+        return (None if relation is not None else named[0]), {"confidence": named[-1]}
+    present = list(dict.fromkeys(str(name) for *_, data in edges for name in data))
+    found = {
+        role: [name for name in present if may_be_named(name, (role,))] for role in ("relation", "confidence")
+    }
+    for role, names in found.items():
+        if len(names) > 1 and not (role == "relation" and relation is not None):
+            both = " and ".join(map(repr, names))
+            raise InputError(
+                f"edges of {NETWORK} have {both}, which may both be the {role}: choose with columns"
+            )
+    if found["confidence"]:
+        numbers = {"confidence": found["confidence"][0]}
+    elif {"lower", "upper"} <= set(present):
+        numbers = {"lower": "lower", "upper": "upper"}
+    else:
+        listed = ", ".join(map(repr, islice(present, 8))) or "none"
+        raise InputError(
+            f"edges of {NETWORK} have no attribute called confidence (they have {listed}): name it with columns"
+        )
+    if relation is not None:
+        return None, numbers
+    if found["relation"]:
+        return found["relation"][0], numbers
+    if multi and all(isinstance(key, str) for *_, key, _ in edges):
+        return "key", numbers
+    raise InputError(
+        f"edges of {NETWORK} have no attribute called relation, nor keys that are text: name the attribute with "
+        "columns, or give one relation to all with relation"
+    )
+
+
+def _node_labels(network: Any) -> dict[Any, str]:
+    """The label of each node, which is the node as text; two nodes must not have the same."""
+    labels = {node: str(node) for node in network.nodes}
+    if len(set(labels.values())) < len(labels):
+        seen: dict[str, Any] = {}
+        for node, label in labels.items():
+            if label in seen:
+                raise InputError(
+                    f"{NETWORK} has the nodes {seen[label]!r} and {node!r}, which read alike as labels: rename one"
+                )
+            seen[label] = node
+    return labels
+
+
+def _comes_from(data: Any, library: str) -> bool:
+    """Whether an object is one of a library's, or of a class made from one; nothing is imported for this."""
+    return any(kind.__module__.partition(".")[0] == library for kind in type(data).__mro__)
+
+
+def _said(error: Exception) -> str:
+    return str(error).split("\n")[0].rstrip(".")

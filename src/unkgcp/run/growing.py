@@ -1,0 +1,311 @@
+"""New facts join a run: which of them teach and which calibrate, and the run that comes of it.
+
+The rule. A run keeps its training facts and those that were held out of training. Each new fact is held out with the
+probability with which the run's own facts were, decided by a coin that looks at nothing else; all others teach. Old
+facts stay where they are, and a triple that the run has already takes its new confidence there. All that answers is
+made of training facts alone. So a query that is drawn from the facts that were not trained on is one of them like any
+other, and its rank among them is uniform: `docs/proofs/updating.md`. Whether anything is learned again must not be
+decided by a look at held-out facts; `unkgcp.evaluation.updating` decides it.
+
+>>> division = divide(predictor, facts, seed=0)                 # doctest: +SKIP
+>>> refreshed(predictor, division, relearn=False)               # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unkgcp.conformal.ranks import rank
+from unkgcp.errors import InputError
+from unkgcp.graph.facts import Graph, concatenate, contained
+from unkgcp.graph.queries import adopted, to_triples
+from unkgcp.methods.method import IntervalPredictor, status_codes
+from unkgcp.methods.registry import create
+from unkgcp.run.calibration import for_open_world
+from unkgcp.run.fitting import Report, learn_evidence, silent
+from unkgcp.run.predictor import Predictor
+from unkgcp.training.config import GIVEN, TrainConfig
+from unkgcp.training.model import Model, NoModel
+
+if TYPE_CHECKING:
+    from unkgcp.evidence import EvidenceModel
+
+RATE = "held_out_rate"
+"""Where the provenance of a run keeps the share of facts that are held out."""
+UPDATES = "updates"
+"""Where it keeps what every update did, one after the other."""
+CALIBRATE_ON = ("all", "new")
+LEVEL = 0.9
+"""The level for which held-out facts must suffice where only the new ones calibrate."""
+COIN = 0x4E57  # of the random numbers of updates, so that they are no others' of the same seed
+WARM = 10  # epochs of a fit for one of an update
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Division:
+    """Old and new facts in their parts, all over the vocabulary of the run as it will be."""
+
+    train: Graph
+    """All training facts: those from before in their order, then the new ones."""
+    held: Graph
+    """All facts held out, in random order."""
+    is_new: NDArray[np.bool_]
+    """Which of them are new: (n,)."""
+    stopping: Graph | None
+    """Facts that early stopping looks at, where these are no training facts."""
+    taught: int
+    """How many training facts are new."""
+    rate: float
+    seed: int
+    changed: int
+    """Triples that the run had with another confidence."""
+    known: int
+    """Triples that it had as they are."""
+    repeated: int
+    """Rows of the new facts that later ones replaced."""
+
+    @property
+    def new_train(self) -> Graph:
+        return self.train[len(self.train) - self.taught :]
+
+    def counts(self) -> dict[str, int]:
+        held = int(self.is_new.sum())
+        return {
+            "new": self.taught + held,
+            "to_training": self.taught,
+            "to_calibration": held,
+            "changed": self.changed,
+            "known": self.known,
+            "repeated": self.repeated,
+        }
+
+
+def check(predictor: Predictor, relearn: bool) -> None:
+    """InputError unless the run can take in new facts; `relearn`: whether all is to be learned again."""
+    method, protocol = predictor.method, predictor.provenance.get("protocol", "strict")
+    if protocol == "paper" or predictor.negative is not None:
+        raise InputError(
+            "the calibration facts of this run also chose its model (the paper's protocol), so that new ones beside "
+            "them would promise nothing; fit all facts again with --protocol strict"
+        )
+    if "members" in method.needs:
+        raise InputError("cv+ trains on all of its facts and holds none out; fit all facts again")
+    if "length" in method.needs:
+        raise InputError("a run keeps no confidences that are intervals; fit all facts again")
+    if predictor.model.config.model == GIVEN:
+        raise InputError(
+            "a model of your own is not trained here: train it on the new facts, and calibrate it again"
+        )
+    if predictor.model.config.of_pykeen and not relearn:
+        raise InputError(f"{predictor.model.config.model} is trained from the beginning only: add --refit")
+    if predictor.model.facts is None:
+        raise InputError("the run does not hold its training facts; fit it again")
+    method.held_out()
+    again = None
+    if "quantiles" in method.needs:
+        again = "its quantile models"
+    elif method.evidence is not None and method.evidence.backbone is not None:
+        again = "its cross-fitted backbones"
+    if again is not None and not relearn:
+        raise InputError(
+            f"{again} know no new entities and are trained from the beginning only: add --refit"
+            + ("" if method.evidence is None else ", or fit with --quick, which does without them")
+        )
+
+
+def divide(predictor: Predictor, facts: Graph, seed: int = 0) -> Division:
+    """Draw which of the new facts teach and which are held out.
+
+    Of several rows with one triple the last counts. InputError if they bring nothing new.
+    """
+    if not len(facts):
+        raise InputError("there is no fact to take in")
+    if facts.ends is not None:
+        raise InputError("the new facts have lower and upper, the run single confidences: give one each")
+    before, vocabulary = _training_facts(predictor), predictor.model.vocabulary
+    held, stopping = predictor.method.held_out(), predictor.model.stopping
+    parts = [before, held] + ([] if stopping is None else [stopping.graph(vocabulary)])
+    parts = [replace(part, vocabulary=vocabulary) for part in parts]
+    rows = _last_rows(facts.keys)
+    repeated, facts = len(facts) - len(rows), facts[rows]
+    renewed, had, changed = _renew(parts, facts)
+    if had.all() and not changed:
+        raise InputError(
+            f"the run has all of these {len(facts):,} facts already, with these confidences; there is nothing to do"
+        )
+    new = facts[~had]
+    rate = predictor.provenance.get(RATE, len(held) / (len(held) + len(before)))
+    number = len(predictor.provenance.get(UPDATES, []))
+    rng = np.random.default_rng((COIN, seed, number))
+    drawn = rng.random(len(new)) < rate
+    # labels of training facts are numbered first, so that no id depends on a fact that is held out
+    taught = adopted(new[~drawn], vocabulary)
+    apart = adopted(new[drawn], taught.vocabulary)
+    train, all_held, *others = (replace(part, vocabulary=apart.vocabulary) for part in renewed)
+    order = rng.permutation(len(all_held) + len(apart))
+    return Division(
+        concatenate([train, replace(taught, vocabulary=apart.vocabulary)]),
+        concatenate([all_held, apart])[order],
+        order >= len(all_held),
+        others[0] if others else None,
+        len(taught),
+        rate,
+        seed,
+        changed,
+        int(had.sum()) - changed,
+        repeated,
+    )
+
+
+def _training_facts(predictor: Predictor) -> Graph:
+    """In the order in which the evidence knows them by their rows, where there is evidence."""
+    model = predictor.model
+    assert model.facts is not None
+    evidence = predictor.method.evidence
+    return model.facts.graph(model.vocabulary) if evidence is None else evidence.evidence.train
+
+
+def _last_rows(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The last row of each key, upwards: (keys,)."""
+    _, last = np.unique(keys[::-1], return_index=True)
+    return np.sort(len(keys) - 1 - last)
+
+
+def _renew(parts: list[Graph], facts: Graph) -> tuple[list[Graph], NDArray[np.bool_], int]:
+    """The parts with the confidences of new facts (each triple once), which of these (n,) they had, how many changed.
+
+    It is done alike in all parts: a look at where a triple stands would tell held-out facts from others.
+    """
+    vocabulary = parts[0].vocabulary
+    ids = to_triples(facts, vocabulary)
+    rows = np.flatnonzero((ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0))
+    asked = Graph(ids.head, ids.relation, ids.tail, facts.confidence, vocabulary)[rows]
+    order = np.argsort(asked.keys)
+    keys, confidence = asked.keys[order], asked.confidence[order]
+    had, changed, renewed = np.zeros(len(keys), bool), np.zeros(len(keys), bool), []
+    for part in parts:
+        own = part.keys
+        found = np.flatnonzero(contained(own, keys))
+        place = np.searchsorted(keys, own[found])
+        had[place] = True
+        changed[place[part.confidence[found] != confidence[place]]] = True
+        now = part.confidence.copy()
+        now[found] = confidence[place]
+        renewed.append(part.with_confidence(now))
+    whole = np.zeros(len(facts), bool)
+    whole[rows[order[had]]] = True
+    return renewed, whole, int(changed.sum())
+
+
+def refreshed(
+    predictor: Predictor,
+    division: Division,
+    *,
+    relearn: bool,
+    evidence: EvidenceModel | None = None,
+    calibrate_on: str = "all",
+    device: str = "auto",
+    report: Report = silent,
+) -> Predictor:
+    """The run over the grown graph, calibrated anew, with the settings that it had.
+
+    Without `relearn` a backbone is trained further for some epochs. `evidence` is that of the run over the grown graph;
+    it is learned again if it is not given. Quantile models that the method does not need are left out.
+    """
+    if calibrate_on not in CALIBRATE_ON:
+        raise InputError(f"calibrate_on is {calibrate_on!r} but must be one of {', '.join(CALIBRATE_ON)}")
+    before = predictor.method
+    model = _model(predictor.model, division, relearn, device, report)
+    parts: dict[str, Any] = {}
+    quantiles: Mapping[float, Model] = {}
+    if "quantiles" in before.needs:
+        quantiles = parts["quantiles"] = _quantiles(model, division, device, report)
+    if before.evidence is not None:
+        quick = before.evidence.backbone is None
+        parts["evidence"] = evidence or learn_evidence(model, model.config, quick, device, report)
+    calibrating = division.held if calibrate_on == "all" else division.held[division.is_new]
+    if calibrate_on == "new":
+        _check_enough(model, calibrating)
+    with report("calibrating", None):
+        method = create(before.name, **before.options(), **parts).calibrate(model, calibrating)
+        if calibrate_on == "new":
+            assert method.waiting is not None
+            method.waiting = concatenate([method.waiting, division.held[~division.is_new]])
+        if before.for_open_world:
+            method = _open(before, method, model, calibrating, learned=evidence is None)
+    provenance = {**predictor.provenance, RATE: division.rate}
+    return Predictor(model, method, None, quantiles, provenance)
+
+
+def _model(before: Model, division: Division, relearn: bool, device: str, report: Report) -> Model:
+    if isinstance(before, NoModel):
+        return NoModel.of(division.train, before.seed)
+    from unkgcp.training.trainer import train
+
+    config = before.config if relearn else warm(before.config)
+    title = f"training {config.model}" + ("" if relearn else " further")
+    with report(title, config.epochs) as progress:
+        model = train(
+            division.train,
+            seed=before.seed,
+            config=config,
+            validation=division.stopping,
+            device=device,
+            progress=progress,
+            initial=None if relearn else before.tables,
+        )
+    if model.interrupted:
+        raise KeyboardInterrupt
+    return replace(model, config=before.config)
+
+
+def warm(config: TrainConfig) -> TrainConfig:
+    """The settings of a training that goes on from tables that are trained already."""
+    epochs = max(1, config.epochs // WARM)
+    return replace(config, epochs=epochs, validate_every=min(config.validate_every, epochs))
+
+
+def _quantiles(model: Model, division: Division, device: str, report: Report) -> Mapping[float, Model]:
+    from unkgcp.training.trainer import train_quantiles
+
+    with report("training quantile models", model.config.epochs) as progress:
+        found = train_quantiles(
+            division.train,
+            seed=model.seed,
+            config=model.config,
+            validation=division.stopping,
+            device=device,
+            progress=progress,
+        )
+    if any(one.interrupted for one in found.values()):
+        raise KeyboardInterrupt
+    return found
+
+
+def _check_enough(model: Model, facts: Graph) -> None:
+    known = int((status_codes(model, facts) == 0).sum())
+    if rank(LEVEL, known) > known:
+        raise InputError(
+            f"{known:,} of the new facts were held out of training and can be asked about, too few for confidence "
+            f"{LEVEL:g}; give more facts, or calibrate on old and new ones together (--calibrate-on all)"
+        )
+
+
+def _open(
+    before: IntervalPredictor, method: IntervalPredictor, model: Model, facts: Graph, learned: bool
+) -> IntervalPredictor:
+    """The same promise for queries that are no facts, with the kinds of these that it was made for."""
+    from unkgcp.evidence.nonfacts import FactLikeness
+    from unkgcp.methods.open_world import OpenWorld
+
+    assert isinstance(before, OpenWorld)
+    likeness = None
+    if isinstance(before.likeness, FactLikeness) and not learned:
+        assert method.evidence is not None
+        likeness = replace(before.likeness, model=method.evidence)
+    return for_open_world(method, model, facts, list(before.scores), before.share, likeness)

@@ -1,0 +1,146 @@
+// A list of candidates, of which those are chosen that pass a condition, with few wrong ones among them.
+
+import { select } from "./api.js";
+import { WHY } from "./answer.js";
+import { byId, count, drawn, make, named, percent, say, span } from "./dom.js";
+import { downloads, rowsAs } from "./download.js";
+import { LEVELS, link } from "./state.js";
+import { triplesFrom } from "./table_text.js";
+
+const FIRST = 100; // rows that are shown until more are asked for
+const small = (p) => (p < 0.0001 ? p.toExponential(1) : p.toFixed(4));
+
+export const conditionOf = ({ test, low, high }) =>
+  ({ "at-least": `confidence >= ${low}`, below: `confidence < ${high}`, between: `${low} <= confidence < ${high}` })[test];
+
+// The form: `asked` is called with the changed state when somebody wants to choose.
+export function candidateForm(asked, fail) {
+  const form = byId("candidates");
+  const text = byId("candidate-text");
+  const controls = { test: byId("test"), low: byId("low"), high: byId("high"), share: byId("share"), level: byId("candidate-level") };
+  controls.level.append(...LEVELS.map((level) => make("option", { value: level, text: percent(level) })));
+
+  function arrange() {
+    byId("low-field").hidden = controls.test.value === "below";
+    byId("high-field").hidden = controls.test.value === "at-least";
+  }
+
+  function set(state, run) {
+    for (const [name, control] of Object.entries(controls)) control.value = state[name];
+    if (!controls.level.value) controls.level.value = 0.9;
+    byId("candidate-limit").textContent = `At most ${count(run.max_triples, "triple", "triples")} here; unkgcp predict --select takes any number.`;
+    arrange();
+  }
+
+  function read(state) {
+    const numbers = Object.fromEntries(["low", "high", "share", "level"].map((name) => [name, Number(controls[name].value)]));
+    return { ...state, view: "list", test: controls.test.value, ...numbers };
+  }
+
+  controls.test.addEventListener("change", arrange);
+  byId("candidate-file").addEventListener("change", async (event) => {
+    const [file] = event.target.files;
+    if (!file) return;
+    try {
+      text.value = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+      say(`${file.name} read`);
+    } catch {
+      fail(new Error(`${file.name} is not UTF-8 text; give TSV or CSV`));
+    }
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    asked(read);
+  });
+  return { form, set, triples: () => triplesFrom(text.value) };
+}
+
+// The answer: what is selected, sorted by p-value.
+export async function chosen(state, triples, signal, fail) {
+  const result = await select({ triples, condition: conditionOf(state), fdr: state.share, confidence: state.level }, signal);
+  const rows = rowsOf(triples, result);
+  const names = Object.keys(rows[0]);
+  const selected = rows.filter((row) => row.selected);
+  const largest = selected.length ? selected.reduce((most, { p_value: p }) => Math.max(most, p), 0) : null;
+  const sorted = rows.map((row, i) => ({ row, i })).sort((a, b) => a.row.p_value - b.row.p_value || a.i - b.i).map(({ row }) => row);
+  const total = `${selected.length.toLocaleString("en")} of ${count(rows.length, "candidate", "candidates")} selected`;
+  say(total);
+  return make(
+    "section",
+    { class: "chosen-list", "aria-labelledby": "chosen-title" },
+    make("h2", { id: "chosen-title", text: total }),
+    make("p", { class: "lead", text: `Asked: ${result.condition}, at most ${percent(result.fdr)} wrong ones among the selected. ${cutSentence(largest, sorted, result)}` }),
+    make("p", { class: "promise", text: `Promised: ${result.guarantee}. It holds for a condition and a share that were chosen before looking at what they select.` }),
+    make("p", { class: "promise" }, `The ${percent(state.level)} intervals are those of all candidates; among the selected they may hold less often. For intervals that hold for the selected: `, make("code", { text: "unkgcp predict --select … --after-selection" }), "."),
+    ...result.notes.map((note) => make("p", { class: "note", text: note })),
+    make(
+      "p",
+      { class: "more" },
+      downloads("Download the selected", "selected", ["csv", "tsv"], (format) => rowsAs(format, names, selected), fail),
+      downloads("Download all", "candidates", ["csv", "tsv"], (format) => rowsAs(format, names, rows), fail),
+    ),
+    ...table(state, sorted, largest),
+  );
+}
+
+// One object for each candidate, with its labels and all that the service says of it.
+function rowsOf(triples, result) {
+  const columns = Object.entries(result).filter(([name, column]) => Array.isArray(column) && name !== "notes");
+  return triples.map(([head, relation, tail], i) => ({ head, relation, tail, ...Object.fromEntries(columns.map(([name, column]) => [name, column[i]])) }));
+}
+
+function cutSentence(largest, sorted, { fdr }) {
+  if (largest !== null) return `Selected is every p-value up to ${small(largest)}.`;
+  const n = sorted.length.toLocaleString("en");
+  return `Nothing is selected: for some r, the r smallest p-values would have to be at most ${fdr} × r / ${n}, and the smallest is ${small(sorted[0].p_value)}. Leaving out hopeless candidates, or a larger share, may help.`;
+}
+
+const GROUPS = {
+  all: () => true,
+  selected: (row) => row.selected,
+  "not selected": (row) => !row.selected && row.status === "ok",
+  unknown: (row) => row.status !== "ok",
+};
+
+function table(state, sorted, largest) {
+  const body = make("tbody");
+  const more = make("button", { type: "button", class: "quiet", onclick: () => show(true) });
+  const groups = Object.entries(GROUPS).map(([name, holds]) => [name, sorted.filter(holds)]).filter(([, rows]) => rows.length);
+  const choice = make("select", { onchange: () => show(false) }, ...groups.map(([name, rows]) => make("option", { value: name, text: `${name} (${rows.length.toLocaleString("en")})` })));
+
+  function show(all) {
+    const [, rows] = groups.find(([name]) => name === choice.value);
+    body.replaceChildren(...(all ? rows : rows.slice(0, FIRST)).map((row) => line(state, row, largest)));
+    more.textContent = `Show all ${rows.length.toLocaleString("en")} rows`;
+    more.hidden = all || rows.length <= FIRST;
+    if (all) body.children[FIRST].querySelector("a").focus();
+  }
+
+  show(false);
+  const titles = [["Candidate", null], [make("span", { class: "unseen", text: "Drawing" }), "drawing"], ["Interval", "number"], ["p-value", "number"], ["Selected", "verdict"]];
+  return [
+    make("label", { class: "shown" }, "Show ", choice),
+    make(
+      "table",
+      { class: "choices" },
+      make("caption", { class: "unseen", text: "Candidates by p-value" }),
+      make("thead", {}, make("tr", {}, ...titles.map(([title, kind]) => make("th", { scope: "col", class: kind }, title)))),
+      body,
+    ),
+    more,
+  ];
+}
+
+function line(state, row, largest) {
+  const { head, relation, tail, lower, upper, score, value, other, p_value: p, status, selected } = row;
+  const why = status !== "ok" ? WHY[status].split(",")[0] : selected || largest === null ? "" : `p-value above ${small(largest)}`;
+  return make(
+    "tr",
+    { class: selected ? "taken" : null },
+    make("th", { scope: "row" }, make("a", { href: link({ head, relation, tail, level: state.level }) }, named(head), " ", named(relation, { class: "relation" }), " ", named(tail))),
+    make("td", { class: "drawing" }, drawn({ lower, upper, score, value, other, kind: selected ? "strong" : "" })),
+    make("td", { class: "number", text: span(lower, upper) }),
+    make("td", { class: "number p", text: small(p) }),
+    make("td", { class: "verdict" }, make("strong", { text: selected ? "yes" : "no" }), why ? make("small", { text: ` ${why}` }) : null),
+  );
+}

@@ -1,0 +1,227 @@
+"""A model of one's own in the place of one that is trained here: anything that scores triples.
+
+What it is: `given`, which makes a `Model` of an object with `score(head, relation, tail)` over ids, or of a function of
+labels; its scores are checked every time. What it is not: a place where such a model is kept. A run keeps its
+calibration, the labels and some scores, by which the model is recognised when it is given again.
+
+>>> given(lambda head, relation, tail: [0.5] * len(head), vocabulary)              # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unkgcp.errors import InputError
+from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.queries import to_triples
+from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.training.config import GIVEN, TrainConfig
+from unkgcp.training.model import Model, seen
+
+AT_ONCE = 1 << 16  # triples in one call of the model
+SAMPLE = 256  # calibration facts whose scores are kept
+APART = 1e-4
+"""Scores of the same triple may differ by so much: models round otherwise in other batches."""
+ROUNDING = 1e-6
+
+
+@runtime_checkable
+class Scores(Protocol):
+    """What a model of one's own has to have: scores in [0, 1] of triples given by ids, (n,) each."""
+
+    def score(self, head: Any, relation: Any, tail: Any) -> Any: ...
+
+
+OwnModel = Scores | Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class GivenModel(Model):
+    """A model of one's own, with the labels it knows.
+
+    `asked` scores ids. `sample` are some triples with the scores they had at calibration: head, relation, tail, score.
+    """
+
+    asked: Callable[..., Any] | None = field(default=None, repr=False)
+    name: str = "a model of your own"
+    sample: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False)
+
+    def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
+        """Scores of triples given by ids (n,), in calls of a bounded size: (n,) float32 in [0, 1]."""
+        ids = [np.ascontiguousarray(column, np.int64) for column in (head, relation, tail)]
+        out = np.empty(len(ids[0]), np.float32)
+        for start in range(0, len(out), AT_ONCE):
+            rows = slice(start, start + AT_ONCE)
+            out[rows] = self._checked(*(column[rows] for column in ids))
+        return out
+
+    def _checked(self, head: NDArray[Any], relation: NDArray[Any], tail: NDArray[Any]) -> NDArray[Any]:
+        if self.asked is None:
+            raise InputError(
+                f"this run does not keep its model ({self.name}): give it again when you load the run"
+            )
+        try:
+            found = np.asarray(self.asked(head, relation, tail), np.float64)
+        except (TypeError, ValueError) as error:
+            why = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"{self.name} gives no array of numbers for {len(head):,} triples ({why})"
+            ) from error
+        if found.shape != head.shape:
+            raise InputError(
+                f"{self.name} gives an array of shape {found.shape} for {len(head):,} triples; "
+                "it must give one score a triple"
+            )
+        wrong = ~((found >= -ROUNDING) & (found <= 1 + ROUNDING))
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            what = " ".join(
+                labels[int(number)].as_py()
+                for labels, number in (
+                    (self.vocabulary.entities, head[row]),
+                    (self.vocabulary.relations, relation[row]),
+                    (self.vocabulary.entities, tail[row]),
+                )
+            )
+            remedy = "" if np.isnan(found[row]) else "; map its scores to [0, 1] first, by a rising function"
+            raise InputError(
+                f"{self.name} gives {what} the score {found[row]:g}, not a number in [0, 1]{remedy}"
+            )
+        return np.clip(found, 0.0, 1.0)
+
+    def _against_all(self, entity: ArrayLike, relation: ArrayLike, *, as_head: bool) -> NDArray[np.float32]:
+        return against_all(self.score, entity, relation, len(self.vocabulary.entities), as_head=as_head)
+
+    def tried(self, facts: HasTriples) -> GivenModel:
+        """The same with the scores of some known facts, asked twice; InputError if the answers differ."""
+        rows = np.flatnonzero((facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0))
+        rows = rows[np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows)), dtype=np.intp)]
+        triples = Triples(facts.head[rows], facts.relation[rows], facts.tail[rows])
+        sample = dict(zip(("head", "relation", "tail"), triples, strict=True)) | {
+            "score": self.score(*triples)
+        }
+        again = replace(self, sample=sample)
+        if (found := again._difference(slice(None, None, -1))) is not None:
+            raise InputError(
+                f"{self.name} gives one triple the score {found[0]:g} and then {found[1]:g}; "
+                "a score must depend on the triple alone: switch off dropout and other chance"
+            )
+        return again
+
+    def same_as(self, folder: str) -> GivenModel:
+        """Itself; InputError unless it scores the sample as the model did that a run was calibrated with."""
+        if (found := self._difference(slice(None))) is not None:
+            raise InputError(
+                f"this is not the model that {folder} was calibrated with: a triple has the score {found[1]:g} and "
+                f"had {found[0]:g}; give that one, or calibrate again"
+            )
+        return self
+
+    def _difference(self, order: slice) -> tuple[float, float] | None:
+        """The scores that are farthest apart, before and now, if that is too far."""
+        columns = [self.sample[name][order] for name in ("head", "relation", "tail", "score")]
+        before, now = columns.pop(), self.score(*columns)
+        if not len(now) or (apart := np.abs(now - before)).max() <= APART:
+            return None
+        row = int(apart.argmax())
+        return float(before[row]), float(now[row])
+
+
+def against_all(
+    score: Callable[..., NDArray[np.float32]],
+    entity: ArrayLike,
+    relation: ArrayLike,
+    count: int,
+    *,
+    as_head: bool,
+) -> NDArray[np.float32]:
+    """Every entity beside each (entity, relation), by the scores of single triples: (n, entities)."""
+    one, middle = np.asarray(entity), np.asarray(relation)
+    every = np.tile(np.arange(count), len(one))
+    here, between = np.repeat(one, count), np.repeat(middle, count)
+    found = score(here, between, every) if as_head else score(every, between, here)
+    return found.reshape(len(one), count)
+
+
+def given(
+    model: OwnModel,
+    vocabulary: Vocabulary,
+    training: Graph | None = None,
+    *,
+    name: str | None = None,
+) -> GivenModel:
+    """A model of one's own as a `Model`.
+
+    model: an object with `score(head, relation, tail)`, called with the ids of the vocabulary, or a function, called
+    with the labels: three arrays (n,), one score in [0, 1] back for each. `training` are the facts it learned from, if
+    they are at hand: entities and relations without one are then unknown, and calibration facts are looked for among
+    them. Without, every label of the vocabulary counts as known.
+    """
+    called = name or str(getattr(model, "__name__", type(model).__name__))
+    if isinstance(model, Model) and model.vocabulary != vocabulary:
+        raise InputError(f"{model_name(model)} has other labels, or the same in another order")
+    if isinstance(model, Scores):
+        asked: Callable[..., Any] = model.score
+    elif callable(model):
+        asked = _by_labels(model, vocabulary)
+    else:
+        raise InputError(
+            f"{called} is no model: give an object with score(head, relation, tail), or a function of labels"
+        )
+    known = np.ones(len(vocabulary.entities), bool), np.ones(len(vocabulary.relations), bool)
+    facts = None
+    if training is not None:
+        own = Graph(*to_triples(training, vocabulary), training.confidence, vocabulary)
+        own = own[(own.head >= 0) & (own.relation >= 0) & (own.tail >= 0)]
+        if not len(own):
+            raise InputError(
+                f"none of the training facts has its labels among those of {called}; give its own"
+            )
+        known, facts = seen(own), KnownFacts.of(own)
+    return GivenModel({}, vocabulary, TrainConfig(GIVEN), 0, *known, facts=facts, asked=asked, name=called)
+
+
+def model_name(model: Model) -> str:
+    """What messages and tables call a model."""
+    return model.name if isinstance(model, GivenModel) else model.config.model
+
+
+def restored_model(
+    vocabulary: Vocabulary,
+    config: TrainConfig,
+    seed: int,
+    seen_entities: NDArray[np.bool_],
+    seen_relations: NDArray[np.bool_],
+    name: str,
+    sample: dict[str, NDArray[Any]],
+) -> GivenModel:
+    """What a run keeps of a model of one's own; ValueError if its sample is damaged."""
+    sizes = {
+        "head": len(vocabulary.entities),
+        "relation": len(vocabulary.relations),
+        "tail": len(vocabulary.entities),
+    }
+    if set(sample) != {*sizes, "score"} or any(
+        column.shape != sample["score"].shape for column in sample.values()
+    ):
+        raise ValueError("the scores by which its model is recognised are damaged")
+    for column, size in sizes.items():
+        ids = sample[column]
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or not ((ids >= 0) & (ids < size)).all():
+            raise ValueError("the triples by which its model is recognised are damaged")
+    if sample["score"].dtype.kind != "f" or not np.isfinite(sample["score"]).all():
+        raise ValueError("the scores by which its model is recognised are damaged")
+    known = (seen_entities, seen_relations)
+    return GivenModel({}, vocabulary, config, seed, *known, name=name, sample=sample)
+
+
+def _by_labels(function: Callable[..., Any], vocabulary: Vocabulary) -> Callable[..., Any]:
+    entities = vocabulary.entities.to_numpy(zero_copy_only=False)
+    relations = vocabulary.relations.to_numpy(zero_copy_only=False)
+    return lambda head, relation, tail: function(entities[head], relations[relation], entities[tail])

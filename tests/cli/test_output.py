@@ -1,0 +1,228 @@
+"""What all commands share: --json, --quiet and --verbose, lines with the time, --version and completion."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from unkgcp import progress
+from unkgcp._version import __version__
+from unkgcp.backbones import REGISTRY
+from unkgcp.cli import COMMANDS, cli, main, versions
+from unkgcp.cli.output import json_option, print_json, print_text
+from unkgcp.errors import EXTRAS
+from unkgcp.graph.datasets import NAMES
+from unkgcp.methods import PREDICTORS
+from unkgcp.training.config import NONE
+
+Run = Callable[..., Any]
+WITHOUT_FIGURES = {
+    "predict": "answers are a table: TSV, CSV or Parquet",
+    "conformalize": "likewise",
+    "report": "writes a page",
+    "serve": "answers over HTTP, in JSON",
+    "completion": "prints lines for a shell",
+    "data fetch": "prints a folder",
+}
+STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} ")
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(cli)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", found) for inner, found in command.commands.items())
+        else:
+            yield name, command
+
+
+def test_every_command_can_be_quiet_or_verbose_and_gives_its_figures_as_json() -> None:
+    for name, command in commands():
+        options = [option for parameter in command.params for option in parameter.opts]
+        assert {"--quiet", "--verbose"} < set(options), name
+        assert len(options) == len(set(options)), "none is there twice"
+        assert ("--json" in options) == (name not in WITHOUT_FIGURES), name
+
+
+def test_json_is_one_object_with_figures_as_they_are(
+    run_command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numpy as np
+
+    found = {"third": np.float64(1 / 3), "none": float("nan"), "all": np.arange(2), "within": ({1: np.inf},)}
+
+    @click.command()
+    @json_option
+    def show() -> None:
+        print_text("a third: 0.333")
+        print_json(found)
+
+    monkeypatch.setitem(cli.commands, "show", show)
+    monkeypatch.setattr(cli, "get_command", lambda context, name: cli.commands[name])
+    assert run_command("show").out == "a third: 0.333\n"
+    expected = {"third": 1 / 3, "none": None, "all": [0, 1], "within": [{"1": None}]}
+    assert json.loads(run_command("show", "--json").out) == expected
+
+
+def test_fit_gives_its_figures_as_json(run_command: Run, fitted: Path, tmp_path: Path) -> None:
+    done = run_command("fit", "--from", fitted, "--method", "cp", "-o", tmp_path / "cp", "--json")
+    found = json.loads(done.out)
+    assert (done.status, found["method"], found["run"]) == (0, "cp", str(tmp_path / "cp"))
+    assert found["calibration_facts"] > 100
+    assert found["evaluation"] == json.loads(run_command("evaluate", tmp_path / "cp", "--json").out)
+
+
+def test_quiet_leaves_the_result(run_command: Run, fitted: Path, small: Path) -> None:
+    usual, quiet = (run_command("predict", fitted, small / "facts.tsv", *more) for more in ((), ("-q",)))
+    assert "predicting: " in usual.err
+    assert (quiet.err, quiet.out) == ("", usual.out)
+    failed = run_command("--quiet", "predict", small / "nowhere", small / "facts.tsv")
+    assert failed.err.startswith("unkgcp: ")
+    assert (failed.status, failed.err.count("\n")) == (2, 1)
+    assert "predicting: " in run_command("predict", fitted, small / "facts.tsv").err, (
+        "only that call was quiet"
+    )
+
+
+def test_verbose_tells_versions_sizes_and_times(run_command: Run, fitted: Path) -> None:
+    usual, verbose = (run_command("evaluate", fitted, *more) for more in ((), ("--verbose",)))
+    assert verbose.out == usual.out
+    lines = verbose.err.splitlines()
+    assert all(STAMPED.match(line) for line in lines)
+    assert f"unkgcp {__version__}, Python {sys.version.split()[0]}, " in lines[0]
+    assert f"numpy {importlib.metadata.version('numpy')}" in lines[0]
+    said = "\n".join(lines)
+    assert re.search(rf"{fitted}: a run of unkgcp, [\d,]+ calibration facts: took [\d.]+ s", said)
+    assert re.search(
+        r"facts\.tsv: train 1,\d{3}, calibration \d{3}, test \d{3} facts, .*: took [\d.]+ s", said
+    )
+    assert re.search(r" took [\d.]+ s, [\d,]+ MiB of memory at most$", lines[-1])
+
+
+def test_quiet_and_verbose_do_not_go_together(run_command: Run) -> None:
+    for arguments in (("-q", "data", "list", "-v"), ("data", "list", "-v", "-q")):
+        done = run_command(*arguments)
+        assert (done.status, done.out) == (2, "")
+        assert "--quiet and --verbose do not go together" in done.err
+
+
+class Terminal:
+    """Keeps what is written to it."""
+
+    closed = False
+    encoding = "utf-8"
+
+    def __init__(self, terminal: bool) -> None:
+        self.terminal, self.text = terminal, ""
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        return
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_lines_have_the_time_where_nobody_watches(watched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal(watched)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    progress.say("a note")
+    with progress.Reporter("training", total=2) as reporter:
+        reporter.update(1, "loss 0.5")
+    progress.complain("unkgcp: an error")
+    *lines, last = stream.text.splitlines()
+    assert last.endswith("unkgcp: an error")
+    assert not STAMPED.search(last), "an error is the sentence that scripts look for"
+    if watched:
+        assert lines[0] == "a note"
+        assert not STAMPED.search(stream.text)
+        assert "\x1b[" in stream.text, "a bar is drawn"
+    else:
+        assert [STAMPED.sub("", line, count=1) for line in lines] == ["a note", "training: 1 of 2 loss 0.5"]
+        assert all(STAMPED.match(line) for line in lines)
+
+
+def test_version_tells_what_is_installed(run_command: Run) -> None:
+    done = run_command("--version")
+    first, python, *extras = done.out.splitlines()
+    assert (done.status, first) == (0, f"unkgcp {__version__}")
+    assert python.startswith(f"Python {sys.version.split()[0]} on ")
+    shown = dict(line.split(": ", 1) for line in extras)
+    assert {"needed", *EXTRAS.values()} <= set(shown)
+    assert "dev" not in shown
+    for library, extra in EXTRAS.items():
+        if library != "llvmlite":  # which numba brings along
+            assert f"{library} {importlib.metadata.version(library)}" in shown[extra]
+
+
+def test_version_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [
+        "click>=8.2",
+        "torch>=2.4; extra == 'train'",
+        'no-such[x]>=1; extra == "train"',
+        "ruff; extra == 'dev'",
+    ]
+    monkeypatch.setattr(versions, "requires", lambda name: asked)
+    assert versions.libraries()["train"] == {"torch": importlib.metadata.version("torch"), "no-such": None}
+    assert versions.version_text().endswith("no-such missing (pip install 'unkgcp[train]')")
+    assert "missing" not in versions.one_line()
+
+    def not_installed(name: str) -> list[str]:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(versions, "requires", not_installed)
+    assert versions.version_text().count("\n") == 1
+
+
+def completed(words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> list[str]:
+    """What bash is offered for the last of these words."""
+    monkeypatch.setenv("_UNKGCP_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    capfd.readouterr()
+    with pytest.raises(SystemExit):
+        main([])
+    return capfd.readouterr().out.splitlines()
+
+
+def test_completion(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def offered(words: str) -> list[str]:
+        return completed(words, monkeypatch, capfd)
+
+    assert offered("unkgcp mon") == ["plain,monitor"]
+    assert "plain,--quiet" in offered("unkgcp fit --qu")
+    methods = {f"plain,{name}" for name in PREDICTORS if name != "cv+"}
+    assert set(offered("unkgcp fit --method ")) == methods
+    assert set(offered("unkgcp fit --model ")) == {f"plain,{name}" for name in (*REGISTRY, NONE)}
+    assert set(offered("unkgcp fit ")) == {"file,", *(f"plain,{name}" for name in NAMES)}
+    assert offered("unkgcp reproduce --models ukge,be") == ["plain,ukge,beurre"]
+    assert offered("unkgcp data fetch p") == ["plain,ppi5k"]
+    assert offered("unkgcp predict ru") == ["dir,ru"]
+    assert offered("unkgcp predict run q") == ["file,q"]
+    assert offered("unkgcp conformalize --input pre") == ["file,pre"]
+    assert offered("unkgcp completion ") == ["plain,bash", "plain,zsh", "plain,fish"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "mark"), [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete ")]
+)
+def test_the_lines_of_a_shell_ask_the_command(shell: str, mark: str, run_command: Run) -> None:
+    done = run_command("completion", shell)
+    assert (done.status, done.err) == (0, "")
+    assert f"_UNKGCP_COMPLETE={shell}_complete" in done.out
+    assert mark in done.out

@@ -1,0 +1,83 @@
+"""Figures of answer sets against sets that are asked for one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from unkgcp.conformal.ranks import rank
+from unkgcp.errors import InputError
+from unkgcp.evaluation.answer_quality import judge_answers
+from unkgcp.evaluation.metrics import coverage_band
+from unkgcp.graph import Graph
+from unkgcp.graph.known import KnownFacts
+from unkgcp.run import Predictor, calibrate
+from unkgcp.training import Model
+
+LEVELS = (0.5, 0.8)
+
+
+@pytest.fixture
+def predictor(make_model: Callable[..., Model], make_facts: Callable[..., Graph]) -> Predictor:
+    model = replace(make_model(), facts=KnownFacts.of(make_facts(300)))
+    return calibrate(model, make_facts(300, seed=1))
+
+
+def test_the_figures_are_those_of_the_sets(predictor: Predictor, make_facts: Callable[..., Graph]) -> None:
+    test, names = make_facts(120, seed=2), predictor.model.vocabulary
+    found = judge_answers(predictor, test, LEVELS, least=0.3)
+    assert predictor.facts is not None
+    seen, by = predictor.model.seen_entities, predictor.model.seen_relations
+    usable = seen[test.head] & seen[test.tail] & by[test.relation] & (test.confidence >= 0.3)
+    test = test[usable & ~np.isin(test.keys, predictor.facts.graph(names).keys)]
+    assert (found["facts"], found["new"], found["asked"]) == (120, len(test), len(test))
+    for place, level in enumerate(LEVELS):
+        for side, at_head in (("tails", False), ("heads", True)):
+            for way, per in (("before", "none"), ("after", "relation")):
+                sizes, inside = [], []
+                for h, r, t in zip(
+                    test.head.tolist(), test.relation.tolist(), test.tail.tolist(), strict=True
+                ):
+                    head, tail = (names.entities[e].as_py() for e in (h, t))
+                    sets = predictor.answers(
+                        None if at_head else head,
+                        names.relations[r].as_py(),
+                        tail if at_head else None,
+                        confidence=level,
+                        min_confidence=0.3,
+                        per=per,
+                    )
+                    sizes.append(sets.size)
+                    inside.append((head if at_head else tail) in sets.entities.to_pylist())
+                figures = found["levels"][place][side][way]
+                assert figures["coverage"] == pytest.approx(np.mean(inside))
+                assert figures["mean_size"] == pytest.approx(np.mean(sizes))
+                assert figures["median_size"] == np.median(sizes)
+                shares = [np.mean(np.array(inside)[test.relation == r]) for r in np.unique(test.relation)]
+                assert figures["gap"] == pytest.approx(np.abs(np.array(shares) - level).mean())
+        both = found["levels"][place]["both"]["before"]
+        sides = [found["levels"][place][side]["before"] for side in ("tails", "heads")]
+        assert both["coverage"] == pytest.approx(np.mean([each["coverage"] for each in sides]))
+        assert both["band"] is None
+        size = predictor.answers("entity 3", "r1", min_confidence=0.3, per="none").calibration
+        assert rank(level, size) <= size
+        assert tuple(sides[0]["band"]) == coverage_band(size, len(test), level)
+
+
+def test_as_many_best_ones_contain_as_many_answers(
+    predictor: Predictor, make_facts: Callable[..., Graph]
+) -> None:
+    found = judge_answers(predictor, make_facts(120, seed=2), [0.8])["levels"][0]["tails"]["before"]
+    # a fixed number of candidates for every question is one more way to make sets, and the best of all in hindsight
+    assert 1 <= found["top_k"] <= 38
+    assert found["coverage_smoothed"] <= found["coverage"] + 1e-9
+
+
+def test_what_cannot_be_judged(predictor: Predictor, make_facts: Callable[..., Graph]) -> None:
+    with pytest.raises(InputError, match="no test fact is new"):
+        judge_answers(predictor, make_facts(300)[:20], [0.8])
+    with pytest.raises(InputError, match="both excluded"):
+        judge_answers(predictor, make_facts(20, seed=2), [1.0])

@@ -1,0 +1,156 @@
+"""Coverage after weekly updates: hits among facts that a run was never told follow the exact law, every week.
+
+Facts come in batches, a first one and ten weeks, and those of the weeks are unlike those of the first (drift). Half of
+each batch, by a coin for each fact, is never told: these are the queries. Every fact told is held out with probability
+`RATE`, at first by a coin here and later by the update. So given the facts that are not trained on, the queries are a
+random part of them. Ties are broken at random, and then the number of covered ones among m known queries is
+beta-binomial (k, l + 1 - k), l being the number of calibration facts. The chance that a right rule fails a test here is
+at most `FALSE_ALARM` a week and side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.stats import betabinom
+
+from tests.worlds import vocabulary
+from unkgcp.conformal import rank
+from unkgcp.evaluation import updating
+from unkgcp.evidence import learn
+from unkgcp.evidence.trees import Boosting
+from unkgcp.graph import Graph
+from unkgcp.graph.demo import generate
+from unkgcp.graph.facts import Triples, concatenate
+from unkgcp.graph.queries import to_triples
+from unkgcp.methods.method import status_codes
+from unkgcp.run import Predictor, calibrate
+from unkgcp.run.growing import RATE as RATE_OF_RUN
+from unkgcp.run.growing import Division, divide
+from unkgcp.training.model import NoModel
+
+pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
+
+FALSE_ALARM = 1e-6
+WEEKS, WEEK, FIRST = 10, 200, 1200
+RATE, LEVEL = 0.2, 0.9
+FEW = Boosting(rounds=5)
+
+
+@cache
+def demo() -> Graph:
+    """The facts of the demo graph, each triple once: one that is told twice is no new fact."""
+    graph = generate(seed=0).graph
+    return graph[np.sort(np.unique(graph.keys, return_index=True)[1])]
+
+
+def demo_weeks(rng: np.random.Generator) -> list[Graph]:
+    """The weeks bring relations that were not there before."""
+    graph = demo()
+    first = rng.permutation(np.flatnonzero(graph.relation < 5))[: 2 * FIRST]
+    later = rng.permutation(np.flatnonzero(graph.relation >= 5))[: 2 * WEEKS * WEEK]
+    return [graph[first], *(graph[rows] for rows in np.split(later, WEEKS))]
+
+
+def mirrored_weeks(rng: np.random.Generator) -> list[Graph]:
+    """Facts of a pair of entities mostly have one confidence, in the first batch; in the weeks they seldom have.
+
+    Whoever finds a fact itself in the graph, or its confidence by another way, knows the answer.
+    """
+    pairs = np.sort(rng.integers(0, 400, (2 * FIRST, 2)), axis=1)
+    pairs = np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0)
+    value = rng.random(len(pairs)).round(2)
+    # a pair has a fact in either direction for each of three relations
+    which, turned, relation = (code.ravel() for code in np.indices((len(pairs), 2, 3)))
+    rows = rng.permutation(len(which))[: 2 * (FIRST + WEEKS * WEEK)]
+    which, turned, relation = which[rows], turned[rows], relation[rows]
+    share = np.where(np.arange(len(rows)) < 2 * FIRST, 0.95, 0.3)
+    confidence = np.where(rng.random(len(rows)) < share, value[which], rng.random(len(rows)).round(2))
+    head, tail = (pairs[which, side].astype(np.int32) for side in (turned, 1 - turned))
+    graph = Graph(head, relation.astype(np.int32), tail, confidence, vocabulary(400, 3))
+    return [
+        graph[: 2 * FIRST],
+        *(graph[2 * FIRST :][some] for some in np.split(np.arange(2 * WEEKS * WEEK), WEEKS)),
+    ]
+
+
+WORLDS = {"demo": demo_weeks, "mirrored": mirrored_weeks}
+
+
+def first_run(facts: Graph, rng: np.random.Generator) -> Predictor:
+    held = rng.random(len(facts)) < RATE
+    evidence = learn(facts[~held], suggested=FEW, elsewhere=FEW, most=1000)
+    run = calibrate(NoModel.of(facts[~held]), facts[held], "evidence", evidence=evidence, per="none")
+    return replace(run, provenance={RATE_OF_RUN: RATE})
+
+
+def p_values(world: str, weeks: int = WEEKS) -> list[tuple[float, float]]:
+    """P(as few hits or fewer) and P(as many or more), after the fit and after each update."""
+    rng = np.random.default_rng(77)
+    queries, found = [], []
+    run: Predictor | None = None
+    for facts in WORLDS[world](rng)[: 1 + weeks]:
+        told = rng.random(len(facts)) < 0.5
+        queries.append(facts[~told])
+        run = first_run(facts[told], rng) if run is None else updating.update(run, facts[told])
+        found.append(judged(run, concatenate(queries), rng))
+    return found
+
+
+def judged(run: Predictor, queries: Graph, rng: np.random.Generator) -> tuple[float, float]:
+    queries = queries[rng.permutation(len(queries))[:1500]]  # some say enough
+    ids = to_triples(queries, run.model.vocabulary)
+    known = status_codes(run.model, ids) == 0
+    asked, truth = Triples(*(column[known] for column in ids)), queries.confidence[known]
+    answers = run.method.interval(asked, LEVEL)
+    covered = (answers.lower <= truth) & (truth <= answers.upper)
+    kept, scores = run.method.calibration_scores(), run.method.nonconformity(asked, truth)
+    assert kept is not None
+    assert scores is not None
+    size, k = run.method.size, rank(LEVEL, run.method.size)
+    ties = rng.random(size + len(scores))
+    order = np.lexsort((ties, np.concatenate([kept[0], scores])))
+    limit = np.flatnonzero(order < size)[k - 1]
+    inside = np.zeros(len(scores), bool)
+    inside[order[:limit][order[:limit] >= size] - size] = True
+    assert (inside <= covered).all(), "ties can only add to what is covered"
+    law = betabinom(len(scores), k, size + 1 - k)
+    hits = int(inside.sum())
+    return float(law.cdf(hits)), float(law.sf(hits - 1))
+
+
+@pytest.fixture
+def without_learning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(updating, "reason_to_learn", lambda *given: None)
+
+
+@pytest.mark.usefixtures("without_learning")
+@pytest.mark.parametrize("world", WORLDS)
+def test_every_week_keeps_the_law(world: str) -> None:
+    found = p_values(world)
+    assert len(found) == 1 + WEEKS
+    assert min(min(both) for both in found) > FALSE_ALARM, found
+
+
+def calibrate_on_trained(division: Division) -> Division:
+    """New facts calibrate although the graph has them."""
+    held = concatenate([division.held, division.new_train])
+    return replace(division, held=held, is_new=np.append(division.is_new, np.ones(division.taught, bool)))
+
+
+def index_held(division: Division) -> Division:
+    """Calibration facts stand in the graph in which their evidence is looked for."""
+    return replace(division, train=concatenate([division.train, division.held]))
+
+
+@pytest.mark.usefixtures("without_learning")
+@pytest.mark.parametrize("mutant", [calibrate_on_trained, index_held])
+def test_a_wrong_rule_is_found(
+    monkeypatch: pytest.MonkeyPatch, mutant: Callable[[Division], Division]
+) -> None:
+    monkeypatch.setattr(updating, "divide", lambda *given: mutant(divide(*given)))
+    assert min(low for low, _ in p_values("mirrored", weeks=5)) < FALSE_ALARM

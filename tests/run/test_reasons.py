@@ -1,0 +1,80 @@
+"""Why an evidence run answers as it does: its distribution, and its answers without single facts, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
+
+from tests.worlds import mirrored_graph, random_model
+from unkgcp.errors import InputError
+from unkgcp.evidence import learn
+from unkgcp.evidence.trees import Boosting
+from unkgcp.graph.known import KnownFacts
+from unkgcp.run import Predictor, calibrate
+from unkgcp.run.reasons import known_facts, masses, without
+
+FEW = Boosting(rounds=3)
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    facts = mirrored_graph(400, 3)
+    train, calibration = facts[:300], facts[300:]
+    evidence = learn(train, suggested=FEW, elsewhere=FEW)
+    model = replace(random_model(facts.vocabulary), facts=KnownFacts.of(train))
+    return calibrate(model, calibration, "evidence", evidence=evidence)
+
+
+def label(predictor: Predictor, row: int) -> tuple[str, str, str]:
+    facts, vocabulary = known_facts(predictor), predictor.model.vocabulary
+    head, tail = (vocabulary.entities[int(column[row])].as_py() for column in (facts.head, facts.tail))
+    return head, vocabulary.relations[int(facts.relation[row])].as_py(), tail
+
+
+def test_masses_are_the_distribution_that_answers(predictor: Predictor) -> None:
+    for row in range(0, 300, 30):
+        query = label(predictor, row)
+        low, high, mass = masses(predictor, query)
+        assert mass.sum() == pytest.approx(1)
+        assert (mass > 0).all()
+        assert (np.diff(low) >= 0).all()
+        assert (low <= high).all()
+        answers = predictor.interval([query])
+        assert ((low + high) / 2 * mass).sum() == pytest.approx(float(answers.score[0]), abs=1e-6)
+
+
+def test_a_fact_that_is_left_out_is_one_that_was_never_there(predictor: Predictor) -> None:
+    """The learner's own way of leaving a training fact out, which is exact, says the same of the fact itself."""
+    evidence = predictor.method.evidence
+    assert evidence is not None
+    rows = list(range(0, 300, 15))
+    exactly = (
+        evidence._distribution(evidence.evidence.leave_one_out(np.array(rows))).mean().astype(np.float32)
+    )
+    found = [next(without(predictor, label(predictor, row), [row], 0.9)).score[0] for row in rows]
+    assert found == exactly.tolist()
+    # a neighbour left out instead would not do
+    others = [next(without(predictor, label(predictor, row), [row + 1], 0.9)).score[0] for row in rows]
+    assert others != exactly.tolist()
+
+
+def test_nothing_changes_for_the_run_itself(predictor: Predictor) -> None:
+    query = label(predictor, 7)
+    before = predictor.interval([query])
+    list(without(predictor, query, [7, 8], 0.9))
+    after = predictor.interval([query])
+    assert (before.score[0], before.lower[0], before.upper[0]) == (
+        after.score[0],
+        after.lower[0],
+        after.upper[0],
+    )
+
+
+def test_other_runs_have_no_such_reasons(predictor: Predictor) -> None:
+    plain = calibrate(predictor.model, predictor.method.calibration_facts(), "cp")
+    with pytest.raises(InputError, match="--method evidence"):
+        masses(plain, label(predictor, 0))

@@ -1,0 +1,242 @@
+"""Models of PyKEEN: trained here on confidences, or brought along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import unkgcp
+from tests.worlds import learnable_graph
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph, Splits, Vocabulary
+from unkgcp.graph.datasets import Dataset
+from unkgcp.run import Predictor, fit, fit_folds
+from unkgcp.run.fitting import check_model
+from unkgcp.training import TrainConfig, config_for
+from unkgcp.training.pykeen_models import Corruptions, Rising, from_pykeen
+
+GRAPH = learnable_graph(400, entities=20)
+TRAIN, CALIBRATION, TEST = GRAPH[:200], GRAPH[200:320], GRAPH[320:]
+TINY = TrainConfig(
+    "pykeen:TransE", dimension=4, batch_size=64, epochs=2, validate_every=1, negatives=1, softlogic_weight=0.0
+)
+
+
+# the rising function
+
+
+def isotonic(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The isotonic regression of y on distinct, ascending x, by its formula of maxima of minima of means."""
+    n = len(x)
+    means = np.array([[y[i : j + 1].mean() if i <= j else np.nan for j in range(n)] for i in range(n)])
+    return np.array([max(means[i, k:].min() for i in range(k + 1)) for k in range(n)])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_its_points_are_those_of_isotonic_regression(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=12), rng.random(12)
+    order = np.argsort(x)
+    expected = isotonic(x[order], y[order])
+    rising = Rising.of(x, y)
+    assert np.allclose(rising.y, np.unique(expected.round(12)))
+    stretches = [np.isclose(expected, value) for value in rising.y]
+    assert np.allclose(rising.x, [x[order][rows].mean() for rows in stretches])
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_it_never_falls(ties: bool) -> None:
+    rng = np.random.default_rng(0)
+    raw = rng.normal(size=5000)
+    raw = raw.round(1) if ties else raw
+    rising = Rising.of(raw, np.clip(0.5 + 0.2 * raw + 0.3 * rng.normal(size=5000), 0, 1))
+    assert (np.diff(rising.x) > 0).all()
+    found = rising(np.linspace(-9, 9, 4000))
+    assert (np.diff(found) >= 0).all()
+    assert found.min() >= 0
+    assert found.max() <= 1
+
+
+def test_equal_scores_are_one_point() -> None:
+    rising = Rising.of(np.array([1.0, 1, 1, 2]), np.array([0.9, 0.1, 0.2, 0.7]))
+    np.testing.assert_allclose([rising.x, rising.y], [[1, 2], [0.4, 0.7]])
+    assert Rising.of(np.ones(3), np.array([0.0, 0.5, 1]))(np.zeros(1)) == 0.5
+
+
+# models that are brought along; what from_pykeen asks of a model is little, so that these tests do without PyKEEN
+
+
+class Module:
+    """Scores as a module of PyKEEN gives them: the larger, the surer."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+
+    def predict_hrt(self, triples: torch.Tensor) -> torch.Tensor:
+        return self.scale * (triples[:, :1] * 7 + triples[:, 2:] * 3 - triples[:, 1:2]).float()
+
+
+def factory(words: Vocabulary) -> Any:
+    """The same labels with other ids."""
+    names = [column.to_pylist()[::-1] for column in (words.entities, words.relations)]
+    return SimpleNamespace(
+        **{
+            f"{kind}_to_id": {label: number for number, label in enumerate(labels)}
+            for kind, labels in zip(("entity", "relation"), names, strict=True)
+        }
+    )
+
+
+def test_scores_are_mapped_and_keep_their_order() -> None:
+    result = SimpleNamespace(model=Module(), training=factory(GRAPH.vocabulary))
+    model = from_pykeen(result, TRAIN)
+    assert model.name == "PyKEEN's Module"
+    ids = np.arange(20)
+    found = model.score(ids, np.zeros(20, int), np.zeros(20, int))
+    assert (np.diff(found) >= 0).all()
+    assert 0 <= found[0] < found[-1] <= 1
+    predictor = unkgcp.calibrate(model, CALIBRATION, "cp")
+    assert (predictor.interval(TEST).code == 0).all()
+    # e19 is entity 0 of the model, and r2 its relation 0
+    assert predictor.interval([("e19", "r2", "e19")]).score[0] == found[0]
+
+
+def test_a_run_of_such_a_model_takes_it_again(tmp_path: Path) -> None:
+    words = factory(GRAPH.vocabulary)
+    predictor = unkgcp.calibrate(from_pykeen(Module(), TRAIN, words), CALIBRATION, "cp")
+    predictor.save(tmp_path / "run")
+    again = Predictor.load(tmp_path / "run", model=from_pykeen(Module(), TRAIN, words))
+    np.testing.assert_array_equal(again.interval(TEST).upper, predictor.interval(TEST).upper)
+    with pytest.raises(InputError, match="not the model"):
+        Predictor.load(tmp_path / "run", model=from_pykeen(Module(-1), TRAIN, words))
+
+
+@pytest.mark.parametrize(
+    ("found", "words", "sentence"),
+    [
+        (Module(), factory(Vocabulary.of(["x"], ["y"])), "trained on other labels"),
+        (Module(), None, "give the triples factory"),
+        (Module(np.nan), factory(GRAPH.vocabulary), "no numbers"),
+        (7, None, "int is no model of PyKEEN"),
+    ],
+    ids=["other labels", "no labels", "NaN", "no model"],
+)
+def test_what_cannot_be_mapped_is_refused(found: Any, words: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        from_pykeen(found, TRAIN, words)
+
+
+# models that are trained here
+
+
+def test_no_corruption_is_a_training_fact() -> None:
+    facts = torch.tensor([[head, 0, tail] for head in range(3) for tail in range(3) if head != 2])
+    chance = torch.Generator().manual_seed(0)
+    known = {tuple(fact) for fact in facts.tolist()}
+    for filtered in (True, False):
+        config = replace(TINY, negatives=20, filter_negatives=filtered)
+        drawn = {tuple(triple) for triple in Corruptions(facts, 3, 1, config).of(facts, chance).tolist()}
+        assert drawn
+        assert bool(drawn & known) is not filtered
+
+
+@pytest.mark.parametrize(
+    ("method", "quick", "refused"),
+    [("cp", False, False), ("shortest", False, False), ("evidence", True, False), ("evidence", False, True),
+     ("qr", False, True), ("joint", False, True)],
+)  # fmt: skip
+def test_methods_that_train_further_models_are_refused_before_training(
+    method: str, quick: bool, refused: bool
+) -> None:
+    if not refused:
+        return check_model(TINY, method, "strict", quick)
+    with pytest.raises(InputError, match="goes with cp, unkgcp and shortest, not with"):
+        check_model(TINY, method, "strict", quick)
+
+
+def test_the_preset_is_that_of_all_models_of_pykeen() -> None:
+    assert config_for("pykeen:RotatE") == replace(config_for("pykeen:ComplEx"), model="pykeen:RotatE")
+
+
+@pytest.mark.parametrize("name", ["TransE", "RotatE", "ComplEx"])
+def test_a_trained_one_scores_the_same_when_it_is_loaded(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("pykeen", reason="pykeen is not installed: pip install 'unkgcp[pykeen]'")
+    config = replace(TINY, model=f"pykeen:{name}")
+    before = np.random.get_state()[1].copy(), torch.random.get_rng_state()  # type: ignore[index,union-attr] # noqa: NPY002
+    predictor = fit(dataset(), config, method="cp", device="cpu")
+    np.testing.assert_array_equal(np.random.get_state()[1], before[0])  # type: ignore[index] # noqa: NPY002
+    assert torch.equal(torch.random.get_rng_state(), before[1])
+    predictor.save(tmp_path / "run")
+    again = Predictor.load(tmp_path / "run")
+    for column in ("score", "lower", "upper"):
+        np.testing.assert_array_equal(
+            getattr(again.interval(TEST), column), getattr(predictor.interval(TEST), column)
+        )
+    ids = np.arange(20)
+    np.testing.assert_allclose(
+        again.model.tails([3], [1])[0], again.model.score(0 * ids + 3, 0 * ids + 1, ids), atol=1e-6
+    )
+    same = unkgcp.train(TRAIN, config=config, device="cpu")
+    np.testing.assert_array_equal(same.score(*_ids(TEST)), predictor.model.score(*_ids(TEST)))
+    with pytest.raises(InputError, match="add --refit"):
+        unkgcp.update(again, TEST)
+
+
+def test_folds_of_small_graphs(tmp_path: Path) -> None:
+    pytest.importorskip("pykeen", reason="pykeen is not installed: pip install 'unkgcp[pykeen]'")
+    predictor = fit_folds(dataset(), TINY, folds=2, device="cpu")
+    predictor.save(tmp_path / "run")
+    again = Predictor.load(tmp_path / "run")
+    np.testing.assert_array_equal(again.interval(TEST).upper, predictor.interval(TEST).upper)
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (replace(TINY, model="pykeen:TransEE"), "PyKEEN has no model 'TransEE'; it has .*TransE"),
+        (replace(TINY, momentum=0.5), "momentum is not for models of PyKEEN"),
+        (replace(TINY, model="pykeen:ComplEx", learning_rate=1e30), "lower its learning rate"),
+    ],
+    ids=["name", "setting", "no finite error"],
+)
+def test_what_cannot_be_trained_is_refused(config: TrainConfig, sentence: str) -> None:
+    pytest.importorskip("pykeen", reason="pykeen is not installed: pip install 'unkgcp[pykeen]'")
+    with pytest.raises(InputError, match=sentence):
+        unkgcp.train(TRAIN, config=config, device="cpu")
+
+
+def test_it_is_not_trained_further() -> None:
+    with pytest.raises(InputError, match="from the beginning"):
+        unkgcp.train(TRAIN, config=TINY, resume=True)
+
+
+def test_tables_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("pykeen", reason="pykeen is not installed: pip install 'unkgcp[pykeen]'")
+    predictor = fit(dataset(), TINY, method="cp", device="cpu")
+    tables = predictor.model.tables
+    largest = max(tables, key=lambda name: tables[name].size)
+    for model in (
+        replace(predictor.model, tables={**tables, largest: tables[largest][:-1]}),
+        replace(predictor.model, tables={name: table for name, table in tables.items() if name != "map"}),
+        replace(predictor.model, config=replace(TINY, dimension=10**9)),
+        replace(predictor.model, config=replace(TINY, model="pykeen:Nothing")),
+    ):
+        predictor.with_models({"model": model}).save(tmp_path / "run")
+        with pytest.raises(InputError, match="damaged"):
+            Predictor.load(tmp_path / "run")
+
+
+def dataset() -> Dataset:
+    return Dataset("small", Splits(TRAIN, CALIBRATION, TEST, TRAIN[:0]))
+
+
+def _ids(graph: Graph) -> tuple[Any, Any, Any]:
+    return graph.head, graph.relation, graph.tail

@@ -2,15 +2,20 @@
 
 Both train batches of 256, 10 + 10 negatives a fact filtered with the training facts, Adam 1e-3; d = 128, for BEUrRE 64,
 with the norms of the published model. PASSLEAF's pool has its largest share, 80 %, in both. Both time whole epochs of
-their own training loop after a warm one. Writes results/train.json and results/train.md, and exits with status 1 when
-ours is less than 12 times as fast for UKGE, or 10 times for the others.
+their own training loop after a warm one, by the clock and by the processor: on a machine that does other work besides,
+the first says little, and ours, which has more to do at once, waits longer. Writes results/train.json and
+results/train.md, and exits with status 1 when ours takes more than a twelfth of the peer's processor time for UKGE, or
+a tenth for the others.
 
     make bench-train        (needs ppi5k under $UNKGCP_DATA, or after `unkgcp data fetch ppi5k`)
+    python benchmarks/train.py beurre --epochs 1        one model, in fewer epochs
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +29,9 @@ from unkgcp.graph.datasets import find  # noqa: E402
 REQUIRED = {"ukge": 12.0, "passleaf": 10.0, "beurre": 10.0}
 GOAL = 15.0
 PEER = ("openukge==1.0.2", "torch")
-EPOCHS = 4  # a warm one and three timed ones, like the peer
 
 
-def ours(folder: Path, name: str) -> dict[str, Any]:
+def ours(folder: Path, name: str, epochs: int) -> dict[str, Any]:
     import numpy as np
     import torch
 
@@ -43,14 +47,21 @@ def ours(folder: Path, name: str) -> dict[str, Any]:
         batch_size=256,
         learning_rate=1e-3,
         negatives=10,
-        epochs=EPOCHS,
+        epochs=epochs + 1,
         validate_every=1,
         pool_from=0,
         pool_train_from=1,
         pool_growth=0.8,
     )
     # a few validation facts only: the peer does not validate within its epochs
-    model = train(splits.train, config=config, validation=splits.calibration[:64], device="cpu")
+    processor: list[float] = []
+
+    def note(epoch: int, error: list[float]) -> bool:
+        processor.append(time.process_time())
+        return False
+
+    validation = splits.calibration[:64]
+    model = train(splits.train, config=config, validation=validation, device="cpu", callback=note)
     ends = [entry["seconds"] for entry in model.history]
     facts = splits.calibration
     error = model.score(facts.head, facts.relation, facts.tail) - facts.confidence
@@ -61,45 +72,56 @@ def ours(folder: Path, name: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "facts": len(splits.train),
         "seconds": np.diff(ends).tolist(),
+        "processor_seconds": np.diff(processor).tolist(),
         "validation_mse": float(np.mean(error**2)),
     }
 
 
-def compare(folder: Path, name: str) -> list[dict[str, Any]]:
+def compare(folder: Path, name: str, epochs: int) -> list[dict[str, Any]]:
     """Ours, and the peer's."""
     python = peers.ensure(*PEER)
-    rows = [ours(folder, name)]
-    rows.append(
-        {"model": name} | peers.run(python, "openukge_epoch.py", str(folder), name, threads=common.CORES)
-    )
+    rows = [ours(folder, name, epochs)]
+    arguments = (str(folder), name, str(epochs))
+    rows.append({"model": name} | peers.run(python, "openukge_epoch.py", *arguments, threads=common.CORES))
     if rows[0]["facts"] != rows[1]["facts"]:
         raise SystemExit("the two sides trained on different numbers of facts")
     # ours is short, so it is taken before and after: other work on the machine would hide in one of the two
-    rows[0]["seconds"] += ours(folder, name)["seconds"]
+    again = ours(folder, name, epochs)
+    for key in ("seconds", "processor_seconds"):
+        rows[0][key] += again[key]
     return rows
 
 
-def table(rows: list[dict[str, Any]], ratios: dict[str, float]) -> str:
+def ratio(pair: list[dict[str, Any]], key: str) -> float:
+    return float(min(pair[1][key]) / min(pair[0][key]))
+
+
+def table(rows: list[dict[str, Any]], epochs: int) -> str:
     lines = [
         "# One epoch on PPI5k, two CPU cores",
         "",
         "d 128 (BEUrRE 64), batch 256, 10 + 10 negatives a fact, Adam; best warm epoch of each. `make bench-train`",
         "",
-        f"| model | library | seconds an epoch | facts a second | MSE on validation facts after {EPOCHS} epochs |",
-        "|---|---|---|---|---|",
+        f"| model | library | seconds an epoch | processor seconds | facts a second | MSE after {epochs + 1} epochs |",
+        "|---|---|---|---|---|---|",
     ]
     for row in rows:
         best = min(row["seconds"])
         lines.append(
-            f"| {row['model']} | {row['name']} {row['version']} | {best:.2f} | {row['facts'] / best:,.0f} "
-            f"| {row['validation_mse']:.4f} |"
+            f"| {row['model']} | {row['name']} {row['version']} | {best:.2f} | {min(row['processor_seconds']):.2f} "
+            f"| {row['facts'] / best:,.0f} | {row['validation_mse']:.4f} |"
         )
     said = [
-        f"{name}: ours is {ratio:.1f} times as fast (required {REQUIRED[name]:g}, goal {GOAL:g})."
-        for name, ratio in ratios.items()
+        "UKGE and PASSLEAF start from different initial values (OpenUKGE: Xavier and w = 1; ours: as published).",
+        f"Load after the last: {common.machine()['load_after']} on {common.cores()} cores.",
     ]
-    start = "UKGE and PASSLEAF start from different initial values (OpenUKGE: Xavier and w = 1; ours: as published)."
-    return "\n\n".join(["\n".join(lines), start, *said]) + "\n"
+    for pair in (rows[i : i + 2] for i in range(0, len(rows), 2)):
+        name = pair[0]["model"]
+        said.append(
+            f"{name}: ours is {ratio(pair, 'processor_seconds'):.1f} times as fast by the processor (required "
+            f"{REQUIRED[name]:g}, goal {GOAL:g}), {ratio(pair, 'seconds'):.1f} times by the clock."
+        )
+    return "\n\n".join(["\n".join(lines), *said]) + "\n"
 
 
 def main() -> int:
@@ -107,27 +129,29 @@ def main() -> int:
     if folder is None:
         print("skipped: ppi5k is not here; set UNKGCP_DATA or run `unkgcp data fetch ppi5k`", file=sys.stderr)
         return 0
-    rows, ratios = list[dict[str, Any]](), {}
-    for name in sys.argv[1:] or REQUIRED:
-        pair = compare(folder, name)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("models", nargs="*", default=[*REQUIRED], help="ukge, passleaf, beurre")
+    parser.add_argument("--epochs", type=int, default=3, help="timed ones, after a warm one")
+    given = parser.parse_args()
+    rows = list[dict[str, Any]]()
+    for name in given.models:
+        pair = compare(folder, name, given.epochs)
         rows += pair
-        ratios[name] = min(pair[1]["seconds"]) / min(pair[0]["seconds"])
-        print(f"{name}: {ratios[name]:.1f} times as fast", file=sys.stderr, flush=True)
-    result = {"ratios": ratios, "required": REQUIRED, "goal": GOAL, "machine": common.machine(), "runs": rows}
-    common.write("train", result, table(rows, ratios))
-    peer = f"{rows[1]['name']} {rows[1]['version']}"
+        print(f"{name}: {ratio(pair, 'processor_seconds'):.1f} times as fast", file=sys.stderr, flush=True)
+    result = {"required": REQUIRED, "goal": GOAL, "machine": common.machine(), "runs": rows}
+    common.write("train", result, table(rows, given.epochs))
     return common.judge(
         "train",
         [
             common.Figure(
-                f"one epoch of {name} on PPI5k: times as fast",
-                ratio,
-                REQUIRED[name],
+                f"one epoch of {pair[0]['model']} on PPI5k: times as fast by the processor",
+                ratio(pair, "processor_seconds"),
+                REQUIRED[pair[0]["model"]],
                 GOAL,
                 at_least=True,
-                peer=peer,
+                peer=f"{pair[1]['name']} {pair[1]['version']}",
             )
-            for name, ratio in ratios.items()
+            for pair in (rows[i : i + 2] for i in range(0, len(rows), 2))
         ],
     )
 

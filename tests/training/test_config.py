@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,19 @@ def test_the_papers_hyperparameters() -> None:
         1e-4,
     )
     assert beurre.patience == 50
+
+
+def test_large_graphs_get_larger_batches_and_the_benchmarks_keep_theirs() -> None:
+    for data in ("cn15k", "nl27k", "ppi5k", "demo"):
+        for model in MODELS:
+            assert config_for(model, data).for_size(300_000) == config_for(model, data)
+    config = config_for("ukge")
+    large = config.for_size(5_000_000)
+    assert large.batch_size == 5 * config.batch_size
+    assert large.learning_rate == pytest.approx(math.sqrt(5) * config.learning_rate)
+    assert large.for_size(5_000_000) == large
+    paper = config_for("ukge", None, "paper")
+    assert paper.for_size(10**9) == paper
 
 
 def test_yaml_overrides_a_base(tmp_path: Path) -> None:

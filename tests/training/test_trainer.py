@@ -17,7 +17,16 @@ from tests.worlds import learnable_graph
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import hold_out_known
-from unkgcp.training import Member, Model, TrainConfig, TrainingError, train, train_many, train_quantiles
+from unkgcp.training import (
+    Member,
+    Model,
+    TrainConfig,
+    TrainingError,
+    loop,
+    train,
+    train_many,
+    train_quantiles,
+)
 from unkgcp.training.config import MODELS
 from unkgcp.training.model import seen
 
@@ -86,6 +95,30 @@ def test_early_stopping_keeps_the_best_model(facts: Graph) -> None:
     assert len(errors) - 1 - best == 3  # 6 epochs, validated every second one
     short = train(facts, config=replace(config, epochs=2 * (best + 1)), validation=validation)
     assert same(trained, short)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="large tables stay in memory on this system")
+def test_the_best_version_of_a_large_table_lies_in_a_file_if_there_is_room(
+    facts: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = train(facts, config=QUICK)
+    monkeypatch.setattr("unkgcp.training.loop.ASIDE", 0)
+    mapped, memmap = [], np.memmap
+    monkeypatch.setattr(
+        "numpy.memmap", lambda *given, **named: mapped.append(memmap(*given, **named)) or mapped[-1]
+    )
+    table = torch.arange(6.0).view(1, 2, 3)
+    kept = loop.kept_aside(table, tmp_path)
+    assert torch.equal(kept, table)
+    kept += 1
+    np.testing.assert_array_equal(mapped[0], kept.numpy())
+    assert not list(tmp_path.iterdir())
+    found = train(facts, config=QUICK, checkpoint=tmp_path / "checkpoint.safetensors")
+    monkeypatch.setattr("os.posix_fallocate", lambda *arguments: (_ for _ in ()).throw(OSError("no room")))
+    crowded = train(facts, config=QUICK)
+    for name, values in expected.tables.items():
+        np.testing.assert_array_equal(found.tables[name], values)
+        np.testing.assert_array_equal(crowded.tables[name], values)
 
 
 def test_quantile_models_bracket_the_confidences() -> None:

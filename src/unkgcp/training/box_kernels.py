@@ -33,17 +33,18 @@ from unkgcp.training.box_geometry import (
 from unkgcp.training.compiled_common import (
     F,
     U,
+    adam_all,
     adam_rates,
-    adam_row,
     adam_rows,
     below,
-    catch_up,
+    catch_up_all,
     count_facts,
     draw,
-    draw_batch,
+    draw_all,
     exact,
     fact_error,
     fast,
+    release,
     touch_batch,
 )
 
@@ -311,69 +312,74 @@ def add_composition(step, weight, base, rule, heads, tails, entity, relation, g_
 
 
 @njit(parallel=True, **exact)
+def gradient_all(
+    rows, facts, tables, gradients, g_rule, places, real, whole, drawn, soft, soft_target, soft_chosen, transitive
+):
+    """`shard_gradient` for all facts of a batch; (their loss, square of their transitive norm)."""
+    entity, relation, _ = tables
+    g_entity, g_relation, _ = gradients
+    shards = g_entity.shape[0]
+    weight, part, squares = F(1.0 / count_facts(rows)), np.zeros(shards), np.zeros(shards)
+    for shard in prange(shards):
+        begin, end = shard * len(rows) // shards, (shard + 1) * len(rows) // shards
+        part[shard], squares[shard] = shard_gradient(
+            rows, begin, end, weight, facts, entity, relation, g_entity[shard], g_relation[shard], g_rule[shard],
+            places, real, whole, drawn, soft, soft_target, soft_chosen, transitive,
+        )
+    return part.sum(), squares.sum()
+
+
+@njit(**exact)
 def run_epoch(
     order, step, start, learning_rate, momentum, lazy, facts, tables, first, second, memory, gradients, real, whole,
     bases, sizes, known, soft, soft_target, transitive, g_rule, rules, heads, head_ends, tails, tail_ends, losses,
 ):
-    """As `distmult_kernels.run_epoch`. Rules (c, 3) are the compositions; i is tried on heads up to head_ends[i]."""
+    """As `distmult_kernels.run_epoch`. Rules (c, 3) are the compositions; i is tried on heads up to head_ends[i].
+
+    Rules read boxes of entities that the batch may not have, so that steps must not be lazy where there are some.
+    """
     entity, relation, _ = tables
-    g_entity, g_relation, _ = gradients
-    shards, batch_size, n = g_entity.shape[0], order.shape[1], entity.shape[0]
-    blocks = 2 * shards
-    part, squares = np.zeros(shards), np.zeros(shards)
+    shards, (steps, batch_size), n = gradients[0].shape[0], order.shape, entity.shape[0]
+    blocks, negatives = 2 * shards, whole[NEGATIVES]
     w_logic = real[W_LOGIC] / batch_size
-    drawn, pool = np.empty((batch_size, 2 * whole[NEGATIVES]), np.int64), np.empty((0, 3), np.int32)
+    drawn, pool = np.empty((batch_size, 2 * negatives), np.int64), np.empty((0, 3), np.int32)
     members = known if whole[FILTERED] else known[:0]
-    places, touched, done = np.arange(n), np.arange(g_entity.shape[1]), np.zeros(n, np.int32)
+    places, touched, done = np.arange(n), np.arange(gradients[0].shape[1]), np.zeros(n, np.int64)
     if lazy:
         places[:] = -1
-    rates = np.empty((2, order.shape[0]), F)
-    for i in range(order.shape[0]):
+    rates = np.empty((2, steps), F)
+    for i in range(steps):
         rates[0, i], rates[1, i] = adam_rates(learning_rate, step + i + 1)
-    for i in range(order.shape[0]):
+    for i in range(steps):
         rows = order[i]
-        weight = F(1.0 / count_facts(rows))
-        for shard in prange(shards):
-            begin, end = shard * batch_size // shards, (shard + 1) * batch_size // shards
-            draw_batch(
-                rows, begin, end, start, facts, whole[NEGATIVES], F(0), U(0), U(0), bases[S_NEGATIVE], sizes, members,
-                0, drawn,
-            )
+        draw_all(
+            rows, start, facts, negatives, F(0), U(0), U(0), bases[S_NEGATIVE], sizes, members, 0, drawn, shards
+        )
         soft_chosen = -1
         if len(soft_target) > 0 and real[W_SOFT] > 0:
             soft_chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
-        count = touch_batch(rows, facts[0], facts[2], drawn, soft, soft_chosen, pool, places, touched) if lazy else n
+        changed = touched
         if lazy:
-            for block in prange(blocks):
-                for at in range(block * count // blocks, (block + 1) * count // blocks):
-                    row = touched[at]
-                    catch_up(entity, first[0], second[0], memory[0], momentum, rates, row, done[row], i)
-        for shard in prange(shards):
-            begin, end = shard * batch_size // shards, (shard + 1) * batch_size // shards
-            part[shard], squares[shard] = shard_gradient(
-                rows, begin, end, weight, facts, entity, relation, g_entity[shard], g_relation[shard], g_rule[shard],
-                places, real, whole, drawn, soft, soft_target, soft_chosen, transitive,
-            )
-        losses[i] = part.sum()
+            changed = touched[: touch_batch(rows, facts[0], facts[2], drawn, soft, soft_chosen, pool, places, touched)]
+            catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, changed, done, i, blocks)
+        losses[i], squares = gradient_all(
+            rows, facts, tables, gradients, g_rule, places, real, whole, drawn, soft, soft_target, soft_chosen,
+            transitive,
+        )
         if g_rule.shape[1] > 0:
-            losses[i] += add_transitive(squares.sum(), w_logic, g_rule, g_relation[0], transitive)
+            losses[i] += add_transitive(squares, w_logic, g_rule, gradients[1][0], transitive)
         for rule in range(len(rules)):
             losses[i] += add_composition(
                 step, w_logic, bases[S_COMPOSITION], rules[rule],
                 heads[(head_ends[rule - 1] if rule else 0) : head_ends[rule]],
-                tails[(tail_ends[rule - 1] if rule else 0) : tail_ends[rule]], entity, relation, g_relation[0],
+                tails[(tail_ends[rule - 1] if rule else 0) : tail_ends[rule]], entity, relation, gradients[1][0],
             )
         step += 1
         start += batch_size
         lr, eps = rates[0, i], rates[1, i]
-        for block in prange(blocks):
-            for at in range(block * count // blocks, (block + 1) * count // blocks):
-                row = touched[at]
-                adam_row(entity, first[0], second[0], memory[0], g_entity, at, momentum, lr, eps, row)
-                if lazy:
-                    done[row], places[row] = i + 1, -1
-        adam_rows(relation, first[1], second[1], memory[1], g_relation, momentum, lr, eps, 0, relation.shape[0])
+        adam_all(entity, first[0], second[0], memory[0], gradients[0], momentum, lr, eps, changed, blocks)
+        adam_rows(relation, first[1], second[1], memory[1], gradients[1], momentum, lr, eps, 0, relation.shape[0])
+        if lazy:
+            release(changed, places, done, i + 1)
     if lazy:
-        for block in prange(blocks):
-            for row in range(block * n // blocks, (block + 1) * n // blocks):
-                catch_up(entity, first[0], second[0], memory[0], momentum, rates, row, done[row], order.shape[0])
+        catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, np.arange(n), done, steps, blocks)

@@ -1,4 +1,4 @@
-"""What the compiled CPU kernels share: random numbers, filtered negatives, the error of a fact, and Adam.
+"""What the compiled CPU kernels share: random numbers, filtered negatives, the error of a fact, Adam and lazy steps.
 
 Importing this imports numba, but not torch, which scoring does without. The random numbers are those of `randomness`,
 bit for bit.
@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import prange
 
 import unkgcp.training.randomness as randomness
 from unkgcp.compiling import njit
@@ -227,3 +228,39 @@ def draw_batch(rows, first, last, start, facts, negatives, share, choice, place,
             else:
                 other, usable = corrupt(base, position, h, r, t, j < negatives, sizes, known)
                 drawn[i, j] = other if usable else -1 - other
+
+
+# The three parallel parts of a step that both kernels have. Each is a function of its own, so that it is compiled once.
+
+
+@njit(parallel=True, **exact)
+def draw_all(rows, start, facts, negatives, share, choice, place, base, sizes, known, n_pool, drawn, shards):
+    """`draw_batch` for all facts of a batch."""
+    for shard in prange(shards):
+        begin, end = shard * len(rows) // shards, (shard + 1) * len(rows) // shards
+        draw_batch(rows, begin, end, start, facts, negatives, share, choice, place, base, sizes, known, n_pool, drawn)
+
+
+@njit(parallel=True, **exact)
+def catch_up_all(parameter, first, second, memory, momentum, rates, rows, done, now, blocks):
+    """`catch_up` for rows (k,), which have then made the steps of the epoch up to `now`."""
+    for block in prange(blocks):
+        for at in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
+            row = rows[at]
+            catch_up(parameter, first, second, memory, momentum, rates, row, done[row], now)
+            done[row] = now
+
+
+@njit(parallel=True, **exact)
+def adam_all(parameter, first, second, memory, gradients, momentum, lr, eps, rows, blocks):
+    """`adam_row` for rows (k,), whose gradients are at places 0 to k."""
+    for block in prange(blocks):
+        for at in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
+            adam_row(parameter, first, second, memory, gradients, at, momentum, lr, eps, rows[at])
+
+
+@njit(**exact)
+def release(rows, places, done, now):
+    """Rows (k,) that have made step `now` give their places back."""
+    for row in rows:
+        done[row], places[row] = now, -1

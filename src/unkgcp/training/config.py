@@ -38,6 +38,7 @@ class TrainConfig:
     dimension: int = 128
     batch_size: int = 1024
     learning_rate: float = 1e-3
+    most_steps: int = 0  # an epoch, 0 for any number: larger graphs get larger batches and learning rates
     epochs: int = 200  # at most
     patience: int = 30  # epochs without a better validation error before training stops
     validate_every: int = 5  # epochs
@@ -86,7 +87,14 @@ class TrainConfig:
         wrong += [(name, "must be at least 1") for name in counts if getattr(self, name) < 1]
         if self.model in ("passleaf-complex", "passleaf-rotate") and self.dimension % 2:
             wrong.append(("dimension", "must be even for complex numbers"))
-        weights = ("negatives", "negative_weight", "regularization", "softlogic_weight", "logic_weight")
+        weights = (
+            "negatives",
+            "negative_weight",
+            "regularization",
+            "softlogic_weight",
+            "logic_weight",
+            "most_steps",
+        )
         wrong += [(name, "must not be negative") for name in weights if getattr(self, name) < 0]
         if not self.learning_rate > 0:
             wrong.append(("learning_rate", "must be positive"))
@@ -114,6 +122,17 @@ class TrainConfig:
     @property
     def uses_pool(self) -> bool:
         return self.model.startswith("passleaf")
+
+    def for_size(self, facts: int) -> TrainConfig:
+        """The same with batches so large that an epoch of so many facts has at most `most_steps` steps.
+
+        The learning rate grows with the square root of the batch, as the noise of a gradient falls with it.
+        """
+        if not self.most_steps or facts <= self.most_steps * self.batch_size:
+            return self
+        times = -(-facts // (self.most_steps * self.batch_size))
+        rate = self.learning_rate * math.sqrt(times)
+        return replace(self, batch_size=times * self.batch_size, learning_rate=rate)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for YAML or JSON; where no model is trained here, settings are of no use, and left out."""

@@ -26,17 +26,18 @@ from unkgcp.compiling import njit
 from unkgcp.training.compiled_common import (
     F,
     U,
+    adam_all,
     adam_rates,
-    adam_row,
     adam_rows,
     below,
-    catch_up,
+    catch_up_all,
     count_facts,
     draw,
-    draw_batch,
+    draw_all,
     exact,
     fact_error,
     fast,
+    release,
     touch_batch,
 )
 
@@ -228,6 +229,26 @@ def insert(rows, position, head, relation_of, tail, fresh, fresh_score, pool, po
 
 
 @njit(parallel=True, **exact)
+def gradient_all(
+    rows, facts, tables, gradients, places, real, whole, drawn, soft, soft_target, soft_chosen, pool, pool_score, fresh,
+    fresh_score,
+):
+    """`shard_gradient` for all facts of a batch; their loss."""
+    entity, relation, model = tables
+    g_entity, g_relation, g_model = gradients
+    shards = g_entity.shape[0]
+    weight, part = F(1.0 / count_facts(rows)), np.zeros(shards)
+    for shard in prange(shards):
+        begin, end = shard * len(rows) // shards, (shard + 1) * len(rows) // shards
+        part[shard] = shard_gradient(
+            rows, begin, end, weight, facts, entity, relation, model[0], g_entity[shard], g_relation[shard],
+            g_model[shard, 0], places, real, whole, drawn, soft, soft_target, soft_chosen, pool, pool_score, fresh,
+            fresh_score,
+        )
+    return part.sum()
+
+
+@njit(**exact)
 def run_epoch(
     order, step, start, learning_rate, momentum, lazy, facts, tables, first, second, memory, gradients, real, whole,
     bases, sizes, known, soft, soft_target, pool, pool_score, losses,
@@ -239,65 +260,48 @@ def run_epoch(
     """
     head, relation_of, tail, _ = facts
     entity, relation, model = tables
-    g_entity, g_relation, g_model = gradients
-    shards, batch_size, n = g_entity.shape[0], order.shape[1], entity.shape[0]
-    blocks = 2 * shards
-    part = np.zeros(shards)
-    negatives, share = whole[NEGATIVES], F(real[SHARE])
+    shards, (steps, batch_size), n = gradients[0].shape[0], order.shape, entity.shape[0]
+    blocks, negatives = 2 * shards, whole[NEGATIVES]
     drawn = np.empty((batch_size, 2 * negatives), np.int64)
     slots = 2 * negatives if whole[INSERTS] else 0
     fresh, fresh_score = np.empty((batch_size, slots), np.int64), np.empty((batch_size, slots), F)
     members = known if whole[FILTERED] else known[:0]
     # where the gradient of an entity is, which entities have one, and how many steps of the epoch each has made
-    places, touched, done = np.arange(n), np.arange(g_entity.shape[1]), np.zeros(n, np.int32)
+    places, touched, done = np.arange(n), np.arange(gradients[0].shape[1]), np.zeros(n, np.int64)
     if lazy:
         places[:] = -1
-    rates = np.empty((2, order.shape[0]), F)
-    for i in range(order.shape[0]):
+    rates = np.empty((2, steps), F)
+    for i in range(steps):
         rates[0, i], rates[1, i] = adam_rates(learning_rate, step + i + 1)
-    for i in range(order.shape[0]):
+    for i in range(steps):
         rows = order[i]
-        weight = F(1.0 / count_facts(rows))
-        for shard in prange(shards):
-            begin, end = shard * batch_size // shards, (shard + 1) * batch_size // shards
-            draw_batch(
-                rows, begin, end, start, facts, negatives, share, bases[S_CHOICE], bases[S_DRAW], bases[S_NEGATIVE],
-                sizes, members, len(pool_score), drawn,
-            )
+        draw_all(
+            rows, start, facts, negatives, F(real[SHARE]), bases[S_CHOICE], bases[S_DRAW], bases[S_NEGATIVE], sizes,
+            members, len(pool_score), drawn, shards,
+        )
         soft_chosen = -1
         if len(soft_target) > 0 and real[W_SOFT] > 0:
             soft_chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
-        count = touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touched) if lazy else n
+        changed = touched
         if lazy:
-            for block in prange(blocks):
-                for at in range(block * count // blocks, (block + 1) * count // blocks):
-                    row = touched[at]
-                    catch_up(entity, first[0], second[0], memory[0], momentum, rates, row, done[row], i)
-        for shard in prange(shards):
-            begin, end = shard * batch_size // shards, (shard + 1) * batch_size // shards
-            part[shard] = shard_gradient(
-                rows, begin, end, weight, facts, entity, relation, model[0], g_entity[shard], g_relation[shard],
-                g_model[shard, 0], places, real, whole, drawn, soft, soft_target, soft_chosen, pool, pool_score,
-                fresh, fresh_score,
-            )
+            changed = touched[: touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touched)]
+            catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, changed, done, i, blocks)
+        losses[i] = gradient_all(
+            rows, facts, tables, gradients, places, real, whole, drawn, soft, soft_target, soft_chosen, pool,
+            pool_score, fresh, fresh_score,
+        )
         if whole[INSERTS]:
             insert(rows, start, head, relation_of, tail, fresh, fresh_score, pool, pool_score)
         step += 1
         start += batch_size
         lr, eps = rates[0, i], rates[1, i]
-        for block in prange(blocks):
-            for at in range(block * count // blocks, (block + 1) * count // blocks):
-                row = touched[at]
-                adam_row(entity, first[0], second[0], memory[0], g_entity, at, momentum, lr, eps, row)
-                if lazy:
-                    done[row], places[row] = i + 1, -1
-        adam_rows(relation, first[1], second[1], memory[1], g_relation, momentum, lr, eps, 0, relation.shape[0])
-        adam_rows(model, first[2], second[2], memory[2], g_model, momentum, lr, eps, 0, 1)
-        losses[i] = part.sum()
+        adam_all(entity, first[0], second[0], memory[0], gradients[0], momentum, lr, eps, changed, blocks)
+        adam_rows(relation, first[1], second[1], memory[1], gradients[1], momentum, lr, eps, 0, relation.shape[0])
+        adam_rows(model, first[2], second[2], memory[2], gradients[2], momentum, lr, eps, 0, 1)
+        if lazy:
+            release(changed, places, done, i + 1)
     if lazy:
-        for block in prange(blocks):
-            for row in range(block * n // blocks, (block + 1) * n // blocks):
-                catch_up(entity, first[0], second[0], memory[0], momentum, rates, row, done[row], order.shape[0])
+        catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, np.arange(n), done, steps, blocks)
 
 
 # What follows serves `unkgcp.training.model`. The order of a sum is left to the compiler, so that it can add

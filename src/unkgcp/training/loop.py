@@ -11,6 +11,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 REPORT_EVERY = 0.5  # seconds between two reports of progress: no eye follows more
 SAVE_EVERY = 1.0  # seconds between two checkpoints: more would cost more time than they can save
+ASIDE = 1 << 27  # bytes of a table from which its best version lies in a file
 
 # called after each validation with (epoch, error a member); returning True stops the training (for tuning)
 Callback = Callable[[int, list[float]], bool]
@@ -118,7 +121,8 @@ class Loop:
             tables[name].data[:, : len(rows)] = torch.from_numpy(rows.copy())
         self.validate = Validator(setting, members, tables)
         count = len(members)
-        kept = {name: table.detach().clone() for name, table in tables.items()}
+        folder = None if path is None else Path(path).parent
+        kept = {name: kept_aside(table.detach(), folder) for name, table in tables.items()}
         self.best = Best(kept, [math.inf] * count, [0] * count, [False] * count)
         self.history: list[dict[str, Any]] = []
         self.epoch, self.seconds = 0, 0.0
@@ -206,9 +210,10 @@ class Loop:
         source = self.best.tables if any(self.best.epoch) else self.engine.tables
         models = []
         for i, member in enumerate(self.members):
-            tables = {
-                name: table[i].detach().cpu().clone().contiguous().numpy() for name, table in source.items()
-            }
+            # nothing trains on: tables of one model need not be copied once more
+            own = {name: table[i].detach().cpu().contiguous() for name, table in source.items()}
+            alone = source is self.best.tables and len(self.members) == 1
+            tables = {name: (table if alone else table.clone()).numpy() for name, table in own.items()}
             config = replace(self.setting.config, quantile=member.quantile)
             history = [
                 entry | {"loss": entry["loss"][i], "validation": entry["validation"][i]}
@@ -266,6 +271,22 @@ class Loop:
         best = about["best"]
         self.best.error, self.best.epoch, self.best.stopped = best["error"], best["epoch"], best["stopped"]
         self.epoch, self.seconds, self.history = about["epoch"], about["seconds"], about["history"]
+
+
+def kept_aside(table: Tensor, folder: Path | None) -> Tensor:
+    """A copy for later: a large one lies in a temporary file, so that the system can keep it out of memory.
+
+    Without room in the folder, or where files cannot be reserved, it stays in memory.
+    """
+    if table.is_cuda or table.nbytes < ASIDE or not hasattr(os, "posix_fallocate"):
+        return table.clone().contiguous()
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            # a mapping of a file that the disk has no room for would end the process at some later write
+            os.posix_fallocate(file.fileno(), 0, table.nbytes)
+            return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=tuple(table.shape))).copy_(table)
+    except OSError:
+        return table.clone().contiguous()
 
 
 @contextmanager

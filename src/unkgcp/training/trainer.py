@@ -58,6 +58,7 @@ def train_many(
     from unkgcp.training.loop import Loop, Setting
 
     members, where, said = list(members), _device(device), progress or Silent()
+    config = config.for_size(len(facts))
     kernel = has_kernel(config, where)
     if len(facts) < 2:
         raise InputError(f"{len(facts)} training facts are too few to train on; give at least two")

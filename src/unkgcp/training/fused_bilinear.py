@@ -118,7 +118,8 @@ def bilinear_batch(
         if COUNT > 0:
             scale = w_negative * weight / (2 * COUNT)
             position = (tl.load(start_at) + place * batch + i) * (2 * COUNT)
-            losses, all_w, all_b = tl.zeros((LANES,), tl.float32), tl.zeros((LANES,), tl.float32), tl.zeros((LANES,), tl.float32)
+            losses = tl.zeros((LANES,), tl.float32)
+            all_w, all_b = tl.zeros((LANES,), tl.float32), tl.zeros((LANES,), tl.float32)
             for side in tl.static_range(2):
                 query = qh if side == 0 else qt
                 grown = tl.zeros((LANES, COLUMNS), tl.float32)

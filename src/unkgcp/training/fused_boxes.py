@@ -75,7 +75,7 @@ def box_side(
     COUNT: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, RETRIES: tl.constexpr,
     AT_HEAD: tl.constexpr,
 ):
-    """One side's negatives, LANES at a time: loss, gradients of the fixed box (d,), of this side's shift and scale (d,).
+    """One side's negatives, LANES at a time: loss, gradients (d,) of the fixed box and of this side's shift and scale.
 
     `whole` and `whole_slope` are those of the fixed box, which the head's negatives are to cover.
     """
@@ -165,7 +165,8 @@ def box_batch(
         logs, whole_slope = log_side(wide_t - OFFSET, inside)
         whole = tl.sum(logs)
         p, a, b, c, d = box_pair(
-            box_h[None, :], wide_h[None, :], box_t[None, :], wide_t[None, :], whole, whole_slope[None, :], inside[None, :]
+            box_h[None, :], wide_h[None, :], box_t[None, :], wide_t[None, :],
+            whole, whole_slope[None, :], inside[None, :],
         )
         value = tl.sum(p)
         a, b, c, d = tl.sum(a, 0), tl.sum(b, 0), tl.sum(c, 0), tl.sum(d, 0)

@@ -15,7 +15,6 @@ from unkgcp.training.config import DISTMULT, TrainConfig, learning_rate_at
 from unkgcp.training.losses import Term
 from unkgcp.training.torch_engine import TorchEngine
 
-AT_ONCE = 2048  # numbers of negatives that a program holds
 Launch = Callable[[Tensor], None]
 
 
@@ -192,15 +191,19 @@ class FusedEngine(TorchEngine):
         config = self.config
         count = config.negatives if config.negative_weight else 0
         columns = _power(config.dimension)
-        return {
+        # what was fastest on an H200: boxes are many numbers each, which few programs at a time have registers for
+        boxes = config.model == "beurre"
+        at_once, warps = (256, 2) if boxes else (1024, 4) if columns > 128 else (2048, 2)
+        constants: dict[str, Any] = {
             "COUNT": count,
-            "LANES": max(1, min(_power(count), AT_ONCE // columns)),
+            "LANES": max(1, min(_power(count), at_once // columns)),
             "WIDTH": config.dimension,
             "COLUMNS": columns,
             "RETRIES": randomness.RETRIES,
             "QUANTILE": self.members[0].quantile is not None,
-            "num_warps": 4,
+            "num_warps": warps,
         }
+        return constants | ({"maxnreg": 128} if boxes else {})
 
     def _bases(self, purpose: int) -> Tensor:
         streams = [randomness.stream(member.seed, purpose) for member in self.members]

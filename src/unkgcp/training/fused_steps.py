@@ -20,6 +20,9 @@ LOG2_BETA2 = tl.constexpr(-0.0014434168696687186)
 EPSILON = tl.constexpr(1e-8)
 AT_ONCE = tl.constexpr(16)  # steps between two looks at whether they still move anything
 
+# sizes are never compiled in: one compilation serves every graph and number of members
+SIZES = ["n_facts", "n_known", "rounds", "n_soft", "places", "members", "batch", "n_entities", "n_relations"]
+
 # fmt: off
 
 
@@ -32,7 +35,10 @@ def adam(value, first, second, gradient, size, root):
 
 
 @triton.jit
-def catch_up(parameter, gradient, first_at, second_at, sizes, roots, row, begin, end, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
+def catch_up(
+    parameter, gradient, first_at, second_at, sizes, roots, row, begin, end,
+    WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
+):
     """Steps begin to end - 1 of a row, the first of them with its gradient, which is cleared."""
     column = tl.arange(0, COLUMNS)
     inside = column < WIDTH
@@ -66,7 +72,7 @@ def catch_up(parameter, gradient, first_at, second_at, sizes, roots, row, begin,
     tl.store(gradient + at, tl.zeros_like(slope), mask=inside)
 
 
-@triton.jit(do_not_specialize=["n_facts", "n_known", "rounds", "n_soft", "places", "members", "batch", "n_entities", "n_relations"])
+@triton.jit(do_not_specialize=SIZES)
 def settle(
     order, place_at, start_at, n_facts, heads, relations, tails,
     entity, gradient, first, second, taken, sizes, roots,
@@ -173,7 +179,7 @@ def count_step(loss_at, total_at, bad_at, step_at, place_at, members, LANES: tl.
     tl.store(total_at + lane, tl.load(total_at + lane, mask=own, other=0.0) + loss, mask=own)
     tl.store(loss_at + lane, tl.zeros_like(loss), mask=own)
     step, bad = tl.load(step_at), tl.load(bad_at)
-    wrong = tl.max((loss - loss != 0).to(tl.int32))  # neither infinite nor undefined numbers differ from themselves by 0
+    wrong = tl.max((loss - loss != 0).to(tl.int32))  # an infinite number less itself is not 0
     tl.store(bad_at, tl.where((bad < 0) & (wrong > 0), step, bad))
     tl.store(step_at, step + 1)
     tl.store(place_at, tl.load(place_at) + 1)

@@ -40,6 +40,7 @@ def commands(folder: Path) -> dict[str, list[list[str]]]:
         "open-world": [["open_world.py"]],
         "pykeen-models": [["pykeen_models.py", "--epochs", "8", "--learning-rate", "0.01"]],
         "gpu": [["gpu.py"]],
+        "reproduce": [["reproduce.py"]],
     }
 
 

@@ -22,7 +22,7 @@ from unkgcp.evaluation.slices import tenths_of_doubt
 from unkgcp.evaluation.tables import Table, draw_interval, number
 from unkgcp.evaluation.terminal import SCORE
 from unkgcp.graph.datasets import Dataset, load_dataset
-from unkgcp.graph.demo import Oracle, generate
+from unkgcp.graph.demo_graph import Oracle, generate
 from unkgcp.graph.facts import Graph
 from unkgcp.methods import PREDICTORS
 from unkgcp.run import provenance

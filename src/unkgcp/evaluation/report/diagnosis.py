@@ -363,7 +363,7 @@ def _best(dataset: Dataset, facts: Graph, confidence: float) -> Best | None:
     """What someone who knows the true distribution can do: the demo graph only."""
     if dataset.name != "demo" or "demo" not in dataset.hashes:
         return None
-    from unkgcp.graph.demo import generate
+    from unkgcp.graph.demo_graph import generate
 
     oracle = generate().oracle
     ends = oracle.central(facts, confidence)

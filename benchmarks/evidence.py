@@ -138,24 +138,21 @@ def judged(method: Any, splits: Any, found: Any, seed: int, evidence: Any = None
     if evidence is not None:
         ways["evidence_doubt"] = replace(ways["own_doubt"], doubt=evidence.doubt(asked))
     labels = test.vocabulary.relations.to_pylist()
-    cut = {way: slices.slices_of(queries, labels) for way, queries in ways.items()}
+    ends = found.lower[known], found.upper[known]
+    judged = {
+        way: slices.judge_slices(
+            queries, slices.slices_of(queries, labels), truth, *ends, LEVELS, sizes=None, seed=seed
+        )
+        for way, queries in ways.items()
+    }
     levels: dict[str, Any] = {}
     for place, level in enumerate(LEVELS):
         levels[str(level)] = {
             "all": _figures(found, test.confidence, place, everyone, level),
             "overlap_free": _figures(found, test.confidence, place, free, level),
         }
-        for way, queries in ways.items():
-            result = slices.judge_slices(
-                queries,
-                cut[way],
-                truth,
-                found.lower[known, place],
-                found.upper[known, place],
-                level,
-                sizes=None,
-                seed=seed,
-            )
+        for way, results in judged.items():
+            result = results[place]
             large = [one["coverage"] for one in result["slices"]["relation"] if one["n"] >= 100]
             result["worst"]["relation_100"] = min(large, default=None)
             tenths = [one["coverage"] for one in result["slices"]["doubt"]]

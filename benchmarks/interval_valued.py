@@ -15,7 +15,7 @@ import numpy as np
 
 import common
 from unkgcp.evaluation import metrics
-from unkgcp.graph.demo import generate
+from unkgcp.graph.demo_graph import generate
 from unkgcp.methods.interval_valued import Joint, MeanLength
 from unkgcp.training import config_for, train, train_length
 

@@ -12,6 +12,7 @@ Names are imported on first use: `import unkgcp` alone loads neither NumPy nor t
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from unkgcp.run import Predictor, calibrate
     from unkgcp.training import train
     from unkgcp.training.pykeen_models import from_pykeen
+
+# Threads that wait for each other at the end of a parallel region sleep instead of spinning: on a machine that does
+# anything else besides, training and learning trees are many times faster so. OpenMP reads this when torch, numba or
+# LightGBM first load it, which is after this package, whichever of its rooms is asked for first.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 _WHERE = {
     "Dataset": "unkgcp.graph",

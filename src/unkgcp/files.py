@@ -40,16 +40,27 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
         with explained(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary.touch(mode=0o600, exist_ok=False)
-        with room_for(target):
+        with completed(temporary, target):
             yield temporary
-            sync(temporary)
-        temporary.chmod(0o666 & ~umask())
         with explained(target):
             temporary.replace(target)
         sync(target.parent)
     finally:
         with suppress(OSError):  # where it could not be made there is nothing to remove
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def completed(path: Path, named: str | os.PathLike[str]) -> Iterator[None]:
+    """What is written to `path` in here is on the disk afterwards, and readable as other files are.
+
+    Some writers make files that only their owner can read. A full disk becomes a sentence about `named`, the name that
+    the file will have.
+    """
+    with room_for(named):
+        yield
+        sync(path)
+    path.chmod(0o666 & ~umask())
 
 
 def umask() -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from unkgcp.cli import main
 from unkgcp.graph import write
-from unkgcp.graph.demo import generate
+from unkgcp.graph.demo_graph import generate
 
 QUICK = "dimension: 8\nepochs: 6\nvalidate_every: 2\nbatch_size: 512\nnegatives: 2\nlearning_rate: 0.02\n"
 

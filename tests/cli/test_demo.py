@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from unkgcp.evaluation import demonstration
-from unkgcp.graph import demo
-from unkgcp.graph.demo import generate
+from unkgcp.graph import demo_graph
+from unkgcp.graph.demo_graph import generate
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import TrainConfig, config_for, train
 
@@ -28,7 +28,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = world.graph
     common = np.argsort(-np.bincount(np.concatenate([graph.head, graph.tail])))[:600]
     part = graph[np.isin(graph.head, common) & np.isin(graph.tail, common)][::2]  # no entity is unknown to it
-    monkeypatch.setattr(demo, "generate", lambda: world._replace(graph=part))
+    monkeypatch.setattr(demo_graph, "generate", lambda: world._replace(graph=part))
 
     def config(model: str, data: str) -> TrainConfig:
         return replace(config_for(model, data), dimension=8, epochs=4, negatives=1, validate_every=2)

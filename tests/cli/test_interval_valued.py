@@ -15,7 +15,7 @@ from tests.cli.conftest import QUICK
 from unkgcp.cli import main
 from unkgcp.graph import read, write
 from unkgcp.graph.datasets import load_dataset
-from unkgcp.graph.demo import generate
+from unkgcp.graph.demo_graph import generate
 from unkgcp.run import Predictor
 
 Run = Callable[..., Any]

@@ -11,7 +11,7 @@ from scipy.stats import betabinom
 from tests.worlds import graph_of_ids, vocabulary
 from unkgcp.conformal import SplitConformal, rank
 from unkgcp.evaluation import slices
-from unkgcp.evaluation.slices import Queries, below_band, effective_size, judge_slices, slices_of
+from unkgcp.evaluation.slices import Queries, below_band, effective_sizes, judge_slices, slices_of
 from unkgcp.graph.facts import Triples, degree_of, degrees
 
 
@@ -84,7 +84,9 @@ def judged(about: Queries, inside: np.ndarray, sizes: np.ndarray | None, level: 
     n = len(inside)
     truth = np.where(inside, 0.5, 0.9)
     cut = slices_of(about, list("abcd"))
-    return judge_slices(about, cut, truth, np.full(n, 0.4), np.full(n, 0.6), level, sizes=sizes, seed=0)
+    ends = np.full((n, 1), 0.4), np.full((n, 1), 0.6)
+    (found,) = judge_slices(about, cut, truth, *ends, [level], sizes=sizes, seed=0)
+    return found
 
 
 def test_figures_of_slices_by_hand() -> None:
@@ -110,12 +112,23 @@ def test_figures_of_slices_by_hand() -> None:
     assert below_band(judged(about, inside, None)) == []
 
 
-def test_effective_size() -> None:
-    assert effective_size(np.full(10, 70)) == 70
-    # halves with 100 and 300 facts behind them: 1 / (0.25 / 100 + 0.25 / 300)
-    assert effective_size(np.repeat([100, 300], 5)) == 300
-    assert effective_size(np.repeat([0, 80], 5)) == 80, "rows without calibration facts do not scatter"
-    assert effective_size(np.zeros(3, int)) is None
+@pytest.mark.parametrize(
+    ("sizes", "behind"),
+    [
+        (np.full(10, 70), 70),
+        # halves with 100 and 300 facts behind them: 1 / (0.25 / 100 + 0.25 / 300)
+        (np.repeat([100, 300], 5), 300),
+        (np.repeat([0, 80], 5), 80),  # rows without calibration facts do not scatter
+        (np.zeros(3, int), 0),
+    ],
+)
+def test_effective_sizes(sizes: np.ndarray, behind: int) -> None:
+    alone = np.zeros(len(sizes), np.intp)
+    assert effective_sizes(alone, sizes, 1).tolist() == [behind]
+    # the same rows as a slice among others, between rows of none
+    member = np.concatenate([[0, -1], np.full(len(sizes), 2), [0, -1]])
+    among = effective_sizes(member, np.concatenate([[5, 9], sizes, [5, 9]]), 3)
+    assert among.tolist() == [5, 0, behind]
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -152,14 +165,8 @@ def _below(
     """Whether some slice lies below its band at 0.9; without the slab and ERT, which take time."""
     inside = (ends[:, 0] <= truth) & (truth <= ends[:, 1])
     columns = inside, ends[:, 1] - ends[:, 0], ends[:, 1]
-    total = sum(len(part.about) for part in cut)
-    rows = {
-        part.by: [
-            slices._slice(row, part.member == place, columns, 0.9, sizes, total)
-            for place, row in enumerate(part.about)
-        ]
-        for part in cut
-    }
+    (bands,) = slices.bands_of([part.member for part in cut], sizes, [0.9])
+    rows = slices.figures_of(cut, columns, bands)
     return bool(below_band({"slices": rows}))
 
 

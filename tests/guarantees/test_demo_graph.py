@@ -21,7 +21,7 @@ from unkgcp.evaluation import metrics
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evidence import EvidenceModel, learn
 from unkgcp.graph import Graph
-from unkgcp.graph.demo import Oracle, generate
+from unkgcp.graph.demo_graph import Oracle, generate
 from unkgcp.graph.facts import Triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.training import Model, config_for, train, train_quantiles

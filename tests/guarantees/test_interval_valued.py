@@ -16,7 +16,7 @@ from scipy.stats import betabinom
 
 from unkgcp.conformal import rank
 from unkgcp.graph import Graph
-from unkgcp.graph.demo import Oracle, generate
+from unkgcp.graph.demo_graph import Oracle, generate
 from unkgcp.methods.interval_valued import Joint, MeanLength
 from unkgcp.training import Model, config_for, train, train_length
 

@@ -24,7 +24,7 @@ from unkgcp.evaluation import updating
 from unkgcp.evidence import learn
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Graph
-from unkgcp.graph.demo import generate
+from unkgcp.graph.demo_graph import generate
 from unkgcp.graph.facts import Triples, concatenate
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.method import status_codes

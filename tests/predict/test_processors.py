@@ -47,7 +47,8 @@ import sys
 from pathlib import Path
 import numpy as np
 from tests.predict.test_processors import LEVELS, queries
-from unkgcp.methods.intervals import Coded, columns
+from unkgcp.methods.intervals import columns
+from unkgcp.tabular.arrow_arrays import Coded
 from unkgcp.run import Predictor
 from unkgcp.run.answers import answer
 for run in Path(sys.argv[1]).iterdir():

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unkgcp import files
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
 from unkgcp.files import read_npz, write_npz
@@ -213,19 +214,17 @@ class TestTarget:
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        from unkgcp.run import folder
-
         model = replace(make_model(), facts=KnownFacts.of(make_facts(30)))
         calibrate(model, make_facts(50)).save(tmp_path / "run")
         before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-        usual = folder._finish
+        usual = files.sync
 
         def full(path: Path) -> None:
             if path.name == name:
                 raise OSError(errno.ENOSPC, "No space left on device")
             usual(path)
 
-        monkeypatch.setattr(folder, "_finish", full)
+        monkeypatch.setattr(files, "sync", full)
         sentence = (
             rf"run/{name} cannot be written \(No space left on device\); free some room or give another place"
         )

@@ -34,7 +34,7 @@ COMMANDS = {
     "reproduce": ("reproduce", "The paper's experiments: cells, tables, figures, report."),
     "rules": ("rules", "Ground soft-logic rules over a training graph."),
     "tune": ("tune", "Search hyperparameters for a data set."),
-    "completion": ("completion", "Make bash, zsh or fish complete what you type."),
+    "completion": ("shell_completion", "Make bash, zsh or fish complete what you type."),
 }
 
 
@@ -50,7 +50,7 @@ class LazyGroup(click.Group):
         module = import_module(f"unkgcp.cli.{COMMANDS[cmd_name][0]}")
         command = add_manners(module.command)
         if "_UNKGCP_COMPLETE" in os.environ:  # a shell asks what may follow
-            from unkgcp.cli.completion import complete_names
+            from unkgcp.cli.shell_completion import complete_names
 
             complete_names(command)
         return command

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.options import Share, confidence_option, examples, reading_options
+from unkgcp.cli.options import confidence_option, examples, reading_options, share_option
 from unkgcp.cli.output import json_option, print_json, print_text
 
 EXAMPLES = examples(
@@ -41,20 +41,12 @@ EXAMPLES = examples(
     help="Also how often answer sets contain the tails and heads of new test facts, how large they are, and coverage "
     "by relation with one threshold for all and with one a relation.",
 )
-@click.option(
+@share_option(
     "--min-confidence",
-    type=Share(0, 1),
-    default=0.0,
-    show_default=True,
-    help="With --ranking or --answers: the confidence from which on a test fact is asked about.",
+    0.0,
+    "With --ranking or --answers: the confidence from which on a test fact is asked about.",
 )
-@click.option(
-    "--threshold",
-    type=Share(0, 1),
-    default=0.7,
-    show_default=True,
-    help="With --ranking: the confidence from which on a triple is worth keeping.",
-)
+@share_option("--threshold", 0.7, "With --ranking: the confidence from which on a triple is worth keeping.")
 @json_option
 @reading_options
 def command(

@@ -128,6 +128,11 @@ def choice_option(
     return click.option(*names, type=click.Choice(values), default=values[0], show_default=True, help=text)
 
 
+def share_option(name: str, default: float, text: str) -> Callable[[Function], Function]:
+    """Adds an option for a number from 0 to 1."""
+    return click.option(name, type=Share(0, 1), default=default, show_default=True, help=text)
+
+
 def count_option(name: str, default: int, text: str, **more: Any) -> Callable[[Function], Function]:
     """Adds an option for a number from 1 on."""
     return click.option(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unkgcp.cli.options import (
-    Share,
     choice_option,
     confidence_option,
     examples,
     parse_columns,
     prefix_option,
     ray_options,
+    share_option,
 )
 
 if TYPE_CHECKING:
@@ -62,13 +62,7 @@ EXAMPLES = examples(
     help="For queries with an open head or tail a set of entities that contains that of a new fact with the "
     "probability --confidence; --top-k lists only the best of each set.",
 )
-@click.option(
-    "--min-confidence",
-    type=Share(0, 1),
-    default=0.0,
-    show_default=True,
-    help="With --answers: promise it for new facts from this confidence on.",
-)
+@share_option("--min-confidence", 0.0, "With --answers: promise it for new facts from this confidence on.")
 @choice_option(
     "--per",
     ["relation", "none"],

@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from unkgcp.cli.options import (
-    Share,
     choice_option,
     count_option,
     reading_options,
     seed_option,
+    share_option,
     splitting_options,
 )
 from unkgcp.cli.output import json_option, print_json, print_text
@@ -41,9 +41,7 @@ Examples:
     ["lukasiewicz", "psl"],
     "Grounding by joins, or full inference with PSL (needs Java and `pip install 'unkgcp[psl]'`).",
 )
-@click.option(
-    "--minimum", type=Share(0, 1), default=0.3, show_default=True, help="Leave out bounds below this."
-)
+@share_option("--minimum", 0.3, "Leave out bounds below this.")
 @count_option("--rounds", 1, "In each further round the facts found so far take part in the rules.")
 @seed_option("Of the split of one file; as for `fit`.")
 @json_option

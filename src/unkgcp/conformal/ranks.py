@@ -71,7 +71,16 @@ def exact_levels(confidence: Confidence | Iterable[Confidence] | ExactLevels) ->
 
 def rank(confidence: Confidence, size: int) -> int:
     """k = ceil(confidence (size + 1)), from 0 (the empty set) to size + 1 (the whole range)."""
-    level = exact(confidence)
+    return _rank(exact(confidence), size)
+
+
+def ranks(confidence: Iterable[Confidence], sizes: Iterable[int]) -> list[list[int]]:
+    """The rank at each level for each number of calibration scores: one list a level."""
+    sizes = list(sizes)
+    return [[_rank(level, size) for size in sizes] for level in map(exact, confidence)]
+
+
+def _rank(level: Fraction, size: int) -> int:
     return -((-level.numerator * (size + 1)) // level.denominator)
 
 

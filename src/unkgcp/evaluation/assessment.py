@@ -254,19 +254,16 @@ def _conditional(answers: Answers, facts: Rows) -> list[dict[str, Any]]:
     queries = slices.describe(predictor.method, training_facts(answers), asked, rows.score)
     cut = slices.slices_of(queries, predictor.model.vocabulary.relations.to_pylist())
     sizes = predictor.method.threshold_sizes(asked, queries.doubt)
-    return [
-        slices.judge_slices(
-            queries,
-            cut,
-            rows.truth,
-            rows.lower[:, place],
-            rows.upper[:, place],
-            level,
-            sizes=sizes,
-            seed=predictor.model.seed,
-        )
-        for place, level in enumerate(answers.levels)
-    ]
+    return slices.judge_slices(
+        queries,
+        cut,
+        rows.truth,
+        rows.lower,
+        rows.upper,
+        answers.levels,
+        sizes=sizes,
+        seed=predictor.model.seed,
+    )
 
 
 def _empty(rows: Rows, levels: Sequence[float]) -> list[dict[str, Any]] | None:

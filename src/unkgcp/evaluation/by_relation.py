@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import Answers
-from unkgcp.evaluation.metrics import coverage, coverage_band, coverage_by_group, sharpness
+from unkgcp.evaluation.metrics import coverage, coverage_bands, coverage_by_group, sharpness
 from unkgcp.evaluation.slices import AT_LEAST, SLACK
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.queries import to_triples
@@ -35,11 +35,11 @@ MASS = 0.99
 
 
 class Way(NamedTuple):
-    """One way to set thresholds: ends (n, levels) of known test facts, and calibration facts of each relation (r,)."""
+    """One way to set thresholds: ends (n, levels) of known test facts, and the band of each relation (levels, r, 2)."""
 
     lower: Floats
     upper: Floats
-    calibration: NDArray[np.int64]
+    bands: Floats
 
 
 def by_relation(answers: Answers) -> list[dict[str, Any]]:
@@ -65,7 +65,11 @@ def by_relation(answers: Answers) -> list[dict[str, Any]]:
     else:
         again = per_relation.interval(ids, levels)
         before, after = own, (again.lower, again.upper)
-    ways = {"before": Way(*before, np.full_like(sizes, method.size)), "after": Way(*after, sizes)}
+    together = [method.size] * len(relations)
+    ways = {
+        "before": Way(*before, coverage_bands(together, counts.tolist(), levels, MASS)),
+        "after": Way(*after, coverage_bands(sizes.tolist(), counts.tolist(), levels, MASS)),
+    }
     labels = answers.predictor.model.vocabulary.relations
     described = [
         {"relation": labels[code].as_py(), "n": n, "calibration": size, "promise": BASES[promise]}
@@ -122,9 +126,10 @@ def _at_level(
     for name, way in ways.items():
         lower, upper = way.lower[:, place], way.upper[:, place]
         slices = coverage_by_group(truth, lower, upper, relation)
-        figures = zip(slices.n, slices.coverage, slices.sharpness, way.calibration, strict=True)
-        for row, (n, share, width, size) in zip(rows, figures, strict=True):
-            low, high = coverage_band(int(size), int(n), level, MASS)
+        bands = way.bands[place].tolist()
+        for row, share, width, (low, high) in zip(
+            rows, slices.coverage, slices.sharpness, bands, strict=True
+        ):
             row[name] = {
                 "coverage": float(share),
                 "sharpness": float(width),

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from unkgcp.evaluation import metrics
 from unkgcp.evaluation.assessment import LEVELS, evaluate
-from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.slices import tenths_of_doubt
 from unkgcp.evaluation.tables import Table, draw_interval, number
 from unkgcp.evaluation.terminal import SCORE
 from unkgcp.graph.datasets import Dataset, load_dataset
-from unkgcp.graph.demo import Oracle, generate
+from unkgcp.graph.demo_graph import Oracle, generate
 from unkgcp.graph.facts import Graph
 from unkgcp.methods import PREDICTORS
 from unkgcp.run import provenance
@@ -103,7 +102,7 @@ def comparison(predictors: dict[str, Predictor], test: Graph, oracle: Oracle) ->
         "levels": LEVELS,
         "methods": methods,
         "close_level": MAIN,
-        "chance_allows": [coverage_band(size, len(test), level) for level in LEVELS],
+        "chance_allows": metrics.coverage_bands([size], [len(test)], LEVELS)[:, 0].tolist(),
         "best_possible": {
             "sharpness": [oracle.width(test, level) for level in LEVELS],
             "interval_score": metrics.interval_score(test.confidence, lower, upper, MAIN),

@@ -20,11 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.ranks import Confidence, rank
+from unkgcp.conformal.ranks import Confidence, rank, ranks
 
 Floats = NDArray[np.float64]
 
@@ -240,24 +241,31 @@ MASS = 0.999
 """The share of coverages that a band holds."""
 
 
-def coverage_band(calibration: int, test: int, confidence: float, mass: float = MASS) -> tuple[float, float]:
+def coverage_band(
+    calibration: int, test: int, confidence: Confidence, mass: float = MASS
+) -> tuple[float, float]:
     """(low, high): coverage of `test` facts lies below low, or above high, with chance (1 - mass) / 2."""
-    return coverage_bands(calibration, [(test, confidence)], mass)[0]
+    low, high = coverage_bands([calibration], [test], [confidence], mass)[0, 0].tolist()
+    return low, high
 
 
 def coverage_bands(
-    calibration: int, cases: Sequence[tuple[int, float]], mass: float = MASS
-) -> list[tuple[float, float]]:
-    """The band of each case, a number of test facts and a level."""
-    ranks = {level: rank(level, calibration) for level in {level for _, level in cases}}
+    calibration: Sequence[int], test: Sequence[int], levels: Sequence[Confidence], mass: float = MASS
+) -> Floats:
+    """The bands of several groups of facts, each with a threshold of its own, at several levels.
 
-    def band(test: int, k: int) -> tuple[float, float]:
-        if 1 <= k <= calibration:
-            return rank_band(k, calibration, test, mass)
+    calibration, test: facts of each group, (groups,); gives (levels, groups, 2). Groups of equal sizes, as slices of
+    the test facts often are, have the same band, which is worked out once.
+    """
+
+    @cache
+    def band(k: int, size: int, facts: int) -> tuple[float, float]:
+        if 1 <= k <= size:
+            return rank_band(k, size, facts, mass)
         return (0.0, 0.0) if k < 1 else (1.0, 1.0)
 
-    found = {case: band(case[0], ranks[case[1]]) for case in set(cases)}
-    return [found[case] for case in cases]
+    found = [[*map(band, own, calibration, test)] for own in ranks(levels, calibration)]
+    return np.array(found, np.float64).reshape(len(levels), len(calibration), 2)
 
 
 def rank_band(k: int, calibration: int, test: int, mass: float = MASS) -> tuple[float, float]:
@@ -277,8 +285,8 @@ def summed_band(
     True
     """
     law = np.ones(1)
-    for calibration, test in cases:
-        k = rank(confidence, calibration)
+    (found,) = ranks([confidence], [calibration for calibration, _ in cases])
+    for k, (calibration, test) in zip(found, cases, strict=True):
         if 1 <= k <= calibration:
             own = np.exp(_log_beta_binomial(np.arange(test + 1.0), test, k, calibration))
         else:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -117,78 +118,100 @@ def judge_slices(
     truth: Floats,
     lower: Floats,
     upper: Floats,
-    confidence: float,
+    levels: Sequence[float],
     *,
     sizes: Ints | None,
     seed: int,
-) -> dict[str, Any]:
-    """`slices` with their figures and bands, `worst` coverage by each quantity, and `ert`, at one level.
+) -> list[dict[str, Any]]:
+    """`slices` with their figures and bands, `worst` coverage by each quantity, and `ert`, at each level.
 
-    truth: (n,) or (n, 2); lower, upper: (n,). `sizes`, (n,), says how many calibration facts set the threshold of each
-    row; None where no law says how coverage scatters, and then there are no bands. In `worst`, `most_doubtful` is the
-    coverage of the last tenth of doubt. Everything is None where there is nothing to tell it from.
+    truth: (n,) or (n, 2); lower, upper: (n, levels). `sizes`, (n,), says how many calibration facts set the threshold
+    of each row; None where no law says how coverage scatters, and then there are no bands. In `worst`,
+    `most_doubtful` is the coverage of the last tenth of doubt. Everything is None where there is nothing to tell it
+    from.
     """
-    inside = metrics.contains(truth, lower, upper)
-    columns = inside, metrics.widths(lower, upper), metrics.interval_scores(truth, lower, upper, confidence)
-    total = sum(len(part.about) for part in slices)
-    found = {
-        part.by: [
-            _slice(about, part.member == place, columns, confidence, sizes, total)
-            for place, about in enumerate(part.about)
-        ]
-        for part in slices
-    }
-    features = queries.features()
-    slab = metrics.worst_slab_coverage(
-        features, inside, rng=np.random.default_rng(seed), share=SLAB_SHARE, directions=DIRECTIONS
-    )
-    risk = excess_risk(features, inside, confidence, rng=np.random.default_rng(seed))
-    worst = {by: min((one["coverage"] for one in rows), default=None) for by, rows in found.items()}
-    last = found["doubt"][-1]["coverage"] if found.get("doubt") else None
-    return {
-        "slices": found,
-        "worst": {"most_doubtful": last, **worst, "slab": metrics.finite(slab)},
-        "ert": {"both": metrics.finite(risk.both), "below": metrics.finite(risk.below)},
-    }
+    bands = bands_of([part.member for part in slices], sizes, levels)
+    features, found = queries.features(), []
+    for place, level in enumerate(levels):
+        ends = lower[:, place], upper[:, place]
+        inside = metrics.contains(truth, *ends)
+        columns = inside, metrics.widths(*ends), metrics.interval_scores(truth, *ends, level)
+        slab = metrics.worst_slab_coverage(
+            features, inside, rng=np.random.default_rng(seed), share=SLAB_SHARE, directions=DIRECTIONS
+        )
+        risk = excess_risk(features, inside, level, rng=np.random.default_rng(seed))
+        rows = figures_of(slices, columns, bands[place])
+        worst = {by: min((one["coverage"] for one in own), default=None) for by, own in rows.items()}
+        last = rows["doubt"][-1]["coverage"] if rows.get("doubt") else None
+        found.append(
+            {
+                "slices": rows,
+                "worst": {"most_doubtful": last, **worst, "slab": metrics.finite(slab)},
+                "ert": {"both": metrics.finite(risk.both), "below": metrics.finite(risk.below)},
+            }
+        )
+    return found
 
 
-def _slice(
-    about: dict[str, Any],
-    rows: NDArray[np.bool_],
+def figures_of(
+    slices: Sequence[Slices],
     columns: tuple[NDArray[np.bool_], Floats, Floats],
-    confidence: float,
-    sizes: Ints | None,
-    total: int,
-) -> dict[str, Any]:
-    n = int(rows.sum())
-    share, width, score = (float(column[rows].mean()) for column in columns)
-    band = None
-    if sizes is not None and (size := effective_size(sizes[rows])) is not None:
-        mass = 1 - (1 - MASS) / total
-        band = list(metrics.coverage_band(size, n, confidence, mass))
-    return {
-        **about,
-        "n": n,
-        "coverage": share,
-        "sharpness": width,
-        "interval_score": metrics.finite(score),
-        "band": band,
-    }
+    bands: Sequence[Sequence[list[float] | None]],
+) -> dict[str, list[dict[str, Any]]]:
+    """The figures of every slice beside its band, by quantity; columns, (n,) each: covered, width, interval score."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for part, own in zip(slices, bands, strict=True):
+        found[part.by] = []
+        for place, (about, band) in enumerate(zip(part.about, own, strict=True)):
+            rows = np.flatnonzero(part.member == place)
+            share, width, score = (float(column[rows].mean()) for column in columns)
+            figures = {"n": len(rows), "coverage": share, "sharpness": width}
+            more = {"interval_score": metrics.finite(score), "band": band}
+            found[part.by].append({**about, **figures, **more})
+    return found
 
 
-def effective_size(sizes: Ints) -> int | None:
-    """Calibration facts behind the coverage of rows whose thresholds were set by so many facts each: (n,).
+def bands_of(
+    members: Sequence[NDArray[np.intp]], sizes: Ints | None, levels: Sequence[float]
+) -> list[list[list[list[float] | None]]]:
+    """The band of every slice, level by level and way of cutting by way of cutting.
 
-    Where all rows have one threshold it is exactly their number. The coverage of rows with several, independent
-    thresholds scatters like that of one threshold by as many facts as make 1 / l the mean of 1 / l_g, weighted with
-    the square of each group's share. Rows without calibration facts have the whole range and do not scatter; None if
-    all are such. Groups of equal size count as one, which can only widen the band.
+    members: for each way of cutting the slice of each row, from 0 on, -1 for none, (n,). A slice has no band where
+    `sizes` is None and where none of its rows has calibration facts behind its threshold.
     """
-    known, count = np.unique(sizes[sizes > 0], return_counts=True)
-    if not len(known):
-        return None
-    share = count / count.sum()
-    return max(1, math.floor(1.0 / float((share**2 / known).sum()) + SLACK))
+    counts = [np.bincount(member[member >= 0]) for member in members]
+    if sizes is None:
+        return [[[None] * len(count) for count in counts] for _ in levels]
+    pairs = zip(members, counts, strict=True)
+    behind = np.concatenate([effective_sizes(member, sizes, len(count)) for member, count in pairs])
+    mass = 1 - (1 - MASS) / max(len(behind), 1)
+    every = metrics.coverage_bands(behind.tolist(), np.concatenate(counts).tolist(), levels, mass)
+    starts = np.cumsum([0, *map(len, counts)]).tolist()
+    return [
+        [
+            [band if size else None for band, size in zip(own[start:end], behind[start:end], strict=True)]
+            for start, end in pairwise(starts)
+        ]
+        for own in every.tolist()
+    ]
+
+
+def effective_sizes(member: NDArray[np.intp], sizes: Ints, slices: int) -> NDArray[np.int64]:
+    """Calibration facts behind the coverage of each slice, of rows whose thresholds were set by so many facts each.
+
+    member: the slice of each row, -1 for none; sizes: (n,) too; gives (slices,). Where all rows of a slice have one
+    threshold it is exactly their number. The coverage of rows with several, independent thresholds scatters like that
+    of one threshold by as many facts as make 1 / l the mean of 1 / l_g, weighted with the square of each group's
+    share. Rows without calibration facts have the whole range and do not scatter; 0 if all are such. Groups of equal
+    size count as one, which can only widen the band.
+    """
+    rows = (member >= 0) & (sizes > 0)
+    (of, size), count = np.unique(np.stack([member[rows], sizes[rows]]), axis=1, return_counts=True)
+    share = count / np.bincount(of, weights=count, minlength=slices)[of]
+    spread = np.bincount(of, weights=share**2 / size, minlength=slices)
+    known = spread > 0
+    least = np.floor(1.0 / np.where(known, spread, 1.0) + SLACK)
+    return np.where(known, np.maximum(least, 1.0), 0.0).astype(np.int64)
 
 
 def below_band(result: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

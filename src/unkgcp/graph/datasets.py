@@ -249,17 +249,18 @@ def _shares_entities(graph: Graph, other: Graph) -> bool:
 
 
 def _demo(cut: Mapping[str, Any]) -> Dataset:
-    from unkgcp.graph import demo  # nothing else needs the world it is made of
+    # imported late, because nothing else needs the world it is made of
+    from unkgcp.graph import demo_graph
     from unkgcp.graph.negatives import corrupt
 
-    graph, _ = demo.generate()
+    graph, _ = demo_graph.generate()
     splits = split(graph, **cut)
     return Dataset(
         "demo",
         splits,
         # everything that is a fact is known here, so the negatives are filtered with all of it
         corrupt(splits.test, graph, seed=cut["seed"]),
-        demo.infer(splits.train),
+        demo_graph.infer(splits.train),
         {"demo": _content(graph)},
         split_here=True,
     )

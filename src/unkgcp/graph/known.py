@@ -14,7 +14,7 @@ needs its relation, its tail and the number of its confidence among the distinct
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -59,6 +59,12 @@ class KnownFacts:
     @classmethod
     def of(cls, facts: Graph) -> KnownFacts:
         return cls(lambda: _columns(facts))
+
+    @classmethod
+    def stored(cls, arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> KnownFacts:
+        """The facts that `arrays` gave, checked at once as `restored` does."""
+        columns = restored(arrays, entities, relations)
+        return cls(lambda: columns)
 
     def __len__(self) -> int:
         return len(self.columns.tail)
@@ -148,6 +154,38 @@ def restored(arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) 
     if not ((columns.values >= 0) & (columns.values <= 1)).all():
         raise ValueError("it holds a confidence that is not between 0 and 1")
     return columns
+
+
+def facts_to_arrays(parts: Mapping[str, Graph | None]) -> dict[str, NDArray[Any]]:
+    """Several sets of facts among the arrays of a calibration; the name of each begins the names of its arrays.
+
+    The arrays are in an order that follows from the facts alone.
+    """
+    found: dict[str, NDArray[Any]] = {}
+    for prefix, facts in parts.items():
+        if facts is not None:
+            known = KnownFacts.of(facts[np.argsort(facts.confidence, kind="stable")])
+            found |= {prefix + name: array for name, array in known.arrays().items()}
+    return found
+
+
+def facts_from_arrays(
+    arrays: Mapping[str, NDArray[Any]],
+    prefixes: Sequence[str],
+    entities: int,
+    relations: int,
+    vocabulary: Vocabulary | None,
+) -> list[Graph | None]:
+    """What `facts_to_arrays` gave, None where there is nothing; ValueError if it is damaged.
+
+    Without a vocabulary nothing can be given back, but damage is still found.
+    """
+    found: list[Graph | None] = []
+    for prefix in prefixes:
+        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        known = KnownFacts.stored(own, entities, relations) if own else None
+        found.append(None if known is None or vocabulary is None else known.graph(vocabulary))
+    return found
 
 
 def _columns(facts: Graph) -> Columns:

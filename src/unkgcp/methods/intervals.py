@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from unkgcp.conformal.ranks import Confidence, ExactLevels, percent
 from unkgcp.errors import InputError
 from unkgcp.methods.partitions import BASES
-from unkgcp.tabular.arrow_arrays import numbers, texts
+from unkgcp.tabular.arrow_arrays import Coded, Column, to_arrow
 
 Floats = NDArray[np.float64]
 Levels = Confidence | Iterable[Confidence] | ExactLevels
@@ -141,20 +141,6 @@ class Intervals:
         return page(self)
 
 
-class Coded(NamedTuple):
-    """A column of names, given by their positions (n,) in `names`."""
-
-    code: NDArray[np.int8]
-    names: Sequence[str]
-
-    def spelt(self) -> list[str]:
-        """The names one by one."""
-        return [self.names[place] for place in self.code.tolist()]
-
-
-Column = NDArray[Any] | Coded
-
-
 def columns(answers: Intervals) -> dict[str, Column]:
     """All that answers tell, by name and in order: (n,), or (n, levels) for those in `BY_LEVEL` at several levels.
 
@@ -186,18 +172,16 @@ def arrow_columns(answers: Intervals) -> dict[str, pa.Array]:
     several = [] if isinstance(answers.confidence, float) else answers.confidence
     if len(set(several)) < len(several):
         raise ValueError(f"a level was asked for twice: {several}; a table has one column for each")
-    found: dict[str, pa.Array] = {}
+    found: dict[str, Column] = {}
     # neighbours that have an entry for each level are written level by level
     for by_level, part in groupby(columns(answers).items(), lambda item: item[0] in BY_LEVEL):
         if by_level and several:
             arrays = {name: np.asarray(array) for name, array in part}
             for place, level in enumerate(several):
-                found |= {
-                    f"{name}_{percent(level)}": _arrow(array[:, place]) for name, array in arrays.items()
-                }
+                found |= {f"{name}_{percent(level)}": array[:, place] for name, array in arrays.items()}
         else:
-            found |= {name: _arrow(column) for name, column in part}
-    return found
+            found |= part
+    return to_arrow(found)
 
 
 def as_batch(answers: Intervals, before: dict[str, pa.Array]) -> pa.RecordBatch:
@@ -208,15 +192,6 @@ def as_batch(answers: Intervals, before: dict[str, pa.Array]) -> pa.RecordBatch:
     """
     told = {**before, **arrow_columns(answers)}
     return pa.record_batch(list(told.values()), names=list(told))
-
-
-def _arrow(column: Column) -> pa.Array:
-    """A column (n,) for Arrow, null where NaN stands."""
-    if isinstance(column, Coded):
-        return pa.DictionaryArray.from_arrays(numbers(column.code), texts(column.names))
-    # a sum is NaN if something in it is, and takes no memory
-    some = column.dtype != np.bool_ and bool(np.isnan(column.sum()))
-    return numbers(column, ~np.isnan(column) if some else None)
 
 
 def table(answers: Intervals) -> pa.Table:

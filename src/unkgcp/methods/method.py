@@ -12,7 +12,7 @@ come in, numbers go out, and torch is never imported.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
@@ -25,8 +25,7 @@ from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples, concatenate
-from unkgcp.graph.known import KnownFacts
-from unkgcp.graph.known import restored as restored_columns
+from unkgcp.graph.known import KnownFacts, facts_from_arrays, facts_to_arrays
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 from unkgcp.methods.partitions import Groups
 
@@ -101,19 +100,13 @@ def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_
     return found
 
 
-def facts_arrays(facts: Graph, prefix: str) -> dict[str, NDArray[Any]]:
-    """Facts as plain arrays whose names begin with a prefix, in an order that follows from the facts alone."""
-    known = KnownFacts.of(facts[np.argsort(facts.confidence, kind="stable")])
-    return {prefix + name: array for name, array in known.arrays().items()}
-
-
-def stored_facts(model: Scorer, arrays: Mapping[str, NDArray[Any]], prefix: str) -> Graph | None:
-    """What `facts_arrays` gave, None without it or without a vocabulary; ValueError if it is damaged."""
-    own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-    if not own:
-        return None
-    columns = restored_columns(own, len(model.seen_entities), len(model.seen_relations))
-    return KnownFacts(lambda: columns).graph(model.vocabulary) if isinstance(model, TrainedScorer) else None
+def stored_facts(
+    model: Scorer, arrays: Mapping[str, NDArray[Any]], prefixes: Sequence[str]
+) -> list[Graph | None]:
+    """Facts from the arrays of a calibration in the ids of a model, None without them or without a vocabulary."""
+    vocabulary = model.vocabulary if isinstance(model, TrainedScorer) else None
+    size = len(model.seen_entities), len(model.seen_relations)
+    return facts_from_arrays(arrays, prefixes, *size, vocabulary)
 
 
 def entropy_bits(score: Floats) -> Floats:
@@ -338,7 +331,7 @@ class IntervalPredictor(ABC):
             if name != "size" and not name.startswith((RANKED, WAITING))
         }
         self._restore(own)
-        self.ranked, self.waiting = (stored_facts(model, arrays, prefix) for prefix in (RANKED, WAITING))
+        self.ranked, self.waiting = stored_facts(model, arrays, (RANKED, WAITING))
         if self.ranked is not None and len(self.ranked) != self.size:
             raise ValueError("the calibration facts are not as many as there were")
         return self
@@ -346,9 +339,7 @@ class IntervalPredictor(ABC):
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything calibration learned, as plain numeric arrays."""
         found = {"size": np.array(self.size, dtype=np.int64), **self._arrays()}
-        for prefix, facts in ((RANKED, self.ranked), (WAITING, self.waiting)):
-            found |= {} if facts is None else facts_arrays(facts, prefix)
-        return found
+        return found | facts_to_arrays({RANKED: self.ranked, WAITING: self.waiting})
 
     def options(self) -> dict[str, Any]:
         """Settings with which `create` makes the same uncalibrated predictor; plain YAML values."""

@@ -23,12 +23,12 @@ from unkgcp.conformal.selection import Wrong
 from unkgcp.errors import InputError
 from unkgcp.evidence.nonfacts import FactLikeness
 from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.graph.known import facts_to_arrays
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 from unkgcp.methods.method import (
     NOT_KEPT,
     IntervalPredictor,
     Scorer,
-    facts_arrays,
     status_codes,
     stored_facts,
 )
@@ -243,8 +243,7 @@ class OpenWorld(IntervalPredictor):
         found: dict[str, NDArray[Any]] = {f"{SCORES}{kind}": scores for kind, scores in self.scores.items()}
         if self.share is not None:
             found[SHARE] = np.array([self.share.numerator, self.share.denominator], np.int64)
-        for kind, triples in (self.nonfacts or {}).items():
-            found |= facts_arrays(triples, f"{TRIPLES}{kind}/")
+        found |= facts_to_arrays({f"{TRIPLES}{kind}/": own for kind, own in (self.nonfacts or {}).items()})
         return found | {f"{LIKENESS}{name}": array for name, array in self.likeness.arrays().items()}
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
@@ -327,8 +326,8 @@ def _nonfacts(
     """The stored triples of each kind, None if there are none; ValueError if they are not those of the scores."""
     if not any(name.startswith(TRIPLES) for name in arrays):
         return None
-    found = {kind: stored_facts(base.model, arrays, f"{TRIPLES}{kind}/") for kind in scores}
-    triples = {kind: graph for kind, graph in found.items() if graph is not None}
+    found = stored_facts(base.model, arrays, [f"{TRIPLES}{kind}/" for kind in scores])
+    triples = {kind: graph for kind, graph in zip(scores, found, strict=True) if graph is not None}
     if any(len(graph) != len(scores[kind]) for kind, graph in triples.items()):
         raise ValueError("the calibration non-facts do not match their scores")
     return triples if len(triples) == len(scores) else None

@@ -19,8 +19,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from unkgcp.graph.queries import Queries, to_triples
-from unkgcp.methods.intervals import BY_LEVEL, Coded, Intervals, Levels, as_batch, columns
+from unkgcp.methods.intervals import BY_LEVEL, Intervals, Levels, as_batch, columns
 from unkgcp.methods.method import IntervalPredictor
+from unkgcp.tabular.arrow_arrays import Coded
 from unkgcp.training.model import Model
 
 LABELS = ("head", "relation", "tail")

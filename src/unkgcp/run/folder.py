@@ -36,7 +36,7 @@ import yaml
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.files import arrays_of, check_place, explained, room_for, sync, umask, write_npz
+from unkgcp.files import arrays_of, check_place, completed, explained, umask, write_npz
 from unkgcp.graph.known import Columns, KnownFacts, restored
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.run.replacing import INCOMING, NOT_ALWAYS, STAGE, places, replace_files, settle, writing
@@ -116,9 +116,8 @@ def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
             about = {"format": FORMAT, "version": VERSION}
             # a run read from disk and written again carries what the older one said of itself
             provenance = {**about, **parts.provenance, **about, "files": files}
-            with room_for(folder / PROVENANCE):
+            with completed(stage / PROVENANCE, folder / PROVENANCE):
                 _write_json(stage / PROVENANCE, provenance)
-                _finish(stage / PROVENANCE)
             stage.chmod(0o777 & ~umask())  # while its files move, others read them there
             replace_files(folder, stage)
         finally:
@@ -141,9 +140,8 @@ def _write_parts(stage: Path, folder: Path, parts: RunParts) -> dict[str, dict[s
         writers[FACTS] = lambda path: write_npz(path, facts.arrays())
     files = {}
     for name, write in writers.items():
-        with room_for(folder / name):
+        with completed(stage / name, folder / name):
             write(stage / name)
-            _finish(stage / name)
         files[name] = {"bytes": (stage / name).stat().st_size, "sha256": digest(stage / name)}
     return files
 
@@ -159,12 +157,6 @@ def _write_weights(path: Path, tensors: Arrays) -> None:
         if found := re.search(r"os error (\d+)", str(error)):
             raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
         raise
-
-
-def _finish(path: Path) -> None:
-    """On the disk, and readable as other files are: some writers make files that only their owner can read."""
-    sync(path)
-    path.chmod(0o666 & ~umask())
 
 
 def read_run(folder: str | os.PathLike[str]) -> RunParts:

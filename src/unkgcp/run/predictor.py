@@ -24,7 +24,7 @@ from unkgcp._version import __version__
 from unkgcp.conformal.ranks import Confidence
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
-from unkgcp.graph.known import KnownFacts, restored
+from unkgcp.graph.known import KnownFacts
 from unkgcp.graph.queries import Queries, as_queries, labels_of
 from unkgcp.methods.intervals import Intervals, Levels, draw
 from unkgcp.methods.method import IntervalPredictor, numbered
@@ -360,8 +360,7 @@ def _stopping(parts: RunParts) -> KnownFacts | None:
     arrays = _under("stopping", parts.calibration)
     if not arrays:
         return None
-    columns = restored(arrays, len(parts.vocabulary.entities), len(parts.vocabulary.relations))
-    return KnownFacts(lambda: columns)
+    return KnownFacts.stored(arrays, len(parts.vocabulary.entities), len(parts.vocabulary.relations))
 
 
 def _joined(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

@@ -9,8 +9,8 @@ array([1])
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,33 @@ def numbers(array: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.A
         return pa.Array.from_buffers(pa.bool_(), len(array), [None, flags])
     bits = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.from_numpy_dtype(array.dtype), len(array), [bits, pa.py_buffer(array)])
+
+
+class Coded(NamedTuple):
+    """A column of names, given by the place of each row's name among them: code (n,)."""
+
+    code: NDArray[np.int8]
+    names: Sequence[str]
+
+    def spelt(self) -> list[str]:
+        """The names one by one."""
+        return [self.names[place] for place in self.code.tolist()]
+
+
+Column = NDArray[Any] | Coded
+
+
+def to_arrow(columns: Mapping[str, Column]) -> dict[str, pa.Array]:
+    """Columns (n,) for Arrow: names as dictionaries, null where NaN stands."""
+    return {name: _arrow(column) for name, column in columns.items()}
+
+
+def _arrow(column: Column) -> pa.Array:
+    if isinstance(column, Coded):
+        return pa.DictionaryArray.from_arrays(numbers(column.code), texts(column.names))
+    # a sum is NaN if something in it is, and takes no memory
+    some = column.dtype != np.bool_ and bool(np.isnan(column.sum()))
+    return numbers(column, ~np.isnan(column) if some else None)
 
 
 def texts(names: Sequence[str]) -> pa.StringArray:

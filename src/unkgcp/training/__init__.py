@@ -5,7 +5,6 @@ Names are imported on first use: a trained model can be asked without loading to
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
     from unkgcp.training.loop import TrainingError
     from unkgcp.training.model import Model
     from unkgcp.training.trainer import train, train_length, train_many, train_quantiles
-
-# Threads that wait for each other at the end of a parallel region sleep instead of spinning: on a machine that does
-# anything else besides, training is several times faster so. OpenMP reads this when torch or numba first load it.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 
 _WHERE = {
     "Member": "batches",

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 import unkgcp.evaluation.metrics as metrics
 from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import LEVELS, ask, judge, known_triples
-from unkgcp.evaluation.metrics import coverage_bands
 from unkgcp.evaluation.report.html import readable_relations
-from unkgcp.evaluation.slices import MASS, TENTHS, effective_size, tenths_of_doubt
+from unkgcp.evaluation.slices import TENTHS, bands_of, tenths_of_doubt
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
@@ -182,14 +181,15 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
     middle, truth, intervals = facts.confidence, facts.truth, facts.ends is not None
     ends = truth if intervals else np.column_stack([middle, middle])
 
-    def answered(answer: Intervals, at: int, rows: Any = slice(None)) -> Answered:
-        score = answer.score[rows].astype(np.float64)
-        told = columns(answer)
+    def answered(answer: Intervals, rows: Any = slice(None)) -> list[Answered]:
+        """Some rows of the answers, level by level."""
+        score, told = answer.score[rows].astype(np.float64), columns(answer)
         modes = tuple(np.asarray(told[name])[rows] for name in MODES if name in told)
-        return Answered(facts, ends, middle, score, answer.lower[rows, at], answer.upper[rows, at], modes)
+        ends_at = zip(answer.lower[rows].T, answer.upper[rows].T, strict=True)
+        return [Answered(facts, ends, middle, score, lower, upper, modes) for lower, upper in ends_at]
 
-    own = [answered(answer, at, known) for at in range(len(shown))]
-    bands = [None] * len(shown) if size is None else coverage_bands(size, [(len(facts), at) for at in shown])
+    own = answered(answer, known)
+    bands = [None] * len(shown) if size is None else metrics.coverage_bands([size], [len(facts)], shown)[:, 0]
     judged = [level["positive"] for level in evaluation["levels"]]
     tenths = [level["worst"]["doubt"] for level in judged]
     levels = [_level(*each) for each in zip(shown, own, tenths, bands, strict=True)]
@@ -198,10 +198,7 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
     compared = sorted({*LEVELS, confidence})
     rivals = _rivals(predictor, dataset)
     theirs = {name: rival.interval(asked, compared) for name, rival in rivals.items() if rival is not method}
-    found = {
-        name: {level: answered(answer, at) for at, level in enumerate(compared)}
-        for name, answer in theirs.items()
-    }
+    found = {name: dict(zip(compared, answered(answer), strict=True)) for name, answer in theirs.items()}
     found[method.name] = dict(zip(shown, own, strict=True))
     sizes = method.threshold_sizes(asked)
     by_doubt, by_degree = (_as_judged(conditional["slices"][by], by) for by in ("doubt", "degree"))
@@ -238,9 +235,7 @@ def calibrated_on(method: IntervalPredictor) -> int | None:
     return None if several or method.guarantee.startswith("none") else method.size
 
 
-def _level(
-    confidence: float, found: Answered, worst_tenth: float | None, band: tuple[float, float] | None
-) -> Level:
+def _level(confidence: float, found: Answered, worst_tenth: float | None, band: Floats | None) -> Level:
     lower, upper = found.lower, found.upper
     return Level(
         confidence,
@@ -249,7 +244,7 @@ def _level(
         float(np.median(found.width)),
         metrics.interval_score(found.ends, lower, upper, confidence),
         worst_tenth,
-        band,
+        None if band is None else (float(band[0]), float(band[1])),
     )
 
 
@@ -282,19 +277,20 @@ def _slices(
     ]
     if sizes is None:
         return [Slices(*pair, None) for pair in zip(names, found, strict=True)]
-    total = sum(map(len, names))
-    groups = zip(names, found, (relation, score, width), strict=True)
+    cut: tuple[NDArray[Any], ...] = (relation, score, width)
+    members = [_places(one.key, group) for one, group in zip(found, cut, strict=True)]
+    (bands,) = bands_of(members, sizes, [confidence])
+    # facts without calibration facts have the whole range, which covers
     return [
-        Slices(called, one, [_band(sizes[group == key], confidence, total) for key in one.key.tolist()])
-        for called, one, group in groups
+        Slices(called, one, [(1.0, 1.0) if band is None else (band[0], band[1]) for band in own])
+        for called, one, own in zip(names, found, bands, strict=True)
     ]
 
 
-def _band(sizes: NDArray[np.int64], confidence: float, slices: int) -> tuple[float, float]:
-    """The band of one of so many slices; facts without calibration facts have the whole range, which covers."""
-    size = effective_size(sizes)
-    mass = 1 - (1 - MASS) / slices
-    return (1.0, 1.0) if size is None else metrics.coverage_band(size, len(sizes), confidence, mass)
+def _places(keys: NDArray[Any], group: NDArray[Any]) -> NDArray[np.intp]:
+    """Where the key of each row stands among the keys, which may be in any order: (n,)."""
+    order = np.argsort(keys, kind="stable")
+    return order[np.searchsorted(keys[order], group)]
 
 
 def _ranges(keys: NDArray[Any], values: Floats) -> list[str]:
@@ -367,7 +363,7 @@ def _best(dataset: Dataset, facts: Graph, confidence: float) -> Best | None:
     """What someone who knows the true distribution can do: the demo graph only."""
     if dataset.name != "demo" or "demo" not in dataset.hashes:
         return None
-    from unkgcp.graph.demo import generate
+    from unkgcp.graph.demo_graph import generate
 
     oracle = generate().oracle
     ends = oracle.central(facts, confidence)

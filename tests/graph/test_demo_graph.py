@@ -7,7 +7,7 @@ import pytest
 
 from tests.speed import cpu_seconds, sorting_seconds
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.graph.demo import LOWEST, RULES, STEPS, generate, infer
+from unkgcp.graph.demo_graph import LOWEST, RULES, STEPS, generate, infer
 from unkgcp.graph.demo_world import RELATIONS
 from unkgcp.rules import ground, parse
 

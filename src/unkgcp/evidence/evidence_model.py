@@ -24,7 +24,8 @@ from unkgcp.evidence.completing import Completer, learn_completer
 from unkgcp.evidence.crossfit import CrossFit, cross_fit, fold_of_rows, shortened
 from unkgcp.evidence.distribution import Cells, Distribution, Values
 from unkgcp.evidence.features import FREQUENT, Evidence, Features
-from unkgcp.evidence.group_statistics import Ints, commonest, offsets, smallest, sorted_rows
+from unkgcp.evidence.fact_order import FactOrder, Ints
+from unkgcp.evidence.group_statistics import commonest
 from unkgcp.evidence.pairs import SLOTS
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.facts import Graph, HasTriples, Triples
@@ -145,13 +146,13 @@ class EvidenceModel:
     def rows_of_relations(self, most: int = MOST_OF_RELATION) -> Ints:
         """Up to `most` training facts of each relation, spread over its facts: (n,)."""
         train = self.evidence.train
-        rows = sorted_rows([train.relation], [train.n_relations])
-        starts = offsets(train.relation, train.n_relations).astype(np.int64)
+        order = FactOrder.of([(train.relation, np.arange(len(train)))], [train.n_relations, len(train)])
+        starts, rows = order.first, order.keys
         chosen = [np.zeros(0, np.int64)]
         for start, size in zip(starts, np.diff(starts), strict=False):
             some = min(int(size), most)
             chosen.append(start + -(-np.arange(some) * size // max(some, 1)))
-        return rows[np.concatenate(chosen)].astype(np.int64)
+        return np.asarray(rows[np.concatenate(chosen)])
 
     def some_rows(self, most: int = MOST_ASKED) -> Ints:
         """Up to `most` training facts, each as likely as any other: (n,)."""
@@ -238,7 +239,7 @@ class EvidenceModel:
         except (KeyError, IndexError) as error:
             raise ValueError(f"the evidence lacks {error}") from None
         model = cls(
-            Evidence.of(train, values, FREQUENT if frequent is None else values.code(frequent)),
+            Evidence.of(train, values, FREQUENT if frequent is None else values.code(frequent).astype(np.int64)),
             cells,
             Trees.restore(_under("suggested.", arrays)),
             Trees.restore(_under("elsewhere.", arrays)),
@@ -346,7 +347,7 @@ def _rows(
     del order
     inside = np.ones(len(train), bool)
     inside[aside] = False
-    own = values.code(train.confidence).astype(smallest(len(values)))
+    own = values.code(train.confidence)
     # the same columns as of the whole graph: share i is that of the same value, though others lead in a part
     part = Evidence.of(train[inside], values, commonest(own, len(values), FREQUENT))
     told = part.leave_one_out(learned - np.searchsorted(aside, learned))  # their rows in the part

@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.crossfit import FOLDS, CrossFit, fold_of_queries
-from unkgcp.evidence.distribution import distinct, places_among
-from unkgcp.evidence.fact_order import AnyInts, FactOrder, Ints, chunks, places
+from unkgcp.evidence.fact_order import AnyInts, FactOrder, Ints, places, smallest
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.facts import Graph, Triples
+from unkgcp.graph.known import distinct, pieces, places_among
 from unkgcp.parallel import in_threads
 
 SHORTLIST = 600
@@ -88,9 +88,12 @@ class Ways:
     def of(cls, train: Graph, rates: tuple[Ints, NDArray[np.float32]] | None = None) -> Ways:
         """`rates`: keys and rates where they are known already."""
         entities, relations, values = train.n_entities, train.n_relations, distinct(train.confidence)
-        said = places_among(values, train.confidence)
+        said = places_among(values, train.confidence, smallest(len(values)))
         order = FactOrder.of(
-            [(train.head, train.relation, 0, train.tail, said), (train.tail, train.relation, 1, train.head, said)],
+            [
+                (train.head, train.relation, 0, train.tail, said),
+                (train.tail, train.relation, 1, train.head, said),
+            ],
             [entities, relations, 2, entities, len(values)],
         )
         del said
@@ -151,7 +154,7 @@ class Ways:
         """Up to `A_KIND` questions of each kind, drawn from all of them (n,), in the order of kinds."""
         order = np.random.default_rng(0xA5).permutation(np.arange(len(kind), dtype=places(len(kind))))
         kept, taken = [np.zeros(0, np.int64)], np.zeros(self.kinds, np.int64)
-        for rows in chunks(len(order)):
+        for rows in pieces(len(order)):
             part = order[rows]
             part = part[np.argsort(kind[part], kind="stable")]
             own = kind[part].astype(np.int64)

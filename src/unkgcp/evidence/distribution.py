@@ -30,7 +30,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.fact_order import AnyInts, chunks, smallest
+from unkgcp.evidence.fact_order import AnyInts, smallest
+from unkgcp.graph.known import distinct, pieces
 from unkgcp.parallel import in_threads
 
 Floats = NDArray[np.float64]
@@ -77,25 +78,11 @@ class Values:
     def code(self, confidence: NDArray[np.float64]) -> AnyInts:
         """Position of each confidence among the values, -1 where it is none of them: (n,), in few bytes."""
         out = np.empty(len(confidence), smallest(len(self)))
-        for rows in chunks(len(out)):
+        for rows in pieces(len(out)):
             units = to_units(confidence[rows])
             place = np.minimum(np.searchsorted(self.units, units), len(self.units) - 1)
             out[rows] = np.where(self.units[place] == units, place, -1)
         return out
-
-
-def distinct(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
-    """All different confidences, upwards; a large graph has them in pieces, since it has few."""
-    found = [np.unique(confidence[rows]) for rows in chunks(len(confidence))]
-    return np.unique(np.concatenate(found)) if found else np.zeros(0)
-
-
-def places_among(values: NDArray[np.float64], confidence: NDArray[np.float64]) -> AnyInts:
-    """The place of each confidence among values that go upwards and have them all: (n,), in few bytes."""
-    out = np.empty(len(confidence), smallest(len(values)))
-    for rows in chunks(len(out)):
-        out[rows] = np.searchsorted(values, confidence[rows])
-    return out
 
 
 def to_units(confidence: NDArray[np.float64]) -> NDArray[np.int64]:

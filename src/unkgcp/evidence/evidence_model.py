@@ -23,8 +23,8 @@ from unkgcp.errors import InputError
 from unkgcp.evidence.completing import Completer, learn_completer
 from unkgcp.evidence.crossfit import CrossFit, cross_fit, fold_of_rows, shortened
 from unkgcp.evidence.distribution import Cells, Distribution, Values
-from unkgcp.evidence.features import FREQUENT, Evidence, Features
 from unkgcp.evidence.fact_order import FactOrder, Ints
+from unkgcp.evidence.features import FREQUENT, Evidence, Features
 from unkgcp.evidence.group_statistics import commonest
 from unkgcp.evidence.pairs import SLOTS
 from unkgcp.evidence.trees import Boosting, Trees
@@ -239,7 +239,9 @@ class EvidenceModel:
         except (KeyError, IndexError) as error:
             raise ValueError(f"the evidence lacks {error}") from None
         model = cls(
-            Evidence.of(train, values, FREQUENT if frequent is None else values.code(frequent).astype(np.int64)),
+            Evidence.of(
+                train, values, FREQUENT if frequent is None else values.code(frequent).astype(np.int64)
+            ),
             cells,
             Trees.restore(_under("suggested.", arrays)),
             Trees.restore(_under("elsewhere.", arrays)),

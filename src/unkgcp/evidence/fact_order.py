@@ -11,7 +11,7 @@ and eight bytes a fact beside the columns that are made of the keys; large graph
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
+from unkgcp.graph.known import pieces
 
 Ints = NDArray[np.int64]
 AnyInts = NDArray[np.signedinteger[Any]]
-CHUNK = 1 << 18  # rows that are packed together: temporaries stay small beside a graph
 
 
 def smallest(limit: int) -> type[np.signedinteger[Any]]:
@@ -42,12 +42,6 @@ def begins(*columns: NDArray[Any]) -> NDArray[np.bool_]:
     for column in columns:
         new[1:] |= column[1:] != column[:-1]
     return new
-
-
-def chunks(n: int) -> Iterator[slice]:
-    """Consecutive pieces of n rows."""
-    for start in range(0, n, CHUNK):
-        yield slice(start, min(start + CHUNK, n))
 
 
 def as_one(columns: Sequence[NDArray[Any]], limits: Sequence[int]) -> Ints:
@@ -87,13 +81,13 @@ class FactOrder:
         first, longest = np.zeros(limits[0] + 1, np.int64), 0
         split = [[np.asarray(column) for column in part] for part in parts]
         for part in split:
-            for rows in chunks(len(part[0])):
+            for rows in pieces(len(part[0])):
                 compiled.count_ids(np.asarray(part[0][rows], np.int32), first)
         longest = int(first.max(initial=0))
         np.cumsum(first, out=first)
         keys, place = np.empty(int(first[-1]), np.int64), first.copy()
         for part in split:
-            for rows in chunks(len(part[0])):
+            for rows in pieces(len(part[0])):
                 others = [column[rows] if column.ndim else column for column in part[1:]]
                 key = np.broadcast_to(as_one(others, limits[1:]), rows.stop - rows.start)
                 compiled.place_keys(
@@ -114,7 +108,7 @@ class FactOrder:
         until = place if until is None else until
         low, width = self.shift(until), sum(_bits(size) for size in self.limits[place : until + 1])
         out = np.empty(len(self.keys), smallest(1 << width))
-        for rows in chunks(len(out)):
+        for rows in pieces(len(out)):
             out[rows] = (self.keys[rows] >> low) & ((1 << width) - 1)
         return out
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from unkgcp.compiling import njit
 
-
 SHORT = 96  # keys that are sorted by putting each into its place; more are sorted byte by byte
 
 

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.distribution import distinct, places_among
-from unkgcp.evidence.fact_order import AnyInts, FactOrder, Ints, places
+from unkgcp.evidence.fact_order import AnyInts, FactOrder, Ints, places, smallest
 from unkgcp.graph.facts import Graph
+from unkgcp.graph.known import distinct, places_among
 from unkgcp.parallel import in_threads
 
 NAMES = (
@@ -86,7 +86,7 @@ class Neighbours:
     @classmethod
     def of(cls, train: Graph) -> Neighbours:
         values = distinct(train.confidence)
-        said = places_among(values, train.confidence)
+        said = places_among(values, train.confidence, smallest(len(values)))
         head, relation, tail = train.head, train.relation, train.tail
         if train.self_loops:
             apart = head != tail

@@ -27,6 +27,8 @@ from unkgcp.graph import Graph
 from unkgcp.graph.demo import generate
 from unkgcp.graph.facts import Triples, concatenate
 from unkgcp.graph.queries import to_triples
+from unkgcp.methods import method
+from unkgcp.methods.evidence_method import EvidenceIntervals
 from unkgcp.methods.method import status_codes
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.growing import RATE as RATE_OF_RUN
@@ -154,3 +156,30 @@ def test_a_wrong_rule_is_found(
 ) -> None:
     monkeypatch.setattr(updating, "divide", lambda *given: mutant(divide(*given)))
     assert min(low for low, _ in p_values("mirrored", weeks=5)) < FALSE_ALARM
+
+
+def test_a_part_of_the_calibration_facts_keeps_the_law_if_it_is_drawn_blindly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not so if whoever draws looks at the facts, and leaves out those that are the strangest."""
+    rng = np.random.default_rng(78)
+    facts = mirrored_weeks(rng)[0]
+    told = rng.random(len(facts)) < 0.5
+    run, queries = first_run(facts[told], rng), facts[~told]
+    held = run.method.calibration_facts()
+    monkeypatch.setattr(EvidenceIntervals, "most", len(held) // 2)
+
+    def again() -> tuple[float, float]:
+        drawn = calibrate(run.model, held, "evidence", evidence=run.method.evidence, per="none")
+        assert drawn.method.size == len(held) // 2
+        return judged(drawn, queries, rng)
+
+    def without_the_strangest(facts: Graph, most: int) -> tuple[Graph, Graph]:
+        strangeness = run.method.nonconformity(facts, facts.confidence)
+        assert strangeness is not None
+        kept = rng.permutation(np.argsort(strangeness)[: round(0.75 * len(facts))])[:most]
+        return facts[kept], facts[:0]
+
+    assert min(again()) > FALSE_ALARM
+    monkeypatch.setattr(method, "_drawn", without_the_strangest)
+    assert min(again()) < FALSE_ALARM

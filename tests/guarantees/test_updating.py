@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom
 
-from tests.worlds import vocabulary
+from tests.worlds import random_graph, random_model, vocabulary
 from unkgcp.conformal import rank
 from unkgcp.evaluation import updating
 from unkgcp.evidence import learn
@@ -27,8 +27,7 @@ from unkgcp.graph import Graph
 from unkgcp.graph.demo import generate
 from unkgcp.graph.facts import Triples, concatenate
 from unkgcp.graph.queries import to_triples
-from unkgcp.methods import method
-from unkgcp.methods.evidence_method import EvidenceIntervals
+from unkgcp.methods import create, method
 from unkgcp.methods.method import status_codes
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.growing import RATE as RATE_OF_RUN
@@ -162,24 +161,25 @@ def test_a_part_of_the_calibration_facts_keeps_the_law_if_it_is_drawn_blindly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Not so if whoever draws looks at the facts, and leaves out those that are the strangest."""
-    rng = np.random.default_rng(78)
-    facts = mirrored_weeks(rng)[0]
-    told = rng.random(len(facts)) < 0.5
-    run, queries = first_run(facts[told], rng), facts[~told]
-    held = run.method.calibration_facts()
-    monkeypatch.setattr(EvidenceIntervals, "most", len(held) // 2)
+    words, used, asked = vocabulary(50, 3), 400, 2000
+    model, facts, queries = random_model(words), random_graph(900, words), random_graph(asked, words, seed=1)
 
-    def again() -> tuple[float, float]:
-        drawn = calibrate(run.model, held, "evidence", evidence=run.method.evidence, per="none")
-        assert drawn.method.size == len(held) // 2
-        return judged(drawn, queries, rng)
+    def hits() -> int:
+        run = create("cp", per="none")
+        monkeypatch.setattr(run, "most", used, raising=False)
+        answers = run.calibrate(model, facts).interval(queries, LEVEL)
+        assert run.size == used
+        assert len(run.held_out()) == len(facts)
+        truth = queries.confidence
+        return int(((answers.lower <= truth) & (truth <= answers.upper)).sum())
 
     def without_the_strangest(facts: Graph, most: int) -> tuple[Graph, Graph]:
-        strangeness = run.method.nonconformity(facts, facts.confidence)
-        assert strangeness is not None
-        kept = rng.permutation(np.argsort(strangeness)[: round(0.75 * len(facts))])[:most]
-        return facts[kept], facts[:0]
+        error = np.abs(facts.confidence - model.score(facts.head, facts.relation, facts.tail))
+        rows = np.argsort(error)
+        return facts[rows[:most]], facts[rows[most:]]
 
-    assert min(again()) > FALSE_ALARM
+    k = rank(LEVEL, used)
+    law = betabinom(asked, k, used + 1 - k)
+    assert min(law.cdf(hits()), law.sf(hits() - 1)) > FALSE_ALARM
     monkeypatch.setattr(method, "_drawn", without_the_strangest)
-    assert min(again()) < FALSE_ALARM
+    assert law.cdf(hits()) < FALSE_ALARM

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.known import distinct, pieces, places_among
 from unkgcp.parallel import in_threads
+from unkgcp.progress import Progress
 
 SHORTLIST = 600
 """Candidates of a question that the trees see."""
@@ -344,12 +346,14 @@ def learn_completer(
     backbone: CrossFit | None = None,
     fold: NDArray[np.int8] | None = None,
     trees: Boosting = TREES,
+    progress: Progress | None = None,
 ) -> Completer:
     """Learn from training facts alone: a tenth of them, `QUESTIONS` at most, are asked of a graph without them.
 
     Each is asked for its tail or for its head. Learned from are the right answer and wrong ones, none of which is a
     training fact: the best by the first look, and a sample of those behind, which count for all of these. `fold`
-    (N,), that of the backbones: a question is then told the scores of the one that has not seen its fact.
+    (N,), that of the backbones: a question is then told the scores of the one that has not seen its fact. `progress`
+    is told questions asked, of `QUESTIONS` at most.
     """
     rng = np.random.default_rng((seed, 0xC0DE))
     size = max(1, min(len(train) // 10, QUESTIONS))
@@ -367,6 +371,7 @@ def learn_completer(
     part = Ways.of(train[inside])
     tables: list[Table] = [np.zeros((0, 0), np.float32)] * size
     weights: list[Floats] = [np.zeros(0)] * size
+    done = count(1)
 
     def work(some: slice) -> None:
         for place in range(size)[some]:
@@ -382,6 +387,8 @@ def learn_completer(
             drawn, weights[place] = _wrong(look, np.random.default_rng((seed, 0xC0DF, place)))
             chosen = np.concatenate([[right], drawn])
             tables[place] = _features(part, told, scores, given, kind, chosen)
+            if progress is not None:
+                progress.update(next(done), "completions asked")
 
     in_threads(size, work, 16)
     wrong = [len(weight) for weight in weights]

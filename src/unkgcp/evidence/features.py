@@ -27,6 +27,7 @@ from unkgcp.evidence.group_statistics import STATISTICS, Asked, Groups, commones
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
 from unkgcp.graph.facts import Graph, HasTriples
+from unkgcp.progress import Progress
 
 FREQUENT = 6  # values whose share in a group is a feature
 CHUNK = 1 << 14
@@ -153,12 +154,12 @@ class Evidence:
         """Rows of queries; their own confidence is not known and not used."""
         return self._features(triples, None)
 
-    def leave_one_out(self, rows: Ints | None = None) -> Features:
+    def leave_one_out(self, rows: Ints | None = None, progress: Progress | None = None) -> Features:
         """Rows of the training facts, or of some of them, each as if it were not in the graph."""
         rows = np.arange(len(self.train)) if rows is None else rows
-        return self._features(self.train[rows], rows)
+        return self._features(self.train[rows], rows, progress)
 
-    def _features(self, triples: HasTriples, rows: Ints | None) -> Features:
+    def _features(self, triples: HasTriples, rows: Ints | None, progress: Progress | None = None) -> Features:
         columns, n = _columns(triples), len(triples.head)
         table = np.empty((n, len(self.names)), np.float32)
         slots = np.empty((n, SLOTS), np.int64)
@@ -166,6 +167,8 @@ class Evidence:
             part = slice(start, min(start + CHUNK, n))
             own = None if rows is None else rows[part]
             table[part], slots[part] = self._rows(Columns(*(column[part] for column in columns)), own)
+            if progress is not None:
+                progress.update(part.stop, f"{part.stop:,} facts asked")
         return Features(table, slots)
 
     def _rows(self, columns: Columns, rows: Ints | None) -> Features:

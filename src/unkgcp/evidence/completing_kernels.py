@@ -10,7 +10,8 @@ question (a, kind, ?) is one for a tail or for a head. Long lists are walked in 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from unkgcp.compiling import njit
 
 MOST_STEPS = 128  # steps of the entity that is asked about
 MOST_MEMBERS = 64  # entities looked at that share one of its steps
@@ -46,7 +47,7 @@ def _stride(size, most):
     return 1 if size <= most else (size + most - 1) // most
 
 
-@njit(nogil=True)
+@njit(alone=True, nogil=True)
 def count_ways(first, kind, other, kinds, anchor, wanted, most, marked, keys, hits):
     """What walks from the anchors of known facts lead to: the number written, at most len(keys).
 
@@ -111,7 +112,7 @@ def _fold(table, x, best, total, rate):
     table[x, total] += rate
 
 
-@njit(nogil=True)
+@njit(alone=True, nogil=True)
 def gather(first, kind, other, kinds, way_keys, way_rates, a, q, counts, table):
     """What leads from `a` to each entity as an answer of (a, q, ?), added to `table` (entities, FIELDS), all 0 before.
 

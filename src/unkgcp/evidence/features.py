@@ -22,10 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.distribution import Values
-from unkgcp.evidence.group_statistics import STATISTICS, AnyInts, Asked, Groups, Ints, commonest, smallest
+from unkgcp.evidence.fact_order import AnyInts, Ints
+from unkgcp.evidence.group_statistics import STATISTICS, Asked, Groups, commonest
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
 from unkgcp.graph.facts import Graph, HasTriples
+from unkgcp.progress import Progress
 
 FREQUENT = 6  # values whose share in a group is a feature
 CHUNK = 1 << 14
@@ -102,7 +104,7 @@ class Evidence:
         table of values that has those of the facts, if codes are to mean the same elsewhere.
         """
         values = values or Values.of(train.confidence)
-        codes = values.code(train.confidence).astype(smallest(len(values)))
+        codes = values.code(train.confidence)
         top = commonest(codes, len(values), frequent) if isinstance(frequent, int) else frequent
         return cls(train, values, codes, top)
 
@@ -146,18 +148,18 @@ class Evidence:
     def grown(self, train: Graph) -> Evidence:
         """The same columns over a graph with more facts or other confidences; the values of both are known there."""
         values = Values.of(np.concatenate([train.confidence, self.frequent]))
-        return Evidence.of(train, values, values.code(self.frequent))
+        return Evidence.of(train, values, values.code(self.frequent).astype(np.int64))
 
     def features(self, triples: HasTriples) -> Features:
         """Rows of queries; their own confidence is not known and not used."""
         return self._features(triples, None)
 
-    def leave_one_out(self, rows: Ints | None = None) -> Features:
+    def leave_one_out(self, rows: Ints | None = None, progress: Progress | None = None) -> Features:
         """Rows of the training facts, or of some of them, each as if it were not in the graph."""
         rows = np.arange(len(self.train)) if rows is None else rows
-        return self._features(self.train[rows], rows)
+        return self._features(self.train[rows], rows, progress)
 
-    def _features(self, triples: HasTriples, rows: Ints | None) -> Features:
+    def _features(self, triples: HasTriples, rows: Ints | None, progress: Progress | None = None) -> Features:
         columns, n = _columns(triples), len(triples.head)
         table = np.empty((n, len(self.names)), np.float32)
         slots = np.empty((n, SLOTS), np.int64)
@@ -165,21 +167,25 @@ class Evidence:
             part = slice(start, min(start + CHUNK, n))
             own = None if rows is None else rows[part]
             table[part], slots[part] = self._rows(Columns(*(column[part] for column in columns)), own)
+            if progress is not None:
+                progress.update(part.stop, f"{part.stop:,} facts asked")
         return Features(table, slots)
 
     def _rows(self, columns: Columns, rows: Ints | None) -> Features:
         own = None if rows is None else self.codes[rows].astype(np.int64)
+        # what takes the most memory while it is made is asked first, when there is nothing else yet
+        candidates = self.pairs.candidates(*columns, own)
+        beside = self.neighbours.features(*columns, left_out=rows is not None)
         asked = {}
         for view, groups in zip(VIEWS, self.groups, strict=True):
             wanted = [columns[each] for each in view.ask]
             asked[view.name] = Asked.of(groups, wanted, _left_out(view, columns, own))
-        candidates = self.pairs.candidates(*columns, own)
         parts = [
             columns.relation[:, None],
             (columns.head == columns.tail)[:, None],
             *self._group_parts(asked),
             *self._candidate_parts(candidates, asked, columns.relation),
-            self.neighbours.features(*columns, left_out=rows is not None),
+            beside,
         ]
         return Features(np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe"), candidates.code)
 

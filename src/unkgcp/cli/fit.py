@@ -355,13 +355,19 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
 
     start, metrics = time.monotonic(), None
     if dataset is not None and len(dataset.splits.test):
-        from unkgcp.evaluation.assessment import evaluate
+        from unkgcp.evaluation.assessment import evaluate, not_taken_in
         from unkgcp.evaluation.terminal import evaluation_text
 
-        metrics = evaluate(predictor, dataset)
-        predictor = replace(predictor, metrics=metrics)
-        predictor.provenance["times"]["evaluation"] = round(time.monotonic() - start, 3)
-        print_text(evaluation_text(metrics) + "\n")
+        if len(not_taken_in(predictor, dataset)[0].splits.test):
+            metrics = evaluate(predictor, dataset)
+            predictor = replace(predictor, metrics=metrics)
+            predictor.provenance["times"]["evaluation"] = round(time.monotonic() - start, 3)
+            print_text(evaluation_text(metrics) + "\n")
+        else:
+            print_text(
+                f"not evaluated: updates of the run have taken in all test facts of {dataset.name}; judge it by facts "
+                f"that it has not seen with unkgcp evaluate {output} --data DATA\n"
+            )
     predictor.save(output)
     method, stopping = predictor.method, predictor.provenance.get("early_stopping", "unknown")
     print_text(f"guarantee of {method.name}: {predictor.guarantee} ({method.size:,} calibration facts)")
@@ -373,7 +379,7 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
     detail(", ".join(f"{step} {seconds:.2f} s" for step, seconds in times.items()))
     return {
         "run": output,
-        "model": predictor.model.config.model,
+        "model": predictor.model.called,
         "method": method.name,
         "guarantee": predictor.guarantee,
         "calibration_facts": method.size,

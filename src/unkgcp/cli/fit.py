@@ -290,10 +290,11 @@ def _train(
 
 def _gain(predictor: Predictor, dataset: Dataset, output: str) -> dict[str, Any] | None:
     """What evidence intervals would gain, where that can be told in seconds."""
-    from unkgcp.evaluation.gain import gain, gain_sentence
+    from unkgcp.evaluation.gain import gain, gain_sentence, learned, learned_sentence
 
     found = gain(predictor, dataset)
-    if (said := gain_sentence(found, output)) is not None:
+    said = gain_sentence(found, output) or learned_sentence(learned(predictor, dataset))
+    if said is not None:
         print_text(said)
     return None if found is None else found._asdict()
 

@@ -4,9 +4,9 @@ Both train batches of 256, 10 + 10 negatives a fact filtered with the training f
 with the norms of the published model. PASSLEAF's pool has its largest share, 80 %, in both. Both time whole epochs of
 their own training loop after a warm one, by the clock and by the processor: on a machine that does other work besides,
 the first says little, and ours, which has more to do at once, waits longer. Threads of both that have nothing to do
-sleep (OMP_WAIT_POLICY=passive) instead of asking again and again, which would count as work. Writes results/train.json and
-results/train.md, and exits with status 1 when ours takes more than a twelfth of the peer's processor time for UKGE, or
-a tenth for the others.
+sleep (OMP_WAIT_POLICY=passive) instead of asking again and again, which would count as work. Writes results/train.json
+and results/train.md, and exits with status 1 when ours takes more than a twelfth of the peer's processor time for UKGE,
+or a tenth for the others.
 
     make bench-train        (needs ppi5k under $UNKGCP_DATA, or after `unkgcp data fetch ppi5k`)
     python benchmarks/train.py beurre --epochs 1        one model, in fewer epochs

@@ -90,7 +90,7 @@ def corrupted(at_head, count, others, fixed, of_other, whole_tail, weight, work,
     """Loss of `count` corruptions of one side of a fact, and its derivative by the logarithm of the tail's volume.
 
     Gradients are added to those of the entities and to `sums`: by the shift and the scale of the map, and by the side
-    of the box that stays. `others` has their rows in g_entity, `factor` is room for a number each.
+    of the box that stays. `others` has their rows in g_entity; `factor` and `each` are room for numbers.
     """
     d, n = len(sums[0]), count * len(sums[0])
     loss, by_whole = 0.0, F(0)
@@ -207,7 +207,8 @@ def shard_gradient(
                 if count == GROUP or (j == negatives - 1 and count > 0):
                     widen(of_other, count * d)
                     more, by_more = corrupted(
-                        at_head, count, others, fixed, of_other, whole_tail, w_negative, work, factor, each, g_entity, sums
+                        at_head, count, others, fixed, of_other, whole_tail, w_negative, work, factor, each, g_entity,
+                        sums,
                     )
                     loss += more
                     by_whole += by_more

@@ -214,7 +214,8 @@ def shard_gradient(
             g_model[0] += g * s
             g_model[1] += g
             step_free(
-                entity[h], relation[r], entity[t], mapped, g * w, g_entity[places[h]], g_relation[r], g_entity[places[t]]
+                entity[h], relation[r], entity[t], mapped, g * w, g_entity[places[h]], g_relation[r],
+                g_entity[places[t]],
             )
     return loss
 

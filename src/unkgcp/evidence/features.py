@@ -13,7 +13,7 @@ alike. Nothing is fitted here, and calibration or test facts never come in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -57,6 +57,11 @@ class View:
     """Whether the shares of frequent values in this group are told."""
     suggested: bool = False
     """Whether the shares of the suggested values in this group are told."""
+
+    @property
+    def grouped(self) -> str:
+        """A name of the way in which facts are keyed, which views may share."""
+        return "groups-" + "-".join(map(str, self.key))
 
 
 VIEWS = (
@@ -135,6 +140,36 @@ class Evidence:
     def _own(self) -> Columns:
         """The training facts in the types they are held in, which take less memory than those of queries."""
         return Columns(self.train.head, self.train.relation, self.train.tail)
+
+    def index(self) -> dict[str, NDArray[Any]]:
+        """Pairs, neighbours and groups as plain arrays, which other processes can use as theirs (`use_index`)."""
+        found = {f"pairs.{name}": getattr(self.pairs, name) for name in Pairs.ARRAYS}
+        found |= {f"neighbours.{name}": getattr(self.neighbours, name) for name in Neighbours.ARRAYS}
+        for view, groups in zip(VIEWS, self.groups, strict=True):
+            found |= {f"{view.grouped}.{name}": getattr(groups, name) for name in Groups.ARRAYS}
+        return found
+
+    def use_index(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take what `index` gave of the same facts, instead of making it again; arrays may be mapped from files."""
+
+        def under(name: str, kind: type[Pairs | Neighbours | Groups]) -> dict[str, Any]:
+            return {array: arrays[f"{name}.{array}"] for array in kind.ARRAYS}
+
+        limits = (self.train.n_entities, self.train.n_relations, self.train.n_entities)
+        made = {
+            view.key: Groups(
+                self.values,
+                self.top,
+                tuple(limits[each] for each in view.key),
+                **under(view.grouped, Groups),
+            )
+            for view in VIEWS
+        }
+        vars(self).update(
+            pairs=Pairs(self.train.n_relations, **under("pairs", Pairs)),
+            neighbours=Neighbours(**under("neighbours", Neighbours)),
+            groups=tuple(made[view.key] for view in VIEWS),
+        )
 
     def over(self, part: Graph) -> Evidence:
         """The same columns over a part of the facts: share i is that of the same value, though others lead there."""

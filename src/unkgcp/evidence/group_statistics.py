@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,8 @@ def found_in(first: AnyInts, minor: AnyInts, major: NDArray[Any], wanted: NDArra
 @dataclass(frozen=True, eq=False)
 class Groups:
     """Facts by one id or several, and by value. N facts, G groups, V values, A frequent values (codes of values)."""
+
+    ARRAYS: ClassVar = ("first", "minor", "codes", "large", "sums")
 
     values: Values
     frequent: Ints

@@ -13,8 +13,8 @@ correcting these. A query looks at the facts of its two entities and at some of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,10 +57,14 @@ FEWEST = 256  # rows worth a thread
 class Neighbours:
     """Facts by entity and neighbour, and by entity and relation; each stands on both sides. No entity is its own.
 
-    The fields are in the order in which the compiled loops take them.
+    The arrays are in the order in which the compiled loops take them.
     """
 
-    first: Ints
+    ARRAYS: ClassVar = (
+        "first", "other", "facts", "sort", "confidence", "starts", "kind", "partner", "said", "values", "weight",
+    )  # fmt: skip
+
+    first: AnyInts
     """(entities + 1,) entries of each entity."""
     other: AnyInts
     """(P,) the neighbour of each entry, upwards within an entity."""
@@ -129,7 +133,7 @@ class Neighbours:
 
         table = np.empty((len(head), len(NAMES)), np.float32)
         asked = [np.ascontiguousarray(ids, np.int64) for ids in (head, relation, tail)]
-        held = [getattr(self, field.name) for field in fields(self)]
+        held = [getattr(self, name) for name in self.ARRAYS]
         compiled: Any = kernels.neighbours
 
         def work(rows: slice) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,8 @@ class Candidates(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """Facts of each unordered pair of entities, those equal in value, relation and direction counted together."""
+
+    ARRAYS: ClassVar = ("first", "larger", "starts", "code", "relation", "downward", "count")
 
     n_relations: int
     first: AnyInts

@@ -10,7 +10,8 @@ question (a, kind, ?) is one for a tail or for a head. Long lists are walked in 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from unkgcp.compiling import njit
 
 MOST_STEPS = 128  # steps of the entity that is asked about
 MOST_MEMBERS = 64  # entities looked at that share one of its steps

@@ -121,6 +121,14 @@ def test_a_file_name_says_what_is_inside_and_stands_once() -> None:
     assert sorted({name for name in names if names.count(name) > 1}) == ["conformalize.py"]
 
 
+def test_compiled_loops_are_kept_on_disk() -> None:
+    """By `unkgcp.compiling.njit`: numba's own would compile them again in every process."""
+    own = re.compile(r"^\s*from numba import [^\n]*\bn?jit\b|numba\.n?jit\(", re.M)
+    found = [path.name for path in SOURCE.rglob("*.py") if own.search(path.read_text(encoding="utf-8"))]
+    assert found == []
+    assert own.search("from numba import njit, prange\n")
+
+
 def rooms_on_the_map(text: str) -> dict[str, set[str]]:
     """Each room of the page's table, and the rooms that it says are imported there."""
     rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|", text, re.M)

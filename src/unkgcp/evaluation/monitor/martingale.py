@@ -212,10 +212,10 @@ def _jump_function(rows: int) -> Any:
 @cache
 def _compiled() -> Any:
     try:
-        from numba import njit
+        from unkgcp.compiling import njit
     except ImportError:
         return None
-    return njit(jump_through)
+    return njit()(jump_through)
 
 
 _Floats = NDArray[np.floating[Any]]

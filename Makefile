@@ -53,8 +53,9 @@ test-faults: setup  ## kills, replacements under load, hostile files, slow clien
 test-browser: setup  ## the pages in a real browser (Debian's chromium), also part of `test` where there is one
 	$(BIN)/python -m pytest tests/browser -n 0
 
-docs: setup $(VENV)/.docs-installed  ## the documentation site in site/, tutorials executed; a broken link stops it
+docs: setup $(VENV)/.docs-installed  ## the documentation site in site/, tutorials executed; a broken link or a page not for everybody stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python -m pytest tests/browser/test_site.py -m site -n 0
 
 $(VENV)/.docs-installed: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

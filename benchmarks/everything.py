@@ -29,6 +29,7 @@ def commands(folder: Path) -> dict[str, list[list[str]]]:
         "conformal": [["conformal.py"]],
         "train": [["train.py"]],
         "large-graph": [["large_graph.py"]],
+        "large": [["large.py"], ["large.py", "--update"]],
         "predict": [["predict.py", "compare", "calls"]],
         "first-answer": [["first_answer.py"]],
         "serve": [["serve.py"]],
@@ -40,6 +41,7 @@ def commands(folder: Path) -> dict[str, list[list[str]]]:
         "open-world": [["open_world.py"]],
         "pykeen-models": [["pykeen_models.py", "--epochs", "8", "--learning-rate", "0.01"]],
         "gpu": [["gpu.py"]],
+        "reproduce": [["reproduce.py"]],
     }
 
 

@@ -6,6 +6,7 @@ import errno
 import io
 import math
 import os
+import re
 import stat
 import sys
 import tempfile
@@ -24,6 +25,8 @@ from unkgcp.errors import InputError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the system says when there is no more room, for anybody, for this user or in this file."""
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""How `s3://bucket` begins, also where a `Path` has been made of it, which has one stroke only."""
 
 
 @contextmanager
@@ -32,6 +35,7 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
 
     The temporary name ends in the same suffixes as the target, for writers that look at them.
     """
+    check_here(target, "it is written on this machine; give a path here, and copy it from there")
     target = Path(target)
     _check_kind(target)
     # the name is known before the file is there, so that a signal at any moment leaves nothing behind
@@ -116,6 +120,7 @@ def check_place(target: str | os.PathLike[str], prefix: str = ".partial-") -> No
 
     `prefix` is how the name of the file begins that is made to try, and taken away.
     """
+    check_here(target, "it is written on this machine; give a path here, and copy it from there")
     with explained(target):
         place = Path(target).absolute().parent
         while not place.exists() and not place.is_symlink():
@@ -124,6 +129,12 @@ def check_place(target: str | os.PathLike[str], prefix: str = ".partial-") -> No
         os.close(handle)
         with suppress(FileNotFoundError):  # whoever tidies the folder up may have been quicker
             os.unlink(name)
+
+
+def check_here(target: str | os.PathLike[str], remedy: str) -> None:
+    """Refuse the address of something elsewhere where only a path will do: it would name a folder called `s3:`."""
+    if ADDRESS.match(str(target)):
+        raise InputError(f"{target} is an address: {remedy}")
 
 
 def check_file(target: str | os.PathLike[str]) -> None:

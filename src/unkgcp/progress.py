@@ -108,6 +108,20 @@ class Silent:
         return
 
 
+class Part:
+    """Progress of a part of longer work, told as that of the whole, in which the part lies from `begin` to `end`.
+
+    >>> part = Part(Silent(), 40, 60, total=2000)
+    >>> part.update(1000, "half of it: the whole is at 50")
+    """
+
+    def __init__(self, whole: Progress, begin: float, end: float, total: float) -> None:
+        self.whole, self.begin, self.end, self.total = whole, begin, end, max(total, 1)
+
+    def update(self, done: float, text: str = "") -> None:
+        self.whole.update(round(self.begin + (self.end - self.begin) * min(done / self.total, 1), 1), text)
+
+
 class Reporter:
     """A progress bar on a terminal; lines no more often than every `every` seconds elsewhere.
 

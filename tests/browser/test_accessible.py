@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.browser.checks import faint, nameless, tabbed
+
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 
@@ -32,66 +34,6 @@ VIEWS: dict[str, tuple[str, Callable[[Any], None], str]] = {
     "list": ("view=list&run=run&low=0.6&share=0.3", choose, ".choices"),
 }
 
-# every visible text with less contrast to what is behind it than WCAG's AA asks for
-FAINT = """() => {
-  const numbers = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
-  const light = (c) => ((c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-  const luminance = ([r, g, b]) => 0.2126 * light(r) + 0.7152 * light(g) + 0.0722 * light(b);
-  const behind = (element) => {
-    for (let at = element; at; at = at.parentElement) {
-      const colour = numbers(getComputedStyle(at).backgroundColor);
-      if (colour.length === 3 || colour[3] > 0) return colour;
-    }
-    return numbers(getComputedStyle(document.documentElement).backgroundColor);
-  };
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  const faint = [];
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    const seen = element.checkVisibility() && !element.closest(".unseen, .skip, option");
-    if (!seen || !walker.currentNode.data.trim()) continue;
-    const style = getComputedStyle(element);
-    const colour = numbers(element instanceof SVGElement ? style.fill : style.color);
-    const [a, b] = [luminance(colour), luminance(behind(element))].sort((x, y) => y - x);
-    if ((a + 0.05) / (b + 0.05) < 4.5) faint.push(element.outerHTML);
-  }
-  return faint;
-}"""
-
-
-def nameless(page: Any) -> list[str]:
-    """Roles of what can be focused and has no name for those who listen."""
-    tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")
-    found = []
-    for node in tree["nodes"]:
-        held = {one["name"]: one["value"].get("value") for one in node.get("properties", [])}
-        role, name = (node.get(part, {}).get("value", "") for part in ("role", "name"))
-        focusable = held.get("focusable") and not node.get("ignored") and role != "RootWebArea"
-        if focusable and not name.strip():
-            found.append(role)
-    return found
-
-
-# whether what has the focus shows it; null if it was here before
-SHOWN = """() => {
-  const element = document.activeElement;
-  if (element === document.body) return true;
-  if (element.dataset.seen) return null;
-  element.dataset.seen = "yes";
-  const style = getComputedStyle(element);
-  return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
-}"""
-
-
-def tabbed(page: Any) -> int:
-    """How many places Tab reaches until it comes back to one; each must show that it has the focus."""
-    shown = True
-    while shown is not None:
-        assert shown, page.evaluate("document.activeElement.outerHTML")
-        page.keyboard.press("Tab")
-        shown = page.evaluate(SHOWN)
-    return page.locator("[data-seen]").count()
-
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_can_be_used_by_everybody(open_page, several, view):
@@ -103,7 +45,7 @@ def test_a_view_can_be_used_by_everybody(open_page, several, view):
     page.locator(wanted).first.wait_for()
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
-        assert page.evaluate(FAINT) == [], theme
+        assert faint(page) == [], theme
     assert nameless(page) == []
     for width in (360, 1280):
         page.set_viewport_size({"width": width, "height": 740})

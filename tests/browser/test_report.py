@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.checks import faint, nameless, tabbed
 from tests.evaluation.reports import write_hostile_run, write_summary
 from unkgcp.evaluation.report import write_report
 
@@ -32,7 +33,7 @@ def pages(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 
 @pytest.mark.parametrize("which", ["run", "reproduction"])
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
 def test_a_report_stands_alone_and_is_seen(
     pages: dict[str, Path], open_page: Callable[..., Any], which: str, width: int, scheme: str
 ) -> None:
@@ -49,6 +50,11 @@ def test_a_report_stands_alone_and_is_seen(
         assert box["marks"] > 20, box
         assert box["text"] > 5, box
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width, "only parts scroll sideways"
+    assert faint(visit.page) == []
+    assert nameless(visit.page) == []
+    assert (
+        tabbed(visit.page) == visit.page.locator("a[href], summary, [tabindex]").filter(visible=True).count()
+    )
 
 
 def test_numbers_of_a_figure_are_one_click_away(

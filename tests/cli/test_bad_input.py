@@ -147,3 +147,23 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
 def test_the_same_file_without_the_fault_is_accepted(tmp_path, run_command):
     done = run_command("data", "describe", good(tmp_path))
     assert done.status == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [
+        ("predict s3://bucket/run queries.tsv", "download the folder"),
+        ("serve https://example.org/run", "download the folder"),
+        ("fit --from s3://bucket/run -o run --method cp", "download the folder"),
+        ("fit demo -o s3://bucket/run", "give a folder here"),
+        ("report run -o s3://bucket/report.html", "give a path here"),
+    ],
+)
+def test_runs_and_reports_are_not_elsewhere(command, remedy, tmp_path, run_command, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run_command(*command.split())
+    assert (done.status, done.out) == (2, "")
+    assert "is an address" in done.err
+    assert remedy in done.err
+    assert done.err.count("\n") == 1
+    assert snapshot(tmp_path) == {}, "no folder called s3:"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import unkgcp
@@ -71,6 +72,27 @@ def test_it_tells_what_it_did_and_keeps_the_history(run_command: Run, kept: Path
     assert done.status == 0, done.err
     again = unkgcp.Predictor.load(tmp_path / "again")
     assert again.method.size == told["calibration_facts"], "facts that came later calibrate too"
+
+
+def test_calibrating_anew_when_no_test_fact_is_left(run_command: Run, kept: Path, tmp_path: Path) -> None:
+    splits = load_dataset(kept / "facts.tsv", calibration=0.2, test=0.2).splits
+    others = np.concatenate([splits.train.keys, splits.calibration.keys])
+    data, new = tmp_path / "data", tmp_path / "new"
+    data.mkdir()
+    write(splits.train, data / "train.tsv")
+    write(splits.calibration, data / "val.tsv")
+    write(splits.test[~np.isin(splits.test.keys, others)], data / "test.tsv")
+    run = unkgcp.Predictor.load(kept / "run")
+    run.provenance["data"] = describe(str(data), load_dataset(data), 0, {})
+    run.save(new)
+    assert run_command("update", new, data / "test.tsv").status == 0
+    done = run_command("fit", "--from", new, "--method", "evidence", "-o", tmp_path / "again")
+    assert done.status == 0, done.err
+    assert "not evaluated: updates of the run have taken in all test facts" in done.out
+    assert unkgcp.Predictor.load(tmp_path / "again").metrics == {}
+    done = run_command("evaluate", tmp_path / "again")
+    assert done.status == 2
+    assert "name other facts with --data" in done.err
 
 
 def test_in_place_in_words(run_command: Run, kept: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.worlds import random_ids, vocabulary
 from unkgcp.evaluation import gain as module
-from unkgcp.evaluation.gain import Gain, gain, gain_sentence
+from unkgcp.evaluation.gain import Gain, Learned, gain, gain_sentence, learned, learned_sentence
 from unkgcp.graph import Dataset, Graph, Splits
 from unkgcp.run.fitting import fit
 from unkgcp.run.predictor import Predictor
@@ -89,3 +89,16 @@ def test_nothing_is_said_where_there_is_nothing_to_gain() -> None:
     assert gain_sentence(None, "run") is None
     assert gain_sentence(Gain(0.5, 0.49), "run") is None
     assert gain_sentence(Gain(0.5, 0.4), "run") is not None
+
+
+def test_a_model_that_knows_no_more_than_the_mean_is_told(predictor: Predictor, dataset: Dataset) -> None:
+    rest, held = hold_out_known(dataset.splits.train, CONFIG.validation_fraction)
+    found = learned(predictor, dataset)
+    assert found is not None
+    assert found.mean == pytest.approx(np.mean((held.confidence - rest.confidence.mean()) ** 2))
+    score = predictor.model.score(held.head, held.relation, held.tail)
+    assert found.model == pytest.approx(np.mean((held.confidence - score) ** 2))
+    assert "--method evidence --quick" in (learned_sentence(Learned(0.14, 0.05)) or "")
+    assert learned_sentence(Learned(0.04, 0.05)) is None
+    assert learned_sentence(None) is None
+    assert learned(replace(predictor, provenance={"protocol": "paper"}), dataset) is None

@@ -111,6 +111,10 @@ def test_rates_are_shared_out(model: Model, calibration: Graph) -> None:
     together = Monitor(predictor, false_alarm=0.02, by_relation=False)
     assert together.all.log_alarm == pytest.approx(np.log(50))
     assert together.relations == {}
+    for monitor in (both, together):
+        monitor.update(calibration, calibration.confidence)
+    said = [monitor_text(describe(monitor), monitor.all.path) for monitor in (both, together)]
+    assert ["adjusted p" in text for text in said] == [True, False], "what is not watched is not tabulated"
 
 
 def test_bad_requests_are_refused(model: Model, calibration: Graph) -> None:

@@ -123,6 +123,36 @@ def test_doing_it_again_changes_nothing(folder, copy, capfd):
     assert cells(copy) == before
 
 
+def test_steps_at_the_same_time_measure_the_same(folder, done, tmp_path, capfd, monkeypatch):
+    """As with a GPU: all seeds together, scored in a thread and measured in another process."""
+    monkeypatch.setattr("unkgcp.evaluation.reproduction.scoring.uses_gpu", lambda device: True)
+    monkeypatch.setattr("unkgcp.evaluation.reproduction.scoring.machine", lambda device: "this one")
+    code, _, err = run(capfd, *arguments(folder, tmp_path / "out", "--seeds", "2", "--levels", "0.8,0.9"))
+    assert code == 0
+    assert err.count(": stored") == 2
+    for seed in (0, 1):
+        found, expected = (
+            json.loads(next(out.glob(f"cells/*/*/*/seed-{seed}.json")).read_text())
+            for out in (tmp_path / "out", done)
+        )
+        assert found["training"]["together"] == 2
+        for name in ("predictors", "errors", "conditionality", "calibration_size", "fingerprint"):
+            assert found[name] == expected[name]
+
+
+def test_an_error_of_a_step_elsewhere_ends_the_run(folder, tmp_path, capfd, monkeypatch):
+    def full(*given):
+        raise InputError("the disk is full")
+
+    monkeypatch.setattr("unkgcp.evaluation.reproduction.scoring.uses_gpu", lambda device: True)
+    monkeypatch.setattr("unkgcp.evaluation.reproduction.scoring.machine", lambda device: "this one")
+    monkeypatch.setattr("unkgcp.evaluation.reproduction.scoring.write_scores", full)
+    code, _, err = run(capfd, *arguments(folder, tmp_path / "out", "--seeds", "1", "--predictors", "cp"))
+    assert code == 2
+    assert "the disk is full" in err
+    assert not list(tmp_path.glob("out/cells/*/*/*/seed-0.json"))
+
+
 def test_another_seed_is_added_to_those_that_are_there(folder, copy, capfd):
     before = cells(copy)
     status, _, err = run(capfd, *arguments(folder, copy, "--seeds", "3", "--levels", "0.8,0.9"))

@@ -13,6 +13,7 @@ from tests.worlds import mirrored_graph
 from unkgcp.conformal.ranks import p_exceeds
 from unkgcp.errors import InputError
 from unkgcp.evidence import EvidenceModel, learn, trees
+from unkgcp.evidence.evidence_model import WORK
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph import Graph
 from unkgcp.methods import create
@@ -82,7 +83,15 @@ def test_a_model_that_knows_nothing_still_covers(parts: tuple[Graph, Graph, Grap
 
 
 def test_the_same_seed_gives_the_same_model(model: EvidenceModel, parts: tuple[Graph, Graph, Graph]) -> None:
-    again = learn(parts[0], suggested=FEW, elsewhere=FEW)
+    told: list[float] = []
+
+    class Watcher:
+        def update(self, done: float, text: str = "") -> None:
+            told.append(done)
+
+    again = learn(parts[0], suggested=FEW, elsewhere=FEW, progress=Watcher())
+    assert max(told) == told[-1] == WORK
+    assert len(set(told)) > 30, "questions, facts and rounds are told, not only ends of parts"
     other = learn(parts[0], seed=1, suggested=FEW, elsewhere=FEW)
     np.testing.assert_array_equal(model.suggested.leaf, again.suggested.leaf)
     np.testing.assert_array_equal(model.elsewhere.threshold, again.elsewhere.threshold)
@@ -223,9 +232,9 @@ def test_columns_mean_the_same_value_in_learning_as_in_answering() -> None:
     seen = []
 
     class Watched(Boosting):
-        def learn(self, table, *rest):  # type: ignore[no-untyped-def]
+        def learn(self, table, *rest, **more):  # type: ignore[no-untyped-def]
             seen.append(table)
-            return super().learn(table, *rest)
+            return super().learn(table, *rest, **more)
 
     model = learn(graph.with_confidence(confidence), suggested=Watched(rounds=2, leaves=7), elsewhere=FEW)
     column = model.evidence.names.index("relation: share of value 0")

@@ -18,7 +18,9 @@ TRIPLES = [{"head": head, "relation": relation, "tail": tail} for head, relation
 
 class TestQueries:
     @pytest.mark.parametrize("width", [3, 4])
-    @pytest.mark.parametrize("header", ["", "head\trelation\ttail\tconfidence\n"])
+    @pytest.mark.parametrize(
+        "header", ["", "head\trelation\ttail\tconfidence\n", "Source\tInteraction\tTarget\tWeight\n"]
+    )
     def test_with_or_without_confidences(self, width, header, tmp_path, tiny_blocks):
         lines = [*([header.strip()] if header else []), *LINES]
         content = "\n".join("\t".join(line.split("\t")[:width]) for line in lines)
@@ -26,6 +28,10 @@ class TestQueries:
         assert pa.Table.from_batches(batches).to_pylist() == TRIPLES
         assert len(batches) > 1
         assert all(field.type == pa.string() for field in batches[0].schema)
+
+    def test_a_file_of_facts_may_be_asked_about_as_it_is(self, tmp_path):
+        path = written(tmp_path / "facts.csv", "Source,kind of link,Target,Confidence\na,r,b,0.5\n")
+        assert next(query_batches(path)).to_pylist() == [{"head": "a", "relation": "r", "tail": "b"}]
 
     def test_the_confidence_is_not_looked_at(self, tmp_path):
         path = written(tmp_path / "queries.tsv", "a\tr\tb\tunknown\n")

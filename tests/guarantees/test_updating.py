@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom
 
-from tests.worlds import vocabulary
+from tests.worlds import random_graph, random_model, vocabulary
 from unkgcp.conformal import rank
 from unkgcp.evaluation import updating
 from unkgcp.evidence import learn
@@ -27,6 +27,7 @@ from unkgcp.graph import Graph
 from unkgcp.graph.demo_graph import generate
 from unkgcp.graph.facts import Triples, concatenate
 from unkgcp.graph.queries import to_triples
+from unkgcp.methods import create, method
 from unkgcp.methods.method import status_codes
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.growing import RATE as RATE_OF_RUN
@@ -154,3 +155,31 @@ def test_a_wrong_rule_is_found(
 ) -> None:
     monkeypatch.setattr(updating, "divide", lambda *given: mutant(divide(*given)))
     assert min(low for low, _ in p_values("mirrored", weeks=5)) < FALSE_ALARM
+
+
+def test_a_part_of_the_calibration_facts_keeps_the_law_if_it_is_drawn_blindly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not so if whoever draws looks at the facts, and leaves out those that are the strangest."""
+    words, used, asked = vocabulary(50, 3), 400, 2000
+    model, facts, queries = random_model(words), random_graph(900, words), random_graph(asked, words, seed=1)
+
+    def hits() -> int:
+        run = create("cp", per="none")
+        monkeypatch.setattr(run, "most", used, raising=False)
+        answers = run.calibrate(model, facts).interval(queries, LEVEL)
+        assert run.size == used
+        assert len(run.held_out()) == len(facts)
+        truth = queries.confidence
+        return int(((answers.lower <= truth) & (truth <= answers.upper)).sum())
+
+    def without_the_strangest(facts: Graph, most: int) -> tuple[Graph, Graph]:
+        error = np.abs(facts.confidence - model.score(facts.head, facts.relation, facts.tail))
+        rows = np.argsort(error)
+        return facts[rows[:most]], facts[rows[most:]]
+
+    k = rank(LEVEL, used)
+    law = betabinom(asked, k, used + 1 - k)
+    assert min(law.cdf(hits()), law.sf(hits() - 1)) > FALSE_ALARM
+    monkeypatch.setattr(method, "_drawn", without_the_strangest)
+    assert law.cdf(hits()) < FALSE_ALARM

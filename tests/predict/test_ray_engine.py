@@ -14,16 +14,20 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.predict.conftest import LEVELS, ROWS, same_bytes
+from tests.worlds import crowded_graph
 from unkgcp.errors import InputError
+from unkgcp.evidence import Evidence
 from unkgcp.predict.filter import parse
 from unkgcp.predict.parts import ANSWERS, ATTEMPTS, part_name
-from unkgcp.predict.ray_engine import answer_on_ray
+from unkgcp.predict.ray_engine import answer_on_ray, use_index, write_index
 from unkgcp.predict.stream import answer_file
 from unkgcp.predict.two_passes import after_filter, chosen_in_file
 from unkgcp.run import Predictor
@@ -33,6 +37,30 @@ ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'unkg
 pytest.importorskip("ray.data", reason="ray is there without ray.data: pip install 'unkgcp[ray]'")
 
 PREDICT = (sys.executable, "-m", "unkgcp", "predict")
+
+
+class EvidenceRun:
+    """What workers ask of a run that answers from evidence."""
+
+    def __init__(self, sha256: str) -> None:
+        self.evidence = Evidence.of(crowded_graph(60, 0))
+        self.method = SimpleNamespace(evidence=self)
+        self.provenance = {"files": {"calibration.npz": {"sha256": sha256}}}
+
+
+def test_workers_map_the_index_that_was_made_once(tmp_path: Path) -> None:
+    planned, same, other = EvidenceRun("a"), EvidenceRun("a"), EvidenceRun("b")
+    write_index(planned, tmp_path)  # type: ignore[arg-type]
+    for run in (same, other):
+        use_index(run, tmp_path)  # type: ignore[arg-type]
+    queries = crowded_graph(40, 1)
+    assert "pairs" not in vars(other.evidence), "a run that has come since has facts of its own"
+    for name, array in same.evidence.index().items():
+        np.testing.assert_array_equal(array, planned.evidence.index()[name])
+        assert not len(array) or isinstance(array.base, np.memmap), "mapped, not copied"
+    for one, two in zip(same.evidence.features(queries), planned.evidence.features(queries), strict=True):
+        np.testing.assert_array_equal(one, two)
+
 
 # one cluster for all of them, in one process
 

@@ -20,6 +20,7 @@ from unkgcp.graph import Graph
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import concatenate
 from unkgcp.methods import create
+from unkgcp.methods.evidence_method import EvidenceIntervals
 from unkgcp.run import Predictor, calibrate, folder
 from unkgcp.run.growing import check, divide, warm
 from unkgcp.training import Model, TrainConfig, train
@@ -117,6 +118,25 @@ def test_every_fact_has_one_part_and_old_ones_stay_in_theirs(run: Predictor, spl
     # an expected share is held out, and another seed holds out others
     assert abs(counts["to_calibration"] - 400 * division.rate) < 5 * np.sqrt(400 * division.rate)
     assert rows(divide(run, facts, seed=2).held) != rows(division.held)
+
+
+def test_facts_beyond_those_that_calibrate_wait_for_the_next_update(
+    run: Predictor, splits: unkgcp.Splits, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(EvidenceIntervals, "most", 60)
+    facts = splits.calibration
+    evidence = run.method.evidence
+    few = calibrate(run.model, facts, "evidence", evidence=evidence)
+    few.save(tmp_path / "run")
+    for one in (few, Predictor.load(tmp_path / "run")):
+        held = one.method.held_out()
+        assert one.method.size == len(one.method.calibration_facts()) == 60 < len(held) == len(facts)
+        np.testing.assert_array_equal(np.sort(held.keys), np.sort(facts.keys))
+    # which of them calibrate has nothing to do with what they say
+    other = calibrate(run.model, facts.with_confidence(facts.confidence[::-1]), "evidence", evidence=evidence)
+    np.testing.assert_array_equal(other.method.calibration_facts().keys, few.method.calibration_facts().keys)
+    division = divide(few, week())
+    assert len(division.held) == len(facts) + division.is_new.sum()
 
 
 def test_a_known_triple_stays_where_it_is_and_takes_the_newest_confidence(

@@ -15,14 +15,18 @@ from tests.worlds import random_graph, random_model, vocabulary
 from unkgcp.cli import main
 from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import evaluate
+from unkgcp.evaluation.monitor import Monitor
+from unkgcp.evaluation.monitor.findings import describe
 from unkgcp.evaluation.report import run_page, write_report
 from unkgcp.graph import Graph, Splits, Vocabulary
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.known import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.fitting import check_model, recalibrate
+from unkgcp.service.knowledge import Knowledge
+from unkgcp.service.settings import Settings
 from unkgcp.training import TrainConfig
-from unkgcp.training.given_model import AT_ONCE, model_name
+from unkgcp.training.given_model import AT_ONCE
 
 WORDS = vocabulary(30, 3)
 TRAINED = random_model(WORDS)
@@ -109,11 +113,14 @@ def test_it_is_judged_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     own = calibrate(Ids(), FACTS, "cp", training=TRAIN, name="mine")
     found = evaluate(own, Dataset("small", Splits(TRAIN, FACTS, QUERIES, TRAIN[:0])), [0.9])
     assert found["levels"][0]["positive"]["n"] == len(QUERIES)
+    assert {found["model"], describe(Monitor(own))["model"], Knowledge(own, Settings()).about()["model"]} == {
+        "mine"
+    }
     own.save(tmp_path / "run")
     unkgcp.write(QUERIES, tmp_path / "test.tsv")
 
     def diagnosed(predictor: Predictor, *_: Any) -> None:
-        assert model_name(predictor.model) == "mine"
+        assert predictor.model.called == "mine"
         assert_same(predictor, own)
         raise Reached
 

@@ -188,7 +188,8 @@ def test_metrics_are_in_the_format_prometheus_reads(predictor):
 
 
 def test_histograms_count_upwards():
-    metrics = Metrics("0", {"run": ("m", "u")})
+    metrics = Metrics("0", {"run": ('a "model"', "u")})
+    assert 'model="a \\"model\\"",method="u"' in metrics.text()
     for seconds in (0.0001, 0.001, 0.003, 99.0):
         metrics.request("/p", 200, seconds)
     text = metrics.text()

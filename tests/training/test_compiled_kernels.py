@@ -51,7 +51,8 @@ def config_of(case: str) -> TrainConfig:
 
 def test_kernels_and_formulas_have_the_same_constants() -> None:
     assert box_kernels.PAIRS == box_losses.PAIRS
-    assert box_geometry.BETA == np.float32(beurre.BETA) == 1 / box_geometry.SHARPNESS
+    assert np.float32(beurre.BETA) == box_geometry.BETA
+    assert np.float32(1 / beurre.BETA / math.log(2)) == box_geometry.HALVINGS
     assert np.float32(2 * beurre.EULER_GAMMA * beurre.BETA) == box_geometry.OFFSET
     assert box_geometry.LARGEST_LOG_SIDE == beurre.LARGEST_LOG_SIDE
 
@@ -155,10 +156,13 @@ def test_polynomials_are_accurate_to_some_units_in_the_last_place() -> None:
     found = np.array([box_geometry.exponential(value) for value in x], float)
     unit = float(np.finfo(np.float32).eps)
     assert_within(found, np.exp(x.astype(float)), EXP_ULPS * unit * np.exp(x.astype(float)))
+    t = np.linspace(0, 126, 4001, dtype=np.float32)
+    found = np.array([box_geometry.halved(value) for value in t], float)
+    assert_within(found, np.exp2(-t.astype(float)), EXP_ULPS * unit * np.exp2(-t.astype(float)))
+    assert box_geometry.halved(np.float32(1e9)) == np.finfo(np.float32).tiny
     e = np.concatenate([np.linspace(0, 1, 2001), 10.0 ** -np.arange(1, 38)]).astype(np.float32)
-    pairs = np.array([box_geometry.log_one_plus(value) for value in e], float)
-    assert_within(pairs[:, 0], np.log1p(e.astype(float)), EXP_ULPS * unit * np.log1p(e.astype(float)))
-    assert_within(pairs[:, 1], 1 / (1 + e.astype(float)), EXP_ULPS * unit)
+    found = np.array([box_geometry.log_one_plus(value) for value in e], float)
+    assert_within(found, np.log1p(e.astype(float)), EXP_ULPS * unit * np.log1p(e.astype(float)))
 
 
 def test_a_product_far_beyond_floats_is_exact_and_says_when_it_is_no_number() -> None:

@@ -290,10 +290,11 @@ def _train(
 
 def _gain(predictor: Predictor, dataset: Dataset, output: str) -> dict[str, Any] | None:
     """What evidence intervals would gain, where that can be told in seconds."""
-    from unkgcp.evaluation.gain import gain, gain_sentence
+    from unkgcp.evaluation.gain import gain, gain_sentence, learned, learned_sentence
 
     found = gain(predictor, dataset)
-    if (said := gain_sentence(found, output)) is not None:
+    said = gain_sentence(found, output) or learned_sentence(learned(predictor, dataset))
+    if said is not None:
         print_text(said)
     return None if found is None else found._asdict()
 
@@ -355,13 +356,19 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
 
     start, metrics = time.monotonic(), None
     if dataset is not None and len(dataset.splits.test):
-        from unkgcp.evaluation.assessment import evaluate
+        from unkgcp.evaluation.assessment import evaluate, not_taken_in
         from unkgcp.evaluation.terminal import evaluation_text
 
-        metrics = evaluate(predictor, dataset)
-        predictor = replace(predictor, metrics=metrics)
-        predictor.provenance["times"]["evaluation"] = round(time.monotonic() - start, 3)
-        print_text(evaluation_text(metrics) + "\n")
+        if len(not_taken_in(predictor, dataset)[0].splits.test):
+            metrics = evaluate(predictor, dataset)
+            predictor = replace(predictor, metrics=metrics)
+            predictor.provenance["times"]["evaluation"] = round(time.monotonic() - start, 3)
+            print_text(evaluation_text(metrics) + "\n")
+        else:
+            print_text(
+                f"not evaluated: updates of the run have taken in all test facts of {dataset.name}; judge it by facts "
+                f"that it has not seen with unkgcp evaluate {output} --data DATA\n"
+            )
     predictor.save(output)
     method, stopping = predictor.method, predictor.provenance.get("early_stopping", "unknown")
     print_text(f"guarantee of {method.name}: {predictor.guarantee} ({method.size:,} calibration facts)")
@@ -373,7 +380,7 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
     detail(", ".join(f"{step} {seconds:.2f} s" for step, seconds in times.items()))
     return {
         "run": output,
-        "model": predictor.model.config.model,
+        "model": predictor.model.called,
         "method": method.name,
         "guarantee": predictor.guarantee,
         "calibration_facts": method.size,

@@ -76,7 +76,12 @@ def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LE
     """Ask a run about the test facts of a data set and about as many negatives."""
     if not len(dataset.splits.test):
         raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
-    dataset, taken_in = _not_taken_in(predictor, dataset)
+    dataset, taken_in = not_taken_in(predictor, dataset)
+    if not len(dataset.splits.test):
+        raise InputError(
+            f"updates of the run have taken in all test facts of {dataset.name}, which are no test any more; "
+            "name other facts with --data"
+        )
     splits, vocabulary = dataset.splits, predictor.model.vocabulary
     facts, levels = splits.test, [float(level) for level in confidence]
     negatives, origin = negatives_of(dataset, predictor.model.seed)
@@ -109,17 +114,12 @@ def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LE
     )
 
 
-def _not_taken_in(predictor: Predictor, dataset: Dataset) -> tuple[Dataset, int]:
+def not_taken_in(predictor: Predictor, dataset: Dataset) -> tuple[Dataset, int]:
     """The data set without the test facts that an update brought into the run, and how many these are."""
     splits = dataset.splits
     kept = without_held(predictor, splits.test, [splits.train, splits.validation, splits.calibration])
     if kept.all():
         return dataset, 0
-    if not kept.any():
-        raise InputError(
-            f"updates of the run have taken in all test facts of {dataset.name}, which are no test any more; "
-            "name other facts with --data"
-        )
     return replace(dataset, splits=replace(splits, test=splits.test[kept])), int((~kept).sum())
 
 
@@ -157,7 +157,7 @@ def judge(answers: Answers) -> dict[str, Any]:
     conditional = _conditional(answers, facts)
     return {
         "data": answers.dataset.name,
-        "model": predictor.model.config.model,
+        "model": predictor.model.called,
         "method": method.name,
         "seed": predictor.model.seed,
         "per": ",".join(method.per) or "none" if isinstance(method, Partitioned) else None,

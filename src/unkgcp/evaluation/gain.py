@@ -53,10 +53,7 @@ def gain(predictor: Predictor, dataset: Dataset) -> Gain | None:
     measurable = method.name in METHODS and strict and train.ends is None and len(train) <= MOST
     if not measurable or model.interrupted or importlib.util.find_spec("lightgbm") is None:
         return None
-    rest, held = train, dataset.splits.validation
-    if not len(held):  # the same slice as the trainer held out
-        rest, held = hold_out_known(train, model.config.validation_fraction)
-    held = held[status_codes(model, held) == 0]
+    rest, held = _held_out(predictor, dataset)
     if len(held) < LEAST:
         return None
     held = held[np.random.default_rng(model.seed).permutation(len(held))]
@@ -70,6 +67,50 @@ def gain(predictor: Predictor, dataset: Dataset) -> Gain | None:
 def _score(method: IntervalPredictor, facts: Graph) -> float:
     found = method.interval(facts, LEVEL)
     return interval_score(facts.confidence, found.lower, found.upper, LEVEL)
+
+
+class Learned(NamedTuple):
+    """Mean squared errors on the facts that early stopping looked at: the model's, and that of one value for all."""
+
+    model: float
+    mean: float
+
+
+def learned(predictor: Predictor, dataset: Dataset) -> Learned | None:
+    """Whether a trained model knows more than the mean of the training facts; None where that cannot be told."""
+    model, train = predictor.model, dataset.splits.train
+    strict = predictor.provenance.get("protocol", "strict") == "strict"
+    if (
+        not model.config.trains
+        or predictor.method.name not in METHODS
+        or not strict
+        or train.ends is not None
+    ):
+        return None
+    rest, held = _held_out(predictor, dataset)
+    if not len(held):
+        return None
+    error = model.score(held.head, held.relation, held.tail) - held.confidence
+    return Learned(float(np.mean(error**2)), float(np.mean((rest.confidence.mean() - held.confidence) ** 2)))
+
+
+def learned_sentence(found: Learned | None) -> str | None:
+    """A line for whoever has so few facts that a model learns nothing from them; None where it learns something."""
+    if found is None or found.model < found.mean:
+        return None
+    return (
+        f"the model predicts held-out training facts no better than their mean does (squared error {found.model:.2g}, "
+        f"that of the mean {found.mean:.2g}): it has too few facts or too few epochs; "
+        "--method evidence --quick learns from fewer"
+    )
+
+
+def _held_out(predictor: Predictor, dataset: Dataset) -> tuple[Graph, Graph]:
+    """Training facts that the model learned from, and those that early stopping looked at, if they are known."""
+    model, rest, held = predictor.model, dataset.splits.train, dataset.splits.validation
+    if not len(held):  # the same slice as the trainer held out
+        rest, held = hold_out_known(rest, model.config.validation_fraction)
+    return rest, held[status_codes(model, held) == 0]
 
 
 def gain_sentence(found: Gain | None, run: str) -> str | None:

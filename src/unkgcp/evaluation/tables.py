@@ -191,7 +191,8 @@ class Table:
             body.append(tag("tr", first, *rest))
         parts = [] if caption is None else [tag("caption", caption)]
         inner = tag("table", *parts, tag("thead", *head), tag("tbody", *body), class_=class_)
-        return tag("div", inner, class_="scroll", tabindex="0")
+        named = f"Table: {self.title or ', '.join(filter(None, self.columns))}"
+        return tag("div", inner, class_="scroll", tabindex="0", role="group", aria_label=named)
 
     def write(self, folder: Path) -> list[Path]:
         """name.md, name.csv and name.tex in the folder."""

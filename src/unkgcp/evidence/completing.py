@@ -18,16 +18,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.crossfit import FOLDS, CrossFit, fold_of_queries
-from unkgcp.evidence.group_statistics import Ints, begins, offsets, sorted_rows
+from unkgcp.evidence.fact_order import AnyInts, FactOrder, Ints, places, smallest
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.facts import Graph, Triples
+from unkgcp.graph.known import distinct, pieces, places_among
 from unkgcp.parallel import in_threads
+from unkgcp.progress import Progress
 
 SHORTLIST = 600
 """Candidates of a question that the trees see."""
@@ -65,16 +68,18 @@ class Ways:
 
     entities: int
     kinds: int
-    first: Ints
+    first: AnyInts
     """(entities + 1,) steps of each entity."""
-    kind: NDArray[np.int32]
-    other: NDArray[np.int32]
+    kind: AnyInts
+    other: AnyInts
     """(S,) kind and end of each step, upwards within an entity."""
-    said: NDArray[np.float64]
-    """(S,) the confidence of its fact, the largest if it is repeated."""
-    ends_first: Ints
+    said: AnyInts
+    """(S,) the confidence of its fact, the largest if it is repeated, as a place among the values."""
+    values: Floats
+    """All different confidences, upwards."""
+    ends_first: AnyInts
     """(kinds + 1,) ends of each kind."""
-    ends: NDArray[np.int32]
+    ends: AnyInts
     count: NDArray[np.float32]
     """(M,) entities at which steps of a kind end, and how many do."""
     keys: Ints
@@ -84,53 +89,44 @@ class Ways:
     @classmethod
     def of(cls, train: Graph, rates: tuple[Ints, NDArray[np.float32]] | None = None) -> Ways:
         """`rates`: keys and rates where they are known already."""
-        entities, kinds = train.n_entities, 2 * train.n_relations
-        start, end = np.concatenate([train.head, train.tail]), np.concatenate([train.tail, train.head])
-        kind = np.tile(2 * train.relation, 2)
-        kind[len(train) :] += 1
-        rows = sorted_rows([start, kind, end], [entities, kinds, entities])
-        start, kind, end = start[rows], kind[rows], end[rows]
-        steps = np.flatnonzero(begins(start, kind, end))
-        said = np.tile(train.confidence, 2)[rows]
-        del rows
-        said = np.maximum.reduceat(said, steps) if len(steps) else said
-        start, kind, end = start[steps], kind[steps], end[steps]
+        entities, relations, values = train.n_entities, train.n_relations, distinct(train.confidence)
+        said = places_among(values, train.confidence, smallest(len(values)))
+        order = FactOrder.of(
+            [
+                (train.head, train.relation, 0, train.tail, said),
+                (train.tail, train.relation, 1, train.head, said),
+            ],
+            [entities, relations, 2, entities, len(values)],
+        )
+        del said
+        first, starts = order.runs(3)
+        steps = order.at(first, starts[1:] - 1)  # of repeated facts the surest one stands last
+        del order, starts
+        kind, other, said = steps.column(1, 2), steps.column(3), steps.column(4)
+        asked = steps.runs(2)
         del steps
-        rows = sorted_rows([kind, end], [kinds, entities])
-        by_kind, by_end = kind[rows], end[rows]
-        ends = np.flatnonzero(begins(by_kind, by_end))
-        found = cls(
-            entities,
-            kinds,
-            offsets(start, entities).astype(np.int64),
-            kind,
-            end,
-            said,
-            offsets(by_kind[ends], kinds).astype(np.int64),
-            by_end[ends],
-            np.diff(ends, append=len(rows)).astype(np.float32),
-            np.zeros(0, np.int64),
-            np.zeros(0, np.float32),
-        )
-        del rows, by_kind, by_end, ends
-        questions = np.flatnonzero(begins(start, kind))
-        keys, told = (
-            found._rates(start[questions].astype(np.int64) * kinds + kind[questions])
-            if rates is None
-            else rates
-        )
+        by_kind = FactOrder.of([(kind, other)], [2 * relations, entities])
+        ends_first, starts = by_kind.runs(1)
+        ends = by_kind.at(ends_first, starts[:-1]).column(1)
+        del by_kind
+        count = np.diff(starts).astype(np.float32)
+        none = (np.zeros(0, np.int64), np.zeros(0, np.float32))
+        found = cls(entities, 2 * relations, first, kind, other, said, values, ends_first, ends, count, *none)
+        keys, told = found._rates(*asked) if rates is None else rates
         return replace(found, keys=keys, rates=told)
 
-    def _rates(self, questions: Ints) -> tuple[Ints, NDArray[np.float32]]:
-        """Ways from the given entities of known facts, and the share of walks along each that ended at an answer."""
+    def _rates(self, first: AnyInts, starts: AnyInts) -> tuple[Ints, NDArray[np.float32]]:
+        """Ways from the given entities of known facts, and the share of walks along each that ended at an answer.
+
+        A known question is an entity and a kind of its steps; those of each entity begin at `first`, and the steps of
+        each at `starts`.
+        """
         from unkgcp.evidence import completing_kernels
 
         compiled: Any = completing_kernels
-        kind = questions % self.kinds
-        order = np.random.default_rng(0xA5).permutation(len(questions))
-        order = order[np.argsort(kind[order], kind="stable")]
-        place = np.arange(len(order)) - np.searchsorted(kind[order], kind[order])
-        chosen = questions[order[place < A_KIND]]
+        chosen = self._some(self.kind[starts[:-1]])
+        anchor = np.searchsorted(first, chosen, side="right") - 1
+        chosen = anchor * self.kinds + self.kind[starts[chosen]]
         # in an order in which no kind is left out where there are too many walks to count
         chosen = np.random.default_rng(0xA6).permutation(chosen)
         room = min(MOST_WALKS, len(chosen) * (WALKS + 1) * (WALKS + 1))
@@ -156,6 +152,20 @@ class Ways:
         told = good > 0
         return ways[told], (good[told] / (total[told] + DOUBTED)).astype(np.float32)
 
+    def _some(self, kind: AnyInts) -> Ints:
+        """Up to `A_KIND` questions of each kind, drawn from all of them (n,), in the order of kinds."""
+        order = np.random.default_rng(0xA5).permutation(np.arange(len(kind), dtype=places(len(kind))))
+        kept, taken = [np.zeros(0, np.int64)], np.zeros(self.kinds, np.int64)
+        for rows in pieces(len(order)):
+            part = order[rows]
+            part = part[np.argsort(kind[part], kind="stable")]
+            own = kind[part].astype(np.int64)
+            place = taken[own] + np.arange(len(own)) - np.searchsorted(own, own)
+            kept.append(part[place < A_KIND].astype(np.int64))
+            taken += np.bincount(own, minlength=self.kinds)
+        every = np.concatenate(kept)
+        return every[np.argsort(kind[every], kind="stable")]
+
     def gather(self, anchor: int, kind: int) -> Table:
         """What leads from an entity to each other one as an answer: (entities, NAMES)."""
         from unkgcp.evidence import completing_kernels
@@ -178,11 +188,11 @@ class Ways:
         table[self.ends[own], 0] = self.count[own]
         return table
 
-    def answers(self, anchor: int, kind: int) -> tuple[NDArray[np.int32], Floats]:
+    def answers(self, anchor: int, kind: int) -> tuple[AnyInts, Floats]:
         """The known answers, upwards, and their confidences."""
         begin, end = int(self.first[anchor]), int(self.first[anchor + 1])
         low, high = begin + np.searchsorted(self.kind[begin:end], [kind, kind + 1])
-        return self.other[low:high], self.said[low:high]
+        return self.other[low:high], self.values[self.said[low:high]]
 
 
 def _first_look(told: Table, scores: Table) -> Floats:
@@ -336,12 +346,14 @@ def learn_completer(
     backbone: CrossFit | None = None,
     fold: NDArray[np.int8] | None = None,
     trees: Boosting = TREES,
+    progress: Progress | None = None,
 ) -> Completer:
     """Learn from training facts alone: a tenth of them, `QUESTIONS` at most, are asked of a graph without them.
 
     Each is asked for its tail or for its head. Learned from are the right answer and wrong ones, none of which is a
     training fact: the best by the first look, and a sample of those behind, which count for all of these. `fold`
-    (N,), that of the backbones: a question is then told the scores of the one that has not seen its fact.
+    (N,), that of the backbones: a question is then told the scores of the one that has not seen its fact. `progress`
+    is told questions asked, of `QUESTIONS` at most.
     """
     rng = np.random.default_rng((seed, 0xC0DE))
     size = max(1, min(len(train) // 10, QUESTIONS))
@@ -359,6 +371,7 @@ def learn_completer(
     part = Ways.of(train[inside])
     tables: list[Table] = [np.zeros((0, 0), np.float32)] * size
     weights: list[Floats] = [np.zeros(0)] * size
+    done = count(1)
 
     def work(some: slice) -> None:
         for place in range(size)[some]:
@@ -374,6 +387,8 @@ def learn_completer(
             drawn, weights[place] = _wrong(look, np.random.default_rng((seed, 0xC0DF, place)))
             chosen = np.concatenate([[right], drawn])
             tables[place] = _features(part, told, scores, given, kind, chosen)
+            if progress is not None:
+                progress.update(next(done), "completions asked")
 
     in_threads(size, work, 16)
     wrong = [len(weight) for weight in weights]

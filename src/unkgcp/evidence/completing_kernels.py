@@ -47,7 +47,7 @@ def _stride(size, most):
     return 1 if size <= most else (size + most - 1) // most
 
 
-@njit(nogil=True)
+@njit(alone=True, nogil=True)
 def count_ways(first, kind, other, kinds, anchor, wanted, most, marked, keys, hits):
     """What walks from the anchors of known facts lead to: the number written, at most len(keys).
 
@@ -112,7 +112,7 @@ def _fold(table, x, best, total, rate):
     table[x, total] += rate
 
 
-@njit(nogil=True)
+@njit(alone=True, nogil=True)
 def gather(first, kind, other, kinds, way_keys, way_rates, a, q, counts, table):
     """What leads from `a` to each entity as an answer of (a, q, ?), added to `table` (entities, FIELDS), all 0 before.
 

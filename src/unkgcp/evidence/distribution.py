@@ -30,6 +30,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.evidence.fact_order import AnyInts, smallest
+from unkgcp.graph.known import distinct, pieces
 from unkgcp.parallel import in_threads
 
 Floats = NDArray[np.float64]
@@ -54,11 +56,10 @@ class Values:
 
     @classmethod
     def of(cls, confidence: NDArray[np.float64]) -> Values:
-        units, inverse = np.unique(to_units(confidence), return_inverse=True)
-        low, high = np.full(len(units), np.inf), np.full(len(units), -np.inf)
-        np.minimum.at(low, inverse, confidence)
-        np.maximum.at(high, inverse, confidence)
-        return cls(units, low, high)
+        floats = distinct(confidence)
+        # units go upwards with the floats, so that the floats of a value stand together
+        units, first = np.unique(to_units(floats), return_index=True)
+        return cls(units, floats[first], floats[np.append(first[1:], len(floats)) - 1])
 
     def __len__(self) -> int:
         return len(self.units)
@@ -74,11 +75,14 @@ class Values:
         thousandths = np.rint(self.centre * 1000).astype(np.int64)
         return np.stack([self.units, thousandths, thousandths**2], axis=1)
 
-    def code(self, confidence: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Position of each confidence among the values, -1 where it is none of them: (n,)."""
-        units = to_units(confidence)
-        place = np.minimum(np.searchsorted(self.units, units), len(self.units) - 1)
-        return np.where(self.units[place] == units, place, -1)
+    def code(self, confidence: NDArray[np.float64]) -> AnyInts:
+        """Position of each confidence among the values, -1 where it is none of them: (n,), in few bytes."""
+        out = np.empty(len(confidence), smallest(len(self)))
+        for rows in pieces(len(out)):
+            units = to_units(confidence[rows])
+            place = np.minimum(np.searchsorted(self.units, units), len(self.units) - 1)
+            out[rows] = np.where(self.units[place] == units, place, -1)
+        return out
 
 
 def to_units(confidence: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -20,16 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.evidence.completing import Completer, learn_completer
+from unkgcp.evidence.completing import QUESTIONS, Completer, learn_completer
 from unkgcp.evidence.crossfit import CrossFit, cross_fit, fold_of_rows, shortened
 from unkgcp.evidence.distribution import Cells, Distribution, Values
+from unkgcp.evidence.fact_order import FactOrder, Ints
 from unkgcp.evidence.features import FREQUENT, Evidence, Features
-from unkgcp.evidence.group_statistics import Ints, commonest, offsets, smallest, sorted_rows
+from unkgcp.evidence.group_statistics import commonest
 from unkgcp.evidence.pairs import SLOTS
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.graph.vocabulary import Vocabulary
-from unkgcp.progress import Progress, Silent
+from unkgcp.progress import Part, Progress, Silent
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import seen
 
@@ -40,8 +41,9 @@ MOST_ASKED = 10_000  # training facts that say how often there is how much doubt
 SUGGESTED = Boosting(rounds=100)
 ELSEWHERE = Boosting(rounds=80)
 CHUNK = 1 << 15
-STAGES = 5
-"""Parts of `learn` whose ends are told to those who watch it."""
+WORK = 100
+"""The whole of `learn` for those who watch it, and where its parts end, by the time that they take."""
+PARTS = {"completions": 40, "asking": 50, "suggested": 65, "elsewhere": WORK}
 
 
 class LeftOut(NamedTuple):
@@ -145,13 +147,13 @@ class EvidenceModel:
     def rows_of_relations(self, most: int = MOST_OF_RELATION) -> Ints:
         """Up to `most` training facts of each relation, spread over its facts: (n,)."""
         train = self.evidence.train
-        rows = sorted_rows([train.relation], [train.n_relations])
-        starts = offsets(train.relation, train.n_relations).astype(np.int64)
+        order = FactOrder.of([(train.relation, np.arange(len(train)))], [train.n_relations, len(train)])
+        starts, rows = order.first, order.keys
         chosen = [np.zeros(0, np.int64)]
         for start, size in zip(starts, np.diff(starts), strict=False):
             some = min(int(size), most)
             chosen.append(start + -(-np.arange(some) * size // max(some, 1)))
-        return rows[np.concatenate(chosen)].astype(np.int64)
+        return np.asarray(rows[np.concatenate(chosen)])
 
     def some_rows(self, most: int = MOST_ASKED) -> Ints:
         """Up to `most` training facts, each as likely as any other: (n,)."""
@@ -238,7 +240,9 @@ class EvidenceModel:
         except (KeyError, IndexError) as error:
             raise ValueError(f"the evidence lacks {error}") from None
         model = cls(
-            Evidence.of(train, values, FREQUENT if frequent is None else values.code(frequent)),
+            Evidence.of(
+                train, values, FREQUENT if frequent is None else values.code(frequent).astype(np.int64)
+            ),
             cells,
             Trees.restore(_under("suggested.", arrays)),
             Trees.restore(_under("elsewhere.", arrays)),
@@ -289,18 +293,21 @@ def learn(
         )
     if (backbone is None) != (out_of_fold is None):
         raise ValueError("backbone scores need both the models and the scores of the training facts")
-    watcher = progress or Silent()
+    parts = _parts(progress or Silent(), len(train), most, suggested.rounds, elsewhere.rounds)
     # one index of the graph at a time, and that of the whole graph last, when the tables are gone
-    completer = learn_completer(train, seed=seed, backbone=None if fold is None else backbone, fold=fold)
-    watcher.update(1, "completions ranked")
+    completer = learn_completer(
+        train,
+        seed=seed,
+        backbone=None if fold is None else backbone,
+        fold=fold,
+        progress=parts["completions"],
+    )
     values = Values.of(train.confidence)
-    table, slots, codes, held, aside = _rows(values, train, seed, out_of_fold, most)
-    watcher.update(2, f"{len(table):,} facts asked")
+    table, slots, codes, held, aside = _rows(values, train, seed, out_of_fold, most, parts["asking"])
     label = _slot_labels(slots, codes)
     first = replace(suggested, seed=seed).learn(
-        table[~held], label[~held], table[held], label[held], SLOTS + 1
+        table[~held], label[~held], table[held], label[held], SLOTS + 1, progress=parts["suggested"]
     )
-    watcher.update(3, "suggested values learned")
     none = label == SLOTS
     cells = Cells.of(values, codes[none] if none.any() else codes)
     kind = cells.class_of_value[codes]
@@ -308,12 +315,11 @@ def learn(
     if not fit.any():
         fit, stop = ~held, held
     second = replace(elsewhere, seed=seed).learn(
-        table[fit], kind[fit], table[stop], kind[stop], cells.classes
+        table[fit], kind[fit], table[stop], kind[stop], cells.classes, progress=parts["elsewhere"]
     )
     del table, slots
-    watcher.update(4, "other values learned")
     whole = Evidence.of(train, values)
-    watcher.update(STAGES, "facts grouped")
+    parts["elsewhere"].update(elsewhere.rounds, "values learned")
     return EvidenceModel(whole, cells, first, second, backbone, completer, aside)
 
 
@@ -331,12 +337,21 @@ def learn_with_backbone(
     return learn(train, seed=seed, backbone=backbone, out_of_fold=backbone.scores(train, fold), fold=fold)
 
 
+def _parts(whole: Progress, facts: int, most: int, *rounds: int) -> dict[str, Part]:
+    """Who is told of each part of `learn`: questions, facts, and rounds of boosting twice."""
+    totals = (min(facts // 10, QUESTIONS), min(facts, most), *rounds)
+    begins = (0, *PARTS.values())
+    every = zip(PARTS.items(), begins, totals, strict=False)
+    return {name: Part(whole, begin, end, total) for (name, end), begin, total in every}
+
+
 def _rows(
     values: Values,
     train: Graph,
     seed: int,
     out_of_fold: NDArray[np.float32] | None,
     most: int,
+    progress: Progress,
 ) -> tuple[NDArray[np.float32], Ints, Ints, NDArray[np.bool_], Ints]:
     """Features, suggested values, label codes and whether held out, of all facts to learn from; the rows held out."""
     rng = np.random.default_rng((seed, 0xE71D))
@@ -346,10 +361,10 @@ def _rows(
     del order
     inside = np.ones(len(train), bool)
     inside[aside] = False
-    own = values.code(train.confidence).astype(smallest(len(values)))
+    own = values.code(train.confidence)
     # the same columns as of the whole graph: share i is that of the same value, though others lead in a part
     part = Evidence.of(train[inside], values, commonest(own, len(values), FREQUENT))
-    told = part.leave_one_out(learned - np.searchsorted(aside, learned))  # their rows in the part
+    told = part.leave_one_out(learned - np.searchsorted(aside, learned), progress)  # their rows in the part
     asked = part.features(train[aside])
     rows = np.concatenate([learned, aside])
     table = np.concatenate([told.table, asked.table])

@@ -13,7 +13,7 @@ alike. Nothing is fitted here, and calibration or test facts never come in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,10 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.distribution import Values
-from unkgcp.evidence.group_statistics import STATISTICS, AnyInts, Asked, Groups, Ints, commonest, smallest
+from unkgcp.evidence.fact_order import AnyInts, Ints
+from unkgcp.evidence.group_statistics import STATISTICS, Asked, Groups, commonest
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
 from unkgcp.graph.facts import Graph, HasTriples
+from unkgcp.progress import Progress
 
 FREQUENT = 6  # values whose share in a group is a feature
 CHUNK = 1 << 14
@@ -55,6 +57,11 @@ class View:
     """Whether the shares of frequent values in this group are told."""
     suggested: bool = False
     """Whether the shares of the suggested values in this group are told."""
+
+    @property
+    def grouped(self) -> str:
+        """A name of the way in which facts are keyed, which views may share."""
+        return "groups-" + "-".join(map(str, self.key))
 
 
 VIEWS = (
@@ -102,7 +109,7 @@ class Evidence:
         table of values that has those of the facts, if codes are to mean the same elsewhere.
         """
         values = values or Values.of(train.confidence)
-        codes = values.code(train.confidence).astype(smallest(len(values)))
+        codes = values.code(train.confidence)
         top = commonest(codes, len(values), frequent) if isinstance(frequent, int) else frequent
         return cls(train, values, codes, top)
 
@@ -134,6 +141,36 @@ class Evidence:
         """The training facts in the types they are held in, which take less memory than those of queries."""
         return Columns(self.train.head, self.train.relation, self.train.tail)
 
+    def index(self) -> dict[str, NDArray[Any]]:
+        """Pairs, neighbours and groups as plain arrays, which other processes can use as theirs (`use_index`)."""
+        found = {f"pairs.{name}": getattr(self.pairs, name) for name in Pairs.ARRAYS}
+        found |= {f"neighbours.{name}": getattr(self.neighbours, name) for name in Neighbours.ARRAYS}
+        for view, groups in zip(VIEWS, self.groups, strict=True):
+            found |= {f"{view.grouped}.{name}": getattr(groups, name) for name in Groups.ARRAYS}
+        return found
+
+    def use_index(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take what `index` gave of the same facts, instead of making it again; arrays may be mapped from files."""
+
+        def under(name: str, kind: type[Pairs | Neighbours | Groups]) -> dict[str, Any]:
+            return {array: arrays[f"{name}.{array}"] for array in kind.ARRAYS}
+
+        limits = (self.train.n_entities, self.train.n_relations, self.train.n_entities)
+        made = {
+            view.key: Groups(
+                self.values,
+                self.top,
+                tuple(limits[each] for each in view.key),
+                **under(view.grouped, Groups),
+            )
+            for view in VIEWS
+        }
+        vars(self).update(
+            pairs=Pairs(self.train.n_relations, **under("pairs", Pairs)),
+            neighbours=Neighbours(**under("neighbours", Neighbours)),
+            groups=tuple(made[view.key] for view in VIEWS),
+        )
+
     def over(self, part: Graph) -> Evidence:
         """The same columns over a part of the facts: share i is that of the same value, though others lead there."""
         return Evidence.of(part, self.values, self.top)
@@ -146,18 +183,18 @@ class Evidence:
     def grown(self, train: Graph) -> Evidence:
         """The same columns over a graph with more facts or other confidences; the values of both are known there."""
         values = Values.of(np.concatenate([train.confidence, self.frequent]))
-        return Evidence.of(train, values, values.code(self.frequent))
+        return Evidence.of(train, values, values.code(self.frequent).astype(np.int64))
 
     def features(self, triples: HasTriples) -> Features:
         """Rows of queries; their own confidence is not known and not used."""
         return self._features(triples, None)
 
-    def leave_one_out(self, rows: Ints | None = None) -> Features:
+    def leave_one_out(self, rows: Ints | None = None, progress: Progress | None = None) -> Features:
         """Rows of the training facts, or of some of them, each as if it were not in the graph."""
         rows = np.arange(len(self.train)) if rows is None else rows
-        return self._features(self.train[rows], rows)
+        return self._features(self.train[rows], rows, progress)
 
-    def _features(self, triples: HasTriples, rows: Ints | None) -> Features:
+    def _features(self, triples: HasTriples, rows: Ints | None, progress: Progress | None = None) -> Features:
         columns, n = _columns(triples), len(triples.head)
         table = np.empty((n, len(self.names)), np.float32)
         slots = np.empty((n, SLOTS), np.int64)
@@ -165,21 +202,25 @@ class Evidence:
             part = slice(start, min(start + CHUNK, n))
             own = None if rows is None else rows[part]
             table[part], slots[part] = self._rows(Columns(*(column[part] for column in columns)), own)
+            if progress is not None:
+                progress.update(part.stop, f"{part.stop:,} facts asked")
         return Features(table, slots)
 
     def _rows(self, columns: Columns, rows: Ints | None) -> Features:
         own = None if rows is None else self.codes[rows].astype(np.int64)
+        # what takes the most memory while it is made is asked first, when there is nothing else yet
+        candidates = self.pairs.candidates(*columns, own)
+        beside = self.neighbours.features(*columns, left_out=rows is not None)
         asked = {}
         for view, groups in zip(VIEWS, self.groups, strict=True):
             wanted = [columns[each] for each in view.ask]
             asked[view.name] = Asked.of(groups, wanted, _left_out(view, columns, own))
-        candidates = self.pairs.candidates(*columns, own)
         parts = [
             columns.relation[:, None],
             (columns.head == columns.tail)[:, None],
             *self._group_parts(asked),
             *self._candidate_parts(candidates, asked, columns.relation),
-            self.neighbours.features(*columns, left_out=rows is not None),
+            beside,
         ]
         return Features(np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe"), candidates.code)
 

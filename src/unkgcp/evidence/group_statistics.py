@@ -2,8 +2,8 @@
 
 Facts are grouped by one id or several (for example all facts of one head), each group in ascending order of confidence,
 so that smallest, middle and largest value and the shares of frequent values are lookups. Leaving a fact out is exact:
-sums are integers, and order statistics skip its place. A large graph has as many groups as facts; so a group keeps
-where its facts begin and their values, and is summed up when it is asked for, unless it is large.
+sums are integers, and order statistics skip its place. A large graph has as many groups as facts; so nothing is kept
+for a group, whose facts are found by their ids and summed up when it is asked for, unless it is large.
 
 >>> values = Values.of(np.array([0.25, 0.5, 0.5]))
 >>> groups = Groups.of([np.array([7, 7, 3])], [9], np.array([0, 1, 1]), values, 0)
@@ -13,19 +13,17 @@ where its facts begin and their values, and is summed up when it is asked for, u
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.distribution import UNIT, Values
+from unkgcp.evidence.fact_order import AnyInts, FactOrder, Ints, as_one, places
 from unkgcp.parallel import in_threads
 
-Ints = NDArray[np.int64]
-AnyInts = NDArray[np.signedinteger[Any]]
 STATISTICS = ("count", "mean", "spread", "lowest", "middle", "highest")
 GRID = 64  # means, spreads and shares are told to 1/64
 MANY = 64  # facts of a group above which its sums are stored
@@ -40,49 +38,6 @@ def coarse(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     the difference disappears unless the group is small.
     """
     return np.asarray(np.rint(values * GRID) / GRID, np.float32)
-
-
-def begins(*columns: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether a row (of n) differs from the one before it in any of the columns; the first always does: (n,)."""
-    new = np.zeros(len(columns[0]), bool)
-    new[:1] = True
-    for column in columns:
-        new[1:] |= column[1:] != column[:-1]
-    return new
-
-
-def smallest(limit: int) -> type[np.signedinteger[Any]]:
-    """The smallest kind of whole number, of those that compiled loops are made for, that holds all below the limit."""
-    return np.int16 if limit < 1 << 15 else np.int32 if limit < 1 << 31 else np.int64
-
-
-def places(limit: int) -> type[np.signedinteger[Any]]:
-    """The same for places in long arrays, of which there are many arrays: 32 or 64 bits."""
-    return np.int32 if limit < 1 << 31 else np.int64
-
-
-def sorted_rows(columns: Sequence[NDArray[Any]], limits: Sequence[int]) -> AnyInts:
-    """Rows upwards by the first column, then by the next ones: (n,), as `np.lexsort` of the columns turned round.
-
-    Ids of a column lie below its limit. Each column is counted and put in its place, which takes as long as there are
-    rows and ids, and two arrays of rows.
-    """
-    from unkgcp.evidence import group_kernels
-
-    compiled: Any = group_kernels
-    n = len(columns[0])
-    rows, spare = np.arange(n, dtype=places(n)), np.empty(n, places(n))
-    for column, limit in zip(reversed(columns), reversed(limits), strict=True):
-        ids = np.asarray(column, places(limit))
-        compiled.sort_by(ids, rows, np.zeros(limit + 1, np.int64), spare)
-        rows, spare = spare, rows
-    return rows
-
-
-def offsets(ids: NDArray[Any], limit: int) -> AnyInts:
-    """Where each id begins when ids (n,) are put in order, and their end: (limit + 1,)."""
-    counts = np.bincount(ids, minlength=limit)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(places(len(ids)))
 
 
 def found_in(first: AnyInts, minor: AnyInts, major: NDArray[Any], wanted: NDArray[Any]) -> Ints:
@@ -100,21 +55,22 @@ def found_in(first: AnyInts, minor: AnyInts, major: NDArray[Any], wanted: NDArra
 class Groups:
     """Facts by one id or several, and by value. N facts, G groups, V values, A frequent values (codes of values)."""
 
+    ARRAYS: ClassVar = ("first", "minor", "codes", "large", "sums")
+
     values: Values
     frequent: Ints
     """(A,) codes of the values whose shares are asked for."""
     limits: tuple[int, ...]
     """How many ids there are in each column that facts are grouped by."""
-    first: AnyInts | None
-    """(ids + 1,) where the groups of each id of the first column begin; None where that is the only column."""
+    first: AnyInts
+    """(ids + 1,) where the facts of each id of the first column begin."""
     minor: AnyInts
-    """(G,) the ids of a group in the other columns as one number, upwards within an id of the first."""
-    starts: AnyInts
-    """(G + 1,) where the facts of each group begin."""
+    """(N,) the ids of a fact in the other columns as one number, upwards within an id of the first; none, (0,), where
+    there are no others."""
     codes: AnyInts
     """(N,) value codes, ascending within a group."""
     large: Ints
-    """(L,) groups of more than `MANY` facts."""
+    """(L,) where groups of more than `MANY` facts begin."""
     sums: Ints
     """(L, 3) sums of the values in units, in whole thousandths, and of the squares of these."""
 
@@ -133,28 +89,34 @@ class Groups:
         compiled: Any = group_kernels
         if isinstance(frequent, int):
             frequent = commonest(codes, len(values), frequent)
-        rows = sorted_rows([*columns, codes], [*limits, len(values)])
-        sorted_codes = np.asarray(codes, smallest(len(values)))[rows]
-        first = None
-        minor = np.zeros(0, np.int32)
-        if len(columns) == 1:
-            starts = offsets(columns[0], limits[0])
-        else:
-            major, others = columns[0][rows], _as_one(columns[1:], limits[1:])[rows]
-            begin = np.flatnonzero(begins(major, others)).astype(places(len(rows)))
-            minor, first = others[begin], offsets(major[begin], limits[0])
-            starts = np.append(begin, np.asarray([len(rows)], begin.dtype))
-        large = np.flatnonzero(np.diff(starts) > MANY)
-        sums = np.zeros((len(large), 3), np.int64)
-        compiled.sum_up(starts, sorted_codes, values.whole_powers, large, sums)
-        return cls(values, frequent, tuple(limits), first, minor, starts, sorted_codes, large, sums)
+        order, last = FactOrder.of([[*columns, codes]], [*limits, len(values)]), len(columns)
+        first, single = order.first.astype(places(len(order))), last == 1
+        minor = np.zeros(0, np.int32) if single else order.column(1, last - 1)
+        sorted_codes = order.column(last)
+        del order
+        index = (first, minor, single, MANY)
+        ranges = np.empty((compiled.large_groups(*index, np.empty((0, 2), np.int64)), 2), np.int64)
+        compiled.large_groups(*index, ranges)
+        sums = np.zeros((len(ranges), 3), np.int64)
+        compiled.sum_up(ranges, sorted_codes, values.whole_powers, sums)
+        large = np.ascontiguousarray(ranges[:, 0])
+        return cls(values, frequent, tuple(limits), first, minor, sorted_codes, large, sums)
 
     def find(self, columns: Sequence[NDArray[Any]]) -> Ints:
-        """The group with these ids in the columns, -1 if there is none: (n,)."""
-        if self.first is None:
-            known = (columns[0] >= 0) & (columns[0] < self.limits[0])
-            return np.where(known, columns[0], -1).astype(np.int64)
-        return found_in(self.first, self.minor, columns[0], _as_one(columns[1:], self.limits[1:], np.int64))
+        """Where the facts with these ids in the columns begin and end, the same place if there are none: (n, 2)."""
+        from unkgcp.evidence import group_kernels
+
+        compiled: Any = group_kernels
+        single = len(columns) == 1
+        major = np.asarray(columns[0], np.int64)
+        wanted = major if single else as_one(columns[1:], self.limits[1:])
+        out = np.empty((len(major), 2), np.int64)
+
+        def work(rows: slice) -> None:
+            compiled.find_range(self.first, self.minor, major[rows], wanted[rows], single, out[rows])
+
+        in_threads(len(out), work)
+        return out
 
     def statistics(self, asked: Asked) -> NDArray[np.float32]:
         """Columns of `STATISTICS`: (n, 6); NaN where a group has nothing left."""
@@ -181,9 +143,7 @@ class Groups:
         count = np.empty(code.shape, np.int64)
 
         def work(rows: slice) -> None:
-            compiled.count_values(
-                self.starts, self.codes, asked.group[rows], asked.own[rows], code[rows], count[rows]
-            )
+            compiled.count_values(self.codes, asked.ranges[rows], asked.own[rows], code[rows], count[rows])
 
         in_threads(len(code), work)
         size = np.where((asked.size[:, None] > 0) & (code >= 0), asked.size[:, None], np.nan)
@@ -192,10 +152,10 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Which group each query looks at, and what it finds there: (n,) each."""
+    """Which facts each query looks at, and what it finds there: (n,) each."""
 
-    group: Ints
-    """-1 where there is none."""
+    ranges: Ints
+    """(n, 2) where its facts begin and end."""
     own: Ints
     """The value of the fact left out, -1 where none is."""
     held: NDArray[np.int64]
@@ -209,34 +169,22 @@ class Asked:
         from unkgcp.evidence import group_kernels
 
         compiled: Any = group_kernels
-        group = groups.find(columns)
-        n = len(group)
+        ranges = groups.find(columns)
+        n = len(ranges)
         own = np.full(n, -1, np.int64) if own is None else own
         held, counts = np.empty((n, 7), np.int64), np.empty((n, len(groups.frequent)), np.int64)
-        index = (groups.starts, groups.codes, groups.values.whole_powers, groups.large, groups.sums, MANY)
+        index = (groups.codes, groups.values.whole_powers, groups.large, groups.sums, MANY)
 
         def work(rows: slice) -> None:
-            compiled.look(*index, group[rows], own[rows], groups.frequent, held[rows], counts[rows])
+            compiled.look(*index, ranges[rows], own[rows], groups.frequent, held[rows], counts[rows])
 
         in_threads(n, work)
-        return cls(group, own, held, counts)
+        return cls(ranges, own, held, counts)
 
     @property
     def size(self) -> Ints:
         """Facts of the group without the one left out; 0 where there is none."""
         return self.held[:, 0]
-
-
-def _as_one(
-    columns: Sequence[NDArray[Any]], limits: Sequence[int], kind: type[np.signedinteger[Any]] | None = None
-) -> AnyInts:
-    """One number for each row, in the order of the columns and equal exactly where all of them are: (n,)."""
-    chosen = kind or places(math.prod(limits))
-    one = columns[0].astype(chosen)
-    for column, limit in zip(columns[1:], limits[1:], strict=True):
-        one *= limit
-        one += column.astype(chosen)
-    return one
 
 
 def commonest(codes: NDArray[Any], values: int, number: int) -> Ints:

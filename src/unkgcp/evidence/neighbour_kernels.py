@@ -137,8 +137,7 @@ def neighbours(
     first,
     other,
     facts,
-    relation,
-    outward,
+    sort,
     confidence,
     starts,
     kind,
@@ -146,7 +145,6 @@ def neighbours(
     said,
     values,
     weight,
-    n_relations,
     head,
     asked,
     tail,
@@ -185,20 +183,20 @@ def neighbours(
             for e in range(facts[at_head], facts[at_head + 1]):
                 c = values[confidence[e]]
                 x += c
-                if outward[e]:
+                if sort[e] & 1:
                     out_of_head = True
-                    if relation[e] == r:
+                    if sort[e] >> 1 == r:
                         _add(same[0], c, weight[z])
                 else:
                     into_head = True
             for e in range(facts[at_tail], facts[at_tail + 1]):
                 c = values[confidence[e]]
                 y += c
-                if outward[e]:
+                if sort[e] & 1:
                     out_of_tail = True
                 else:
                     into_tail = True
-                    if relation[e] == r:
+                    if sort[e] >> 1 == r:
                         _add(same[1], c, weight[z])
             x /= facts[at_head + 1] - facts[at_head]
             y /= facts[at_tail + 1] - facts[at_tail]
@@ -238,8 +236,8 @@ def neighbours(
                 line[place + 3] = weighted / heavy
         # facts (z, r, t) among those of t, and facts (h, r, z) among those of h
         begin, end = starts[t], starts[t + 1]
-        _partners(first, other, kind, begin, end, partner, said, values, weight, r, h, t, line[22:26])
-        begin, end, wanted = starts[h], starts[h + 1], n_relations + r
+        _partners(first, other, kind, begin, end, partner, said, values, weight, 2 * r, h, t, line[22:26])
+        begin, end, wanted = starts[h], starts[h + 1], 2 * r + 1
         _partners(first, other, kind, begin, end, partner, said, values, weight, wanted, t, h, line[26:30])
 
 

@@ -13,14 +13,15 @@ correcting these. A query looks at the facts of its two entities and at some of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.group_statistics import AnyInts, Ints, begins, offsets, places, smallest, sorted_rows
+from unkgcp.evidence.fact_order import AnyInts, FactOrder, Ints, places, smallest
 from unkgcp.graph.facts import Graph
+from unkgcp.graph.known import distinct, places_among
 from unkgcp.parallel import in_threads
 
 NAMES = (
@@ -56,25 +57,27 @@ FEWEST = 256  # rows worth a thread
 class Neighbours:
     """Facts by entity and neighbour, and by entity and relation; each stands on both sides. No entity is its own.
 
-    The fields are in the order in which the compiled loops take them.
+    The arrays are in the order in which the compiled loops take them.
     """
 
-    first: Ints
+    ARRAYS: ClassVar = (
+        "first", "other", "facts", "sort", "confidence", "starts", "kind", "partner", "said", "values", "weight",
+    )  # fmt: skip
+
+    first: AnyInts
     """(entities + 1,) entries of each entity."""
     other: AnyInts
     """(P,) the neighbour of each entry, upwards within an entity."""
     facts: AnyInts
     """(P + 1,) facts of each entry."""
-    relation: AnyInts
-    outward: NDArray[np.bool_]
-    """Whether the entity is the head."""
+    sort: AnyInts
+    """Twice the relation, and 1 more where the entity is the head."""
     confidence: AnyInts
     """(2 N,) each; the place of the confidence among the values."""
     starts: AnyInts
     """(entities + 1,) facts of each entity."""
     kind: AnyInts
-    """(2 N,) relation of each fact, and that number more than there are relations where the entity is the head;
-    upwards within an entity."""
+    """(2 N,) the same as `sort`; upwards within an entity."""
     partner: AnyInts
     """(2 N,) the other entity, upwards within a kind."""
     said: AnyInts
@@ -83,44 +86,42 @@ class Neighbours:
     """(V,) all different confidences, upwards."""
     weight: NDArray[np.float64]
     """(entities,) how strongly a neighbour that two entities share joins them: the more neighbours it has, the less."""
-    n_relations: int
 
     @classmethod
     def of(cls, train: Graph) -> Neighbours:
-        apart, relations = train.head != train.tail, train.n_relations
-        head, tail = train.head[apart], train.tail[apart]
-        values = np.unique(train.confidence)
-        said = np.searchsorted(values, train.confidence).astype(smallest(len(values)))
-        entity, other = np.concatenate([head, tail]), np.concatenate([tail, head])
+        values = distinct(train.confidence)
+        said = places_among(values, train.confidence, smallest(len(values)))
+        head, relation, tail = train.head, train.relation, train.tail
+        if train.self_loops:
+            apart = head != tail
+            head, relation, tail, said = head[apart], relation[apart], tail[apart], said[apart]
+        n, relations = train.n_entities, train.n_relations
         # as the head of a fact, and as its tail
-        kind = np.tile(train.relation[apart].astype(smallest(2 * relations)), 2)
-        kind[: len(head)] += relations
-        said = np.tile(said[apart], 2)
-        n = train.n_entities
-        rows = sorted_rows(
-            [entity, other, kind % relations, kind >= relations, said], [n, n, relations, 2, len(values)]
+        order = FactOrder.of(
+            [(head, tail, relation, 1, said), (tail, head, relation, 0, said)],
+            [n, n, relations, 2, len(values)],
         )
-        one, two = entity[rows], other[rows]
-        entries = np.flatnonzero(begins(one, two)).astype(places(len(rows)))
-        first = offsets(one[entries], n)
-        neighbour, facts = two[entries], np.append(entries, np.asarray([len(rows)], entries.dtype))
-        del one, two, entries
-        relation, outward, confidence = kind[rows] % relations, kind[rows] >= relations, said[rows]
-        rows = sorted_rows([entity, kind, other, said], [n, 2 * relations, n, len(values)])
+        first, facts = order.runs(1)
+        other = order.at(first, facts[:-1]).column(1)
+        sort, confidence = order.column(2, 3), order.column(4)
+        starts = order.first.astype(places(len(order)))
+        del order
+        order = FactOrder.of(
+            [(head, relation, 1, tail, said), (tail, relation, 0, head, said)],
+            [n, relations, 2, n, len(values)],
+        )
         return cls(
             first,
-            neighbour,
+            other,
             facts,
-            relation,
-            outward,
+            sort,
             confidence,
-            offsets(entity, n),
-            kind[rows],
-            other[rows],
-            said[rows],
+            starts,
+            order.column(1, 2),
+            order.column(3),
+            order.column(4),
             values,
             1 / np.log1p(np.maximum(np.diff(first), 1)),
-            relations,
         )
 
     def features(self, head: Ints, relation: Ints, tail: Ints, left_out: bool = False) -> NDArray[np.float32]:
@@ -132,7 +133,7 @@ class Neighbours:
 
         table = np.empty((len(head), len(NAMES)), np.float32)
         asked = [np.ascontiguousarray(ids, np.int64) for ids in (head, relation, tail)]
-        held = [getattr(self, field.name) for field in fields(self)]
+        held = [getattr(self, name) for name in self.ARRAYS]
         compiled: Any = kernels.neighbours
 
         def work(rows: slice) -> None:

@@ -13,22 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.group_statistics import (
-    AnyInts,
-    Ints,
-    begins,
-    coarse,
-    found_in,
-    offsets,
-    places,
-    smallest,
-    sorted_rows,
-)
+from unkgcp.evidence.fact_order import AnyInts, FactOrder, Ints, begins, places
+from unkgcp.evidence.group_statistics import coarse, found_in
 
 Floats = NDArray[np.float32]
 
@@ -62,6 +53,8 @@ class Candidates(NamedTuple):
 class Pairs:
     """Facts of each unordered pair of entities, those equal in value, relation and direction counted together."""
 
+    ARRAYS: ClassVar = ("first", "larger", "starts", "code", "relation", "downward", "count")
+
     n_relations: int
     first: AnyInts
     """(entities + 1,) pairs of each entity that is the smaller one of its pair."""
@@ -75,7 +68,7 @@ class Pairs:
     """(E,) ascending within a value."""
     downward: NDArray[np.bool_]
     """(E,) whether the head's id is the larger one."""
-    count: AnyInts
+    count: NDArray[np.unsignedinteger[Any]]
     """(E,) facts."""
 
     @classmethod
@@ -88,26 +81,25 @@ class Pairs:
         n_entities: int,
         n_relations: int,
     ) -> Pairs:
-        low, high, downward = _pair(head, tail)
-        values = int(code.max(initial=0)) + 1
-        rows = sorted_rows(
-            [low, high, code, relation, downward], [n_entities, n_entities, values, n_relations, 2]
+        order = FactOrder.of(
+            [(*_pair(head, tail)[:2], code, relation, head > tail)],
+            [n_entities, n_entities, int(code.max(initial=0)) + 1, n_relations, 2],
         )
-        low, high, downward = low[rows], high[rows], downward[rows]
-        code, relation = code[rows].astype(smallest(values)), relation[rows].astype(smallest(n_relations))
-        del rows
-        new_pair = begins(low, high)
-        entry = np.flatnonzero(new_pair | begins(code, relation, downward)).astype(places(len(low)))
-        pair = np.flatnonzero(new_pair[entry]).astype(entry.dtype)
+        # facts that are equal in everything are one entry
+        first, starts = order.runs(4)
+        count = np.diff(starts)
+        entries = order.at(first, starts[:-1])
+        del order, starts
+        pairs, starts = entries.runs(1)
         return cls(
             n_relations,
-            offsets(low[entry[pair]], n_entities),
-            high[entry[pair]],
-            np.append(pair, np.asarray([len(entry)], entry.dtype)),
-            code[entry],
-            relation[entry],
-            downward[entry],
-            np.diff(entry, append=np.asarray([len(low)], entry.dtype)),
+            pairs,
+            entries.at(pairs, starts[:-1]).column(1),
+            starts,
+            entries.column(2),
+            entries.column(3),
+            entries.column(4).astype(bool),
+            count.astype(np.min_scalar_type(int(count.max(initial=0)))),
         )
 
     @cached_property

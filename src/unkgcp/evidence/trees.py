@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.parallel import cores, in_threads
+from unkgcp.progress import Progress
 
 NAN_MISSING, DEFAULT_LEFT, CATEGORICAL = 8, 2, 1  # bits of LightGBM's decision_type
 WALKS = 1 << 18  # from the root of a tree to a leaf, worth a thread: some ten milliseconds
@@ -192,10 +193,11 @@ class Boosting:
         held_label: Classes,
         total: int,
         weights: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+        progress: Progress | None = None,
     ) -> Trees:
         """Trees for labels below `total`; training stops when the held-out facts get no likelier.
 
-        weights: how much each row and each held-out row counts, 1 if nothing is said.
+        weights: how much each row and each held-out row counts, 1 if nothing is said. `progress` is told rounds.
         """
         classes, compact = np.unique(label, return_inverse=True)
         known = np.isin(held_label, classes)
@@ -222,12 +224,13 @@ class Boosting:
             init_score=np.repeat(prior, len(held_label)),
             reference=data,
         )
+        told = [] if progress is None else [lambda state: progress.update(state.iteration + 1)]
         booster = lightgbm.train(
             self._settings(len(classes)),
             data,
             self.rounds,
             valid_sets=[held],
-            callbacks=[lightgbm.early_stopping(self.patience, verbose=False)],
+            callbacks=[lightgbm.early_stopping(self.patience, verbose=False), *told],
         )
         best = booster.best_iteration or booster.current_iteration()
         text = booster.model_to_string(num_iteration=best)

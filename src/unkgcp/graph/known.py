@@ -14,7 +14,7 @@ needs its relation, its tail and the number of its confidence among the distinct
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.tabular.label_index import Ids
 
 Integers = NDArray[np.integer[Any]]
+PIECE = 1 << 18
 
 
 class Facts(NamedTuple):
@@ -189,12 +190,31 @@ def facts_from_arrays(
 
 
 def _columns(facts: Graph) -> Columns:
-    order = np.lexsort((facts.tail, facts.relation, facts.head))
-    values, code = np.unique(facts.confidence[order], return_inverse=True)
+    order = np.argsort(facts.keys, kind="stable")
+    values = distinct(facts.confidence)
+    code = places_among(values, facts.confidence[order], np.min_scalar_type(max(len(values) - 1, 0)))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(facts.head, minlength=facts.n_entities))])
-    return Columns(
-        _small(offsets), _small(facts.relation[order]), _small(facts.tail[order]), _small(code), values
-    )
+    return Columns(_small(offsets), _small(facts.relation[order]), _small(facts.tail[order]), code, values)
+
+
+def distinct(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
+    """All different confidences, upwards; looked for in pieces, since a large graph has few."""
+    found = [np.unique(confidence[rows]) for rows in pieces(len(confidence))]
+    return np.unique(np.concatenate(found)) if found else np.zeros(0)
+
+
+def places_among(values: NDArray[np.float64], confidence: NDArray[np.float64], kind: Any) -> Integers:
+    """The place of each confidence among values that go upwards and have them all: (n,) of some kind of integers."""
+    out: Integers = np.empty(len(confidence), kind)
+    for rows in pieces(len(out)):
+        out[rows] = np.searchsorted(values, confidence[rows])
+    return out
+
+
+def pieces(n: int) -> Iterator[slice]:
+    """Consecutive pieces of n rows: what is made of one at a time takes little memory beside a graph."""
+    for start in range(0, n, PIECE):
+        yield slice(start, min(start + PIECE, n))
 
 
 def _small(numbers: Integers) -> Integers:

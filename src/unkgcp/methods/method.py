@@ -100,6 +100,15 @@ def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_
     return found
 
 
+def _drawn(facts: Graph, most: int | None) -> tuple[Graph, Graph]:
+    """At most so many of the facts, each as likely as any other and by a coin that looks at none, and those left."""
+    if most is None or len(facts) <= most:
+        return facts, facts[:0]
+    drawn = np.zeros(len(facts), bool)
+    drawn[np.random.default_rng(0xCA1B).permutation(len(facts))[:most]] = True
+    return facts[drawn], facts[~drawn]
+
+
 def stored_facts(
     model: Scorer, arrays: Mapping[str, NDArray[Any]], prefixes: Sequence[str]
 ) -> list[Graph | None]:
@@ -135,6 +144,8 @@ class IntervalPredictor(ABC):
     """Whether its promise also holds for queries that are no facts."""
     order_free: bool = True
     """Whether the order of the calibration facts is of no consequence."""
+    most: int | None = None
+    """Calibration facts that set its thresholds at most, where asking takes long; of more, so many are drawn."""
 
     model: Scorer
     size: int
@@ -157,7 +168,8 @@ class IntervalPredictor(ABC):
         known = status_codes(model, facts) == 0
         # a label that the vocabulary lacks has no id under which its fact could be kept
         waiting = facts[~known & (facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0)]
-        facts = facts[known]
+        facts, left = _drawn(facts[known], self.most)
+        waiting = concatenate([waiting, left]) if len(left) else waiting
         if not len(facts):
             raise InputError(
                 "no calibration fact has its entities and its relation in the training facts; "

@@ -52,6 +52,7 @@ from unkgcp.predict.stream import Answer, answering, in_pieces
 from unkgcp.predict.two_passes import Chosen, after_filter, check_some
 from unkgcp.progress import Progress, Silent, speed
 from unkgcp.run.choosing import Choice, Chooser
+from unkgcp.run.folder import CALIBRATION
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import parquet_files, query_batches
 from unkgcp.tabular.source import is_parquet
@@ -106,6 +107,9 @@ def answer_on_ray(
             check_some(sum(part.rows for part in parts), queries)
         work = Work(os.path.abspath(run), str(stage), confidence, reading, completion, condition, device, 1)
         work = work._replace(choice=choice, after=after, sets=sets)
+        write_index(predictor, stage)
+        if chooser is None:
+            del predictor  # workers have their own
         with connected(workers or cores(), address, gpus=device == "cuda") as ray:
             try:
                 report, started = progress or Silent(), _workers(ray, workers, len(parts), device)
@@ -183,7 +187,7 @@ def _workers(ray: Any, asked: int | None, parts: int, device: str) -> int:
 
 # What runs on a worker: a predictor, loaded once, that answers one part after another.
 
-FOUND, COUNTED = ".places.npy", ".counts.npy"
+FOUND, COUNTED, INDEX = ".places.npy", ".counts.npy", "index"
 LIMIT = 5  # attempts at one part: something that kills its worker every time would go on for ever
 
 
@@ -330,9 +334,44 @@ class Answerer:
                 "install the same version on every machine of the cluster"
             )
         predictor = Predictor.load(self.work.run)
+        use_index(predictor, self.stage)
         if self.work.device == "cpu":
             return predictor
         return on_device(predictor, self.work.device)
+
+
+# The index of an evidence run, several times as large as its facts: it is made once and written down, and workers map
+# the files into their memory, where those of one machine share them.
+
+
+def write_index(predictor: Predictor, stage: Path) -> None:
+    """Write the index of the training graph, if the run answers from one."""
+    if predictor.method.evidence is not None:
+        folder = _index_folder(predictor, stage)
+        folder.mkdir()
+        for name, array in predictor.method.evidence.evidence.index().items():
+            np.save(folder / f"{name}.npy", array)
+
+
+def use_index(predictor: Predictor, stage: Path) -> None:
+    """Have a predictor of the same run use what `write_index` wrote; nothing of it is copied."""
+    if predictor.method.evidence is not None and (folder := _index_folder(predictor, stage)).is_dir():
+        predictor.method.evidence.evidence.use_index(
+            {path.name.removesuffix(".npy"): _mapped(path) for path in folder.iterdir()}
+        )
+
+
+def _index_folder(predictor: Predictor, stage: Path) -> Path:
+    """Another one for every run: a worker may find that a run has taken the place of the one that was planned for."""
+    return stage / f"{INDEX}-{predictor.provenance['files'][CALIBRATION]['sha256']}"
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    """Mapped as if to be written, which nobody does: for arrays that may not be, loops would be compiled once more."""
+    try:
+        return np.asarray(np.load(path, mmap_mode="c"))
+    except ValueError:  # an array without numbers, of which there is nothing to map
+        return np.asarray(np.load(path))
 
 
 # A predictor whose models score on a GPU: the same formulas on the same tables, moved to the device once. Sums are

@@ -120,7 +120,7 @@ def fit(
         parts["evidence"] = learn_evidence(model, config, quick, device, report)
         times["evidence"] = time.monotonic() - start
     start = time.monotonic()
-    with only_repeats(dataset.split_here):
+    with only_repeats(dataset.split_here), report("calibrating", None):
         predictor = calibrate(
             model,
             splits.calibration,
@@ -292,9 +292,9 @@ def learn_evidence(
     assert model.facts is not None
     train = model.facts.graph(model.vocabulary)
     if quick or config.model == NONE:
-        from unkgcp.evidence.evidence_model import STAGES, learn
+        from unkgcp.evidence.evidence_model import WORK, learn
 
-        with report("learning from the evidence", STAGES) as progress:
+        with report("learning from the evidence", WORK) as progress:
             return learn(train, seed=model.seed, progress=progress)
     from unkgcp.evidence.crossfit import FOLDS
     from unkgcp.evidence.evidence_model import learn_with_backbone

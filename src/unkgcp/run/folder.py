@@ -36,7 +36,15 @@ import yaml
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.files import arrays_of, check_place, completed, explained, umask, write_npz
+from unkgcp.files import (
+    arrays_of,
+    check_here,
+    check_place,
+    completed,
+    explained,
+    umask,
+    write_npz,
+)
 from unkgcp.graph.known import Columns, KnownFacts, restored
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.run.replacing import INCOMING, NOT_ALWAYS, STAGE, places, replace_files, settle, writing
@@ -60,6 +68,7 @@ CALIBRATION, METRICS, PROVENANCE, FACTS = "calibration.npz", "metrics.json", "pr
 FILES = (CONFIG, MODEL, VOCABULARY, CALIBRATION, METRICS, PROVENANCE)
 CHECKPOINT = ".checkpoint"
 ATTEMPTS = 100  # at reading a run that others replace meanwhile
+DOWNLOAD = "runs are read from this machine; download the folder, and give the path that it has here"
 MOST = {CONFIG: 1 << 16, METRICS: 16 << 20, PROVENANCE: 16 << 20}
 
 Arrays = dict[str, NDArray[Any]]
@@ -87,6 +96,7 @@ class RunParts:
 
 def check_target(folder: str | os.PathLike[str]) -> None:
     """Refuse to write a run where none can be, or over something else: the target must be new, empty or a run."""
+    check_here(folder, "a run is written on this machine; give a folder here, and copy it from there")
     folder = Path(folder)
     if folder.is_dir():
         names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".partial-")}
@@ -161,6 +171,7 @@ def _write_weights(path: Path, tensors: Arrays) -> None:
 
 def read_run(folder: str | os.PathLike[str]) -> RunParts:
     """Read a run, all of whose files are what its list says. One that is replaced meanwhile is read again."""
+    check_here(folder, DOWNLOAD)
     folder = Path(folder)
     for _ in range(ATTEMPTS):
         found = _read_list(folder)
@@ -232,6 +243,7 @@ def _facts(path: Path, content: bytes, vocabulary: Vocabulary) -> Columns:
 
 def check_run(folder: str | os.PathLike[str]) -> None:
     """InputError unless the folder is a finished run, as far as its names tell."""
+    check_here(folder, DOWNLOAD)
     _read_list(Path(folder))
 
 

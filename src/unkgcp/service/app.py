@@ -111,9 +111,7 @@ class Served:
 
 def build(runs: Mapping[str, Predictor], settings: Settings) -> FastAPI:
     """The application over runs by their names. The first answers under /v1, and each under /runs/NAME/v1."""
-    metrics = Metrics(
-        __version__, {name: (run.model.config.model, run.method.name) for name, run in runs.items()}
-    )
+    metrics = Metrics(__version__, {name: (run.model.called, run.method.name) for name, run in runs.items()})
     served = {name: Served(predictor, settings, metrics) for name, predictor in runs.items()}
     bodies, reading = Bodies(settings), Threads(1, "body")
 

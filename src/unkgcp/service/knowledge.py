@@ -44,7 +44,7 @@ class Knowledge:
             "version": __version__,
             # a file is called by its name alone: where it lies is nobody's business
             "data": None if data is None else PurePath(str(data)).name,
-            "model": predictor.model.config.model,
+            "model": predictor.model.called,
             "method": method.name,
             "guarantee": predictor.guarantee,
             "calibration_facts": method.size,

@@ -166,7 +166,7 @@ class Metrics:
     def __init__(self, version: str, runs: Mapping[str, tuple[str, str]]) -> None:
         """`runs`: model and method of each run that is served, by its name."""
         self._infos = [
-            f'version="{version}",model="{model}",method="{method}"'
+            f'version="{version}",model="{_escaped(model)}",method="{method}"'
             + (f',run="{_escaped(name)}"' if len(runs) > 1 else "")
             for name, (model, method) in runs.items()
         ]

@@ -24,7 +24,10 @@ Place = tuple[str] | tuple[str, int]  # a file, or a file and a line of it
 
 _WORDS = {
     "head": {"head", "subject", "subj", "source", "from", "start", "entity1", "entity_1", "head_id", "node1"},
-    "relation": {"relation", "rel", "predicate", "pred", "property", "edge", "relation_id", "relationship"},
+    "relation": {
+        *("relation", "rel", "predicate", "pred", "property", "edge", "relation_id", "relationship"),
+        "interaction",
+    },
     "tail": {"tail", "object", "obj", "target", "to", "end", "entity2", "entity_2", "tail_id", "node2"},
     "confidence": {"confidence", "conf", "weight", "score", "probability", "prob", "certainty", "truth"},
 }
@@ -82,8 +85,11 @@ def looks_like_header(fields: Sequence[str], with_confidence: bool = True) -> bo
     names = [_plain(field) for field in fields]
     if any(is_number(name) for name in names):
         return False
-    if not with_confidence:
-        return all(_positions(names, role, letters=False) for role in ROLES[:3])
+    if (
+        not with_confidence
+    ):  # all three, or those of a file of facts that asks about them: ends and confidence
+        named = {role for role in ROLES if _positions(names, role, letters=False)}
+        return {"head", "tail"} < named
     ends = _positions(names, "head") and _positions(names, "tail")
     return bool(_positions(names, "confidence") or ends)
 
@@ -147,7 +153,8 @@ def _by_name(first: Sequence[str], roles: Sequence[str], place: Place) -> tuple[
     missing = [role for role in roles if not found[role]]
     if missing:
         usual = all(not found[role] or found[role] == [place_] for place_, role in enumerate(roles))
-        if usual and len(first) == len(roles):
+        facts = len(first) == 4 and _positions(names, "confidence") == [3]  # where queries are asked for
+        if usual and (len(first) == len(roles) or facts):
             return tuple(range(len(roles)))
         raise InputError(
             f"{at(*place)} has no column called {missing[0]}, only {_listed(first)}: "

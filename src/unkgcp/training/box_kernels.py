@@ -26,9 +26,12 @@ from unkgcp.training.box_geometry import (
     place,
     product,
     pull,
+    pull_all,
     push_map,
     push_row,
     share,
+    stage,
+    widen,
 )
 from unkgcp.training.compiled_common import (
     F,
@@ -44,6 +47,7 @@ from unkgcp.training.compiled_common import (
     exact,
     fact_error,
     fast,
+    fetch_row,
     release,
     touch_batch,
 )
@@ -52,9 +56,7 @@ from unkgcp.training.compiled_common import (
 W_NEGATIVE, W_REGULAR, W_SOFT, QUANTILE, W_SIDE, W_OTHER, W_LOGIC = range(7)
 NEGATIVES, FILTERED = range(2)
 S_NEGATIVE, S_SOFT, S_COMPOSITION = range(3)
-GROUP = (
-    8  # corruptions that are computed side by side, in rows GROUP times as long: they stay in the first cache
-)
+GROUP = 5  # corruptions that are computed side by side, in rows so many times as long: they stay in the first cache
 PAIRS = 256  # as in `box_losses`
 
 # fmt: off
@@ -84,53 +86,53 @@ def half_square(row, weight, g_row):
 
 
 @njit(**fast)
-def corrupted(
-    at_head, count, others, fixed, of_other, whole_tail, weight, work, out, g_entity, g_shift, g_scale, still
-):
+def corrupted(at_head, count, others, fixed, of_other, whole_tail, weight, work, factor, each, g_entity, sums):
     """Loss of `count` corruptions of one side of a fact, and its derivative by the logarithm of the tail's volume.
 
-    Gradients are added to the tables of the entities and of the map, and to `still`: by corner and side of the box that
-    stays.
+    Gradients are added to those of the entities and to `sums`: by the shift and the scale of the map, and by the side
+    of the box that stays. `others` has their rows in g_entity; `factor` and `each` are room for numbers.
     """
-    d = len(g_shift)
+    d, n = len(sums[0]), count * len(sums[0])
     loss, by_whole = 0.0, F(0)
-    parts, powers = np.empty(GROUP), np.empty(GROUP, np.int64)
+    parts, powers, slopes = each
     if at_head:
-        intersect(of_other[0], of_other[1], fixed[0], fixed[1], count * d, work)
+        intersect(of_other[0], of_other[1], fixed[0], fixed[1], n, work)
     else:
-        intersect(fixed[0], fixed[1], of_other[0], of_other[1], count * d, work)
+        intersect(fixed[0], fixed[1], of_other[0], of_other[1], n, work)
     for j in range(count):
         parts[j], powers[j] = product(work[5], j * d, (j + 1) * d)
     if not at_head:
-        measure(of_other, count * d, work)
-    own, opposite = (out[1], out[2]) if at_head else (out[2], out[1])
-    by_corner, by_log, by_scale, rate = out[0], of_other[3], of_other[4], work[6]
-    still_corner, still_side = still
-    sign = F(1) if at_head else F(-1)
+        measure(of_other, n, work)
     for j in range(count):
-        begin = U(j * d)
         whole = whole_tail if at_head else product(work[5], j * d, (j + 1) * d)
         p, by_share = share((parts[j], powers[j]), whole)
         loss += weight * p * p
-        g = F(2) * p * by_share * weight
-        pull(g, begin, d, work, out)
-        at = others[j]
-        if at_head:
-            by_whole += g
-        else:
-            for k in range(d):
-                own[begin + U(k)] -= g * rate[begin + U(k)]
-        for k in range(d):
-            g_entity[at, k] += sign * by_corner[begin + U(k)]
-        for k in range(d):
-            g_entity[at, U(d) + U(k)] += own[begin + U(k)] * by_log[begin + U(k)]
-        for k in range(d):
-            g_scale[k] += own[begin + U(k)] * by_scale[begin + U(k)]
-        for k in range(d):
-            g_shift[k] += sign * by_corner[begin + U(k)]
-            still_corner[k] -= sign * by_corner[begin + U(k)]
-            still_side[k] += opposite[begin + U(k)]
-    return loss, by_whole
+        slopes[j] = g = F(2) * p * by_share * weight
+        by_whole += g
+        factor[j * d : (j + 1) * d] = g
+    if by_whole == F(0):
+        return loss, by_whole
+    pull_all(factor, n, work)
+    if not at_head:
+        slope, rate = work[0], work[6]
+        for k in range(n):
+            slope[k] -= factor[k] * rate[k]
+    own, opposite = (work[2], work[0]) if at_head else (work[0], work[2])
+    by_corner, by_log, by_scale = work[1], of_other[3], of_other[4]
+    for k in range(n):
+        by_log[k] *= own[k]
+        by_scale[k] *= own[k]
+    sign = F(1) if at_head else F(-1)
+    for j in range(count):
+        if slopes[j] == F(0):  # boxes so far apart that nothing is left of the gradient
+            continue
+        g_other = g_entity[others[j]]
+        add(g_other, 0, sign, by_corner, j * d, d)
+        add(g_other, d, F(1), by_log, j * d, d)
+        add(sums[0], 0, sign, by_corner, j * d, d)
+        add(sums[1], 0, F(1), by_scale, j * d, d)
+        add(sums[2], 0, F(1), opposite, j * d, d)
+    return loss, by_whole if at_head else F(0)
 
 
 @njit(**fast)
@@ -150,7 +152,9 @@ def shard_gradient(
     w_regular, w_side, w_other = F(real[W_REGULAR]) * weight, F(real[W_SIDE]) * weight, F(real[W_OTHER]) * weight
     of_head, of_tail, of_other = new_box(d), new_box(d), new_box(GROUP * d)
     fixed, others = (np.empty(GROUP * d, F), np.empty(GROUP * d, F)), np.empty(GROUP, np.int64)
-    work, out = new_work(GROUP * d), new_out(GROUP * d)
+    work, out, factor = new_work(GROUP * d), new_out(d), np.empty(GROUP * d, F)
+    sums = np.empty(d, F), np.empty(d, F), np.empty(d, F)
+    each = np.empty(GROUP), np.empty(GROUP, np.int64), np.empty(GROUP, F)
     # gradients of the two boxes of a fact, by corner and side
     by_head, by_tail = (np.empty(d, F), np.empty(d, F)), (np.empty(d, F), np.empty(d, F))
     rate, ones, plain, inner = np.empty(d, F), np.ones(d, F), np.empty(d, F), np.empty(d, F)
@@ -162,8 +166,8 @@ def shard_gradient(
         h, r, t = head[fact], relation_of[fact], tail[fact]
         g_h, g_t = g_entity[places[h]], g_entity[places[t]]
         maps, g_maps = relation[r].reshape(4, d), g_relation[r].reshape(4, d)
-        place(entity[h], maps[0], maps[1], of_head, 0)
-        place(entity[t], maps[2], maps[3], of_tail, 0)
+        place(entity[h], maps[0], maps[1], of_head)
+        place(entity[t], maps[2], maps[3], of_tail)
         measure(of_tail, d, work)
         whole_tail = product(work[5], 0, d)
         intersect(of_head[0], of_head[1], of_tail[0], of_tail[1], d, work)
@@ -171,7 +175,7 @@ def shard_gradient(
         error, g = fact_error(p, confidence[fact], quantile)
         loss += weight * error
         by_whole = g * by_log * weight
-        pull(by_whole, 0, d, work, out)
+        pull(by_whole, work, out)
         for k in range(d):
             by_head[0][k], by_head[1][k] = out[0][k], out[1][k]
             by_tail[0][k], by_tail[1][k] = -out[0][k], out[2][k]
@@ -179,38 +183,47 @@ def shard_gradient(
         if transitive[r]:
             missing = F(1) - p
             squares += missing * missing
-            pull(missing * by_log, 0, d, work, out)
+            pull(missing * by_log, work, out)
             add(out[2], 0, -missing * by_log, rate, 0, d)
             g_rules = g_rule[r].reshape(4, d)
-            push_map(g_rules[0], g_rules[1], of_head, 0, F(1), out[0], out[1])
-            push_map(g_rules[2], g_rules[3], of_tail, 0, F(-1), out[0], out[2])
+            push_map(g_rules[0], g_rules[1], of_head, F(1), out[0], out[1])
+            push_map(g_rules[2], g_rules[3], of_tail, F(-1), out[0], out[2])
         for side in range(2):
             at_head, at = side == 0, 2 * side
             stays, still = (of_tail, by_tail) if at_head else (of_head, by_head)
             for j in range(min(GROUP, negatives)):
                 fixed[0][j * d : j * d + d] = stays[0]
                 fixed[1][j * d : j * d + d] = stays[1]
+            for part in sums:
+                part[:] = F(0)
             count = 0
             for j in range(negatives):
                 other = drawn[i, side * negatives + j]
                 if other >= 0:
-                    place(entity[other], maps[at], maps[at + 1], of_other, count * d)
+                    fetch_row(g_entity, places[other])
+                    stage(entity[other], maps[at], maps[at + 1], of_other, count * d)
                     others[count] = places[other]
                     count += 1
                 if count == GROUP or (j == negatives - 1 and count > 0):
+                    widen(of_other, count * d)
                     more, by_more = corrupted(
-                        at_head, count, others, fixed, of_other, whole_tail, w_negative, work, out, g_entity,
-                        g_maps[at], g_maps[at + 1], still,
+                        at_head, count, others, fixed, of_other, whole_tail, w_negative, work, factor, each, g_entity,
+                        sums,
                     )
                     loss += more
                     by_whole += by_more
                     count = 0
+            add(g_maps[at], 0, F(1), sums[0], 0, d)
+            add(g_maps[at + 1], 0, F(1), sums[1], 0, d)
+            # nothing changes when both boxes move together
+            add(still[0], 0, F(-1), sums[0], 0, d)
+            add(still[1], 0, F(1), sums[2], 0, d)
         # the volume of the tail is in the fact and in corruptions of its head
         add(by_tail[1], 0, -by_whole, rate, 0, d)
-        push_row(g_h, of_head, 0, F(1), by_head[0], by_head[1])
-        push_map(g_maps[0], g_maps[1], of_head, 0, F(1), by_head[0], by_head[1])
-        push_row(g_t, of_tail, 0, F(1), by_tail[0], by_tail[1])
-        push_map(g_maps[2], g_maps[3], of_tail, 0, F(1), by_tail[0], by_tail[1])
+        push_row(g_h, of_head, F(1), by_head[0], by_head[1])
+        push_map(g_maps[0], g_maps[1], of_head, F(1), by_head[0], by_head[1])
+        push_row(g_t, of_tail, F(1), by_tail[0], by_tail[1])
+        push_map(g_maps[2], g_maps[3], of_tail, F(1), by_tail[0], by_tail[1])
         for side in range(2):
             e, g_e = (h, g_h) if side == 0 else (t, g_t)
             for k in range(d):
@@ -228,8 +241,8 @@ def shard_gradient(
     if first == 0 and soft_chosen >= 0:
         h, r, t = soft[soft_chosen, 0], soft[soft_chosen, 1], soft[soft_chosen, 2]
         maps, g_maps = relation[r].reshape(4, d), g_relation[r].reshape(4, d)
-        place(entity[h], maps[0], maps[1], of_head, 0)
-        place(entity[t], maps[2], maps[3], of_tail, 0)
+        place(entity[h], maps[0], maps[1], of_head)
+        place(entity[t], maps[2], maps[3], of_tail)
         measure(of_tail, d, work)
         whole_tail = product(work[5], 0, d)
         intersect(of_head[0], of_head[1], of_tail[0], of_tail[1], d, work)
@@ -238,12 +251,12 @@ def shard_gradient(
         if short > F(0):
             loss += real[W_SOFT] * short * short
             g = F(-2.0 * real[W_SOFT]) * short * by_log
-            pull(g, 0, d, work, out)
+            pull(g, work, out)
             add(out[2], 0, -g, work[6], 0, d)
-            push_row(g_entity[places[h]], of_head, 0, F(1), out[0], out[1])
-            push_map(g_maps[0], g_maps[1], of_head, 0, F(1), out[0], out[1])
-            push_row(g_entity[places[t]], of_tail, 0, F(-1), out[0], out[2])
-            push_map(g_maps[2], g_maps[3], of_tail, 0, F(-1), out[0], out[2])
+            push_row(g_entity[places[h]], of_head, F(1), out[0], out[1])
+            push_map(g_maps[0], g_maps[1], of_head, F(1), out[0], out[1])
+            push_row(g_entity[places[t]], of_tail, F(-1), out[0], out[2])
+            push_map(g_maps[2], g_maps[3], of_tail, F(-1), out[0], out[2])
     return loss, squares
 
 
@@ -282,8 +295,8 @@ def add_composition(step, weight, base, rule, heads, tails, entity, relation, g_
         squares = np.zeros(2)
         for i in range(PAIRS):
             e = ids[below(draw(base, U(step * 2 * PAIRS + side * PAIRS + i)), len(ids))]
-            place(entity[e], shift, scale, composed, 0)
-            place(entity[e], three[0], three[1], implied, 0)
+            place(entity[e], shift, scale, composed)
+            place(entity[e], three[0], three[1], implied)
             intersect(composed[0], composed[1], implied[0], implied[1], d, work)
             shared = product(work[5], 0, d)
             for covered in range(2):
@@ -291,10 +304,10 @@ def add_composition(step, weight, base, rule, heads, tails, entity, relation, g_
                 p, by_log = share(shared, product(work[5], 0, d))
                 squares[covered] += (F(1) - p) * (F(1) - p)
                 by_log *= F(1) - p
-                pull(by_log, 0, d, work, out)
+                pull(by_log, work, out)
                 add(out[1] if covered == 0 else out[2], 0, -by_log, work[6], 0, d)
-                push_map(g[covered, 0], g[covered, 1], composed, 0, F(1), out[0], out[1])
-                push_map(g[covered, 2], g[covered, 3], implied, 0, F(-1), out[0], out[2])
+                push_map(g[covered, 0], g[covered, 1], composed, F(1), out[0], out[1])
+                push_map(g[covered, 2], g[covered, 3], implied, F(-1), out[0], out[2])
         g_one, g_two = g_relation[rule[0]].reshape(4, d)[at:], g_relation[rule[1]].reshape(4, d)[at:]
         g_three = g_relation[rule[2]].reshape(4, d)[at:]
         for covered in range(2):

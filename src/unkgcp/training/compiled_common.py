@@ -10,7 +10,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import prange
+from llvmlite import ir
+from numba import prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 import unkgcp.training.randomness as randomness
 from unkgcp.compiling import njit
@@ -24,7 +27,34 @@ RETRIES = randomness.RETRIES
 exact = {"nogil": True, "error_model": "numpy"}
 fast = {"fastmath": True, **exact}
 
+LINE = 16  # floats in a line of the processor's cache
+
 # fmt: off
+
+
+@intrinsic
+def fetch(typing: Any, table: Any, row: Any, column: Any) -> Any:
+    """Ask for the cache line of table[row, column] without waiting for it."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        array = context.make_array(kind)(context, builder, arguments[0])
+        place = cgutils.get_item_pointer(context, builder, kind, array, list(arguments[1:]), wraparound=False)
+        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        shape = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        call = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0")
+        # to be read, to be kept in the second cache, data
+        builder.call(call, [builder.bitcast(place, byte), number(0), number(1), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(table, types.int64, types.int64), code
+
+
+@njit(forceinline=True, **fast)
+def fetch_row(table: Any, row: Any) -> None:
+    """Ask for a whole row. Rows that are read in a random order are otherwise waited for, one after the other."""
+    for k in range(0, table.shape[1], LINE):
+        fetch(table, np.int64(row), np.int64(k))
 
 
 @njit(**fast)
@@ -69,18 +99,21 @@ def in_set(key: Any, table: Any) -> Any:
 
 
 @njit(**fast)
+def key_with(drawn: Any, head: Any, relation: Any, tail: Any, at_head: Any, sizes: Any) -> Any:
+    """The key of a triple with an entity put in the place of its head or tail."""
+    n, m = sizes
+    return (drawn * m + relation) * n + tail if at_head else (head * m + relation) * n + drawn
+
+
+@njit(**fast)
 def corrupt(
     base: Any, counter: Any, head: Any, relation: Any, tail: Any, at_head: Any, sizes: Any, known: Any
 ) -> Any:
     """An entity for one side, and whether it may be used (False: every draw was a known fact)."""
-    n, m = sizes
     drawn = np.int64(0)
     for retry in range(RETRIES):
-        drawn = below(draw(base + U(retry), counter), n)
-        if len(known) == 0:
-            return drawn, True
-        key = (drawn * m + relation) * n + tail if at_head else (head * m + relation) * n + drawn
-        if not in_set(key, known):
+        drawn = below(draw(base + U(retry), counter), sizes[0])
+        if len(known) == 0 or not in_set(key_with(drawn, head, relation, tail, at_head, sizes), known):
             return drawn, True
     return drawn, False
 
@@ -216,11 +249,17 @@ def draw_batch(rows, first, last, start, facts, negatives, share, choice, place,
     An entity, or -1 - entity where every draw was a known fact, or n_entities + the place of a pool sample.
     """
     head, relation_of, tail, _ = facts
+    lines, mask = known.reshape(1, len(known)), U(len(known) - 1)
     for i in range(first, last):
         fact = rows[i]
         if fact < 0:
             continue
         h, r, t = head[fact], relation_of[fact], tail[fact]
+        if len(known) > 0:  # the set of known facts is large: ask for all places of a fact before looking at one
+            for j in range(2 * negatives):
+                other = below(draw(base, U((start + i) * 2 * negatives + j)), sizes[0])
+                key = key_with(other, h, r, t, j < negatives, sizes)
+                fetch(lines, 0, np.int64(draw(U(key), U(0)) & mask))
         for j in range(2 * negatives):
             position = U((start + i) * 2 * negatives + j)
             if share > F(0) and unit(draw(choice, position)) < share:

@@ -17,10 +17,7 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import prange, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import prange
 
 from unkgcp.compiling import njit
 from unkgcp.training.compiled_common import (
@@ -37,6 +34,8 @@ from unkgcp.training.compiled_common import (
     exact,
     fact_error,
     fast,
+    fetch,
+    fetch_row,
     release,
     touch_batch,
 )
@@ -76,27 +75,24 @@ def activate(linear: Any, rectified: Any) -> Any:
 
 
 @njit(**fast)
-def triple_step(entity, relation, w, g_entity, g_relation, g_model, places, h, r, t, raw, error_slope):
-    """Add the gradient of one free triple, dLoss/dlinear = error_slope, to the three rows and the scalars."""
-    d = entity.shape[1]
-    slope = error_slope * w
-    at_h, at_t = places[h], places[t]
-    for k in range(d):
-        g_relation[r, k] += slope * entity[h, k] * entity[t, k]
-    for k in range(d):
-        g_entity[at_h, k] += slope * relation[r, k] * entity[t, k]
-    for k in range(d):
-        g_entity[at_t, k] += slope * relation[r, k] * entity[h, k]
-    g_model[0] += error_slope * raw
-    g_model[1] += error_slope
+def score_free(h_row, r_row, t_row, mapped):
+    """The sum over the dimensions of h r t for one free triple; r o t goes to `mapped` (d,)."""
+    total = F(0)
+    for k in range(len(mapped)):
+        mapped[k] = r_row[k] * t_row[k]
+        total += h_row[k] * mapped[k]
+    return total
 
 
 @njit(**fast)
-def raw_score(entity: Any, relation: Any, h: Any, r: Any, t: Any) -> Any:
-    total = F(0)
-    for k in range(entity.shape[1]):
-        total += entity[h, k] * relation[r, k] * entity[t, k]
-    return total
+def step_free(h_row, r_row, t_row, mapped, slope, g_head, g_relation, g_tail):
+    """Add the gradient of one free triple, dLoss/dscore = slope, to its three rows, after `score_free`."""
+    for k in range(len(mapped)):
+        g_head[k] += slope * mapped[k]
+    for k in range(len(mapped)):
+        part = slope * h_row[k]
+        g_relation[k] += part * t_row[k]
+        g_tail[k] += part * r_row[k]
 
 
 @njit(**fast)
@@ -117,7 +113,8 @@ def shard_gradient(
     slots = 2 * negatives
     w_negative = F(real[W_NEGATIVE] / slots) * weight if slots > 0 else F(0)
     qt, qh = np.empty(d, F), np.empty(d, F)
-    dqt, dqh = np.empty(d, F), np.empty(d, F)
+    dqt, dqh, mapped = np.empty(d, F), np.empty(d, F), np.empty(d, F)
+    scores = pool_score.reshape(1, len(pool_score))
     loss = 0.0
     for i in range(first, last):
         fact = rows[i]
@@ -141,19 +138,31 @@ def shard_gradient(
             dqh[k] = F(0)
         for k in range(d):
             g_entity[at_t, k] += g * qt[k]
+        ahead, further = i + 1 < last and rows[i + 1] >= 0, i + 2 < last and rows[i + 2] >= 0
         for j in range(slots):
             at_head = j < negatives
+            if ahead and drawn[i + 1, j] >= n:
+                place = drawn[i + 1, j] - n
+                for side in range(0, 3, 2):
+                    fetch_row(entity, pool[place, side])
+                    fetch_row(g_entity, places[pool[place, side]])
+            if further and drawn[i + 2, j] >= n:
+                fetch(pool, drawn[i + 2, j] - n, 0)
+                fetch(scores, 0, drawn[i + 2, j] - n)
             if drawn[i, j] >= n:
                 fresh[i, j] = -1
                 place = drawn[i, j] - n
-                ph, pr, pt = pool[place, 0], pool[place, 1], pool[place, 2]
-                s = raw_score(entity, relation, ph, pr, pt)
+                ph, pr, pt = np.int64(pool[place, 0]), np.int64(pool[place, 1]), np.int64(pool[place, 2])
+                s = score_free(entity[ph], relation[pr], entity[pt], mapped)
                 p, slope = activate(w * s + b, rectified)
                 error = p - pool_score[place]
                 loss += w_negative * error * error
-                triple_step(
-                    entity, relation, w, g_entity, g_relation, g_model, places, ph, pr, pt, s,
-                    F(2) * error * slope * w_negative,
+                g = F(2) * error * slope * w_negative
+                g_model[0] += g * s
+                g_model[1] += g
+                step_free(
+                    entity[ph], relation[pr], entity[pt], mapped, g * w, g_entity[places[ph]], g_relation[pr],
+                    g_entity[places[pt]],
                 )
                 continue
             usable = drawn[i, j] >= 0
@@ -196,14 +205,17 @@ def shard_gradient(
                 g_entity[at_t, k] += scale * entity[t, k]
     if first == 0 and soft_chosen >= 0:
         h, r, t = soft[soft_chosen, 0], soft[soft_chosen, 1], soft[soft_chosen, 2]
-        s = raw_score(entity, relation, h, r, t)
+        s = score_free(entity[h], relation[r], entity[t], mapped)
         p, slope = activate(w * s + b, rectified)
         short = soft_target[soft_chosen] - p
         if short > F(0):
             loss += real[W_SOFT] * short * short
-            triple_step(
-                entity, relation, w, g_entity, g_relation, g_model, places, h, r, t, s,
-                F(-2.0 * real[W_SOFT]) * short * slope,
+            g = F(-2.0 * real[W_SOFT]) * short * slope
+            g_model[0] += g * s
+            g_model[1] += g
+            step_free(
+                entity[h], relation[r], entity[t], mapped, g * w, g_entity[places[h]], g_relation[r],
+                g_entity[places[t]],
             )
     return loss
 
@@ -309,25 +321,6 @@ def run_epoch(
 quick: Any = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "nsz"}}
 
 AHEAD = 32  # triples: as far as the second cache reaches
-LINE = 16  # floats in a line of the processor's cache
-
-
-@intrinsic
-def fetch(typing: Any, table: Any, row: Any, column: Any) -> Any:
-    """Ask for the cache line of table[row, column] without waiting for it."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = signature.args[0]
-        array = context.make_array(kind)(context, builder, arguments[0])
-        place = cgutils.get_item_pointer(context, builder, kind, array, list(arguments[1:]), wraparound=False)
-        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
-        shape = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        call = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0")
-        # to be read, to be kept in the second cache, data
-        builder.call(call, [builder.bitcast(place, byte), number(0), number(1), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(table, types.int64, types.int64), code
 
 
 @njit(alone=True, **quick)
@@ -336,9 +329,8 @@ def products(entity: Any, relation: Any, head: Any, middle: Any, tail: Any, out:
     n, width = len(out), entity.shape[1]
     for i in range(n):
         later = min(i + AHEAD, n - 1)
-        for k in range(0, width, LINE):
-            fetch(entity, np.int64(head[later]), np.int64(k))
-            fetch(entity, np.int64(tail[later]), np.int64(k))
+        fetch_row(entity, head[later])
+        fetch_row(entity, tail[later])
         h, r, t = head[i], middle[i], tail[i]
         total = np.float32(0)
         for k in range(width):

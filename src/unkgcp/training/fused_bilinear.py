@@ -27,7 +27,10 @@ def fresh_side(
     entity, g_entity, query, candidates, usable, rows, column, inside, w, b, scale,
     WIDTH: tl.constexpr, RECTIFIED: tl.constexpr,
 ):
-    """One side's negatives: adds the gradients of their rows; (loss, gradients of query, w and b, values)."""
+    """Negatives of one side: adds the gradients of their rows.
+
+    (their losses (k,), gradients of the query (k, d), of w and of b (k,), values (k,)).
+    """
     mask = rows[:, None] & inside[None, :]
     place = candidates[:, None] * WIDTH + column[None, :]
     other = tl.load(entity + place, mask=mask, other=0.0)
@@ -37,7 +40,7 @@ def fresh_side(
     g = 2 * value * slope * active
     push = (g * w)[:, None]
     tl.atomic_add(g_entity + place, push * query[None, :], mask=mask & usable[:, None], sem="relaxed")
-    return tl.sum(active * value * value), tl.sum(push * other, 0), tl.sum(g * raw), tl.sum(g), value
+    return active * value * value, push * other, g * raw, g, value
 
 
 @triton.jit
@@ -46,7 +49,7 @@ def pool_side(
     column, inside, w, b, scale,
     WIDTH: tl.constexpr, RECTIFIED: tl.constexpr,
 ):
-    """Pool samples in the chosen lanes: adds the gradients of their rows; (loss, gradients of w and b)."""
+    """Pool samples in the chosen lanes: adds the gradients of their rows; (losses, gradients of w and b), (k,) each."""
     base = tl.load(draw_bases + member).to(tl.uint64, bitcast=True)
     at = member * places + below(draw(base, counter), places)
     h = tl.load(triples + at * 3, mask=chosen, other=0).to(tl.int64)
@@ -68,7 +71,7 @@ def pool_side(
     tl.atomic_add(g_entity + at_h, push * rv * tv, mask=mask, sem="relaxed")
     tl.atomic_add(g_entity + at_t, push * rv * hv, mask=mask, sem="relaxed")
     tl.atomic_add(g_relation + at_r, push * hv * tv, mask=mask, sem="relaxed")
-    return tl.sum(active * error * error), tl.sum(g * raw), tl.sum(g)
+    return active * error * error, g * raw, g
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -113,46 +116,53 @@ def bilinear_batch(
         d_w, d_b = g * raw, g
         d_qt, d_qh, d_t = g * w * tv, tl.zeros_like(tv), g * w * qt
         if COUNT > 0:
-            lane = tl.arange(0, LANES)
-            rows = lane < COUNT
             scale = w_negative * weight / (2 * COUNT)
             position = (tl.load(start_at) + place * batch + i) * (2 * COUNT)
+            losses = tl.zeros((LANES,), tl.float32)
+            all_w, all_b = tl.zeros((LANES,), tl.float32), tl.zeros((LANES,), tl.float32)
             for side in tl.static_range(2):
-                slot = lane + side * COUNT
-                counter = (position + slot).to(tl.uint64)
-                others, usable = corrupt(
-                    bases, member, counter, h, r, t, n_entities, n_relations, known, n_known, rounds,
-                    side == 0, RETRIES,
-                )
-                if PHASE == 2:
-                    base = tl.load(choice_bases + member).to(tl.uint64, bitcast=True)
-                    chosen = rows & (unit(draw(base, counter)) < tl.load(share_at))
-                    part, more_w, more_b = pool_side(
-                        entity, g_entity, relation, g_relation, triples, scores, member, places, chosen,
-                        draw_bases, counter, column, inside, w, b, scale, WIDTH, RECTIFIED,
-                    )
-                    loss += part
-                    d_w += more_w
-                    d_b += more_b
-                    usable = usable & (chosen == 0)
                 query = qh if side == 0 else qt
-                part, grow, more_w, more_b, values = fresh_side(
-                    entity, g_entity, query, others, usable, rows, column, inside, w, b, scale, WIDTH, RECTIFIED
-                )
-                loss += part
-                d_w += more_w
-                d_b += more_b
-                if side == 0:
-                    d_qh += grow
-                else:
-                    d_qt += grow
-                if PHASE > 0:
-                    at = program * (2 * COUNT) + slot
+                grown = tl.zeros((LANES, COLUMNS), tl.float32)
+                for begin in range(0, COUNT, LANES):
+                    lane = begin + tl.arange(0, LANES)
+                    rows = lane < COUNT
+                    slot = lane + side * COUNT
+                    counter = (position + slot).to(tl.uint64)
+                    others, usable = corrupt(
+                        bases, member, counter, h, r, t, n_entities, n_relations, known, n_known, rounds,
+                        side == 0, RETRIES,
+                    )
                     kept = others
                     if PHASE == 2:
+                        base = tl.load(choice_bases + member).to(tl.uint64, bitcast=True)
+                        chosen = rows & (unit(draw(base, counter)) < tl.load(share_at))
+                        part, more_w, more_b = pool_side(
+                            entity, g_entity, relation, g_relation, triples, scores, member, places, chosen,
+                            draw_bases, counter, column, inside, w, b, scale, WIDTH, RECTIFIED,
+                        )
+                        losses += part
+                        all_w += more_w
+                        all_b += more_b
+                        usable = usable & (chosen == 0)
                         kept = tl.where(chosen, -1, others)
-                    tl.store(fresh + at, kept.to(tl.int32), mask=rows)
-                    tl.store(fresh_values + at, tl.minimum(tl.maximum(values, 0.0), 1.0), mask=rows)
+                    part, grow, more_w, more_b, values = fresh_side(
+                        entity, g_entity, query, others, usable, rows, column, inside, w, b, scale, WIDTH, RECTIFIED
+                    )
+                    losses += part
+                    grown += grow
+                    all_w += more_w
+                    all_b += more_b
+                    if PHASE > 0:
+                        at = program * (2 * COUNT) + slot
+                        tl.store(fresh + at, kept.to(tl.int32), mask=rows)
+                        tl.store(fresh_values + at, tl.minimum(tl.maximum(values, 0.0), 1.0), mask=rows)
+                if side == 0:
+                    d_qh += tl.sum(grown, 0)
+                else:
+                    d_qt += tl.sum(grown, 0)
+            loss += tl.sum(losses)
+            d_w += tl.sum(all_w)
+            d_b += tl.sum(all_b)
         norm = regular * weight
         loss += 0.5 * norm * (tl.sum(hv * hv) + tl.sum(rv * rv) + tl.sum(tv * tv))
         tl.atomic_add(g_entity + h * WIDTH + column, d_qt * rv + norm * hv, mask=inside, sem="relaxed")

@@ -23,48 +23,42 @@ SIZES = ["n_facts", "n_known", "rounds", "members", "batch", "n_entities", "n_re
 
 
 @triton.jit
-def log1p_exp(x):
-    """log(1 + e) for e = exp(-|x|), exact also where 1 + e rounds to 1."""
+def soft_step(x):
+    """(log(1 + exp(-|x|)), 1 / (1 + exp(-x)), 1 / (1 + exp(x))), the first also exact where 1 + exp rounds to 1."""
     e = tl.exp(-tl.abs(x))
-    return tl.where(e < 1e-4, e * (1 - 0.5 * e), tl.log(1 + e))
-
-
-@triton.jit
-def logistic(x):
-    return 1 / (1 + tl.exp(-x))
+    large = 1 / (1 + e)
+    small = e * large
+    more = tl.where(e < 1e-4, e * (1 - 0.5 * e), tl.log(1 + e))
+    return more, tl.where(x >= 0, large, small), tl.where(x >= 0, small, large)
 
 
 @triton.jit
 def log_side(x, inside):
     """(log softplus(x), its derivative), 0 outside the box's dimensions."""
-    more = log1p_exp(x)
+    more, up, _ = soft_step(x)
     size = tl.maximum(x, 0.0) + more
     valid = inside & (size > TINY)
-    return tl.where(inside, tl.log(tl.maximum(size, TINY)), 0.0), tl.where(valid, logistic(x) / size, 0.0)
+    return tl.where(inside, tl.log(tl.maximum(size, TINY)), 0.0), tl.where(valid, up / size, 0.0)
 
 
 @triton.jit
-def box_pair(low1, side1, low2, side2, inside):
-    """Share p of box 2 covered by box 1, rows (k, d), and dlog p / d(low1, side1, low2, side2)."""
-    apart = (low1 - low2) / BETA
-    smooth = log1p_exp(apart)
-    low = tl.maximum(low1, low2) + BETA * smooth
+def box_pair(low1, side1, low2, side2, whole, whole_slope, inside):
+    """Share p of box 2 covered by box 1, rows (k, d), and dlog p / d(low1, side1, low2, side2).
+
+    `whole` (k,) is the log volume of box 2, `whole_slope` its derivative by side2.
+    """
+    more, from_low1, from_low2 = soft_step((low1 - low2) * (1 / BETA))
+    low = tl.maximum(low1, low2) + BETA * more
     high1, high2 = low1 + side1, low2 + side2
-    beyond = (high1 - high2) / BETA
-    smooth = log1p_exp(beyond)
-    high = tl.minimum(high1, high2) - BETA * smooth
+    more, from_high2, from_high1 = soft_step((high1 - high2) * (1 / BETA))
+    high = tl.minimum(high1, high2) - BETA * more
     logs, slope = log_side(high - low - OFFSET, inside)
-    whole, whole_slope = log_side(side2 - OFFSET, inside)
-    ratio = tl.sum(logs, 1) - tl.sum(whole, 1)
+    ratio = tl.sum(logs, 1) - whole
     p = tl.exp(tl.minimum(ratio, 0.0))
     live = tl.where(ratio <= 0, 1.0, 0.0)[:, None]
     slope, whole_slope = slope * live, whole_slope * live
-    from_low1, from_high1 = logistic(apart), logistic(-beyond)
-    d_side1 = slope * from_high1
-    d_low1 = d_side1 - slope * from_low1
-    d_high2 = slope * (1 - from_high1)
-    d_low2 = d_high2 - slope * (1 - from_low1)
-    return p, d_low1, d_side1, d_low2, d_high2 - whole_slope
+    d_side1, d_side2 = slope * from_high1, slope * from_high2
+    return p, d_side1 - slope * from_low1, d_side1, d_side2 - slope * from_low2, d_side2 - whole_slope
 
 
 @triton.jit
@@ -76,32 +70,57 @@ def norm_gradient(row, weight):
 
 @triton.jit
 def box_side(
-    low, log_side_at, g_low, g_log_side, others, usable, rows, column, inside,
-    fixed_low, fixed_side, shift, scale_row, weight,
-    WIDTH: tl.constexpr, AT_HEAD: tl.constexpr,
+    low, log_side_at, g_low, g_log_side, bases, known, n_known, rounds, position, member, h, r, t,
+    n_entities, n_relations, column, inside, fixed_low, fixed_side, whole, whole_slope, shift, scale_row, weight,
+    COUNT: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, RETRIES: tl.constexpr,
+    AT_HEAD: tl.constexpr,
 ):
-    """One side's negatives: loss, gradients of the fixed box (d,) and of this side's shift and scale (d,)."""
-    mask = rows[:, None] & inside[None, :]
-    place = others[:, None] * WIDTH + column[None, :]
-    lows = tl.load(low + place, mask=mask, other=0.0)
-    logs = tl.load(log_side_at + place, mask=mask, other=0.0)
-    sides = tl.exp(tl.minimum(logs, LARGEST_LOG_SIDE))
+    """One side's negatives, LANES at a time: loss, gradients (d,) of the fixed box and of this side's shift and scale.
+
+    `whole` and `whole_slope` are those of the fixed box, which the head's negatives are to cover.
+    """
+    losses = tl.zeros((LANES,), tl.float32)
+    d_shift, d_scale = tl.zeros((LANES, COLUMNS), tl.float32), tl.zeros((LANES, COLUMNS), tl.float32)
+    d_fixed_low, d_fixed_side = tl.zeros((LANES, COLUMNS), tl.float32), tl.zeros((LANES, COLUMNS), tl.float32)
     stretch = tl.maximum(scale_row, 0.0)
-    moved_low, moved_side = lows + shift[None, :], sides * stretch[None, :]
-    still_low, still_side = fixed_low[None, :] + lows * 0, fixed_side[None, :] + lows * 0
-    if AT_HEAD:
-        p, d_low, d_side, d_fixed_low, d_fixed_side = box_pair(moved_low, moved_side, still_low, still_side, mask)
-    else:
-        p, d_fixed_low, d_fixed_side, d_low, d_side = box_pair(still_low, still_side, moved_low, moved_side, mask)
-    active = tl.where(rows & usable, weight, 0.0)
-    g = (2 * p * p * active)[:, None]
-    d_low, d_side = g * d_low, g * d_side
-    d_log = tl.where(logs < LARGEST_LOG_SIDE, d_side * stretch[None, :] * sides, 0.0)
-    tl.atomic_add(g_low + place, d_low, mask=mask & usable[:, None], sem="relaxed")
-    tl.atomic_add(g_log_side + place, d_log, mask=mask & usable[:, None], sem="relaxed")
-    d_scale = tl.where(scale_row > 0, tl.sum(d_side * sides, 0), 0.0)
-    loss = tl.sum(active * p * p)
-    return loss, tl.sum(g * d_fixed_low, 0), tl.sum(g * d_fixed_side, 0), tl.sum(d_low, 0), d_scale
+    for begin in range(0, COUNT, LANES):
+        lane = begin + tl.arange(0, LANES)
+        rows = lane < COUNT
+        others, usable = corrupt(
+            bases, member, (position + lane).to(tl.uint64), h, r, t, n_entities, n_relations,
+            known, n_known, rounds, AT_HEAD, RETRIES,
+        )
+        mask = rows[:, None] & inside[None, :]
+        place = others[:, None] * WIDTH + column[None, :]
+        lows = tl.load(low + place, mask=mask, other=0.0)
+        logs = tl.load(log_side_at + place, mask=mask, other=0.0)
+        sides = tl.exp(tl.minimum(logs, LARGEST_LOG_SIDE))
+        moved_low, moved_side = lows + shift[None, :], sides * stretch[None, :]
+        still_low, still_side = fixed_low[None, :] + lows * 0, fixed_side[None, :] + lows * 0
+        if AT_HEAD:
+            p, d_low, d_side, x, y = box_pair(
+                moved_low, moved_side, still_low, still_side, whole, whole_slope[None, :] + lows * 0, mask
+            )
+        else:
+            own, own_slope = log_side(moved_side - OFFSET, mask)
+            p, x, y, d_low, d_side = box_pair(
+                still_low, still_side, moved_low, moved_side, tl.sum(own, 1), own_slope, mask
+            )
+        active = tl.where(rows & usable, weight, 0.0)
+        g = (2 * p * p * active)[:, None]
+        d_low, d_side = g * d_low, g * d_side
+        d_log = tl.where(logs < LARGEST_LOG_SIDE, d_side * moved_side, 0.0)
+        tl.atomic_add(g_low + place, d_low, mask=mask & usable[:, None], sem="relaxed")
+        tl.atomic_add(g_log_side + place, d_log, mask=mask & usable[:, None], sem="relaxed")
+        losses += active * p * p
+        d_fixed_low += g * x
+        d_fixed_side += g * y
+        d_shift += d_low
+        d_scale += d_side * sides
+    return (
+        tl.sum(losses), tl.sum(d_fixed_low, 0), tl.sum(d_fixed_side, 0), tl.sum(d_shift, 0),
+        tl.where(scale_row > 0, tl.sum(d_scale, 0), 0.0),
+    )
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -109,12 +128,15 @@ def box_batch(
     order, place_at, start_at, n_facts, heads, relations, tails, targets, taus,
     low, log_side_at, h_shift, h_scale, t_shift, t_scale,
     g_low, g_log_side, g_h_shift, g_h_scale, g_t_shift, g_t_scale,
-    bases, known, n_known, rounds, loss_at, members, batch, n_entities, n_relations,
+    bases, known, n_known, rounds, transitive, g_rule, squares, loss_at, members, batch, n_entities, n_relations,
     w_negative, w_side, w_other,
     COUNT: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
-    RETRIES: tl.constexpr, QUANTILE: tl.constexpr,
+    RETRIES: tl.constexpr, QUANTILE: tl.constexpr, RULE: tl.constexpr,
 ):
-    """Loss and gradient of one fact with its negatives and its norms."""
+    """Loss and gradient of one fact with its negatives and its norms.
+
+    With RULE, facts of transitive relations leave (1 - p)^2 and its gradient in `squares` and `g_rule`.
+    """
     program = tl.program_id(0).to(tl.int64)
     member, i = program // batch, program % batch
     place = tl.load(place_at)
@@ -140,39 +162,47 @@ def box_batch(
         scale_t = tl.load(t_scale + at_r, mask=inside, other=0.0)
         box_h, wide_h = low_h + shift_h, side_h * tl.maximum(scale_h, 0.0)
         box_t, wide_t = low_t + shift_t, side_t * tl.maximum(scale_t, 0.0)
-        p, a, b, c, d = box_pair(box_h[None, :], wide_h[None, :], box_t[None, :], wide_t[None, :], inside[None, :])
+        logs, whole_slope = log_side(wide_t - OFFSET, inside)
+        whole = tl.sum(logs)
+        p, a, b, c, d = box_pair(
+            box_h[None, :], wide_h[None, :], box_t[None, :], wide_t[None, :],
+            whole, whole_slope[None, :], inside[None, :],
+        )
         value = tl.sum(p)
+        a, b, c, d = tl.sum(a, 0), tl.sum(b, 0), tl.sum(c, 0), tl.sum(d, 0)
+        if RULE:  # noqa: SIM102 (one condition is settled when the kernel is compiled, the other when it runs)
+            if tl.load(transitive + r) != 0:
+                away = 1 - value
+                tl.atomic_add(squares + place * members + member, away * away, sem="relaxed")
+                push, at_rule = -away * value, (member * n_relations + r) * (4 * WIDTH) + column
+                tl.atomic_add(g_rule + at_rule, push * a, mask=inside, sem="relaxed")
+                down = tl.where(scale_h > 0, push * b * side_h, 0.0)
+                tl.atomic_add(g_rule + at_rule + WIDTH, down, mask=inside, sem="relaxed")
+                tl.atomic_add(g_rule + at_rule + 2 * WIDTH, push * c, mask=inside, sem="relaxed")
+                down = tl.where(scale_t > 0, push * d * side_t, 0.0)
+                tl.atomic_add(g_rule + at_rule + 3 * WIDTH, down, mask=inside, sem="relaxed")
         error, slope = fact_error(value, tl.load(targets + fact), tl.load(taus + member), QUANTILE)
         g = slope * value * weight
         loss = weight * error
         # gradients of the two transformed boxes, and of the shifts and scales through negatives on their own side
-        g_box_h, g_wide_h = g * tl.sum(a, 0), g * tl.sum(b, 0)
-        g_box_t, g_wide_t = g * tl.sum(c, 0), g * tl.sum(d, 0)
+        g_box_h, g_wide_h, g_box_t, g_wide_t = g * a, g * b, g * c, g * d
         own_h_shift, own_h_scale = tl.zeros_like(low_h), tl.zeros_like(low_h)
         own_t_shift, own_t_scale = tl.zeros_like(low_h), tl.zeros_like(low_h)
         if COUNT > 0:
-            lane = tl.arange(0, LANES)
-            rows = lane < COUNT
             scale = w_negative * weight / (2 * COUNT)
             position = (tl.load(start_at) + place * batch + i) * (2 * COUNT)
-            others, usable = corrupt(
-                bases, member, (position + lane).to(tl.uint64), h, r, t, n_entities, n_relations,
-                known, n_known, rounds, True, RETRIES,
-            )
             part, x, y, own_h_shift, own_h_scale = box_side(
-                low, log_side_at, g_low, g_log_side, others, usable, rows, column, inside,
-                box_t, wide_t, shift_h, scale_h, scale, WIDTH, True,
+                low, log_side_at, g_low, g_log_side, bases, known, n_known, rounds, position, member, h, r, t,
+                n_entities, n_relations, column, inside, box_t, wide_t, whole, whole_slope, shift_h, scale_h, scale,
+                COUNT, LANES, WIDTH, COLUMNS, RETRIES, True,
             )
             loss += part
             g_box_t += x
             g_wide_t += y
-            others, usable = corrupt(
-                bases, member, (position + lane + COUNT).to(tl.uint64), h, r, t, n_entities, n_relations,
-                known, n_known, rounds, False, RETRIES,
-            )
             part, x, y, own_t_shift, own_t_scale = box_side(
-                low, log_side_at, g_low, g_log_side, others, usable, rows, column, inside,
-                box_h, wide_h, shift_t, scale_t, scale, WIDTH, False,
+                low, log_side_at, g_low, g_log_side, bases, known, n_known, rounds, position + COUNT, member, h, r, t,
+                n_entities, n_relations, column, inside, box_h, wide_h, whole, whole_slope, shift_t, scale_t, scale,
+                COUNT, LANES, WIDTH, COLUMNS, RETRIES, False,
             )
             loss += part
             g_box_h += x
@@ -206,3 +236,27 @@ def box_batch(
         tl.atomic_add(g_t_shift + at_r, g_box_t + own_t_shift + n_shift_t, mask=inside, sem="relaxed")
         tl.atomic_add(g_t_scale + at_r, d_scale_t, mask=inside, sem="relaxed")
         tl.atomic_add(loss_at + member, loss, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["members", "n_relations"])
+def add_transitive(
+    transitive, g_rule, squares, place_at, g_h_shift, g_h_scale, g_t_shift, g_t_scale, loss_at, weight,
+    members, n_relations, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
+):
+    """Turns what a batch left of transitive facts into the gradient of their norm, for one relation of a member."""
+    program = tl.program_id(0).to(tl.int64)
+    member, r = program // n_relations, program % n_relations
+    norm = tl.sqrt(tl.load(squares + tl.load(place_at) * members + member) + 1e-12)
+    if r == 0:
+        tl.store(loss_at + member, tl.load(loss_at + member) + weight * norm)
+    if tl.load(transitive + r) != 0:
+        column = tl.arange(0, COLUMNS)
+        inside = column < WIDTH
+        at, at_rule = program * WIDTH + column, program * (4 * WIDTH) + column
+        share = weight / norm
+        for table in tl.static_range(4):
+            g_table = g_h_shift if table == 0 else g_h_scale if table == 1 else g_t_shift if table == 2 else g_t_scale
+            own = tl.load(g_rule + at_rule + table * WIDTH, mask=inside, other=0.0)
+            before = tl.load(g_table + at, mask=inside, other=0.0)
+            tl.store(g_table + at, before + share * own, mask=inside)
+            tl.store(g_rule + at_rule + table * WIDTH, own * 0, mask=inside)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from unkgcp.training import randomness
-from unkgcp.training.batches import TrainingData
-from unkgcp.training.config import DISTMULT, TrainConfig
+from unkgcp.training.batches import Member, TrainingData
+from unkgcp.training.config import DISTMULT, TrainConfig, learning_rate_at
 from unkgcp.training.losses import Term
 from unkgcp.training.torch_engine import TorchEngine
 
@@ -29,11 +29,82 @@ def has_kernel(config: TrainConfig, data: TrainingData) -> bool:
 
 
 class FusedEngine(TorchEngine):
-    """As `TorchEngine`, of one process; autograd is left with BEUrRE's rules."""
+    """As `TorchEngine`, of one process; autograd is left with BEUrRE's compositions.
+
+    Where a batch of the DistMult family reads fewer rows than there are entities, the others wait (`fused_steps`).
+    """
+
+    def __init__(
+        self, data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
+    ) -> None:
+        super().__init__(data, config, members, device)
+        # rows that a batch can read: of its facts and their negatives, and of a soft-logic fact
+        most = self.batch_size * (2 + 2 * (config.negatives if config.negative_weight else 0)) + 2
+        self.lazy = config.model in DISTMULT and not config.momentum and data.n_entities > most
+        self.taken = torch.zeros(
+            len(members) * data.n_entities if self.lazy else 0, dtype=torch.int32, device=device
+        )
+        # of each step of an epoch: learning rate over the correction of the first moment, correction of the second
+        self.sizes, self.roots = torch.zeros(2, self.steps, device=device)
+        self.step_loss = torch.zeros_like(self.loss)
+        self._rule_squares: Tensor | None = None
+
+    def run_epoch(self, epoch: int) -> Tensor:
+        loss = super().run_epoch(epoch)
+        if self.lazy:
+            from unkgcp.training.fused_steps import settle_all
+
+            settle_all[(len(self.taken),)](*self._waiting(), self.steps, **self._row())
+        self.adam.state[self.flat]["step"].fill_((epoch + 1) * self.steps)
+        return loss
+
+    def _prepare(self, epoch: int) -> None:
+        super()._prepare(epoch)
+        if self._rule_squares is not None:
+            self._rule_squares.zero_()
+        (beta1, beta2), rate = self.adam.defaults["betas"], learning_rate_at(self.config, epoch)
+        count = epoch * self.steps + torch.arange(1, self.steps + 1, dtype=torch.float64)
+        self.sizes.copy_(rate / (1 - beta1**count))
+        self.roots.copy_((1 - beta2**count).rsqrt())
+
+    def _step(self) -> None:
+        from unkgcp.training.fused_steps import count_step, step_rest
+
+        assert self._fused is not None
+        self._fused(self.step_loss)
+        if self._terms:
+            batch = self._batch(self.columns[:1])  # compositions draw entities of their own
+            rest = torch.stack([term(batch) for term in self._terms]).sum(0)
+            torch.autograd.backward(rest.sum())
+            self.step_loss += rest.detach()
+        done = self.tables["entity"].numel() if self.lazy else 0
+        dense = [tensor[done:] for tensor in self._flat()]
+        count, size = len(dense[0]), 1024
+        step_rest[(-(-count // size),)](
+            *dense, self.sizes, self.roots, self.place, self.config.momentum, count, BLOCK=size
+        )
+        members = len(self.members)
+        count_step[(1,)](
+            self.step_loss, self.loss, self.first_bad, self.step, self.place, members, LANES=_power(members)
+        )
+
+    def _flat(self) -> list[Tensor]:
+        """Parameters, gradients and both moments, each (all tables,)."""
+        state = self.adam.state[self.flat]
+        assert self.flat.grad is not None
+        return [self.flat, self.flat.grad, state["exp_avg"], state["exp_avg_sq"]]
+
+    def _waiting(self) -> list[Tensor]:
+        """What a row that waits is caught up with."""
+        return [*self._flat(), self.taken, self.sizes, self.roots]
+
+    def _row(self) -> dict[str, int]:
+        width = self.config.dimension
+        return {"WIDTH": width, "COLUMNS": _power(width), "num_warps": max(1, _power(width) // 128)}
 
     def _make_terms(self, phase: int) -> list[Term]:
         self._fused = self._boxes() if self.config.model == "beurre" else self._bilinear(phase)
-        return self._box_logic()
+        return self._compositions()
 
     def _arguments(self) -> list[Any]:
         """The first arguments of both kernels: a batch, the tables in the backbone's order, and negatives."""
@@ -52,6 +123,7 @@ class FusedEngine(TorchEngine):
     def _bilinear(self, phase: int) -> Launch:
         """The batch of `ukge`, `ukge-rect` and `passleaf`, in a phase of its pool."""
         from unkgcp.training.fused_bilinear import bilinear_batch, pool_insert
+        from unkgcp.training.fused_steps import settle
 
         config, pool, facts, soft = self.config, self.pool, self.data.facts, self.data.softlogic
         arguments, sizes, constants = self._arguments(), self._sizes(), self._constants()
@@ -62,14 +134,22 @@ class FusedEngine(TorchEngine):
         staged = grid[0] * 2 * count if phase else 1
         fresh = torch.full((staged,), -1, dtype=torch.int32, device=self.device)
         values = torch.zeros(staged, device=self.device)
+        some_soft = bool(len(soft) and config.softlogic_weight)
+        slots = 2 + 2 * count * (2 if phase == 2 else 1)
 
         def launch(loss: Tensor) -> None:
+            if self.lazy:
+                settle[(sizes[0] * (sizes[1] * slots + 2),)](
+                    *arguments[:7], *self._waiting(), *arguments[-4:], triples, len(soft), softlogic, self.step,
+                    pool.triples, places, self.share, choice, draws, *sizes,
+                    COUNT=count, SLOTS=slots, RETRIES=randomness.RETRIES, SOFT=some_soft, PHASE=phase, **self._row(),
+                )  # fmt: skip
             bilinear_batch[grid](
                 *arguments, triples, soft.target, len(soft), softlogic, self.step,
                 pool.triples, pool.scores, places, self.share, choice, draws, fresh, values,
                 loss, *sizes, config.negative_weight, config.regularization, config.softlogic_weight,
                 RECTIFIED=config.model == "ukge-rect", PHASE=phase,
-                SOFT=bool(len(soft) and config.softlogic_weight), **constants,
+                SOFT=some_soft, **constants,
             )  # fmt: skip
             if phase:
                 pool_insert[grid](
@@ -81,14 +161,28 @@ class FusedEngine(TorchEngine):
         return launch
 
     def _boxes(self) -> Launch:
-        """The batch of `beurre`, without its rules."""
-        from unkgcp.training.fused_boxes import box_batch
+        """The batch of `beurre`, without its compositions."""
+        from unkgcp.training.fused_boxes import add_transitive, box_batch
 
         config, constants, sizes, arguments = self.config, self._constants(), self._sizes(), self._arguments()
         weights = (config.negative_weight, config.side_regularization, config.box_regularization)
+        members, _, _, relations = sizes
+        rule = bool(config.logic_weight and self.data.transitive.any())
+        transitive, width = self.data.transitive.to(torch.int8), config.dimension
+        left = torch.zeros(members * relations * 4 * width if rule else 1, device=self.device)
+        squares = torch.zeros(self.steps, members, device=self.device)
+        self._rule_squares = squares
+        pushed = [self.gradients[name] for name in ("head_shift", "head_scale", "tail_shift", "tail_scale")]
 
         def launch(loss: Tensor) -> None:
-            box_batch[(sizes[0] * sizes[1],)](*arguments, loss, *sizes, *weights, **constants)
+            box_batch[(sizes[0] * sizes[1],)](
+                *arguments, transitive, left, squares, loss, *sizes, *weights, RULE=rule, **constants
+            )
+            if rule:
+                add_transitive[(members * relations,)](
+                    transitive, left, squares, self.place, *pushed, loss, config.logic_weight / self.batch_size,
+                    members, relations, WIDTH=width, COLUMNS=_power(width), num_warps=2,
+                )  # fmt: skip
 
         return launch
 
@@ -96,16 +190,20 @@ class FusedEngine(TorchEngine):
         """What both kernels are compiled for."""
         config = self.config
         count = config.negatives if config.negative_weight else 0
-        lanes = _power(max(count, 1))
-        return {
+        columns = _power(config.dimension)
+        # what was fastest on an H200: boxes are many numbers each, which few programs at a time have registers for
+        boxes = config.model == "beurre"
+        at_once, warps = (256, 2) if boxes else (1024, 4) if columns > 128 else (2048, 2)
+        constants: dict[str, Any] = {
             "COUNT": count,
-            "LANES": lanes,
+            "LANES": max(1, min(_power(count), at_once // columns)),
             "WIDTH": config.dimension,
-            "COLUMNS": _power(config.dimension),
+            "COLUMNS": columns,
             "RETRIES": randomness.RETRIES,
             "QUANTILE": self.members[0].quantile is not None,
-            "num_warps": 4 if config.dimension * lanes <= 4096 else 8,
+            "num_warps": warps,
         }
+        return constants | ({"maxnreg": 128} if boxes else {})
 
     def _bases(self, purpose: int) -> Tensor:
         streams = [randomness.stream(member.seed, purpose) for member in self.members]

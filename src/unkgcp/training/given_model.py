@@ -52,6 +52,10 @@ class GivenModel(Model):
     name: str = "a model of your own"
     sample: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False)
 
+    @property
+    def called(self) -> str:
+        return self.name
+
     def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
         """Scores of triples given by ids (n,), in calls of a bounded size: (n,) float32 in [0, 1]."""
         ids = [np.ascontiguousarray(column, np.int64) for column in (head, relation, tail)]
@@ -165,7 +169,7 @@ def given(
     """
     called = name or str(getattr(model, "__name__", type(model).__name__))
     if isinstance(model, Model) and model.vocabulary != vocabulary:
-        raise InputError(f"{model_name(model)} has other labels, or the same in another order")
+        raise InputError(f"{model.called} has other labels, or the same in another order")
     if isinstance(model, Scores):
         asked: Callable[..., Any] = model.score
     elif callable(model):
@@ -185,11 +189,6 @@ def given(
             )
         known, facts = seen(own), KnownFacts.of(own)
     return GivenModel({}, vocabulary, TrainConfig(GIVEN), 0, *known, facts=facts, asked=asked, name=called)
-
-
-def model_name(model: Model) -> str:
-    """What messages and tables call a model."""
-    return model.name if isinstance(model, GivenModel) else model.config.model
 
 
 def restored_model(

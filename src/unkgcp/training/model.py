@@ -53,6 +53,11 @@ class Model:
     stopping: KnownFacts | None = field(default=None, repr=False)
 
     @property
+    def called(self) -> str:
+        """What messages and tables call it."""
+        return self.config.model
+
+    @property
     def backbone(self) -> Backbone:
         from unkgcp.backbones import get
 

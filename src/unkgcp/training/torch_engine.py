@@ -147,21 +147,26 @@ class TorchEngine:
         return terms + self._box_logic()
 
     def _box_logic(self) -> list[Term]:
-        config, terms = self.config, list[Term]()
+        config, data = self.config, self.data
+        if config.model != "beurre" or not config.logic_weight or not bool(data.transitive.any()):
+            return self._compositions()
+        return [TransitiveTerm(data, config.logic_weight, self.batch_size), *self._compositions()]
+
+    def _compositions(self) -> list[Term]:
+        config = self.config
         if config.model != "beurre" or not config.logic_weight:
-            return terms
-        if bool(self.data.transitive.any()):
-            terms.append(TransitiveTerm(self.data, config.logic_weight, self.batch_size))
-        terms += [
+            return []
+        return [
             CompositionTerm(rule, self.members, config.logic_weight, self.batch_size, self.world)
             for rule in self.data.compositions
         ]
-        return terms
 
-    def _batch(self) -> Batch:
+    def _batch(self, columns: Tensor | None = None) -> Batch:
+        """The current batch: this process's share of it, or the facts at other places."""
+        columns = self.columns if columns is None else columns
         rows = self.order.index_select(0, self.place)[0]
         count = (rows >= 0).sum(1, keepdim=True)
-        rows = rows[:, self.columns]
+        rows = rows[:, columns]
         weight = (rows >= 0) / count
         rows = rows.clamp_min(0)
         facts, lookup = self.data.facts, self.lookup
@@ -172,7 +177,7 @@ class TorchEngine:
             tail=tail,
             confidence=facts.target[rows],
             weight=weight,
-            position=self.start + self.place * self.batch_size + self.columns,
+            position=self.start + self.place * self.batch_size + columns,
             step=self.step,
             lookup=lookup,
             head_rows=lookup.rows("entity", head[..., None]),

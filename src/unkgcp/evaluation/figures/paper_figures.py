@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,20 @@ CLASSES = ("positive", "negative")
 Cell = dict[str, Any]
 
 
-def draw_reproduction(directory: str | os.PathLike[str]) -> list[Path]:
-    """Draw every figure that the summary has data for; gives the paths of the files written."""
+def draw_reproduction(directory: str | os.PathLike[str], names: Collection[str] | None = None) -> list[Path]:
+    """Draw every figure that the summary has data for, or some; gives the paths of the files written."""
     directory = Path(directory)
     written: list[Path] = []
     with design():
         for name, draw in drawings(read_summary(directory)):
-            written += save(draw(), directory / FOLDER / name)
+            if names is None or name in names:
+                written += save(draw(), directory / FOLDER / name)
     return written
+
+
+def figure_names(directory: Path) -> list[str]:
+    """The figures that the summary has data for."""
+    return [name for name, _ in drawings(read_summary(directory))]
 
 
 def read_summary(directory: Path) -> dict[str, Any]:

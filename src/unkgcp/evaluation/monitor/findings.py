@@ -32,7 +32,7 @@ def describe(monitor: Monitor) -> dict[str, Any]:
     """Everything there is to say after the facts so far."""
     predictor, facts = monitor.predictor, monitor.facts
     return {
-        "model": predictor.model.config.model,
+        "model": predictor.model.called,
         "method": predictor.method.name,
         "verdict": "alarm" if monitor.broken else "no evidence" if facts else "nothing compared",
         "alarms": monitor.alarms(),
@@ -141,7 +141,7 @@ def monitor_text(found: dict[str, Any], path: NDArray[np.float64]) -> str:
         f"alarm at {_times(martingale['log10_alarm'])} (may be looked at after every fact)",
         sparkline(path, martingale["log10_alarm"] * math.log(10)),
     ]
-    if found["relations"]["rows"]:
+    if found["relations"]["watched"]:
         lines += ["", _relation_lines(found["relations"])]
     return "\n".join([*lines, "", verdict(found), scope(found)])
 

@@ -215,7 +215,7 @@ def _compiled() -> Any:
         from unkgcp.compiling import njit
     except ImportError:
         return None
-    return njit()(jump_through)
+    return njit(alone=True)(jump_through)
 
 
 _Floats = NDArray[np.floating[Any]]

@@ -85,7 +85,7 @@ def figure(drawn: Drawn, key: str, caption: object, description: str) -> Html:
     )
     return tag(
         "figure",
-        tag("div", picture, class_="scroll", tabindex="0"),
+        tag("div", picture, class_="scroll", tabindex="0", role="group", aria_label=f"Figure: {description}"),
         tag("figcaption", caption, " ", numbers),
         id=key,
     )

@@ -32,7 +32,7 @@ from unkgcp.evaluation.tables import Cell, Html, Table, join, number, tag
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import load_named, reload
 from unkgcp.training.config import NONE
-from unkgcp.training.given_model import OwnModel, model_name
+from unkgcp.training.given_model import OwnModel
 
 
 def run_page(
@@ -61,7 +61,7 @@ def run_page(
             fact_section(diagnosis),
             provenance_section(predictor),
         ]
-    made_of = [name for name in (model_name(predictor.model), predictor.method.name) if name != NONE]
+    made_of = [name for name in (predictor.model.called, predictor.method.name) if name != NONE]
     title = f"{data_name(diagnosis.dataset.name)}: {' + '.join(look(name).name for name in made_of)}"
     about = paragraph(
         "Figures are of test facts that took part neither in training nor in calibration. "

@@ -30,7 +30,6 @@ from unkgcp.evaluation.slices import AT_LEAST, MASS, SLAB_SHARE
 from unkgcp.evaluation.tables import Cell, Html, Table, number, tag
 from unkgcp.methods.intervals import in_words
 from unkgcp.run.predictor import Predictor
-from unkgcp.training.given_model import model_name
 
 RELATIONS = 20  # rows of the figure by relation; the table has all
 
@@ -250,7 +249,7 @@ def provenance_section(predictor: Predictor) -> Section:
     rows: list[tuple[str, object]] = [
         ("data", data.get("name")),
         ("facts", ", ".join(f"{_count(count)} {part}" for part, count in parts.items())),
-        ("model", model_name(predictor.model)),
+        ("model", predictor.model.called),
         ("method", predictor.method.name),
         ("seed", predictor.model.seed),
         ("protocol", record.get("protocol")),

@@ -3,19 +3,26 @@
 An interrupted run, however it ended, is continued by the same call: what lies sound in the folder is neither
 computed nor written again. A cell goes through three steps (scores, quantile scores, figures), each with a
 file of its own, so that at most the step in flight is lost.
+
+With a GPU the steps of different cells run at the same time: while it trains the models of a block, a thread scores
+with those of the block before, and other processes measure what has been scored.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unkgcp.errors import InputError
-from unkgcp.evaluation.figures.paper_figures import draw_reproduction
+from unkgcp.evaluation.figures.paper_figures import draw_reproduction, figure_names
 from unkgcp.evaluation.report import write_report
 from unkgcp.evaluation.reproduction import plan, scoring
 from unkgcp.evaluation.reproduction.cell import measure
@@ -32,7 +39,7 @@ from unkgcp.evaluation.reproduction.scoring import (
 from unkgcp.evaluation.reproduction.summary import write_summary
 from unkgcp.evaluation.tables import Table
 from unkgcp.files import write_text
-from unkgcp.progress import say
+from unkgcp.parallel import cores
 from unkgcp.run.fitting import Report, silent
 from unkgcp.training.config import TrainConfig, quantiles_of
 
@@ -62,13 +69,15 @@ def reproduce(
         raise InputError(f"{folder} is a file; give a folder to write to")
     blocks = plan.blocks()
     _note_plan(folder, plan, override)
-    data: dict[str, Dataset] = {}
-    for number, block in enumerate(blocks, 1):
-        if block.data not in data:
-            data = {block.data: load(block.data, data_dir)}  # one at a time: they are large
-        work = Work(folder, block, data[block.data], plan, dict(override or {}), device, report, say)
-        work.do(f"[{number}/{len(blocks)}]", scores_only)
+    with steps(scoring.uses_gpu(device), say) as later:
+        for number, block in enumerate(blocks, 1):
+            work = Work(folder, block, plan, dict(override or {}), device, data_dir, report, say)
+            work.do(f"[{number}/{len(blocks)}]", scores_only, later)
     return None if scores_only else finish(folder, say, figures)
+
+
+MOST_PROCESSES = 12  # that measure: a cell takes seconds, and each has a data set in memory
+FEWEST_FIGURES = 12  # that are worth other processes
 
 
 def finish(directory: str | os.PathLike[str], say: Say = silently, figures: bool = True) -> Path | None:
@@ -77,10 +86,94 @@ def finish(directory: str | os.PathLike[str], say: Say = silently, figures: bool
     write_tables(folder, write_summary(folder, say))
     if not figures:
         return None
-    draw_reproduction(folder)
-    return write_report(folder)
+    names = figure_names(folder)
+    processes = min(cores() - 1, MOST_PROCESSES) if len(names) >= FEWEST_FIGURES else 0
+    if not processes:
+        draw_reproduction(folder, names)
+        return write_report(folder)
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        drawn = [pool.submit(draw_reproduction, folder, names[part::processes]) for part in range(processes)]
+        page = write_report(folder)
+        for part in drawn:
+            part.result()
+    return page
 
 
+@dataclass
+class Steps:
+    """Where scoring and measuring are done: elsewhere, while training goes on, or on the spot."""
+
+    thread: Executor | None
+    processes: Executor | None
+    say: Say
+    scored: list[Future[None]] = field(default_factory=list)
+    measured: dict[Future[None], str] = field(default_factory=dict)
+
+    def score(self, *arguments: Any) -> None:
+        """`scoring.store`, after that of earlier blocks."""
+        if self.thread is None:
+            scoring.store(*arguments)
+        else:
+            self.scored.append(self.thread.submit(scoring.store, *arguments))
+
+    def measure(self, work: Work, seeds: Sequence[int]) -> None:
+        """The cells of these seeds, once all that was handed in before is scored."""
+        if self.thread is None:
+            for seed in seeds:
+                work.measure(seed)
+                self.say(f"{work.block.name}/seed-{seed}: stored")
+        else:
+            self.scored.append(self.thread.submit(self._share_out, work, seeds))
+
+    def _share_out(self, work: Work, seeds: Sequence[int]) -> None:
+        assert self.processes is not None
+        task = (work.folder, work.block, work.plan, work.override, work.device, work.data_dir)
+        for seed in seeds:
+            self.measured[self.processes.submit(_measure_elsewhere, seed, *task)] = (
+                f"{work.block.name}/seed-{seed}"
+            )
+
+    def look(self, until_the_end: bool = False) -> None:
+        """Say what has been stored since the last look; an error of a step is raised here."""
+        while self.scored and (until_the_end or self.scored[0].done()):
+            self.scored.pop(0).result()
+        for future, name in list(self.measured.items()):
+            if until_the_end or future.done():
+                future.result()
+                self.say(f"{name}: stored")
+                del self.measured[future]
+
+
+@contextmanager
+def steps(elsewhere: bool, say: Say) -> Iterator[Steps]:
+    """The place of scoring and measuring; when it is left, all of it is done, or after an error given up."""
+    if not elsewhere:
+        yield Steps(None, None, say)
+        return
+    with ExitStack() as stack:
+        # forked processes cannot use what a GPU's driver or a pool of threads has left in memory
+        pool = ProcessPoolExecutor(max(1, min(cores() - 2, MOST_PROCESSES)), get_context("spawn"))
+        stack.callback(pool.shutdown, cancel_futures=True)
+        thread = ThreadPoolExecutor(1)
+        stack.callback(thread.shutdown, cancel_futures=True)
+        later = Steps(thread, pool, say)
+        yield later
+        later.look(until_the_end=True)
+
+
+def _measure_elsewhere(
+    seed: int,
+    folder: Path,
+    block: Block,
+    plan: Plan,
+    override: dict[str, Any],
+    device: str,
+    data_dir: str | None,
+) -> None:
+    Work(folder, block, plan, override, device, data_dir, silent, silently).measure(seed)
+
+
+@lru_cache(maxsize=1)  # they are large
 def load(name: str, data_dir: str | None) -> Dataset:
     """A data set with calibration and test facts, which a reproduction cannot do without."""
     from unkgcp.graph.datasets import load_dataset
@@ -110,23 +203,25 @@ class Work:
 
     folder: Path
     block: Block
-    dataset: Dataset
     plan: Plan
     override: dict[str, Any]
     device: str
+    data_dir: str | None
     report: Report
     say: Say
+    dataset: Dataset = field(init=False)
     config: TrainConfig = field(init=False)
     quantile_config: TrainConfig = field(init=False)
 
     def __post_init__(self) -> None:
+        self.dataset = load(self.block.data, self.data_dir)
         self.config = plan.model_config(self.block, self.override)
         self.quantile_config = plan.quantile_config(self.block, self.override)
         wanted = "qr" in self.plan.predictors and plan.has_quantiles(self.block.model)
         self.levels = self.plan.levels
         self.quantiles = tuple(quantiles_of(self.levels)) if wanted else ()
 
-    def do(self, prefix: str, scores_only: bool) -> None:
+    def do(self, prefix: str, scores_only: bool, later: Steps) -> None:
         """Whatever of the block is not there yet."""
         missing = self.missing()
         if not missing:
@@ -135,12 +230,12 @@ class Work:
         self.say(f"{prefix} {self.block.name}: {len(missing)} of {len(self.block.seeds)} cells to do")
         # on a GPU all seeds run together; on a CPU one after the other, each stored when it is finished
         for seeds in [tuple(missing)] if scoring.uses_gpu(self.device) else [(seed,) for seed in missing]:
-            self._score(seeds, ())
+            self._score(seeds, (), later)
             if self.quantiles:
-                self._score(seeds, self.quantiles)
+                self._score(seeds, self.quantiles, later)
             if not scores_only:
-                for seed in seeds:
-                    self._measure(seed)
+                later.measure(self, seeds)
+            later.look()
 
     def missing(self) -> list[int]:
         """Seeds without a sound cell."""
@@ -182,18 +277,20 @@ class Work:
                 return False
         return True
 
-    def _score(self, seeds: tuple[int, ...], quantiles: tuple[float, ...]) -> None:
+    def _score(self, seeds: tuple[int, ...], quantiles: tuple[float, ...], later: Steps) -> None:
         """Train and score the seeds whose score file is not there."""
         prints = {seed: self._scores_fingerprint(seed, quantiles) for seed in seeds}
         paths = {seed: self.scores_path(seed, bool(quantiles)) for seed in seeds}
         missing = {s: path for s, path in paths.items() if read_scores(path, prints[s], self.say) is None}
         if missing:
             config = self.quantile_config if quantiles else self.config
-            scoring.score(
-                self.block, self.dataset, config, missing, prints, quantiles, self.device, self.report
+            trained = scoring.train_block(
+                self.block, self.dataset, config, list(missing), quantiles, self.device, self.report
             )
+            later.score(self.block, self.dataset, config, missing, prints, quantiles, trained)
 
-    def _measure(self, seed: int) -> None:
+    def measure(self, seed: int) -> None:
+        """Measure and store a cell whose scores are there."""
         scores = read_scores(self.scores_path(seed, False), None, silently)
         assert scores is not None
         quantiles = read_scores(self.scores_path(seed, True), None, silently) if self.quantiles else None
@@ -230,7 +327,6 @@ class Work:
                 "fingerprint": self._cell_fingerprint(seed),
             },
         )
-        say(f"{self.block.name}/seed-{seed}: stored")
 
     def _statistics(self) -> dict[str, int]:
         graph, splits = self.dataset.graph, self.dataset.splits
@@ -263,13 +359,13 @@ def _training(about: Mapping[str, Any], quantiles: Mapping[str, Any] | None) -> 
 # training facts times epochs, models, triples drawn for a fact and dimensions that are done in a second:
 # an H200 with all seeds together; two cores with compiled kernels, which beurre has none of
 SPEED = {
-    ("cuda", "models"): 2.2e10,
-    ("cuda", "quantiles"): 4e9,
+    ("cuda", "models"): 4e10,
+    ("cuda", "quantiles"): 5e9,
     ("cpu", "models"): 4e8,
     ("cpu", "quantiles"): 1e8,
     ("cpu", "beurre"): 4e7,
 }
-MEASURING = 4.0  # seconds a cell with 20,000 test facts
+MEASURING = 4.0  # seconds a cell with 20,000 test facts, on a CPU; with a GPU it is done meanwhile
 
 
 def schedule(
@@ -282,8 +378,7 @@ def schedule(
     """The blocks with the cells that are missing and the time they take; writes nothing."""
     rows, records, total, missing_cells = [], [], 0.0, 0
     for block in plan.blocks():
-        dataset = load(block.data, data_dir)
-        work = Work(Path(directory), block, dataset, plan, dict(override or {}), device, silent, silently)
+        work = Work(Path(directory), block, plan, dict(override or {}), device, data_dir, silent, silently)
         missing, cells = len(work.missing()), len(block.seeds)
         seconds = estimate(work, missing)
         total, missing_cells = total + seconds, missing_cells + missing
@@ -305,7 +400,7 @@ def estimate(work: Work, seeds: int) -> float:
         "models": (work.config, seeds),
         "quantiles": (work.quantile_config, seeds * len(work.quantiles)),
     }
-    seconds = MEASURING * seeds
+    seconds = 0.0 if kind == "cuda" else MEASURING * seeds
     for what, (config, count) in models.items():
         products = len(work.dataset.splits.train) * config.epochs * count * (1 + 2 * config.negatives)
         seconds += float(products) * config.dimension / SPEED[kind, "beurre" if slow else what]

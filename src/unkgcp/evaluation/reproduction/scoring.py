@@ -51,22 +51,26 @@ def parts_of(dataset: Dataset, seed: int) -> dict[str, Graph]:
     }
 
 
-def score(
+@dataclass(frozen=True)
+class Trained:
+    """The models of a block, quantiles within seeds, and what training them took."""
+
+    models: list[Model]
+    seconds: float
+    machine: str
+
+
+def train_block(
     block: Block,
     dataset: Dataset,
     config: TrainConfig,
-    paths: Mapping[int, Path],
-    fingerprints: Mapping[int, str],
+    seeds: Sequence[int],
     quantiles: Sequence[float],
     device: str,
     report: Report,
-) -> None:
-    """Train a model for each seed, or its quantile models, all together; score with them, write a file a seed.
-
-    `paths` are these files by their seeds; each is written with the fingerprint of its seed.
-    """
-    # quantiles within seeds
-    members = [Member(seed, quantile) for seed in paths for quantile in quantiles or (None,)]
+) -> Trained:
+    """A model for each seed, or its quantile models, all trained together."""
+    members = [Member(seed, quantile) for seed in seeds for quantile in quantiles or (None,)]
     splits, started = dataset.splits, time.monotonic()
     # for early stopping: the calibration facts under the paper's protocol, else those held out
     validation = splits.validation if len(splits.validation) else None
@@ -83,10 +87,25 @@ def score(
         )
     if any(model.interrupted for model in models):
         raise KeyboardInterrupt
-    seconds = time.monotonic() - started
-    each = len(models) // len(paths)
+    return Trained(models, time.monotonic() - started, machine(device))
+
+
+def store(
+    block: Block,
+    dataset: Dataset,
+    config: TrainConfig,
+    paths: Mapping[int, Path],
+    fingerprints: Mapping[int, str],
+    quantiles: Sequence[float],
+    trained: Trained,
+) -> None:
+    """Score with the models of a block, one seed after the other, and write a file for each.
+
+    `paths` are these files by their seeds; each is written with the fingerprint of its seed.
+    """
+    each = len(trained.models) // len(paths)
     for place, (seed, path) in enumerate(paths.items()):
-        own = models[place * each : (place + 1) * each]
+        own = trained.models[place * each : (place + 1) * each]
         started = time.monotonic()
         parts = parts_of(dataset, seed)
         if quantiles:  # scored is what is tested on; calibration does not use them
@@ -99,12 +118,12 @@ def score(
             "fingerprint": fingerprints[seed],
             "block": block.name,
             "seed": seed,
-            "seconds": round(seconds, 3),
+            "seconds": round(trained.seconds, 3),
             "scoring_seconds": round(time.monotonic() - started, 3),
             "together": len(paths),
             "epochs": max(model.history[-1]["epoch"] for model in own),
             "best_epoch": [_best_epoch(model) for model in own],
-            "machine": machine(device),
+            "machine": trained.machine,
             "config": config.to_dict(),
         }
         write_scores(path, arrays, about)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.worlds import random_graph, random_model
+from unkgcp.evidence import trees
 from unkgcp.graph import Graph, Vocabulary
+from unkgcp.parallel import cores
 from unkgcp.training import Model
 
 if not os.environ.get("UNKGCP_TEST_GPU"):
@@ -77,6 +80,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         order = {name: place for place, name in enumerate(LONG)}
         items.sort(key=lambda item: order.get(share(item.nodeid), len(LONG)))
+
+
+# `make test` has a worker for each core. Teams of threads in each of them would wait for one another most of the time,
+# so libraries compute in one thread, but for the tests of rooms whose own code runs in threads.
+
+OWN_THREADS = tuple(f"tests/{room}/" for room in ("conformal", "evidence", "predict", "tabular", "training"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    alone = not item.nodeid.startswith(OWN_THREADS)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1 if alone else cores())
+    if (numba := sys.modules.get("numba")) is not None:
+        numba.set_num_threads(1 if alone else numba.config.NUMBA_NUM_THREADS)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _trees_in_one_thread() -> Iterator[None]:
+    """LightGBM learns the same trees in any number of threads: it is told to be deterministic."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trees, "cores", lambda: 1)
+        yield
 
 
 @pytest.fixture(scope="session")

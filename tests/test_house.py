@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,11 @@ def imports_of(source: Path) -> Imports:
     }
 
 
+@cache
+def own_imports() -> Imports:
+    return imports_of(SOURCE)
+
+
 def place(module: str) -> int:
     """How far along the way of the data a module stands; the package itself and its command stand at the end."""
     _, _, inside = module.partition(".")
@@ -102,17 +108,25 @@ def _reach(imports: Imports, start: str) -> set[str]:
 
 
 def test_rooms_import_in_one_direction() -> None:
-    assert against_the_direction(imports_of(SOURCE)) == []
+    assert against_the_direction(own_imports()) == []
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:
-    assert circles(imports_of(SOURCE)) == []
+    assert circles(own_imports()) == []
 
 
 def test_a_file_name_says_what_is_inside_and_stands_once() -> None:
     names = [path.name for path in SOURCE.rglob("*.py") if path.name[0] != "_"]
     # a command and the job it does
     assert sorted({name for name in names if names.count(name) > 1}) == ["conformalize.py"]
+
+
+def test_compiled_loops_are_kept_on_disk() -> None:
+    """By `unkgcp.compiling.njit`: numba's own would compile them again in every process."""
+    own = re.compile(r"^\s*from numba import [^\n]*\bn?jit\b|numba\.n?jit\(", re.M)
+    found = [path.name for path in SOURCE.rglob("*.py") if own.search(path.read_text(encoding="utf-8"))]
+    assert found == []
+    assert own.search("from numba import njit, prange\n")
 
 
 def rooms_on_the_map(text: str) -> dict[str, set[str]]:
@@ -126,7 +140,7 @@ def test_the_map_lists_every_room_and_what_it_imports() -> None:
     assert tuple(listed) == ROOMS
     assert {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()} == set(ROOMS)
     found: dict[str, set[str]] = {room: set() for room in ROOMS}
-    for module, others in imports_of(SOURCE).items():
+    for module, others in own_imports().items():
         room = module.split(".")[1] if "." in module else ""
         if room in found:
             found[room] |= {other.split(".")[1] for other in others if "." in other}

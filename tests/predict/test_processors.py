@@ -25,7 +25,7 @@ from unkgcp.graph.known import KnownFacts
 from unkgcp.methods import create
 from unkgcp.run import Predictor, calibrate
 
-ENTITIES, RELATIONS, DIMENSION, QUERIES = 2000, 7, 128, 20_000
+ENTITIES, RELATIONS, DIMENSION, QUERIES = 2000, 7, 128, 8_000
 LEVELS = [0.5, 0.9, 0.99]
 WORDS = vocabulary(ENTITIES, RELATIONS)
 

@@ -17,7 +17,7 @@ FACT = "head=Entity+11&relation=knows&tail=Entity+22"
 
 def weigh(page: Any) -> None:
     page.get_by_role("button", name="Which facts weighed most?").click()
-    page.locator(".weighing .hint", has_text="one at a time").wait_for()
+    page.locator(".weighing .weights").wait_for()
 
 
 def choose(page: Any) -> None:

@@ -29,7 +29,10 @@ def has_kernel(config: TrainConfig, data: TrainingData) -> bool:
 
 
 class FusedEngine(TorchEngine):
-    """As `TorchEngine`, of one process; autograd is left with BEUrRE's rules."""
+    """As `TorchEngine`, of one process; autograd is left with BEUrRE's rules. Its steps are dense."""
+
+    def _lazy_tables(self, tables: dict[str, Tensor]) -> None:
+        return None
 
     def _make_terms(self, phase: int) -> list[Term]:
         self._fused = self._boxes() if self.config.model == "beurre" else self._bilinear(phase)

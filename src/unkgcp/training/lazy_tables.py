@@ -45,7 +45,7 @@ class LazyTables:
             done[:] = 0
 
     def read(self, rows: Tensor) -> Tensor:
-        """Bring rows (any shape) of the flattened tables up to date, which are about to be read; where their gradients go."""
+        """Bring rows (any shape) of the flattened tables up to date before they are read; places of their gradients."""
         before = self.count
         self.count = touch_rows(rows.reshape(-1).numpy(), self.places, self.touched, before)
         self._catch_up(self.touched[before : self.count])

@@ -1,6 +1,7 @@
 """The compiled CPU kernels against autograd: same gradients and same training, up to rounding."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numba
@@ -192,6 +193,17 @@ def test_filtered_negatives_are_never_training_facts() -> None:
     assert 100 < usable <= 400
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Steps this small are not worth waking others for."""
+    threads = numba.get_num_threads(), torch.get_num_threads()
+    numba.set_num_threads(1)
+    torch.set_num_threads(1)
+    yield
+    numba.set_num_threads(threads[0])
+    torch.set_num_threads(threads[1])
+
+
 LAZY = {
     "ukge": {},
     "ukge, momentum": {"momentum": 0.9},
@@ -201,7 +213,9 @@ LAZY = {
 
 
 @pytest.mark.parametrize("case", LAZY)
-def test_lazy_steps_are_the_dense_ones_bit_for_bit(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lazy_steps_are_the_dense_ones_bit_for_bit(
+    case: str, one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows that no batch has touched for a while make their steps up when they are read, and at the end of an epoch.
 
     In one thread: whether numbers below the smallest normal one count as 0 is a setting of each thread, which other
@@ -212,19 +226,49 @@ def test_lazy_steps_are_the_dense_ones_bit_for_bit(case: str, monkeypatch: pytes
     data = TrainingData.of(facts, softlogic, config, torch.device("cpu"))
     engines = []
     for large in (4, math.inf):
-        monkeypatch.setattr("unkgcp.training.compiled_engine.LARGE", large)
+        monkeypatch.setattr("unkgcp.training.batches.LARGE", large)
         engines.append(CompiledEngine(data, config, Member(1), shards=2))
     assert [engine.lazy for engine in engines] == [True, False]
     assert engines[0]._gradients[0].nbytes < engines[1]._gradients[0].nbytes / 4
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
-    try:
-        losses = [[float(engine.run_epoch(epoch)) for epoch in range(3)] for engine in engines]
-    finally:
-        numba.set_num_threads(threads)
+    losses = [[float(engine.run_epoch(epoch)) for epoch in range(3)] for engine in engines]
     assert losses[0] == losses[1]
     for name, tensor in engines[0].state().items():
         assert torch.equal(tensor, engines[1].state()[name]), name
+
+
+LAZY_TORCH = {
+    "passleaf-complex": CASES["passleaf"],
+    "ukge, momentum": {"momentum": 0.9},
+    "ukge, quantile": {"quantile": 0.1, "negatives": 0},
+    "beurre, rules": {"momentum": 0.999, "logic_weight": 0.1, "compositions": RULES["compositions"]},
+}
+
+
+@pytest.mark.parametrize("case", LAZY_TORCH)
+def test_lazy_steps_of_the_torch_engine_are_the_dense_ones(
+    case: str, one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two models at once; Adam is torch's own in one engine and that of the kernels in the other."""
+    settings = {"batch_size": 8, "negatives": 2} | LAZY_TORCH[case]
+    config = replace(TrainConfig(case.split(",")[0], dimension=4, epochs=5), **settings)
+    entities = 6000 if config.model == "beurre" else 900
+    facts, softlogic = learnable_graph(60, entities=entities), learnable_graph(20, entities=entities, seed=5)
+    cpu = torch.device("cpu")
+    data = TrainingData.of(facts, softlogic, config, cpu)
+    engines = []
+    for large in (4, math.inf):
+        monkeypatch.setattr("unkgcp.training.batches.LARGE", large)
+        engines.append(
+            TorchEngine(data, config, [Member(1, config.quantile), Member(2, config.quantile)], cpu)
+        )
+    assert [engine.lazy is None for engine in engines] == [False, True]
+    start = {name: table.clone() for name, table in engines[0].tables.items()}
+    for epoch in range(3):
+        losses = [engine.run_epoch(epoch) for engine in engines]
+        assert losses[0].tolist() == pytest.approx(losses[1].tolist(), rel=1e-4)
+    for name, table in engines[0].tables.items():
+        assert float((table - start[name]).abs().max()) > config.learning_rate
+        assert_within(table, engines[1].tables[name], training_apart(config.learning_rate))
 
 
 def test_a_row_that_waits_very_long_keeps_its_parameters_and_its_moments_decay() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from unkgcp.backbones.backbone import Kind
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
 from unkgcp.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from unkgcp.training.lazy_tables import LazyTables
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,16 @@ def _composition(facts: Graph, rule: list[int], device: torch.device) -> Composi
     )
 
 
+LARGE = 4  # a table is large beside a batch from so many times as many rows as a batch can touch
+
+
+def entities_touched(config: TrainConfig, batch_size: int) -> int:
+    """Entities that a batch can touch at most: of its facts, of corruptions and pool samples, of a soft-logic fact."""
+    negatives = config.negatives if config.negative_weight else 0
+    # a pool sample has two; the torch engine draws a corruption for its place all the same
+    return batch_size * (2 + 2 * negatives * (3 if config.uses_pool else 1)) + 2
+
+
 def initial_tables(
     backbone: Backbone, data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
 ) -> dict[str, Tensor]:
@@ -132,40 +145,54 @@ def initial_tables(
 
 
 class _Gather(torch.autograd.Function):
-    """Rows `ids` of a table (rows, width); the backward pass adds into `buffer` of the same shape.
+    """Rows `ids` of a table (rows, width); the backward pass adds into rows `places` of `buffer`.
 
     `anchor` is any tensor that requires a gradient: it makes autograd come here, and gets none.
     """
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, table: Tensor, buffer: Tensor, ids: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, anchor: Tensor, table: Tensor, buffer: Tensor, ids: Tensor, places: Tensor
+    ) -> Tensor:
         ctx.buffer = buffer
-        ctx.save_for_backward(ids)
+        ctx.save_for_backward(places)
         return table.index_select(0, ids.reshape(-1)).view(*ids.shape, table.shape[1])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None, None]:
-        (ids,) = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None, None, None]:
+        (places,) = ctx.saved_tensors
         buffer: Tensor = ctx.buffer
         rows = gradients[0].reshape(-1, buffer.shape[1])
         if buffer.is_cuda:
-            buffer.index_add_(0, ids.reshape(-1), rows)
+            buffer.index_add_(0, places.reshape(-1), rows)
         else:
             # on the CPU index_add walks the rows one by one; this backward runs in parallel
             buffer.add_(
-                torch.ops.aten.embedding_dense_backward(rows, ids.reshape(-1), len(buffer), -1, False)
+                torch.ops.aten.embedding_dense_backward(rows, places.reshape(-1), len(buffer), -1, False)
             )
-        return None, None, None, None
+        return None, None, None, None, None
 
 
-_gather: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = _Gather.apply
+_gather: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = _Gather.apply
 
 
 class Lookup:
-    """Looks rows up by ids that are local to a member: ids have shape (members, ...)."""
+    """Looks rows up by ids that are local to a member: ids have shape (members, ...).
 
-    def __init__(self, backbone: Backbone, tables: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
-        self.kinds, self.tables, self.buffers = backbone.kinds(), tables, buffers
+    Gradients go to `buffers`. Those of entities in lazy tables, which must first be brought up to date, go there.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        tables: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        lazy: LazyTables | None = None,
+    ) -> None:
+        self.kinds, self.tables, self.lazy = backbone.kinds(), tables, lazy
+        self.buffers = {name: buffer.flatten(0, -2) for name, buffer in buffers.items()}
+        if lazy is not None:
+            self.buffers |= lazy.gradients
         some = next(iter(tables.values()))
         self.members = torch.arange(some.shape[0], device=some.device)
         self.anchor = torch.zeros((), requires_grad=True)
@@ -173,13 +200,15 @@ class Lookup:
     def rows(self, kind: Kind, ids: Tensor) -> dict[str, Tensor]:
         """Rows of all tables of one kind: (*ids.shape, width) each."""
         shape = (-1,) + (1,) * (ids.dim() - 1)
-        found = {}
-        for name, of in self.kinds.items():
-            if of == kind:
-                table, buffer = self.tables[name], self.buffers[name]
-                flat = ids + self.members.view(shape) * table.shape[1]
-                found[name] = _gather(self.anchor, table.flatten(0, 1), buffer.flatten(0, 1), flat)
-        return found
+        named = {name: self.tables[name] for name, of in self.kinds.items() if of == kind}
+        if not named:
+            return {}
+        rows = ids + self.members.view(shape) * next(iter(named.values())).shape[1]
+        places = rows if self.lazy is None or kind != "entity" else self.lazy.read(rows)
+        return {
+            name: _gather(self.anchor, table.flatten(0, 1), self.buffers[name], rows, places)
+            for name, table in named.items()
+        }
 
     def model(self, dimensions: int) -> dict[str, Tensor]:
         """The tables of the model as a whole, shaped to broadcast against ids of `dimensions` dimensions."""

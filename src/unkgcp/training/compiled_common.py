@@ -220,6 +220,14 @@ def touch(row, places, touched, count):
 
 
 @njit(**exact)
+def touch_rows(rows, places, touched, count):
+    """The same for many."""
+    for row in rows:
+        count = touch(row, places, touched, count)
+    return count
+
+
+@njit(**exact)
 def touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touched):
     """Places for all entities that a batch reads: of facts, corruptions, pool samples and the soft-logic fact."""
     n, count = len(places), 0

@@ -14,13 +14,13 @@ from torch import Tensor
 
 import unkgcp.training.randomness as randomness
 from unkgcp.backbones import get
+from unkgcp.training import batches
 from unkgcp.training.batches import Composition, Member, TrainingData, initial_tables
 from unkgcp.training.compiled_common import fill_set
 from unkgcp.training.config import DISTMULT, TrainConfig, learning_rate_at
 from unkgcp.training.losses import Pool, capacity, share_at
 
 KINDS = ("entity", "relation", "model")
-LARGE = 4  # a table is large beside a batch from so many times as many rows as a batch can touch
 
 
 class CompiledEngine:
@@ -54,9 +54,8 @@ class CompiledEngine:
             kind: torch.zeros_like(table) if config.momentum else table.new_zeros(1, 0, table.shape[-1])
             for kind, table in self._parameters.items()
         }
-        # rows that a batch can touch: of its facts, of corruptions or pool samples, and of a soft-logic fact
-        most = self.batch_size * (2 + 2 * self._negatives() * (2 if config.uses_pool else 1)) + 2
-        self.lazy = data.n_entities > LARGE * most and not data.compositions
+        most = batches.entities_touched(config, self.batch_size)
+        self.lazy = data.n_entities > batches.LARGE * most and not data.compositions
         rows = {"entity": most} if self.lazy else {}
         self._gradients = tuple(
             np.zeros((shards, rows.get(kind, table.shape[1]), table.shape[2]), np.float32)

@@ -40,18 +40,21 @@ class FusedEngine(TorchEngine):
         super().__init__(data, config, members, device)
         # rows that a batch can read: of its facts and their negatives, and of a soft-logic fact
         most = self.batch_size * (2 + 2 * (config.negatives if config.negative_weight else 0)) + 2
-        self.lazy = config.model in DISTMULT and not config.momentum and data.n_entities > most
+        self.waits = config.model in DISTMULT and not config.momentum and data.n_entities > most
         self.taken = torch.zeros(
-            len(members) * data.n_entities if self.lazy else 0, dtype=torch.int32, device=device
+            len(members) * data.n_entities if self.waits else 0, dtype=torch.int32, device=device
         )
         # of each step of an epoch: learning rate over the correction of the first moment, correction of the second
         self.sizes, self.roots = torch.zeros(2, self.steps, device=device)
         self.step_loss = torch.zeros_like(self.loss)
         self._rule_squares: Tensor | None = None
 
+    def _lazy_tables(self, tables: dict[str, Tensor]) -> None:
+        return None
+
     def run_epoch(self, epoch: int) -> Tensor:
         loss = super().run_epoch(epoch)
-        if self.lazy:
+        if self.waits:
             from unkgcp.training.fused_steps import settle_all
 
             settle_all[(len(self.taken),)](*self._waiting(), self.steps, **self._row())
@@ -77,7 +80,7 @@ class FusedEngine(TorchEngine):
             rest = torch.stack([term(batch) for term in self._terms]).sum(0)
             torch.autograd.backward(rest.sum())
             self.step_loss += rest.detach()
-        done = self.tables["entity"].numel() if self.lazy else 0
+        done = self.tables["entity"].numel() if self.waits else 0
         dense = [tensor[done:] for tensor in self._flat()]
         count, size = len(dense[0]), 1024
         step_rest[(-(-count // size),)](
@@ -138,7 +141,7 @@ class FusedEngine(TorchEngine):
         slots = 2 + 2 * count * (2 if phase == 2 else 1)
 
         def launch(loss: Tensor) -> None:
-            if self.lazy:
+            if self.waits:
                 settle[(sizes[0] * (sizes[1] * slots + 2),)](
                     *arguments[:7], *self._waiting(), *arguments[-4:], triples, len(soft), softlogic, self.step,
                     pool.triples, places, self.share, choice, draws, *sizes,

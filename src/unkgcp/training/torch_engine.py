@@ -1,21 +1,25 @@
 """Trains an epoch with torch: any backbone, CPU or GPU, several models at once, one process or many.
 
 On a GPU the whole step (drawing, scoring, gradients, Adam) is captured once in a CUDA graph and replayed, so
-the host only counts. With several processes each takes its share of every batch and gradients are summed.
+the host only counts. With several processes each takes its share of every batch and gradients are summed. In one
+process on the CPU entity tables that are large beside a batch make lazy steps (`unkgcp.training.lazy_tables`).
 `unkgcp.training.fused_engine` is the same engine with most of the loss in one kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 import unkgcp.training.randomness as randomness
 from unkgcp.backbones import Backbone, get
+from unkgcp.training import batches
 from unkgcp.training.batches import Lookup, Member, TrainingData, initial_tables
-from unkgcp.training.box_losses import BoxNormTerm, CompositionTerm, TransitiveTerm
+from unkgcp.training.box_losses import PAIRS, BoxNormTerm, CompositionTerm, TransitiveTerm
 from unkgcp.training.config import TrainConfig, learning_rate_at
 from unkgcp.training.losses import (
     Batch,
@@ -30,6 +34,9 @@ from unkgcp.training.losses import (
     capacity,
     share_at,
 )
+
+if TYPE_CHECKING:
+    from unkgcp.training.lazy_tables import LazyTables
 
 EAGER_STEPS = 3  # before a capture: lazily made buffers must exist by then
 
@@ -52,13 +59,17 @@ class TorchEngine:
         n = len(data.facts)
         self.batch_size = min(config.batch_size, n)
         self.steps = -(-n // self.batch_size)
-        # all tables lie in one flat tensor: one buffer to clear, one call of Adam
         tables = initial_tables(self.backbone, data, config, members, device)
-        self.flat = torch.cat([table.flatten() for table in tables.values()])
+        self.lazy = self._lazy_tables(tables)
+        dense = {
+            name: table for name, table in tables.items() if self.lazy is None or name not in self.lazy.tables
+        }
+        # all other tables lie in one flat tensor: one buffer to clear, one call of Adam
+        self.flat = torch.cat([table.flatten() for table in dense.values()])
         self.flat.grad = torch.zeros_like(self.flat)
-        self.tables = _views(self.flat, tables)
-        self.gradients = _views(self.flat.grad, tables)
-        self.lookup = Lookup(self.backbone, self.tables, self.gradients)
+        self.tables = tables | _views(self.flat, dense)
+        self.gradients = _views(self.flat.grad, dense)
+        self.lookup = Lookup(self.backbone, self.tables, self.gradients, self.lazy)
         self.rate = torch.tensor(config.learning_rate, device=device)
         capturable = device.type == "cuda"
         rate = self.rate if capturable else config.learning_rate
@@ -85,6 +96,18 @@ class TorchEngine:
         """Adds the part of a batch's loss that needs no autograd to (members,), and its gradient to the buffers."""
         self._graph: torch.cuda.CUDAGraph | None = None
 
+    def _lazy_tables(self, tables: dict[str, Tensor]) -> LazyTables | None:
+        """The tables of the entities, where lazy steps pay."""
+        count, rules = len(self.members), len(self.data.compositions)
+        most = batches.entities_touched(self.config, self.batch_size) + 2 * PAIRS * rules
+        large = self.data.n_entities > batches.LARGE * most
+        if not large or self.device.type != "cpu" or self.world > 1 or find_spec("numba") is None:
+            return None
+        from unkgcp.training.lazy_tables import LazyTables
+
+        named = {name: tables[name] for name, of in self.backbone.kinds().items() if of == "entity"}
+        return LazyTables(named, self.config.momentum, count * most)
+
     def run_epoch(self, epoch: int) -> Tensor:
         """Train on every fact once; mean loss a member: (members,), on the device."""
         self._prepare(epoch)
@@ -98,6 +121,8 @@ class TorchEngine:
                 self._on_side_stream()
             else:
                 self._step()
+        if self.lazy is not None:
+            self.lazy.finish()
         loss = self.loss / self.steps
         if self.world > 1:
             torch.distributed.all_reduce(loss)
@@ -115,6 +140,8 @@ class TorchEngine:
         self.rate.fill_(rate)
         if self.device.type != "cuda":
             self.adam.param_groups[0]["lr"] = rate
+        if self.lazy is not None:
+            self.lazy.begin(rate, int(self.step), self.steps)
         self.share.fill_(share_at(self.config, epoch))
         phase = 0
         if self.config.uses_pool:
@@ -200,6 +227,8 @@ class TorchEngine:
         if self.world > 1:
             torch.distributed.all_reduce(gradient)
         self.adam.step()
+        if self.lazy is not None:
+            self.lazy.make_step()
         gradient.mul_(self.config.momentum) if self.config.momentum else gradient.zero_()
         self.loss += loss
         bad = ~torch.isfinite(loss).all() & (self.first_bad < 0)
@@ -225,6 +254,8 @@ class TorchEngine:
         state |= {f"adam.{name}": value for name, value in self.adam.state[self.flat].items()}
         if self.config.momentum and self.flat.grad is not None:
             state["gradient"] = self.flat.grad
+        if self.lazy is not None:
+            state |= self.lazy.state()
         return state | self.pool.state() if self.config.uses_pool else state
 
 

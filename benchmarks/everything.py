@@ -28,6 +28,7 @@ def commands(folder: Path) -> dict[str, list[list[str]]]:
         "read": [["read.py"]],
         "conformal": [["conformal.py"]],
         "train": [["train.py"]],
+        "fit-demo": [["fit_demo.py"]],
         "large-graph": [["large_graph.py"]],
         "large": [["large.py"], ["large.py", "--update"]],
         "predict": [["predict.py", "compare", "calls"]],

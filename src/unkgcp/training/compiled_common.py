@@ -28,6 +28,7 @@ exact = {"nogil": True, "error_model": "numpy"}
 fast = {"fastmath": True, **exact}
 
 LINE = 16  # floats in a line of the processor's cache
+AHEAD = 4  # rows that are asked for ahead of the one at hand
 
 # fmt: off
 
@@ -293,7 +294,10 @@ def catch_up_all(parameter, first, second, memory, momentum, rates, rows, done, 
     """`catch_up` for rows (k,), which have then made the steps of the epoch up to `now`."""
     for block in prange(blocks):
         for at in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
-            row = rows[at]
+            row, later = rows[at], rows[min(at + AHEAD, len(rows) - 1)]
+            fetch_row(parameter, later)
+            fetch_row(first, later)
+            fetch_row(second, later)
             catch_up(parameter, first, second, memory, momentum, rates, row, done[row], now)
             done[row] = now
 
@@ -303,6 +307,11 @@ def adam_all(parameter, first, second, memory, gradients, momentum, lr, eps, row
     """`adam_row` for rows (k,), whose gradients are at places 0 to k."""
     for block in prange(blocks):
         for at in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
+            if len(rows) < len(parameter):  # or they lie in order, and are fetched by the processor itself
+                later = rows[min(at + AHEAD, len(rows) - 1)]
+                fetch_row(parameter, later)
+                fetch_row(first, later)
+                fetch_row(second, later)
             adam_row(parameter, first, second, memory, gradients, at, momentum, lr, eps, rows[at])
 
 

@@ -114,7 +114,7 @@ def shard_gradient(
     w_negative = F(real[W_NEGATIVE] / slots) * weight if slots > 0 else F(0)
     qt, qh = np.empty(d, F), np.empty(d, F)
     dqt, dqh, mapped = np.empty(d, F), np.empty(d, F), np.empty(d, F)
-    scores = pool_score.reshape(1, len(pool_score))
+    scores, lazy = pool_score.reshape(1, len(pool_score)), len(g_entity) < n
     loss = 0.0
     for i in range(first, last):
         fact = rows[i]
@@ -141,11 +141,15 @@ def shard_gradient(
         ahead, further = i + 1 < last and rows[i + 1] >= 0, i + 2 < last and rows[i + 2] >= 0
         for j in range(slots):
             at_head = j < negatives
+            # pool samples lie anywhere, and so do all entities in a graph of many: ask for those of the next fact
             if ahead and drawn[i + 1, j] >= n:
                 place = drawn[i + 1, j] - n
                 for side in range(0, 3, 2):
                     fetch_row(entity, pool[place, side])
                     fetch_row(g_entity, places[pool[place, side]])
+            elif ahead and lazy and drawn[i + 1, j] >= 0:
+                fetch_row(entity, drawn[i + 1, j])
+                fetch_row(g_entity, places[drawn[i + 1, j]])
             if further and drawn[i + 2, j] >= n:
                 fetch(pool, drawn[i + 2, j] - n, 0)
                 fetch(scores, 0, drawn[i + 2, j] - n)

@@ -44,14 +44,16 @@ class CompiledEngine:
         """Name -> (1, rows, width), as the backbone names them: parts of the tables above."""
         for kind in KINDS:
             named = {name: tables[name] for name, of in backbone.kinds().items() if of == kind}
-            whole = torch.cat([*named.values()], -1) if named else torch.zeros(1, 1, 0)
-            self._parameters[kind] = whole
             widths = [table.shape[-1] for table in named.values()]
+            whole = _zeros(1, next(iter(named.values())).shape[1] if named else 1, sum(widths))
+            if named:
+                torch.cat([*named.values()], -1, out=whole)
+            self._parameters[kind] = whole
             self.tables |= dict(zip(named, torch.split(whole, widths, -1), strict=True)) if named else {}
-        self._first = {kind: torch.zeros_like(table) for kind, table in self._parameters.items()}
-        self._second = {kind: torch.zeros_like(table) for kind, table in self._parameters.items()}
+        self._first = {kind: _zeros(*table.shape) for kind, table in self._parameters.items()}
+        self._second = {kind: _zeros(*table.shape) for kind, table in self._parameters.items()}
         self._memory = {
-            kind: torch.zeros_like(table) if config.momentum else table.new_zeros(1, 0, table.shape[-1])
+            kind: _zeros(1, table.shape[1] if config.momentum else 0, table.shape[-1])
             for kind, table in self._parameters.items()
         }
         most = batches.entities_touched(config, self.batch_size)
@@ -156,6 +158,11 @@ class CompiledEngine:
         for part, tables in parts.items():
             state |= {f"{part}.{kind}": table for kind, table in tables.items()}
         return state | self.pool.state() if self.config.uses_pool else state
+
+
+def _zeros(*shape: int) -> Tensor:
+    """Memory that numpy asks for: in large pages, where the system has them, rows at random are found faster."""
+    return torch.from_numpy(np.zeros(shape, np.float32))
 
 
 def _views(tables: dict[str, Tensor]) -> tuple[NDArray[np.float32], ...]:

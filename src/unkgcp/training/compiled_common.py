@@ -179,35 +179,67 @@ def adam_rows(parameter, first, second, memory, gradients, momentum, lr, eps, be
 # touches, and a row makes its steps without gradient up when it is next read.
 
 FORGOTTEN = 256  # steps after which what is left of the first moment, 0.9^256 = 2e-12 of it, moves a parameter no more
+ROOT = math.sqrt(0.999)  # sqrt(v) after a step without gradient, over what it was
 
 
 @njit(**exact)
-def catch_up(parameter, first, second, memory, momentum, rates, row, done, now):
-    """The steps done..now of the epoch for a row that had no gradient in them: the same operations, bit for bit.
+def together(rates, now):
+    """What is needed to make k steps without gradient, the last of them that before `now`, at once; k up to FORGOTTEN.
 
-    Without momentum those after the first FORGOTTEN ones change moments alone. `rates` (2, steps): of `adam_rates`.
+    m and v shrink by known factors, and each step is lr m / (sqrt(v) + eps); so their sum is m / (sqrt(v) + e) times a
+    number, with e the mean of what eps is beside sqrt(v) in them. (4, k + 1): that number, e, what m and v shrink to.
+    """
+    most = min(now, FORGOTTEN)
+    found = np.zeros((4, most + 1), F)
+    total = mean = 0.0
+    for k in range(1, most + 1):
+        # one step more at the beginning: all later ones are a step further away
+        lr, eps = rates[0, now - k], rates[1, now - k]
+        total = (lr + total) * 0.9 / ROOT
+        mean = (lr * eps + mean) * 0.9 / 0.999
+        found[0, k], found[1, k] = total, mean / total
+        found[2, k], found[3, k] = 0.9**k, 0.999**k
+    return found
+
+
+@njit(**exact)
+def catch_up(parameter, first, second, memory, momentum, rates, at_once, row, done, now):
+    """The steps done..now of the epoch for a row that had no gradient in them. `rates` (2, steps): of `adam_rates`.
+
+    Early in training, where eps grows, and with momentum they are made one by one, with the operations of dense steps.
+    Otherwise they are made `together`: what that leaves out is below a rounding where sqrt(v) is above 1e-6, and below
+    1e-4 of the move elsewhere.
     """
     d = parameter.shape[1]
-    until = now if momentum > F(0) else min(now, done + FORGOTTEN)
-    for step in range(done, until):
-        lr, eps = rates[0, step], rates[1, step]
-        if momentum > F(0):
+    if done == now:
+        return
+    if momentum > F(0) or rates[1, now - 1] > F(1.01) * rates[1, done]:
+        for step in range(done, now):
+            lr, eps = rates[0, step], rates[1, step]
+            if momentum > F(0):
+                for k in range(d):
+                    g = momentum * memory[row, k]
+                    memory[row, k] = g
+                    first[row, k] = F(0.9) * first[row, k] + F(0.1) * g
+                    second[row, k] = F(0.999) * second[row, k] + F(0.001) * g * g
+            else:
+                for k in range(d):
+                    first[row, k] = F(0.9) * first[row, k]
+                    second[row, k] = F(0.999) * second[row, k]
             for k in range(d):
-                g = momentum * memory[row, k]
-                memory[row, k] = g
-                first[row, k] = F(0.9) * first[row, k] + F(0.1) * g
-                second[row, k] = F(0.999) * second[row, k] + F(0.001) * g * g
-        else:
-            for k in range(d):
-                first[row, k] = F(0.9) * first[row, k]
-                second[row, k] = F(0.999) * second[row, k]
-        for k in range(d):
-            parameter[row, k] -= lr * first[row, k] / (math.sqrt(second[row, k]) + eps)
-    if until < now:
-        by_first, by_second = F(0.9 ** (now - until)), F(0.999 ** (now - until))
-        for k in range(d):
-            first[row, k] *= by_first
-            second[row, k] *= by_second
+                parameter[row, k] -= lr * first[row, k] / (math.sqrt(second[row, k]) + eps)
+        return
+    steps, last = now - done, at_once.shape[1] - 1
+    if steps > last:  # after so many, what is left of m moves nothing
+        at_once, last = together(rates, done + FORGOTTEN), FORGOTTEN
+        by_first, by_second = F(0.9**steps), F(0.999**steps)
+        size, eps = at_once[0, last], at_once[1, last]
+    else:
+        size, eps, by_first, by_second = at_once[0, steps], at_once[1, steps], at_once[2, steps], at_once[3, steps]
+    for k in range(d):
+        m, v = first[row, k], second[row, k]
+        parameter[row, k] -= size * m / (math.sqrt(v) + eps)
+        first[row, k], second[row, k] = by_first * m, by_second * v
 
 
 @njit(**exact)
@@ -292,13 +324,14 @@ def draw_all(rows, start, facts, negatives, share, choice, place, base, sizes, k
 @njit(parallel=True, **exact)
 def catch_up_all(parameter, first, second, memory, momentum, rates, rows, done, now, blocks):
     """`catch_up` for rows (k,), which have then made the steps of the epoch up to `now`."""
+    at_once = together(rates, now)
     for block in prange(blocks):
         for at in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
             row, later = rows[at], rows[min(at + AHEAD, len(rows) - 1)]
             fetch_row(parameter, later)
             fetch_row(first, later)
             fetch_row(second, later)
-            catch_up(parameter, first, second, memory, momentum, rates, row, done[row], now)
+            catch_up(parameter, first, second, memory, momentum, rates, at_once, row, done[row], now)
             done[row] = now
 
 

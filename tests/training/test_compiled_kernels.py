@@ -1,8 +1,11 @@
 """The compiled CPU kernels against autograd: same gradients and same training, up to rounding."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -339,3 +342,25 @@ def test_a_row_that_waits_very_long_keeps_its_parameters_and_its_moments_decay()
     assert_within(lazy[0], dense[0], apart(waits, np.abs(dense[0])))
     for kept, expected in zip(lazy[1:], dense[1:], strict=True):
         assert_within(kept, expected, apart(waits, np.abs(expected)) + float(np.finfo(np.float32).tiny))
+
+
+STARTED = """
+import torch
+import numba
+from tests.worlds import learnable_graph
+from unkgcp.training import Member, config_for
+from unkgcp.training.batches import TrainingData
+from unkgcp.training.compiled_engine import CompiledEngine
+config = config_for("ukge")
+CompiledEngine(TrainingData.of(learnable_graph(9), None, config, torch.device("cpu")), config, Member(0), 1)
+print(numba.threading_layer())
+"""
+
+
+def test_threads_run_before_an_epoch_that_may_come_from_disk() -> None:
+    """Without them such an epoch ends the process, if the loops it calls had come from disk when it was compiled."""
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr  # numba.threading_layer raises where no thread has been started

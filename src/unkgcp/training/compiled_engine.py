@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -31,6 +32,9 @@ class CompiledEngine:
     """
 
     def __init__(self, data: TrainingData, config: TrainConfig, member: Member, shards: int) -> None:
+        # starts numba's threads: an epoch loaded from disk does so itself only if the loops it calls were compiled with
+        # it. If they had been loaded from disk too, it would end the process
+        numba.get_num_threads()
         self.data, self.config, self.member = data, config, member
         self.members = [member]
         device = torch.device("cpu")

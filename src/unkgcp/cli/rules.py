@@ -66,7 +66,7 @@ def command(
     name the triple of one, as it may name that of a later query.
     """
     from unkgcp.graph.datasets import load_dataset
-    from unkgcp.graph.writing import check_path, write
+    from unkgcp.graph.fact_files import check_path, write
     from unkgcp.progress import Reporter
     from unkgcp.rules import ground, psl, read_rules
     from unkgcp.tabular.writer import check_target

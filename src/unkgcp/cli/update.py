@@ -60,7 +60,7 @@ def command(
     confidence. Interrupted or refused, RUN stays as it was.
     """
     from unkgcp.evaluation.updating import update
-    from unkgcp.graph.reading import read
+    from unkgcp.graph.fact_files import read
     from unkgcp.progress import Reporter
     from unkgcp.run.folder import check_run, check_target
     from unkgcp.run.predictor import Predictor

@@ -27,13 +27,13 @@ import pyarrow.csv as csv
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
+from unkgcp.graph.fact_files import read, read_parts
 from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, contained, hold_out, split
 from unkgcp.graph.objects import graph_from
-from unkgcp.graph.reading import read, read_parts
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.progress import detailed
-from unkgcp.tabular.remote import is_remote
-from unkgcp.tabular.scaling import Scale
+from unkgcp.tabular.columns import Scale
+from unkgcp.tabular.source import is_remote
 
 BENCHMARKS = ("cn15k", "nl27k", "ppi5k")
 NAMES = (*BENCHMARKS, "demo")

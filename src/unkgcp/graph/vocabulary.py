@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from unkgcp.tabular.arrow_arrays import numbers
-from unkgcp.tabular.label_index import Ids, LabelIndex, binary
+from unkgcp.tabular.arrow_arrays import binary, numbers
+from unkgcp.tabular.label_index import Ids, LabelIndex
 
 __all__ = ["Ids", "Vocabulary"]
 

@@ -26,14 +26,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, at
-from unkgcp.tabular.columns import ROLES, Request, confidence_words
-from unkgcp.tabular.delimited import blocks_of, in_turn, line_of_first
-from unkgcp.tabular.label_index import LabelIndex, binary
-from unkgcp.tabular.layout import NTRIPLES, TURTLE, Batch, Batches, Malformed, acceptable
-from unkgcp.tabular.plain_lines import Block
+from unkgcp.tabular.arrow_arrays import Batch, Batches, Malformed, acceptable, binary
+from unkgcp.tabular.columns import NTRIPLES, ROLES, TURTLE, Request, Scale, confidence_words
+from unkgcp.tabular.delimited import Block, blocks_of, in_turn, line_of_first
+from unkgcp.tabular.label_index import LabelIndex
 from unkgcp.tabular.rdf_lines import Lines, objection, parse, turtle_blocks
 from unkgcp.tabular.rdf_terms import Prefixes
-from unkgcp.tabular.scaling import Scale
 from unkgcp.tabular.source import Source
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"

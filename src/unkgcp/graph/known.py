@@ -183,10 +183,15 @@ def facts_from_arrays(
     """
     found: list[Graph | None] = []
     for prefix in prefixes:
-        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        own = under(prefix, arrays)
         known = KnownFacts.stored(own, entities, relations) if own else None
         found.append(None if known is None or vocabulary is None else known.graph(vocabulary))
     return found
+
+
+def under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays whose names begin with this, without it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _columns(facts: Graph) -> Columns:

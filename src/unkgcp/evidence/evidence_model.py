@@ -120,7 +120,8 @@ class EvidenceModel:
     @cached_property
     def asked_again(self) -> LeftOut:
         """Some training facts, each asked as a query of a graph without it."""
-        train, some, of_relations = self.evidence.train, self.some_rows(), self.rows_of_relations()
+        train, of_relations = self.evidence.train, self.rows_of_relations()
+        some = np.sort(np.random.default_rng(0xD0B7).permutation(len(train))[:MOST_ASKED])
         rows = np.unique(np.concatenate([some, of_relations]))
         strange, doubt = self.left_out(rows)
         place = np.searchsorted(rows, of_relations)
@@ -154,11 +155,6 @@ class EvidenceModel:
             some = min(int(size), most)
             chosen.append(start + -(-np.arange(some) * size // max(some, 1)))
         return np.asarray(rows[np.concatenate(chosen)])
-
-    def some_rows(self, most: int = MOST_ASKED) -> Ints:
-        """Up to `most` training facts, each as likely as any other: (n,)."""
-        n = len(self.evidence.train)
-        return np.sort(np.random.default_rng(0xD0B7).permutation(n)[:most])
 
     def _with_backbone(
         self, found: Features, triples: HasTriples, fold: NDArray[np.int8] | None = None

@@ -22,22 +22,18 @@ from unkgcp._version import __version__
 from unkgcp.errors import InputError
 from unkgcp.run.predictor import Predictor
 from unkgcp.service import api_schema
-from unkgcp.service.batching import Batcher, Jobs, Threads
-from unkgcp.service.behind_answers import Behind
-from unkgcp.service.candidate_list import Candidates
-from unkgcp.service.knowledge import Knowledge
+from unkgcp.service.batching import Batcher
+from unkgcp.service.knowledge import Candidates, Knowledge
+from unkgcp.service.limits import Jobs, Problem, Settings, Threads, quoted
 from unkgcp.service.middleware import Metrics, Middleware
 from unkgcp.service.request_body import (
     DEFAULT_LEVEL,
     Bodies,
-    Problem,
     parse_answers,
     parse_intervals,
     parse_selection,
-    quoted,
     to_text,
 )
-from unkgcp.service.settings import Settings
 
 # The explorer page and its files, held in memory; a browser asks again only for what has changed.
 
@@ -284,7 +280,7 @@ def _add_questions(app: Router, knowledge: Knowledge, jobs: Jobs) -> None:
 
 
 def _add_reasons(app: Router, served: Served) -> None:
-    behind = Behind(served.knowledge)
+    knowledge = served.knowledge
 
     @app.get(
         "/v1/distribution",
@@ -297,7 +293,7 @@ def _add_reasons(app: Router, served: Served) -> None:
         relation: Annotated[str, _label("The relation.")],
         tail: Annotated[str, _label("The tail.")],
     ) -> Response:
-        return _json(await served.questions.run(lambda: behind.distribution(head, relation, tail)))
+        return _json(await served.questions.run(lambda: knowledge.distribution(head, relation, tail)))
 
     @app.get(
         "/v1/without",
@@ -311,7 +307,7 @@ def _add_reasons(app: Router, served: Served) -> None:
         tail: Annotated[str, _label("The tail.")],
         confidence: Annotated[Level, Query(description="The level of the intervals.")] = DEFAULT_LEVEL,
     ) -> Response:
-        work = partial(behind.without, head, relation, tail, confidence)
+        work = partial(knowledge.without, head, relation, tail, confidence)
         return _json(await served.reasons.run(work))
 
 

@@ -27,9 +27,8 @@ from unkgcp.evidence.fact_groups import FactOrder, Ints, Values, commonest
 from unkgcp.evidence.features import FREQUENT, Evidence, Features
 from unkgcp.evidence.pairs import SLOTS
 from unkgcp.evidence.trees import Boosting, Trees, arrays_of
-from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary
 from unkgcp.graph.known import under
-from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.progress import Part, Progress, Silent
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import seen

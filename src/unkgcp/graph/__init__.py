@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset, load, load_dataset
     from unkgcp.graph.describing import Description, describe
     from unkgcp.graph.fact_files import read, read_parts, write
-    from unkgcp.graph.facts import Graph, Splits, concatenate, hold_out, split, triple_keys
+    from unkgcp.graph.facts import Graph, Splits, Vocabulary, concatenate, hold_out, split, triple_keys
     from unkgcp.graph.objects import graph_from
-    from unkgcp.graph.vocabulary import Vocabulary
     from unkgcp.tabular.columns import Scale
     from unkgcp.tabular.query_files import query_batches
 
@@ -22,9 +21,8 @@ _WHERE = {
     "datasets": ("Dataset", "load", "load_dataset"),
     "describing": ("Description", "describe"),
     "fact_files": ("read", "read_parts", "write"),
-    "facts": ("Graph", "Splits", "concatenate", "hold_out", "split", "triple_keys"),
+    "facts": ("Graph", "Splits", "Vocabulary", "concatenate", "hold_out", "split", "triple_keys"),
     "objects": ("graph_from",),
-    "vocabulary": ("Vocabulary",),
 }
 
 __all__ = [

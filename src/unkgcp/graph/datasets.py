@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.fact_files import read, read_parts
-from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, contained, hold_out, split
+from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, Vocabulary, contained, hold_out, split
 from unkgcp.graph.objects import graph_from
-from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.progress import detailed
 from unkgcp.tabular.columns import Scale
 from unkgcp.tabular.source import is_remote

@@ -24,13 +24,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError, at
-from unkgcp.graph.facts import Graph
-from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.graph.facts import Graph, Vocabulary
 from unkgcp.tabular.columns import RDF, Columns, Options, Request, interval_positions
 from unkgcp.tabular.fact_columns import FactColumns, Labels, read_columns
 from unkgcp.tabular.formats import PARQUET, TEXT_FORMATS, ending, first_line, layout_of, recognise, records
 from unkgcp.tabular.source import Origin, Source
-from unkgcp.tabular.writer import FORMATS, Style, write_file
 
 
 def read(path: Origin, *, vocabulary: Vocabulary | None = None, **options: Unpack[Options]) -> Graph:
@@ -196,7 +194,6 @@ def _place(path: Origin, request: Request, row: int) -> str:
 
 
 ROWS = 1 << 18
-FACTS = Style(csv="always", parquet=lambda _: {"compression": "zstd"})
 
 
 def write(
@@ -211,14 +208,19 @@ def write(
     `format` says how to write it where the name does not: one of `unkgcp.tabular.writer.FORMATS`. `prefixes` are those
     that the graph was read with from RDF, so that its labels become the IRIs that they were.
     """
+    from unkgcp.tabular.writer import Style, write_file
+
     _check_labels(graph, check_path(path, format), path)
-    with write_file(os.fspath(path), replace(FACTS, format=format, prefixes=prefixes)) as write_batch:
+    style = Style("never", "always", lambda _: {"compression": "zstd"}, format, prefixes)
+    with write_file(os.fspath(path), style) as write_batch:
         for batch in _batches(graph):
             write_batch(batch)
 
 
 def check_path(path: str | os.PathLike[str], format: str | None = None) -> str:
     """The format of a file to write, chosen or by its name; refused where there is none or it is a folder."""
+    from unkgcp.tabular.writer import FORMATS
+
     if format is not None and format not in FORMATS:
         raise InputError(f"the output format {format!r} is none of {', '.join(FORMATS)}")
     kind = format or ending(os.fspath(path))

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import HasTriples, degree_of, degrees
+from unkgcp.graph.facts import HasTriples
+from unkgcp.graph.known import degree_of, degrees
 
 NAMES = ("doubt", "relation", "degree")
 NONE = "none"

@@ -45,8 +45,8 @@ from unkgcp.files import (
     umask,
     write_npz,
 )
+from unkgcp.graph.facts import Vocabulary
 from unkgcp.graph.known import Columns, KnownFacts, restored
-from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.run.replacing import INCOMING, NOT_ALWAYS, STAGE, places, replace_files, settle, writing
 from unkgcp.run.safe_files import (
     Weights,

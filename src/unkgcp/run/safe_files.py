@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.files import parse_yaml
-from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.graph.facts import Vocabulary
 
 Mask = NDArray[np.bool_]
 Weights = dict[str, NDArray[np.float32]]

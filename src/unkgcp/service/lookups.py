@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from unkgcp.graph.facts import Vocabulary
 from unkgcp.graph.known import Facts, KnownFacts
-from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.label_index import Ids
 

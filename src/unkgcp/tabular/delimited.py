@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, at
 from unkgcp.parallel import cores
-from unkgcp.tabular.arrow_arrays import LABELS, Batch, Batches, Malformed, one_relation
+from unkgcp.tabular.arrow_arrays import LABELS, Batch, Batches, Malformed, one_array, one_relation
 from unkgcp.tabular.formats import Layout, records
 from unkgcp.tabular.source import SAMPLE, Source
 
@@ -231,8 +231,7 @@ def _table(block: pa.Buffer, layout: Layout, skip: bool, ignore_empty_lines: boo
 
 def _batch(table: pa.Table, layout: Layout) -> Batch:
     def column(position: int) -> pa.Array:
-        chunked = table.column(str(position))
-        return chunked.chunk(0) if chunked.num_chunks == 1 else pa.concat_arrays(chunked.chunks)
+        return one_array(table.column(str(position)))
 
     relation = (
         one_relation(layout.format.relation or "", len(table))

@@ -17,6 +17,7 @@ lives on from batch to batch, so that nothing is merged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -114,8 +115,10 @@ class LabelIndex:
         other._table = self._table.copy()
         return other
 
-    def ids(self, column: pa.Array | pa.ChunkedArray) -> Ids:
+    def ids(self, column: pa.Array | pa.ChunkedArray | Sequence[str]) -> Ids:
         """Ids of a column of text, plain or a dictionary, -1 for an unknown label and for none: (n,) int32."""
+        if not isinstance(column, pa.Array | pa.ChunkedArray):
+            column = pa.array(column, pa.string())
         if isinstance(column, pa.ChunkedArray) and column.num_chunks != 1:
             parts = [self.ids(chunk) for chunk in column.chunks]
             return np.concatenate(parts) if parts else np.empty(0, np.int32)

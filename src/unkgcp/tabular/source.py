@@ -242,11 +242,7 @@ class _Remote(io.RawIOBase):
 
 def check_remote(url: str) -> None:
     """Refuse, before any work is done, an address to which nothing can be written: by trying, and taking it away."""
-    if _protocol(url) in READ_ONLY:
-        raise InputError(
-            f"{url} cannot be written, since {_protocol(url)} is for reading: give another place"
-        )
-    system, path = _system(url)
+    system, path = _writable(url)
     trial = _beside(path)
     try:
         if system.isdir(path):
@@ -263,11 +259,7 @@ def check_remote(url: str) -> None:
 @contextmanager
 def sent(url: str) -> Iterator[Path]:
     """A path on this machine; what is written there is sent to `url` on success, and nothing is on failure."""
-    if _protocol(url) in READ_ONLY:
-        raise InputError(
-            f"{url} cannot be written, since {_protocol(url)} is for reading: give another place"
-        )
-    system, path = _system(url)
+    system, path = _writable(url)
     with tempfile.TemporaryDirectory(prefix="unkgcp-") as folder:
         here = Path(folder) / path.rsplit("/", 1)[-1]
         with room_for(folder):
@@ -284,6 +276,15 @@ def sent(url: str) -> Iterator[Path]:
                 with suppress(Exception):
                     system.rm_file(there)
             raise _explained(url, error, "written") from None
+
+
+def _writable(url: str) -> tuple[Any, str]:
+    """The same as `_system`, for writing."""
+    if _protocol(url) in READ_ONLY:
+        raise InputError(
+            f"{url} cannot be written, since {_protocol(url)} is for reading: give another place"
+        )
+    return _system(url)
 
 
 def _system(url: str) -> tuple[Any, str]:

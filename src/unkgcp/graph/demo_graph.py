@@ -40,7 +40,7 @@ def generate(seed: int = 0) -> Demo:
     pairs = demo_world.draw_pairs(inhabitants, generator)
     oracle = Oracle(inhabitants, *_paths(inhabitants, pairs))
     head, relation, tail = demo_world.arrange(pairs, generator)
-    # nobody hears of entities without a fact
+    # entities without a fact are left out of the graph
     used, ends = np.unique(np.concatenate([head, tail]), return_inverse=True)
     labels = inhabitants.vocabulary
     blank = Graph(

@@ -115,12 +115,8 @@ def _names(path: Origin, request: Request) -> list[str] | None:
         if kind == PARQUET:
             try:
                 return list(pq.read_schema(source.on_disk()).names)
-            except (
-                pa.ArrowException,
-                OSError,
-                UnicodeDecodeError,
-            ):  # whoever reads it says what is wrong with it
-                return None
+            except (pa.ArrowException, OSError, UnicodeDecodeError):
+                return None  # what is wrong with the file is said when its facts are read
         if kind in RDF:
             return None
         text = TEXT_FORMATS[kind]

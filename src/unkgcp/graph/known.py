@@ -227,12 +227,12 @@ def _small(numbers: Integers) -> Integers:
     return small
 
 
-# What the known facts tell without a look at single ones.
+# Questions about all training facts at once.
 
 
 def degrees(facts: HasTriples, entities: int) -> NDArray[np.int64]:
     """In how many of the facts each entity stands, as head, as tail or as both: (entities,)."""
-    other = facts.tail[facts.tail != facts.head]  # a fact of an entity with itself is one fact of it
+    other = facts.tail[facts.tail != facts.head]  # a self-loop counts once
     return np.bincount(np.concatenate([facts.head, other]), minlength=entities).astype(np.int64)
 
 

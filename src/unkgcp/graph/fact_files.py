@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from unkgcp.errors import InputError, at
 from unkgcp.graph.facts import Graph, Vocabulary
 from unkgcp.tabular.columns import RDF, Columns, Options, Request, interval_positions
-from unkgcp.tabular.fact_columns import FactColumns, Labels, read_columns
+from unkgcp.tabular.fact_columns import read_columns
 from unkgcp.tabular.formats import PARQUET, TEXT_FORMATS, ending, first_line, layout_of, recognise, records
 from unkgcp.tabular.source import Origin, Source
 
@@ -57,17 +57,16 @@ def read_parts(
 ) -> dict[str, Graph]:
     """Several files over one vocabulary, in the given order; a given scale sees them as one. See `read`."""
     request = Request(**options)
-    intervals = interval_columns(paths, request)
+    intervals = {part: _end_columns(path, request) for part, path in paths.items()}
     if any(intervals.values()):
         return _read_intervals(paths, intervals, request, vocabulary)
-    known = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)
-    return _graphs(*read_columns(paths, request, known), vocabulary)
+    return _read(paths, request, vocabulary)
 
 
-def _graphs(
-    columns: Mapping[str, FactColumns], labels: Labels, vocabulary: Vocabulary | None
-) -> dict[str, Graph]:
+def _read(paths: Mapping[str, Origin], request: Request, vocabulary: Vocabulary | None) -> dict[str, Graph]:
     """All parts over the given vocabulary, or over a new one if they have more labels."""
+    known = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)
+    columns, labels = read_columns(paths, request, known)
     if vocabulary is None or (*map(len, labels),) != (len(vocabulary.entities), len(vocabulary.relations)):
         vocabulary = Vocabulary(*labels)
     return {part: Graph(*found, vocabulary) for part, found in columns.items()}
@@ -77,30 +76,16 @@ def _graphs(
 # Such a file is read twice, once for each end.
 
 
-def interval_columns(
-    paths: Mapping[str, Origin], request: Request
-) -> dict[str, tuple[Columns, Columns] | None]:
-    """For each part the columns of its lower and of its upper ends, each with those of the labels.
-
-    None for a part with plain confidences.
-    """
-    return {part: _end_columns(path, request) for part, path in paths.items()}
-
-
 def _end_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
-    if request.columns is not None:
-        if len(request.columns) != 5:
-            return None
-        *labels, lower, upper = request.columns
-        return [*labels, lower], [*labels, upper]
-    if request.header is False or not is_file(path):
+    """The columns of the lower and of the upper ends, each behind those of the labels; None for plain confidences."""
+    columns = request.columns
+    if columns is None and request.header is not False and is_file(path):
+        names = _names(path, request)
+        columns = None if names is None else interval_positions(names, str(path))
+    if columns is None or len(columns) != 5:
         return None
-    names = _names(path, request)
-    positions = None if names is None else interval_positions(names, str(path))
-    if positions is None:
-        return None
-    *head, lower, upper = positions
-    return [*head, lower], [*head, upper]
+    *labels, lower, upper = columns
+    return [*labels, lower], [*labels, upper]
 
 
 def is_file(path: Origin) -> bool:
@@ -138,8 +123,7 @@ def _read_intervals(
         ends = []
         for chosen in _checked(path, columns[part], request):
             one = replace(request, columns=chosen, header=header)
-            known = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)
-            ends.append(_graphs(*read_columns({part: path}, one, known), vocabulary)[part])
+            ends.append(_read({part: path}, one, vocabulary)[part])
             vocabulary = ends[-1].vocabulary
         lower, upper = (graph.confidence for graph in ends)
         wrong = np.flatnonzero(lower > upper)

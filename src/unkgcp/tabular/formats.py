@@ -38,10 +38,10 @@ Filter = Callable[[Batch], pa.BooleanArray]
 class TextFormat:
     """A kind of delimited text file.
 
-    `signature` are the fields that begin the first line of every such file (None: any). `columns` are the
-    columns of head, relation, tail and confidence, by name where there is a header, else by position; for None
-    they are found file by file. `relation` is the one relation of a file that has no column for it. `numbers`
-    gets confidences out of fields that are more than a number; it gives null where there is none.
+    `signature` recognises such a file by the fields of its first line; a format without one is known by the name of
+    the file. `columns` are those of head, relation, tail and confidence, by name where there is a header, else by
+    position; for None they are found file by file. `relation` is the one relation of a file that has no column for it.
+    `numbers` gets confidences out of fields that are more than a number; it gives null where there is none.
     """
 
     name: str

@@ -21,14 +21,13 @@ from typing import Unpack
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError, at
 from unkgcp.graph.facts import Graph, Vocabulary
-from unkgcp.tabular.columns import RDF, Columns, Options, Request, interval_positions
-from unkgcp.tabular.fact_columns import read_columns
-from unkgcp.tabular.formats import PARQUET, TEXT_FORMATS, ending, first_line, layout_of, recognise, records
-from unkgcp.tabular.source import Origin, Source
+from unkgcp.tabular.columns import Columns, Options, Request
+from unkgcp.tabular.fact_columns import FactColumns, Labels, read_columns
+from unkgcp.tabular.formats import ending, interval_columns, layout_of
+from unkgcp.tabular.source import Origin, Source, is_file, records
 
 
 def read(path: Origin, *, vocabulary: Vocabulary | None = None, **options: Unpack[Options]) -> Graph:
@@ -57,16 +56,17 @@ def read_parts(
 ) -> dict[str, Graph]:
     """Several files over one vocabulary, in the given order; a given scale sees them as one. See `read`."""
     request = Request(**options)
-    intervals = {part: _end_columns(path, request) for part, path in paths.items()}
+    intervals = interval_columns(paths, request)
     if any(intervals.values()):
         return _read_intervals(paths, intervals, request, vocabulary)
-    return _read(paths, request, vocabulary)
-
-
-def _read(paths: Mapping[str, Origin], request: Request, vocabulary: Vocabulary | None) -> dict[str, Graph]:
-    """All parts over the given vocabulary, or over a new one if they have more labels."""
     known = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)
-    columns, labels = read_columns(paths, request, known)
+    return _graphs(*read_columns(paths, request, known), vocabulary)
+
+
+def _graphs(
+    columns: Mapping[str, FactColumns], labels: Labels, vocabulary: Vocabulary | None
+) -> dict[str, Graph]:
+    """All parts over the given vocabulary, or over a new one if they have more labels."""
     if vocabulary is None or (*map(len, labels),) != (len(vocabulary.entities), len(vocabulary.relations)):
         vocabulary = Vocabulary(*labels)
     return {part: Graph(*found, vocabulary) for part, found in columns.items()}
@@ -74,40 +74,6 @@ def _read(paths: Mapping[str, Origin], request: Request, vocabulary: Vocabulary 
 
 # Confidences that are intervals: files whose first line names the columns lower and upper instead of one confidence.
 # Such a file is read twice, once for each end.
-
-
-def _end_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
-    """The columns of the lower and of the upper ends, each behind those of the labels; None for plain confidences."""
-    columns = request.columns
-    if columns is None and request.header is not False and is_file(path):
-        names = _names(path, request)
-        columns = None if names is None else interval_positions(names, str(path))
-    if columns is None or len(columns) != 5:
-        return None
-    *labels, lower, upper = columns
-    return [*labels, lower], [*labels, upper]
-
-
-def is_file(path: Origin) -> bool:
-    """Whether this names a file, which can be read twice."""
-    return isinstance(path, str | os.PathLike) and os.fspath(path) != "-"
-
-
-def _names(path: Origin, request: Request) -> list[str] | None:
-    """The fields of the first line, for the formats that have no columns of their own."""
-    with Source(path) as source:
-        kind = recognise(source, request.format)
-        if kind == PARQUET:
-            try:
-                return list(pq.read_schema(source.on_disk()).names)
-            except (pa.ArrowException, OSError, UnicodeDecodeError):
-                return None  # what is wrong with the file is said when its facts are read
-        if kind in RDF:
-            return None
-        text = TEXT_FORMATS[kind]
-        if text.columns is not None:
-            return None
-        return text.fields(first_line(source.sample, source.name, text.quoted))
 
 
 def _read_intervals(
@@ -123,7 +89,8 @@ def _read_intervals(
         ends = []
         for chosen in _checked(path, columns[part], request):
             one = replace(request, columns=chosen, header=header)
-            ends.append(_read({part: path}, one, vocabulary)[part])
+            known = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)
+            ends.append(_graphs(*read_columns({part: path}, one, known), vocabulary)[part])
             vocabulary = ends[-1].vocabulary
         lower, upper = (graph.confidence for graph in ends)
         wrong = np.flatnonzero(lower > upper)

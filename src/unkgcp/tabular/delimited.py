@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError, at
 from unkgcp.parallel import cores
 from unkgcp.tabular.arrow_arrays import LABELS, Batch, Batches, Malformed, one_array, one_relation
-from unkgcp.tabular.formats import Layout, records
-from unkgcp.tabular.source import SAMPLE, Source
+from unkgcp.tabular.formats import Layout
+from unkgcp.tabular.source import SAMPLE, Source, records
 
 BLOCK = 8 << 20
 # No line of a table is this long; a file without line ends must not fill the memory.

@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +53,32 @@ _ARCHIVES = {
 def is_parquet(start: bytes) -> bool:
     """Whether a file that begins with these bytes is a Parquet file."""
     return start.startswith(_PARQUET)
+
+
+def is_file(origin: Origin) -> bool:
+    """Whether this names a file, which can be read twice."""
+    return isinstance(origin, str | os.PathLike) and os.fspath(origin) != "-"
+
+
+def records(
+    text: Iterable[str], delimiter: str, quoted: bool = True, empty: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """The line, counted from 1, and the fields of every record; with `empty` those of empty lines, too.
+
+    `text` gives lines with their ends, as a file opened with `newline=""` does. Slow: for what is wrong with a file.
+    """
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        reader = csv.reader(
+            text, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+        )
+        line = 1
+        for fields in reader:
+            if fields or empty:
+                yield line, fields
+            line = reader.line_num + 1
+    finally:
+        csv.field_size_limit(limit)
 
 
 class Source:

@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, at
-from unkgcp.tabular.formats import records
-from unkgcp.tabular.source import Source, is_parquet
+from unkgcp.tabular.source import Source, is_parquet, records
 
 BLOCK_BYTES = 4 << 20
 BATCH_ROWS = 1 << 16

@@ -47,16 +47,16 @@ class Vocabulary:
 
     def entity_ids(self, labels: Sequence[str] | Labels) -> Ids:
         """Ids of entity labels, -1 for an unknown one: (n,) int32."""
-        return self._indexes_of("entities")["entities"].ids(labels)
+        return self._index("entities").ids(labels)
 
     def relation_ids(self, labels: Sequence[str] | Labels) -> Ids:
         """Ids of relation labels, -1 for an unknown one: (n,) int32."""
-        return self._indexes_of("relations")["relations"].ids(labels)
+        return self._index("relations").ids(labels)
 
     def triple_ids(self, head: Labels, relation: Labels, tail: Labels) -> tuple[Ids, Ids, Ids]:
         """Ids of the three columns of triples, -1 for an unknown label: (n,) int32 each."""
-        known = self._indexes_of("entities", "relations")
-        return known["entities"].ids(head), known["relations"].ids(relation), known["entities"].ids(tail)
+        entities, relations = self._index("entities"), self._index("relations")
+        return entities.ids(head), relations.ids(relation), entities.ids(tail)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vocabulary):
@@ -66,11 +66,10 @@ class Vocabulary:
     def __hash__(self) -> int:
         return hash((len(self.entities), len(self.relations)))
 
-    def _indexes_of(self, *kinds: str) -> dict[str, LabelIndex]:
-        for kind in kinds:
-            if kind not in self._indexes:
-                self._indexes[kind] = LabelIndex(binary(getattr(self, kind)))
-        return self._indexes
+    def _index(self, kind: str) -> LabelIndex:
+        if kind not in self._indexes:
+            self._indexes[kind] = LabelIndex(binary(getattr(self, kind)))
+        return self._indexes[kind]
 
 
 class HasTriples(Protocol):

@@ -87,16 +87,9 @@ class LabelIndex:
         ids = np.empty(len(spans), np.int32)
         done = 0
         while True:
-            index = (
-                self._table,
-                self._bits,
-                self._last,
-                self._before,
-                MULTIPLIERS,
-                self._offsets,
-                self._bytes,
-            )
-            done, self._size = kernels.look_up(data, spans, ids, done, *index, self._size, add)
+            table, words = (self._table, self._bits), (self._last, self._before, MULTIPLIERS)
+            index = (*table, *words, self._offsets, self._bytes, self._size)
+            done, self._size = kernels.look_up(data, spans, ids, done, *index, add)
             if done == len(ids):
                 return ids
             room = self._size + kernels.TOGETHER

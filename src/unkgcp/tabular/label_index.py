@@ -35,7 +35,7 @@ OPEN = "?"
 
 # Rows handled at a time: so many that threads seldom wait for each other between two calls of NumPy.
 CHUNK = 1 << 17
-# From so many labels on they are looked up by compiled code, which takes a moment to load.
+# Labels from which on compiled code looks them up, which takes a moment to load.
 MANY = 1 << 16
 # Slots of the table for each label.
 SPARSE = 4

@@ -37,18 +37,19 @@ from unkgcp.training.compiled_common import (
     F,
     U,
     adam_all,
-    adam_rates,
     adam_rows,
     below,
     catch_up_all,
     count_facts,
     draw,
     draw_all,
+    epoch_rates,
     exact,
     fact_error,
     fast,
     fetch_row,
     release,
+    together,
     touch_batch,
 )
 
@@ -360,9 +361,7 @@ def run_epoch(
     places, touched, done = np.arange(n), np.arange(gradients[0].shape[1]), np.zeros(n, np.int64)
     if lazy:
         places[:] = -1
-    rates = np.empty((2, steps), F)
-    for i in range(steps):
-        rates[0, i], rates[1, i] = adam_rates(learning_rate, step + i + 1)
+    rates = epoch_rates(learning_rate, step, steps)
     for i in range(steps):
         rows = order[i]
         draw_all(
@@ -373,8 +372,9 @@ def run_epoch(
             soft_chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
         changed = touched
         if lazy:
-            changed = touched[: touch_batch(rows, facts[0], facts[2], drawn, soft, soft_chosen, pool, places, touched)]
-            catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, changed, done, i, blocks)
+            count = touch_batch(rows, facts[0], facts[2], drawn, soft, soft_chosen, pool, places, touched, False)
+            changed, at_once = touched[:count], together(rates, i)
+            catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, at_once, changed, done, i, blocks)
         losses[i], squares = gradient_all(
             rows, facts, tables, gradients, g_rule, places, real, whole, drawn, soft, soft_target, soft_chosen,
             transitive,
@@ -395,4 +395,5 @@ def run_epoch(
         if lazy:
             release(changed, places, done, i + 1)
     if lazy:
-        catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, np.arange(n), done, steps, blocks)
+        at_once = together(rates, steps)
+        catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, at_once, np.arange(n), done, steps, blocks)

@@ -21,22 +21,28 @@ from numba import prange
 
 from unkgcp.compiling import njit
 from unkgcp.training.compiled_common import (
+    ALONE,
+    FREE,
     F,
     U,
     adam_all,
-    adam_rates,
+    adam_late,
     adam_rows,
     below,
     catch_up_all,
     count_facts,
     draw,
     draw_all,
+    epoch_rates,
     exact,
     fact_error,
     fast,
     fetch,
     fetch_row,
+    missed,
+    peek,
     release,
+    together,
     touch_batch,
 )
 
@@ -62,6 +68,14 @@ def dot_row(a: Any, b: Any, j: Any) -> Any:
     total = F(0)
     for k in range(len(a)):
         total += a[k] * b[j, k]
+    return total
+
+
+@njit(**fast)
+def dot_rows(a: Any, b: Any) -> Any:
+    total = F(0)
+    for k in range(len(a)):
+        total += a[k] * b[k]
     return total
 
 
@@ -98,11 +112,13 @@ def step_free(h_row, r_row, t_row, mapped, slope, g_head, g_relation, g_tail):
 @njit(**fast)
 def shard_gradient(
     rows, first, last, weight, facts, entity, relation, model, g_entity, g_relation, g_model, places, real, whole,
-    drawn, soft, soft_target, soft_chosen, pool, pool_score, fresh, fresh_score,
+    drawn, soft, soft_target, soft_chosen, pool, pool_score, fresh, fresh_score, moments, done, rates, at_once,
+    now,
 ):
     """Gradient of the loss of facts rows[first:last], added to the shard's tables; returns their loss.
 
-    The gradient of entity e is row places[e] of g_entity.
+    The gradient of entity e is row places[e] of g_entity. An entity that is ALONE in the batch, read by one corruption
+    and nothing else, makes its steps here, while its row is at hand: those it has missed and that of the batch.
     """
     head, relation_of, tail, confidence = facts
     n = entity.shape[0]
@@ -113,8 +129,9 @@ def shard_gradient(
     slots = 2 * negatives
     w_negative = F(real[W_NEGATIVE] / slots) * weight if slots > 0 else F(0)
     qt, qh = np.empty(d, F), np.empty(d, F)
-    dqt, dqh, mapped = np.empty(d, F), np.empty(d, F), np.empty(d, F)
+    dqt, dqh, mapped, own = np.empty(d, F), np.empty(d, F), np.empty(d, F), np.empty(d, F)
     scores, lazy = pool_score.reshape(1, len(pool_score)), len(g_entity) < n
+    place_lines, done_lines = places.reshape(1, n), done.reshape(1, n)
     loss = 0.0
     for i in range(first, last):
         fact = rows[i]
@@ -148,11 +165,19 @@ def shard_gradient(
                     fetch_row(entity, pool[place, side])
                     fetch_row(g_entity, places[pool[place, side]])
             elif ahead and lazy and drawn[i + 1, j] >= 0:
-                fetch_row(entity, drawn[i + 1, j])
-                fetch_row(g_entity, places[drawn[i + 1, j]])
+                other = drawn[i + 1, j]
+                fetch_row(entity, other)
+                if places[other] == ALONE:
+                    fetch_row(moments[0], other)
+                    fetch_row(moments[1], other)
+                else:
+                    fetch_row(g_entity, places[other])
             if further and drawn[i + 2, j] >= n:
                 fetch(pool, drawn[i + 2, j] - n, 0)
                 fetch(scores, 0, drawn[i + 2, j] - n)
+            elif further and lazy and drawn[i + 2, j] >= 0:
+                fetch(place_lines, 0, drawn[i + 2, j])
+                fetch(done_lines, 0, drawn[i + 2, j])
             if drawn[i, j] >= n:
                 fresh[i, j] = -1
                 place = drawn[i, j] - n
@@ -171,7 +196,16 @@ def shard_gradient(
                 continue
             usable = drawn[i, j] >= 0
             other = drawn[i, j] if usable else -1 - drawn[i, j]
-            s = dot_row(qh, entity, other) if at_head else dot_row(qt, entity, other)
+            alone, row = places[other] == ALONE, entity[other]
+            if alone:
+                size, eps, by_first, by_second = missed(
+                    entity, moments[0], moments[1], moments[2], F(0), rates, at_once, other, done[other], now
+                )
+                peek(entity, moments[0], moments[1], other, size, eps, own)
+                row = own
+                places[other] = FREE
+            q, dq = (qh, dqh) if at_head else (qt, dqt)
+            s = dot_rows(q, row)
             p, slope = activate(w * s + b, rectified)
             if inserts:
                 fresh[i, j] = other
@@ -183,15 +217,17 @@ def shard_gradient(
             g_model[0] += g * s
             g_model[1] += g
             g = g * w
-            at = places[other]
-            if at_head:
-                for k in range(d):
-                    dqh[k] += g * entity[other, k]
-                    g_entity[at, k] += g * qh[k]
+            for k in range(d):
+                dq[k] += g * row[k]
+            if alone:
+                adam_late(
+                    entity, moments[0], moments[1], other, own, by_first, by_second, g, q, rates[0, now], rates[1, now]
+                )
+                done[other] = now + 1
             else:
+                at = places[other]
                 for k in range(d):
-                    dqt[k] += g * entity[other, k]
-                    g_entity[at, k] += g * qt[k]
+                    g_entity[at, k] += g * q[k]
         for k in range(d):
             g_relation[r, k] += dqt[k] * entity[h, k] + dqh[k] * entity[t, k]
         for k in range(d):
@@ -247,7 +283,7 @@ def insert(rows, position, head, relation_of, tail, fresh, fresh_score, pool, po
 @njit(parallel=True, **exact)
 def gradient_all(
     rows, facts, tables, gradients, places, real, whole, drawn, soft, soft_target, soft_chosen, pool, pool_score, fresh,
-    fresh_score,
+    fresh_score, moments, done, rates, at_once, now,
 ):
     """`shard_gradient` for all facts of a batch; their loss."""
     entity, relation, model = tables
@@ -259,7 +295,7 @@ def gradient_all(
         part[shard] = shard_gradient(
             rows, begin, end, weight, facts, entity, relation, model[0], g_entity[shard], g_relation[shard],
             g_model[shard, 0], places, real, whole, drawn, soft, soft_target, soft_chosen, pool, pool_score, fresh,
-            fresh_score,
+            fresh_score, moments, done, rates, at_once, now,
         )
     return part.sum()
 
@@ -286,9 +322,8 @@ def run_epoch(
     places, touched, done = np.arange(n), np.arange(gradients[0].shape[1]), np.zeros(n, np.int64)
     if lazy:
         places[:] = -1
-    rates = np.empty((2, steps), F)
-    for i in range(steps):
-        rates[0, i], rates[1, i] = adam_rates(learning_rate, step + i + 1)
+    rates = epoch_rates(learning_rate, step, steps)
+    at_once, moments = together(rates, 0), (first[0], second[0], memory[0])
     for i in range(steps):
         rows = order[i]
         draw_all(
@@ -300,11 +335,12 @@ def run_epoch(
             soft_chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
         changed = touched
         if lazy:
-            changed = touched[: touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touched)]
-            catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, changed, done, i, blocks)
+            changed = touched[: touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touched, momentum == F(0))]
+            at_once = together(rates, i)
+            catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, at_once, changed, done, i, blocks)
         losses[i] = gradient_all(
             rows, facts, tables, gradients, places, real, whole, drawn, soft, soft_target, soft_chosen, pool,
-            pool_score, fresh, fresh_score,
+            pool_score, fresh, fresh_score, moments, done, rates, at_once, i,
         )
         if whole[INSERTS]:
             insert(rows, start, head, relation_of, tail, fresh, fresh_score, pool, pool_score)
@@ -317,7 +353,8 @@ def run_epoch(
         if lazy:
             release(changed, places, done, i + 1)
     if lazy:
-        catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, np.arange(n), done, steps, blocks)
+        at_once = together(rates, steps)
+        catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, at_once, np.arange(n), done, steps, blocks)
 
 
 # What follows serves `unkgcp.training.model`. The order of a sum is left to the compiler, so that it can add

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unkgcp.training.compiled_common import adam_all, adam_rates, catch_up_all, release, touch_rows
+from unkgcp.training.compiled_common import adam_all, catch_up_all, epoch_rates, release, together, touch_rows
 
 
 class LazyTables:
@@ -39,8 +39,7 @@ class LazyTables:
 
     def begin(self, learning_rate: float, before: int, steps: int) -> None:
         """An epoch of so many steps, after others with `before` steps in all."""
-        rates = [adam_rates(learning_rate, before + i + 1) for i in range(steps)]
-        self.rates, self.step = np.array(rates, np.float32).T.copy(), 0
+        self.rates, self.step = epoch_rates(learning_rate, before, steps), 0
         for done in self.done.values():
             done[:] = 0
 
@@ -74,10 +73,10 @@ class LazyTables:
         }
 
     def _catch_up(self, rows: np.ndarray) -> None:
+        at_once = together(self.rates, self.step)
         for name in self.tables:
-            catch_up_all(
-                *self._parts(name), self.momentum, self.rates, rows, self.done[name], self.step, self.blocks
-            )
+            parts, done = self._parts(name), self.done[name]
+            catch_up_all(*parts, self.momentum, self.rates, at_once, rows, done, self.step, self.blocks)
 
     def _parts(self, name: str) -> list[np.ndarray]:
         parts = (self.tables[name], self.first[name], self.second[name], self.memory[name])

@@ -318,7 +318,7 @@ def touch_rows(rows, places, touched, count):
 def touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touched, spare):
     """Places for all entities that a batch reads: of facts, corruptions, pool samples and the soft-logic fact.
 
-    `spare`: an entity that nothing but one corruption reads gets no place, but the mark ALONE.
+    `spare`: an entity that nothing but one usable corruption reads gets no place, but the mark ALONE.
     """
     n, count = len(places), 0
     for i in range(len(rows)):
@@ -334,7 +334,7 @@ def touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touche
                 count = touch(pool[value - n, 2], places, touched, count)
                 continue
             other = value if value >= 0 else -1 - value
-            if spare and places[other] == FREE:
+            if spare and value >= 0 and places[other] == FREE:
                 places[other] = ALONE
             else:
                 count = touch(other, places, touched, count)
@@ -352,16 +352,17 @@ def draw_batch(rows, first, last, start, facts, negatives, share, choice, place,
     """
     head, relation_of, tail, _ = facts
     lines, mask = known.reshape(1, len(known)), U(len(known) - 1)
-    for i in range(first, last):
-        fact = rows[i]
-        if fact < 0:
-            continue
-        h, r, t = head[fact], relation_of[fact], tail[fact]
-        if len(known) > 0:  # the set of known facts is large: ask for all places of a fact before looking at one
+    for i in range(first - 1, last):
+        later = rows[i + 1] if i + 1 < last else -1
+        if len(known) > 0 and later >= 0:  # the set of known facts is large: ask for the places of the next fact
+            h, r, t = head[later], relation_of[later], tail[later]
             for j in range(2 * negatives):
-                other = below(draw(base, U((start + i) * 2 * negatives + j)), sizes[0])
+                other = below(draw(base, U((start + i + 1) * 2 * negatives + j)), sizes[0])
                 key = key_with(other, h, r, t, j < negatives, sizes)
                 fetch(lines, 0, np.int64(draw(U(key), U(0)) & mask))
+        if i < first or rows[i] < 0:
+            continue
+        h, r, t = head[rows[i]], relation_of[rows[i]], tail[rows[i]]
         for j in range(2 * negatives):
             position = U((start + i) * 2 * negatives + j)
             if share > F(0) and unit(draw(choice, position)) < share:

@@ -72,14 +72,6 @@ def dot_row(a: Any, b: Any, j: Any) -> Any:
 
 
 @njit(**fast)
-def dot_rows(a: Any, b: Any) -> Any:
-    total = F(0)
-    for k in range(len(a)):
-        total += a[k] * b[k]
-    return total
-
-
-@njit(**fast)
 def activate(linear: Any, rectified: Any) -> Any:
     """(p, dp/dlinear)."""
     if rectified:
@@ -110,6 +102,21 @@ def step_free(h_row, r_row, t_row, mapped, slope, g_head, g_relation, g_tail):
 
 
 @njit(**fast)
+def scaled(slope, row, total):
+    """Add a row, times the slope, to the total."""
+    for k in range(len(total)):
+        total[k] += slope * row[k]
+
+
+@njit(**fast)
+def step_corruption(slope, row, q, dq, g_row):
+    """Add the gradient of a corruption with dLoss/dscore = slope to that of q and to that of its row."""
+    for k in range(len(q)):
+        dq[k] += slope * row[k]
+        g_row[k] += slope * q[k]
+
+
+@njit(**fast)
 def shard_gradient(
     rows, first, last, weight, facts, entity, relation, model, g_entity, g_relation, g_model, places, real, whole,
     drawn, soft, soft_target, soft_chosen, pool, pool_score, fresh, fresh_score, moments, done, rates, at_once,
@@ -129,7 +136,9 @@ def shard_gradient(
     slots = 2 * negatives
     w_negative = F(real[W_NEGATIVE] / slots) * weight if slots > 0 else F(0)
     qt, qh = np.empty(d, F), np.empty(d, F)
-    dqt, dqh, mapped, own = np.empty(d, F), np.empty(d, F), np.empty(d, F), np.empty(d, F)
+    dqt, dqh, mapped = np.empty(d, F), np.empty(d, F), np.empty(d, F)
+    # of each corruption: the slope of the loss by its score, and if it is ALONE its row and what its moments shrink to
+    slopes, own, shrunk = np.zeros(slots, F), np.empty((slots, d), F), np.empty((slots, 2), F)
     scores, lazy = pool_score.reshape(1, len(pool_score)), len(g_entity) < n
     place_lines, done_lines = places.reshape(1, n), done.reshape(1, n)
     loss = 0.0
@@ -196,38 +205,41 @@ def shard_gradient(
                 continue
             usable = drawn[i, j] >= 0
             other = drawn[i, j] if usable else -1 - drawn[i, j]
-            alone, row = places[other] == ALONE, entity[other]
-            if alone:
-                size, eps, by_first, by_second = missed(
+            if places[other] == ALONE:
+                size, eps, shrunk[j, 0], shrunk[j, 1] = missed(
                     entity, moments[0], moments[1], moments[2], F(0), rates, at_once, other, done[other], now
                 )
-                peek(entity, moments[0], moments[1], other, size, eps, own)
-                row = own
-                places[other] = FREE
-            q, dq = (qh, dqh) if at_head else (qt, dqt)
-            s = dot_rows(q, row)
+                peek(entity, moments[0], moments[1], other, size, eps, own[j])
+                s = dot_row(qh, own, j) if at_head else dot_row(qt, own, j)
+            else:
+                s = dot_row(qh, entity, other) if at_head else dot_row(qt, entity, other)
             p, slope = activate(w * s + b, rectified)
             if inserts:
                 fresh[i, j] = other
                 fresh_score[i, j] = min(max(p, F(0)), F(1))
-            if not usable:
+            if usable:
+                loss += w_negative * p * p
+                g = F(2) * p * slope * w_negative
+                g_model[0] += g * s
+                g_model[1] += g
+                slopes[j] = g * w
+        for j in range(slots):
+            if drawn[i, j] < 0 or drawn[i, j] >= n:
                 continue
-            loss += w_negative * p * p
-            g = F(2) * p * slope * w_negative
-            g_model[0] += g * s
-            g_model[1] += g
-            g = g * w
-            for k in range(d):
-                dq[k] += g * row[k]
-            if alone:
-                adam_late(
-                    entity, moments[0], moments[1], other, own, by_first, by_second, g, q, rates[0, now], rates[1, now]
-                )
-                done[other] = now + 1
+            g, other = slopes[j], drawn[i, j]
+            if places[other] == ALONE:
+                lr, eps, by_first, by_second = rates[0, now], rates[1, now], shrunk[j, 0], shrunk[j, 1]
+                done[other], places[other] = now + 1, FREE
+                if j < negatives:
+                    scaled(g, own[j], dqh)
+                    adam_late(entity, moments[0], moments[1], other, own[j], by_first, by_second, g, qh, lr, eps)
+                else:
+                    scaled(g, own[j], dqt)
+                    adam_late(entity, moments[0], moments[1], other, own[j], by_first, by_second, g, qt, lr, eps)
+            elif j < negatives:
+                step_corruption(g, entity[other], qh, dqh, g_entity[places[other]])
             else:
-                at = places[other]
-                for k in range(d):
-                    g_entity[at, k] += g * q[k]
+                step_corruption(g, entity[other], qt, dqt, g_entity[places[other]])
         for k in range(d):
             g_relation[r, k] += dqt[k] * entity[h, k] + dqh[k] * entity[t, k]
         for k in range(d):

@@ -275,17 +275,21 @@ def catch_up(parameter, first, second, memory, momentum, rates, at_once, row, do
         first[row, k], second[row, k] = by_first * m, by_second * v
 
 
-@njit(forceinline=True, **exact)
-def peek(parameter, first, second, row, size, eps, out):
-    """What the steps of `missed` make of a row, which itself stays as it is."""
+@njit(forceinline=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nsz"})
+def peek(parameter, first, second, row, size, eps, out, q):
+    """Put what the steps of `missed` make of a row, which itself stays as it is, into `out`; its product with q."""
+    total = F(0)
     for k in range(parameter.shape[1]):
         out[k] = parameter[row, k] - size * first[row, k] / (math.sqrt(second[row, k]) + eps)
+        total += out[k] * q[k]
+    return total
 
 
 @njit(forceinline=True, **exact)
-def adam_late(parameter, first, second, row, ahead, by_first, by_second, slope, direction, lr, eps):
+def adam_late(parameter, first, second, row, ahead, by_first, by_second, slope, direction, lr, eps, dq):
     """The steps of `missed`, which make `ahead` of the row, and then `adam_row` with the gradient slope direction."""
     for k in range(parameter.shape[1]):
+        dq[k] += slope * ahead[k]
         g = slope * direction[k]
         m = F(0.9) * (by_first * first[row, k]) + F(0.1) * g
         v = F(0.999) * (by_second * second[row, k]) + F(0.001) * g * g
@@ -320,11 +324,15 @@ def touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touche
 
     `spare`: an entity that nothing but one usable corruption reads gets no place, but the mark ALONE.
     """
-    n, count = len(places), 0
+    n, count, lines = len(places), 0, places.reshape(1, len(places))
     for i in range(len(rows)):
         fact = rows[i]
         if fact < 0:
             continue
+        if i + 1 < len(rows):
+            for j in range(drawn.shape[1]):
+                if 0 <= drawn[i + 1, j] < n:
+                    fetch(lines, 0, drawn[i + 1, j])
         count = touch(head[fact], places, touched, count)
         count = touch(tail[fact], places, touched, count)
         for j in range(drawn.shape[1]):

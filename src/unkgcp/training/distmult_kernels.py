@@ -102,13 +102,6 @@ def step_free(h_row, r_row, t_row, mapped, slope, g_head, g_relation, g_tail):
 
 
 @njit(**fast)
-def scaled(slope, row, total):
-    """Add a row, times the slope, to the total."""
-    for k in range(len(total)):
-        total[k] += slope * row[k]
-
-
-@njit(**fast)
 def step_corruption(slope, row, q, dq, g_row):
     """Add the gradient of a corruption with dLoss/dscore = slope to that of q and to that of its row."""
     for k in range(len(q)):
@@ -209,8 +202,10 @@ def shard_gradient(
                 size, eps, shrunk[j, 0], shrunk[j, 1] = missed(
                     entity, moments[0], moments[1], moments[2], F(0), rates, at_once, other, done[other], now
                 )
-                peek(entity, moments[0], moments[1], other, size, eps, own[j])
-                s = dot_row(qh, own, j) if at_head else dot_row(qt, own, j)
+                if at_head:
+                    s = peek(entity, moments[0], moments[1], other, size, eps, own[j], qh)
+                else:
+                    s = peek(entity, moments[0], moments[1], other, size, eps, own[j], qt)
             else:
                 s = dot_row(qh, entity, other) if at_head else dot_row(qt, entity, other)
             p, slope = activate(w * s + b, rectified)
@@ -231,11 +226,9 @@ def shard_gradient(
                 lr, eps, by_first, by_second = rates[0, now], rates[1, now], shrunk[j, 0], shrunk[j, 1]
                 done[other], places[other] = now + 1, FREE
                 if j < negatives:
-                    scaled(g, own[j], dqh)
-                    adam_late(entity, moments[0], moments[1], other, own[j], by_first, by_second, g, qh, lr, eps)
+                    adam_late(entity, moments[0], moments[1], other, own[j], by_first, by_second, g, qh, lr, eps, dqh)
                 else:
-                    scaled(g, own[j], dqt)
-                    adam_late(entity, moments[0], moments[1], other, own[j], by_first, by_second, g, qt, lr, eps)
+                    adam_late(entity, moments[0], moments[1], other, own[j], by_first, by_second, g, qt, lr, eps, dqt)
             elif j < negatives:
                 step_corruption(g, entity[other], qh, dqh, g_entity[places[other]])
             else:
@@ -331,7 +324,8 @@ def run_epoch(
     fresh, fresh_score = np.empty((batch_size, slots), np.int64), np.empty((batch_size, slots), F)
     members = known if whole[FILTERED] else known[:0]
     # where the gradient of an entity is, which entities have one, and how many steps of the epoch each has made
-    places, touched, done = np.arange(n), np.arange(gradients[0].shape[1]), np.zeros(n, np.int64)
+    places, done = np.arange(n).astype(np.int32), np.zeros(n, np.int32)
+    touched = np.arange(gradients[0].shape[1])
     if lazy:
         places[:] = -1
     rates = epoch_rates(learning_rate, step, steps)

@@ -110,7 +110,8 @@ def table(rows: list[dict[str, Any]], rate: float, memory: float) -> str:
     said = (
         f"The large graph trains {rate:.2f} times as many facts a processor second as PPI5k (required "
         f"{REQUIRED_RATE:g}), with {memory:.2f} times its tables for parameters, moments, gradients and the rows of a "
-        f"batch (required: at most {REQUIRED_MEMORY:g}). The best tables so far, which early stopping keeps, lie in a temporary file."
+        f"batch (required: at most {REQUIRED_MEMORY:g}). The best tables so far, which early stopping keeps, lie in a "
+        "temporary file."
     )
     load = f"Load after the last: {common.machine()['load_after']} on {common.cores()} cores."
     return "\n".join([*lines, "", said, "", load, ""])

@@ -22,6 +22,8 @@ from unkgcp.training import (
     box_kernels,
     box_losses,
     compiled_common,
+    distmult_kernels,
+    lazy_steps,
     randomness,
     train_many,
 )
@@ -272,10 +274,8 @@ def test_steps_made_together_move_a_row_as_far_as_single_ones(
     rng = np.random.default_rng(0)
     m, v = (deviation * rng.normal(size=(1, 8))).astype(np.float32), np.full((1, 8), deviation**2, np.float32)
     parameter, first, second = np.zeros((1, 8), np.float32), m.copy(), v.copy()
-    at_once = compiled_common.together(rates, gap)
-    compiled_common.catch_up(
-        parameter, first, second, np.zeros((1, 0), np.float32), np.float32(0), rates, at_once, 0, 0, gap
-    )
+    none = np.zeros((1, 0), np.float32)
+    lazy_steps.finish_rows(parameter, first, second, none, np.float32(0), rates, np.zeros(1, np.int32), 1)
     moved, m, v = np.zeros((1, 8)), m.astype(float), v.astype(float)
     for step in range(gap):
         m, v = 0.9 * m, 0.999 * v
@@ -326,7 +326,7 @@ def test_lazy_steps_of_the_torch_engine_are_the_dense_ones(
 
 def test_a_row_that_waits_very_long_keeps_its_parameters_and_its_moments_decay() -> None:
     """What is left out after so many steps is less than a rounding of the step."""
-    waits, d = 3 * compiled_common.FORGOTTEN, 10
+    waits, d = 3 * lazy_steps.FORGOTTEN, 10
     rng = np.random.default_rng(0)
     gradient = rng.normal(size=(1, d)).astype(np.float32)
     start = [np.zeros((1, d), np.float32), np.float32(0.1) * gradient, np.float32(0.001) * gradient**2]
@@ -335,13 +335,25 @@ def test_a_row_that_waits_very_long_keeps_its_parameters_and_its_moments_decay()
     ).T.copy()
     memory, none = np.zeros((0, d), np.float32), np.zeros((1, 1, d), np.float32)
     lazy, dense = [table.copy() for table in start], [table.copy() for table in start]
-    at_once = compiled_common.together(rates, waits)
-    compiled_common.catch_up(*lazy, memory, np.float32(0), rates, at_once, 0, 0, waits)
+    lazy_steps.finish_rows(*lazy, memory, np.float32(0), rates, np.zeros(1, np.int32), 1)
     for lr, eps in rates.T:
         compiled_common.adam_rows(*dense, memory, none, np.float32(0), lr, eps, 0, 1)
     assert_within(lazy[0], dense[0], apart(waits, np.abs(dense[0])))
     for kept, expected in zip(lazy[1:], dense[1:], strict=True):
         assert_within(kept, expected, apart(waits, np.abs(expected)) + float(np.finfo(np.float32).tiny))
+
+
+def test_every_loop_says_how_exact_it_is() -> None:
+    """numba compiles one that does not as its first caller is, so that results would depend on who calls first."""
+    modules = (compiled_common, lazy_steps, distmult_kernels, box_geometry, box_kernels)
+    loops = {
+        name: value.targetoptions
+        for module in modules
+        for name, value in vars(module).items()
+        if hasattr(value, "targetoptions")
+    }
+    assert len(loops) > 40
+    assert [name for name, options in loops.items() if "fastmath" not in options] == []
 
 
 STARTED = """

@@ -145,41 +145,39 @@ def initial_tables(
 
 
 class _Gather(torch.autograd.Function):
-    """Rows `ids` of a table (rows, width); the backward pass adds into rows `places` of `buffer`.
+    """Rows of a table (rows, width); the backward pass adds into the same rows of `buffer`.
 
     `anchor` is any tensor that requires a gradient: it makes autograd come here, and gets none.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, anchor: Tensor, table: Tensor, buffer: Tensor, ids: Tensor, places: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, anchor: Tensor, table: Tensor, buffer: Tensor, rows: Tensor) -> Tensor:
         ctx.buffer = buffer
-        ctx.save_for_backward(places)
-        return table.index_select(0, ids.reshape(-1)).view(*ids.shape, table.shape[1])
+        ctx.save_for_backward(rows)
+        return table.index_select(0, rows.reshape(-1)).view(*rows.shape, table.shape[1])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None, None, None]:
-        (places,) = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None, None]:
+        (rows,) = ctx.saved_tensors
         buffer: Tensor = ctx.buffer
-        rows = gradients[0].reshape(-1, buffer.shape[1])
+        added = gradients[0].reshape(-1, buffer.shape[1])
         if buffer.is_cuda:
-            buffer.index_add_(0, places.reshape(-1), rows)
+            buffer.index_add_(0, rows.reshape(-1), added)
         else:
             # on the CPU index_add walks the rows one by one; this backward runs in parallel
             buffer.add_(
-                torch.ops.aten.embedding_dense_backward(rows, places.reshape(-1), len(buffer), -1, False)
+                torch.ops.aten.embedding_dense_backward(added, rows.reshape(-1), len(buffer), -1, False)
             )
-        return None, None, None, None, None
+        return None, None, None, None
 
 
-_gather: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = _Gather.apply
+_gather: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = _Gather.apply
 
 
 class Lookup:
     """Looks rows up by ids that are local to a member: ids have shape (members, ...).
 
-    Gradients go to `buffers`. Those of entities in lazy tables, which must first be brought up to date, go there.
+    Gradients go to `buffers`. Entities of lazy tables are read, and get their gradients, at their places there.
     """
 
     def __init__(
@@ -204,11 +202,10 @@ class Lookup:
         if not named:
             return {}
         rows = ids + self.members.view(shape) * next(iter(named.values())).shape[1]
-        places = rows if self.lazy is None or kind != "entity" else self.lazy.read(rows)
-        return {
-            name: _gather(self.anchor, table.flatten(0, 1), self.buffers[name], rows, places)
-            for name, table in named.items()
-        }
+        flat = {name: table.flatten(0, 1) for name, table in named.items()}
+        if self.lazy is not None and kind == "entity":
+            rows, flat = self.lazy.read(rows), self.lazy.values
+        return {name: _gather(self.anchor, table, self.buffers[name], rows) for name, table in flat.items()}
 
     def model(self, dimensions: int) -> dict[str, Tensor]:
         """The tables of the model as a whole, shaped to broadcast against ids of `dimensions` dimensions."""

@@ -32,7 +32,7 @@ TINY = F(np.finfo(np.float32).tiny)
 LOG_TINY = F(math.log(float(np.finfo(np.float32).tiny)))
 
 # a product and a sum may become one operation; nothing else is rearranged, or the small corrections below would go
-careful: Any = {"fastmath": {"contract", "nsz"}, "forceinline": True, **exact}
+careful: Any = exact | {"fastmath": {"contract", "nsz"}, "forceinline": True}
 inlined: Any = {"forceinline": True, **fast}  # a call would cost as much as the loop inside
 LOG2_E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 HALVINGS = F(100 * 1.4426950408889634)  # exp(-x / beta) is so many halvings for each unit of x

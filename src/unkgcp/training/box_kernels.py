@@ -37,20 +37,18 @@ from unkgcp.training.compiled_common import (
     F,
     U,
     adam_all,
-    adam_rates,
     adam_rows,
     below,
-    catch_up_all,
     count_facts,
     draw,
     draw_all,
+    epoch_rates,
     exact,
     fact_error,
     fast,
     fetch_row,
-    release,
-    touch_batch,
 )
+from unkgcp.training.lazy_steps import FREE, finish_rows, read_rows, together, touch_batch, write_rows
 
 # positions in the vectors of real settings, of whole settings and of stream bases
 W_NEGATIVE, W_REGULAR, W_SOFT, QUANTILE, W_SIDE, W_OTHER, W_LOGIC = range(7)
@@ -137,15 +135,15 @@ def corrupted(at_head, count, others, fixed, of_other, whole_tail, weight, work,
 
 @njit(**fast)
 def shard_gradient(
-    rows, first, last, weight, facts, entity, relation, g_entity, g_relation, g_rule, places, real, whole, drawn, soft,
+    rows, first, last, weight, facts, values, relation, g_entity, g_relation, g_rule, places, real, whole, drawn, soft,
     soft_target, soft_chosen, transitive,
 ):
     """Gradient of facts rows[first:last], added to the shard's tables; (loss, square of their transitive norm).
 
-    The gradient of entity e is row places[e] of g_entity.
+    Entity e is row places[e] of values, and of g_entity its gradient.
     """
     head, relation_of, tail, confidence = facts
-    d = entity.shape[1] // 2
+    d = values.shape[1] // 2
     negatives, quantile = whole[NEGATIVES], F(real[QUANTILE])
     slots = 2 * negatives
     w_negative = F(real[W_NEGATIVE] / slots) * weight if slots > 0 else F(0)
@@ -163,11 +161,11 @@ def shard_gradient(
         fact = rows[i]
         if fact < 0:
             continue
-        h, r, t = head[fact], relation_of[fact], tail[fact]
-        g_h, g_t = g_entity[places[h]], g_entity[places[t]]
+        h, r, t = places[head[fact]], relation_of[fact], places[tail[fact]]
+        g_h, g_t = g_entity[h], g_entity[t]
         maps, g_maps = relation[r].reshape(4, d), g_relation[r].reshape(4, d)
-        place(entity[h], maps[0], maps[1], of_head)
-        place(entity[t], maps[2], maps[3], of_tail)
+        place(values[h], maps[0], maps[1], of_head)
+        place(values[t], maps[2], maps[3], of_tail)
         measure(of_tail, d, work)
         whole_tail = product(work[5], 0, d)
         intersect(of_head[0], of_head[1], of_tail[0], of_tail[1], d, work)
@@ -200,9 +198,9 @@ def shard_gradient(
             for j in range(negatives):
                 other = drawn[i, side * negatives + j]
                 if other >= 0:
-                    fetch_row(g_entity, places[other])
-                    stage(entity[other], maps[at], maps[at + 1], of_other, count * d)
                     others[count] = places[other]
+                    fetch_row(g_entity, others[count])
+                    stage(values[others[count]], maps[at], maps[at + 1], of_other, count * d)
                     count += 1
                 if count == GROUP or (j == negatives - 1 and count > 0):
                     widen(of_other, count * d)
@@ -227,22 +225,22 @@ def shard_gradient(
         for side in range(2):
             e, g_e = (h, g_h) if side == 0 else (t, g_t)
             for k in range(d):
-                log_side = entity[e, U(d) + U(k)]
+                log_side = values[e, U(d) + U(k)]
                 plain[k] = exponential(max(min(log_side, LARGEST_LOG_SIDE), LOG_TINY))
                 inner[k] = plain[k] if log_side <= LARGEST_LOG_SIDE else F(0)
             # the norm of the sides goes through exp: by the logarithm it is once more times the side
             loss += norm(plain, w_side, inner, g_e[d:])
-            loss += norm(entity[e, :d], w_other, ones, g_e[:d])
+            loss += norm(values[e, :d], w_other, ones, g_e[:d])
         for which in range(4):
             loss += norm(maps[which], w_other, ones, g_maps[which])
         if w_regular > F(0):
-            loss += half_square(entity[h], w_regular, g_h) + half_square(entity[t], w_regular, g_t)
+            loss += half_square(values[h], w_regular, g_h) + half_square(values[t], w_regular, g_t)
             loss += half_square(relation[r], w_regular, g_relation[r])
     if first == 0 and soft_chosen >= 0:
-        h, r, t = soft[soft_chosen, 0], soft[soft_chosen, 1], soft[soft_chosen, 2]
+        h, r, t = places[soft[soft_chosen, 0]], soft[soft_chosen, 1], places[soft[soft_chosen, 2]]
         maps, g_maps = relation[r].reshape(4, d), g_relation[r].reshape(4, d)
-        place(entity[h], maps[0], maps[1], of_head)
-        place(entity[t], maps[2], maps[3], of_tail)
+        place(values[h], maps[0], maps[1], of_head)
+        place(values[t], maps[2], maps[3], of_tail)
         measure(of_tail, d, work)
         whole_tail = product(work[5], 0, d)
         intersect(of_head[0], of_head[1], of_tail[0], of_tail[1], d, work)
@@ -253,9 +251,9 @@ def shard_gradient(
             g = F(-2.0 * real[W_SOFT]) * short * by_log
             pull(g, work, out)
             add(out[2], 0, -g, work[6], 0, d)
-            push_row(g_entity[places[h]], of_head, F(1), out[0], out[1])
+            push_row(g_entity[h], of_head, F(1), out[0], out[1])
             push_map(g_maps[0], g_maps[1], of_head, F(1), out[0], out[1])
-            push_row(g_entity[places[t]], of_tail, F(-1), out[0], out[2])
+            push_row(g_entity[t], of_tail, F(-1), out[0], out[2])
             push_map(g_maps[2], g_maps[3], of_tail, F(-1), out[0], out[2])
     return loss, squares
 
@@ -326,17 +324,17 @@ def add_composition(step, weight, base, rule, heads, tails, entity, relation, g_
 
 @njit(parallel=True, **exact)
 def gradient_all(
-    rows, facts, tables, gradients, g_rule, places, real, whole, drawn, soft, soft_target, soft_chosen, transitive
+    rows, facts, values, relation, gradients, g_rule, places, real, whole, drawn, soft, soft_target, soft_chosen,
+    transitive,
 ):
     """`shard_gradient` for all facts of a batch; (their loss, square of their transitive norm)."""
-    entity, relation, _ = tables
     g_entity, g_relation, _ = gradients
     shards = g_entity.shape[0]
     weight, part, squares = F(1.0 / count_facts(rows)), np.zeros(shards), np.zeros(shards)
     for shard in prange(shards):
         begin, end = shard * len(rows) // shards, (shard + 1) * len(rows) // shards
         part[shard], squares[shard] = shard_gradient(
-            rows, begin, end, weight, facts, entity, relation, g_entity[shard], g_relation[shard], g_rule[shard],
+            rows, begin, end, weight, facts, values, relation, g_entity[shard], g_relation[shard], g_rule[shard],
             places, real, whole, drawn, soft, soft_target, soft_chosen, transitive,
         )
     return part.sum(), squares.sum()
@@ -344,8 +342,9 @@ def gradient_all(
 
 @njit(**exact)
 def run_epoch(
-    order, step, start, learning_rate, momentum, lazy, facts, tables, first, second, memory, gradients, real, whole,
-    bases, sizes, known, soft, soft_target, transitive, g_rule, rules, heads, head_ends, tails, tail_ends, losses,
+    order, step, start, learning_rate, momentum, lazy, facts, tables, first, second, memory, gradients, values, real,
+    whole, bases, sizes, known, soft, soft_target, transitive, g_rule, rules, heads, head_ends, tails, tail_ends,
+    losses,
 ):
     """As `distmult_kernels.run_epoch`. Rules (c, 3) are the compositions; i is tried on heads up to head_ends[i].
 
@@ -357,12 +356,11 @@ def run_epoch(
     w_logic = real[W_LOGIC] / batch_size
     drawn, pool = np.empty((batch_size, 2 * negatives), np.int64), np.empty((0, 3), np.int32)
     members = known if whole[FILTERED] else known[:0]
-    places, touched, done = np.arange(n), np.arange(gradients[0].shape[1]), np.zeros(n, np.int64)
+    places, touched, done = np.arange(n).astype(np.int32), np.empty(len(values), np.int64), np.zeros(n, np.int32)
     if lazy:
-        places[:] = -1
-    rates = np.empty((2, steps), F)
-    for i in range(steps):
-        rates[0, i], rates[1, i] = adam_rates(learning_rate, step + i + 1)
+        places[:] = FREE
+    count, shrunk = 0, np.empty((len(values), 2), F)
+    rates = epoch_rates(learning_rate, step, steps)
     for i in range(steps):
         rows = order[i]
         draw_all(
@@ -371,13 +369,15 @@ def run_epoch(
         soft_chosen = -1
         if len(soft_target) > 0 and real[W_SOFT] > 0:
             soft_chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
-        changed = touched
         if lazy:
-            changed = touched[: touch_batch(rows, facts[0], facts[2], drawn, soft, soft_chosen, pool, places, touched)]
-            catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, changed, done, i, blocks)
+            count = touch_batch(rows, facts[0], facts[2], drawn, soft, soft_chosen, pool, places, touched, False)
+            read_rows(
+                entity, first[0], second[0], memory[0], momentum, rates, together(rates, i), touched[:count], done, i,
+                values, shrunk, blocks,
+            )
         losses[i], squares = gradient_all(
-            rows, facts, tables, gradients, g_rule, places, real, whole, drawn, soft, soft_target, soft_chosen,
-            transitive,
+            rows, facts, values, relation, gradients, g_rule, places, real, whole, drawn, soft, soft_target,
+            soft_chosen, transitive,
         )
         if g_rule.shape[1] > 0:
             losses[i] += add_transitive(squares, w_logic, g_rule, gradients[1][0], transitive)
@@ -390,9 +390,13 @@ def run_epoch(
         step += 1
         start += batch_size
         lr, eps = rates[0, i], rates[1, i]
-        adam_all(entity, first[0], second[0], memory[0], gradients[0], momentum, lr, eps, changed, blocks)
-        adam_rows(relation, first[1], second[1], memory[1], gradients[1], momentum, lr, eps, 0, relation.shape[0])
         if lazy:
-            release(changed, places, done, i + 1)
+            write_rows(
+                entity, first[0], second[0], memory[0], gradients[0], momentum, rates, touched[:count], places, done, i,
+                values, shrunk, blocks,
+            )
+        else:
+            adam_all(entity, first[0], second[0], memory[0], gradients[0], momentum, lr, eps, blocks)
+        adam_rows(relation, first[1], second[1], memory[1], gradients[1], momentum, lr, eps, 0, relation.shape[0])
     if lazy:
-        catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, np.arange(n), done, steps, blocks)
+        finish_rows(entity, first[0], second[0], memory[0], momentum, rates, done, blocks)

@@ -1,4 +1,4 @@
-"""What the compiled CPU kernels share: random numbers, filtered negatives, the error of a fact, Adam and lazy steps.
+"""What the compiled CPU kernels share: random numbers, filtered negatives, the error of a fact and Adam.
 
 Importing this imports numba, but not torch, which scoring does without. The random numbers are those of `randomness`,
 bit for bit.
@@ -23,12 +23,12 @@ U = np.uint64
 GOLDEN, FIRST, SECOND = U(randomness.GOLDEN), U(randomness.FIRST), U(randomness.SECOND)
 RETRIES = randomness.RETRIES
 
-# the numpy error model leaves out checks for division by zero, without which loops can be vectorised
-exact = {"nogil": True, "error_model": "numpy"}
-fast = {"fastmath": True, **exact}
+# The numpy error model leaves out checks for division by zero, without which loops can be vectorised. Whether rounding
+# may differ is always said: numba compiles a function that does not say it as the first one that calls it.
+exact: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
+fast: dict[str, Any] = exact | {"fastmath": True}
 
 LINE = 16  # floats in a line of the processor's cache
-AHEAD = 4  # rows that are asked for ahead of the one at hand
 
 # fmt: off
 
@@ -143,13 +143,35 @@ def adam_rates(learning_rate: Any, step: Any) -> Any:
 
 
 @njit(**exact)
-def adam_row(parameter, first, second, memory, gradients, place, momentum, lr, eps, row):
-    """Adam on one row with the sum of the shards' gradients at `place`, which it sets back to zero.
+def epoch_rates(learning_rate, before, steps):
+    """`adam_rates` of the steps of an epoch that follows on `before` others: (2, steps)."""
+    rates = np.empty((2, steps), F)
+    for i in range(steps):
+        rates[0, i], rates[1, i] = adam_rates(learning_rate, before + i + 1)
+    return rates
 
-    lr and eps are those of `adam_rates`: p -= lr m / (sqrt(v) + eps). With momentum the gradient is that of `memory`,
-    which adds up gradients as g + momentum * (what was there). No rounding is left to the compiler, see `catch_up`.
+
+@njit(forceinline=True, **exact)
+def adam(parameter, first, second, row, k, now, by_first, by_second, g, lr, eps):
+    """Adam on parameter k of a row, which is `now` and whose moments are those in the tables times by_first, by_second.
+
+    lr and eps are those of `adam_rates`: p -= lr m / (sqrt(v) + eps). No rounding is left to the compiler, so that a
+    step is the same whether or not it is lazy (`lazy_steps`).
     """
-    shards, d = gradients.shape[0], parameter.shape[1]
+    m = F(0.9) * (by_first * first[row, k]) + F(0.1) * g
+    v = F(0.999) * (by_second * second[row, k]) + F(0.001) * g * g
+    first[row, k], second[row, k] = m, v
+    parameter[row, k] = now - lr * m / (math.sqrt(v) + eps)
+
+
+@njit(forceinline=True, **exact)
+def summed(gradients, place, memory, momentum, row):
+    """The gradient of a row: the sum of those that the shards have at its place, in the first of them.
+
+    The others are set back to zero. With momentum it is that of `memory`, which adds up gradients as g + momentum *
+    (what was there).
+    """
+    shards, _, d = gradients.shape
     for shard in range(1, shards):
         for k in range(d):
             gradients[0, place, k] += gradients[shard, place, k]
@@ -158,129 +180,17 @@ def adam_row(parameter, first, second, memory, gradients, place, momentum, lr, e
         for k in range(d):
             memory[row, k] = momentum * memory[row, k] + gradients[0, place, k]
             gradients[0, place, k] = memory[row, k]
-    for k in range(d):
-        g = gradients[0, place, k]
-        gradients[0, place, k] = F(0)
-        m = F(0.9) * first[row, k] + F(0.1) * g
-        v = F(0.999) * second[row, k] + F(0.001) * g * g
-        first[row, k], second[row, k] = m, v
-        parameter[row, k] -= lr * m / (math.sqrt(v) + eps)
+    return gradients[0, place]
 
 
 @njit(**exact)
 def adam_rows(parameter, first, second, memory, gradients, momentum, lr, eps, begin, end):
-    """Dense Adam on rows begin..end, whose gradients are at the places of the same number."""
+    """Dense Adam on rows begin..end with their gradients, which are then zero."""
     for row in range(begin, end):
-        adam_row(parameter, first, second, memory, gradients, row, momentum, lr, eps, row)
-
-
-# Lazy steps: in a table that is large beside a batch most rows have no gradient. Adam moves them all the same, because
-# their moments decay; but nobody looks until a batch has them again, or the epoch is over. So a step costs what it
-# touches, and a row makes its steps without gradient up when it is next read.
-
-FORGOTTEN = 256  # steps after which what is left of the first moment, 0.9^256 = 2e-12 of it, moves a parameter no more
-ROOT = math.sqrt(0.999)  # sqrt(v) after a step without gradient, over what it was
-
-
-@njit(**exact)
-def together(rates, now):
-    """What is needed to make k steps without gradient, the last of them that before `now`, at once; k up to FORGOTTEN.
-
-    m and v shrink by known factors, and each step is lr m / (sqrt(v) + eps); so their sum is m / (sqrt(v) + e) times a
-    number, with e the mean of what eps is beside sqrt(v) in them. (4, k + 1): that number, e, what m and v shrink to.
-    """
-    most = min(now, FORGOTTEN)
-    found = np.zeros((4, most + 1), F)
-    total = mean = 0.0
-    for k in range(1, most + 1):
-        # one step more at the beginning: all later ones are a step further away
-        lr, eps = rates[0, now - k], rates[1, now - k]
-        total = (lr + total) * 0.9 / ROOT
-        mean = (lr * eps + mean) * 0.9 / 0.999
-        found[0, k], found[1, k] = total, mean / total
-        found[2, k], found[3, k] = 0.9**k, 0.999**k
-    return found
-
-
-@njit(**exact)
-def catch_up(parameter, first, second, memory, momentum, rates, at_once, row, done, now):
-    """The steps done..now of the epoch for a row that had no gradient in them. `rates` (2, steps): of `adam_rates`.
-
-    Early in training, where eps grows, and with momentum they are made one by one, with the operations of dense steps.
-    Otherwise they are made `together`: what that leaves out is below a rounding where sqrt(v) is above 1e-6, and below
-    1e-4 of the move elsewhere.
-    """
-    d = parameter.shape[1]
-    if done == now:
-        return
-    if momentum > F(0) or rates[1, now - 1] > F(1.01) * rates[1, done]:
-        for step in range(done, now):
-            lr, eps = rates[0, step], rates[1, step]
-            if momentum > F(0):
-                for k in range(d):
-                    g = momentum * memory[row, k]
-                    memory[row, k] = g
-                    first[row, k] = F(0.9) * first[row, k] + F(0.1) * g
-                    second[row, k] = F(0.999) * second[row, k] + F(0.001) * g * g
-            else:
-                for k in range(d):
-                    first[row, k] = F(0.9) * first[row, k]
-                    second[row, k] = F(0.999) * second[row, k]
-            for k in range(d):
-                parameter[row, k] -= lr * first[row, k] / (math.sqrt(second[row, k]) + eps)
-        return
-    steps, last = now - done, at_once.shape[1] - 1
-    if steps > last:  # after so many, what is left of m moves nothing
-        at_once, last = together(rates, done + FORGOTTEN), FORGOTTEN
-        by_first, by_second = F(0.9**steps), F(0.999**steps)
-        size, eps = at_once[0, last], at_once[1, last]
-    else:
-        size, eps, by_first, by_second = at_once[0, steps], at_once[1, steps], at_once[2, steps], at_once[3, steps]
-    for k in range(d):
-        m, v = first[row, k], second[row, k]
-        parameter[row, k] -= size * m / (math.sqrt(v) + eps)
-        first[row, k], second[row, k] = by_first * m, by_second * v
-
-
-@njit(**exact)
-def touch(row, places, touched, count):
-    """Give a row a place among those of the batch, unless it has one; the number of places taken."""
-    if places[row] < 0:
-        places[row] = count
-        touched[count] = row
-        count += 1
-    return count
-
-
-@njit(**exact)
-def touch_rows(rows, places, touched, count):
-    """The same for many."""
-    for row in rows:
-        count = touch(row, places, touched, count)
-    return count
-
-
-@njit(**exact)
-def touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touched):
-    """Places for all entities that a batch reads: of facts, corruptions, pool samples and the soft-logic fact."""
-    n, count = len(places), 0
-    for i in range(len(rows)):
-        fact = rows[i]
-        if fact < 0:
-            continue
-        count = touch(head[fact], places, touched, count)
-        count = touch(tail[fact], places, touched, count)
-        for j in range(drawn.shape[1]):
-            value = drawn[i, j]
-            if value >= n:
-                count = touch(pool[value - n, 0], places, touched, count)
-                count = touch(pool[value - n, 2], places, touched, count)
-            else:
-                count = touch(value if value >= 0 else -1 - value, places, touched, count)
-    if soft_chosen >= 0:
-        count = touch(soft[soft_chosen, 0], places, touched, count)
-        count = touch(soft[soft_chosen, 2], places, touched, count)
-    return count
+        gradient = summed(gradients, row, memory, momentum, row)
+        for k in range(parameter.shape[1]):
+            adam(parameter, first, second, row, k, parameter[row, k], F(1), F(1), gradient[k], lr, eps)
+            gradient[k] = F(0)
 
 
 @njit(**fast)
@@ -291,16 +201,17 @@ def draw_batch(rows, first, last, start, facts, negatives, share, choice, place,
     """
     head, relation_of, tail, _ = facts
     lines, mask = known.reshape(1, len(known)), U(len(known) - 1)
-    for i in range(first, last):
-        fact = rows[i]
-        if fact < 0:
-            continue
-        h, r, t = head[fact], relation_of[fact], tail[fact]
-        if len(known) > 0:  # the set of known facts is large: ask for all places of a fact before looking at one
+    for i in range(first - 1, last):
+        later = rows[i + 1] if i + 1 < last else -1
+        if len(known) > 0 and later >= 0:  # the set of known facts is large: ask for the places of the next fact
+            h, r, t = head[later], relation_of[later], tail[later]
             for j in range(2 * negatives):
-                other = below(draw(base, U((start + i) * 2 * negatives + j)), sizes[0])
+                other = below(draw(base, U((start + i + 1) * 2 * negatives + j)), sizes[0])
                 key = key_with(other, h, r, t, j < negatives, sizes)
                 fetch(lines, 0, np.int64(draw(U(key), U(0)) & mask))
+        if i < first or rows[i] < 0:
+            continue
+        h, r, t = head[rows[i]], relation_of[rows[i]], tail[rows[i]]
         for j in range(2 * negatives):
             position = U((start + i) * 2 * negatives + j)
             if share > F(0) and unit(draw(choice, position)) < share:
@@ -310,7 +221,7 @@ def draw_batch(rows, first, last, start, facts, negatives, share, choice, place,
                 drawn[i, j] = other if usable else -1 - other
 
 
-# The three parallel parts of a step that both kernels have. Each is a function of its own, so that it is compiled once.
+# The parallel parts of a step that both kernels have. Each is a function of its own, so that it is compiled once.
 
 
 @njit(parallel=True, **exact)
@@ -322,34 +233,9 @@ def draw_all(rows, start, facts, negatives, share, choice, place, base, sizes, k
 
 
 @njit(parallel=True, **exact)
-def catch_up_all(parameter, first, second, memory, momentum, rates, rows, done, now, blocks):
-    """`catch_up` for rows (k,), which have then made the steps of the epoch up to `now`."""
-    at_once = together(rates, now)
+def adam_all(parameter, first, second, memory, gradients, momentum, lr, eps, blocks):
+    """`adam_rows` for all rows."""
+    n = len(parameter)
     for block in prange(blocks):
-        for at in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
-            row, later = rows[at], rows[min(at + AHEAD, len(rows) - 1)]
-            fetch_row(parameter, later)
-            fetch_row(first, later)
-            fetch_row(second, later)
-            catch_up(parameter, first, second, memory, momentum, rates, at_once, row, done[row], now)
-            done[row] = now
-
-
-@njit(parallel=True, **exact)
-def adam_all(parameter, first, second, memory, gradients, momentum, lr, eps, rows, blocks):
-    """`adam_row` for rows (k,), whose gradients are at places 0 to k."""
-    for block in prange(blocks):
-        for at in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
-            if len(rows) < len(parameter):  # or they lie in order, and are fetched by the processor itself
-                later = rows[min(at + AHEAD, len(rows) - 1)]
-                fetch_row(parameter, later)
-                fetch_row(first, later)
-                fetch_row(second, later)
-            adam_row(parameter, first, second, memory, gradients, at, momentum, lr, eps, rows[at])
-
-
-@njit(**exact)
-def release(rows, places, done, now):
-    """Rows (k,) that have made step `now` give their places back."""
-    for row in rows:
-        done[row], places[row] = now, -1
+        begin, end = block * n // blocks, (block + 1) * n // blocks
+        adam_rows(parameter, first, second, memory, gradients, momentum, lr, eps, begin, end)

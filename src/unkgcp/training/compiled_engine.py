@@ -28,7 +28,7 @@ class CompiledEngine:
     """Parameters, optimiser and epoch of one model. Torch owns the memory, the kernels work on views of it.
 
     Tables of one kind lie side by side in one: a row of it is all that an entity or a relation has. Where entities are
-    many beside a batch, steps are lazy (`compiled_common`): same result, and no table is walked through at every step.
+    many beside a batch, steps are lazy (`lazy_steps`): same result, and no table is walked through at every step.
     """
 
     def __init__(self, data: TrainingData, config: TrainConfig, member: Member, shards: int) -> None:
@@ -67,6 +67,9 @@ class CompiledEngine:
             np.zeros((shards, rows.get(kind, table.shape[1]), table.shape[2]), np.float32)
             for kind, table in self._parameters.items()
         )
+        # what a batch reads of the entities: lazy steps bring it up to date in a table of its own
+        width = self._parameters["entity"].shape[-1]
+        self._values = _zeros(most, width) if self.lazy else self._parameters["entity"][0]
         self.pool = Pool(1, capacity(config, n, self.batch_size) if config.uses_pool else 1, device)
         self.step = torch.zeros((), dtype=torch.int64)
         self.first_bad = torch.full((), -1, dtype=torch.int64)
@@ -100,6 +103,7 @@ class CompiledEngine:
             (facts.head.numpy(), facts.relation.numpy(), facts.tail.numpy(), facts.target.numpy()),
             *(_views(tables) for tables in (self._parameters, self._first, self._second, self._memory)),
             self._gradients,
+            self._values.numpy(),
             np.array(real, np.float64),
             np.array(whole, np.int64),
             np.array(streams, np.uint64),

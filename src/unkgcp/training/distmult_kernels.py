@@ -23,21 +23,30 @@ from unkgcp.compiling import njit
 from unkgcp.training.compiled_common import (
     F,
     U,
+    adam,
     adam_all,
-    adam_rates,
     adam_rows,
     below,
-    catch_up_all,
     count_facts,
     draw,
     draw_all,
+    epoch_rates,
     exact,
     fact_error,
     fast,
     fetch,
     fetch_row,
-    release,
+)
+from unkgcp.training.lazy_steps import (
+    ALONE,
+    FREE,
+    finish_rows,
+    later,
+    missed,
+    read_rows,
+    together,
     touch_batch,
+    write_rows,
 )
 
 # positions in the vector of real settings and in that of whole settings, which the kernels share
@@ -45,6 +54,9 @@ W_NEGATIVE, W_REGULAR, W_SOFT, SHARE, QUANTILE = range(5)
 NEGATIVES, RECTIFIED, INSERTS, FILTERED = range(4)
 # positions in the vector of stream bases
 S_NEGATIVE, S_SOFT, S_CHOICE, S_DRAW = range(4)
+
+# the order of a sum is left to the compiler, so that it can add several numbers at once; nothing else is
+quick: Any = exact | {"fastmath": {"reassoc", "nsz"}}
 
 # fmt: off
 
@@ -96,17 +108,49 @@ def step_free(h_row, r_row, t_row, mapped, slope, g_head, g_relation, g_tail):
 
 
 @njit(**fast)
+def step_corruption(slope, row, q, dq, g_row):
+    """Add the gradient of a corruption, dLoss/dscore = slope, to that of q and to that of its row."""
+    for k in range(len(q)):
+        dq[k] += slope * row[k]
+        g_row[k] += slope * q[k]
+
+
+# An entity that is ALONE in its batch (`lazy_steps`) makes its steps while its row is at hand: those it has missed
+# before it is scored, that of the batch as soon as its gradient is known.
+
+
+@njit(forceinline=True, **quick)
+def score_alone(tables, row, missing, q, out):
+    """Score of a corruption by the row as it is after the steps that are `missing`; `out` (d,) is that row."""
+    parameter, first, second, _ = tables
+    total = F(0)
+    for k in range(len(q)):
+        out[k] = later(parameter, first, second, row, k, missing[0], missing[1])
+        total += out[k] * q[k]
+    return total
+
+
+@njit(forceinline=True, **exact)
+def step_alone(tables, row, missing, now, slope, q, dq, lr, eps):
+    """`step_corruption` and the step of Adam on the row, which is `now`."""
+    parameter, first, second, _ = tables
+    for k in range(len(q)):
+        dq[k] += slope * now[k]
+        adam(parameter, first, second, row, k, now[k], missing[2], missing[3], slope * q[k], lr, eps)
+
+
+@njit(**fast)
 def shard_gradient(
-    rows, first, last, weight, facts, entity, relation, model, g_entity, g_relation, g_model, places, real, whole,
-    drawn, soft, soft_target, soft_chosen, pool, pool_score, fresh, fresh_score,
+    rows, first, last, weight, facts, values, relation, model, g_entity, g_relation, g_model, places, real, whole,
+    drawn, soft, soft_target, soft_chosen, pool, pool_score, fresh, fresh_score, tables, done, rates, at_once, now,
 ):
     """Gradient of the loss of facts rows[first:last], added to the shard's tables; returns their loss.
 
-    The gradient of entity e is row places[e] of g_entity.
+    Entity e is row places[e] of values, and of g_entity its gradient. If it is ALONE it is in `tables`: parameters,
+    moments and memory, which have made `done` (n,) steps of the epoch.
     """
     head, relation_of, tail, confidence = facts
-    n = entity.shape[0]
-    d = entity.shape[1]
+    n, d = len(places), values.shape[1]
     w, b = model[0], model[1]
     negatives, rectified, inserts = whole[NEGATIVES], whole[RECTIFIED] != 0, whole[INSERTS] != 0
     quantile, regular = F(real[QUANTILE]), F(real[W_REGULAR])
@@ -114,18 +158,21 @@ def shard_gradient(
     w_negative = F(real[W_NEGATIVE] / slots) * weight if slots > 0 else F(0)
     qt, qh = np.empty(d, F), np.empty(d, F)
     dqt, dqh, mapped = np.empty(d, F), np.empty(d, F), np.empty(d, F)
+    # of each corruption: dLoss/dscore, and if it is ALONE its row and what that has missed
+    slopes, alone, missing = np.zeros(slots, F), np.empty((slots, d), F), np.empty((slots, 4), F)
     scores, lazy = pool_score.reshape(1, len(pool_score)), len(g_entity) < n
+    place_lines, done_lines = places.reshape(1, n), done.reshape(1, n)
     loss = 0.0
     for i in range(first, last):
         fact = rows[i]
         if fact < 0:
             continue
-        h, r, t, c = head[fact], relation_of[fact], tail[fact], confidence[fact]
-        at_h, at_t = places[h], places[t]
+        r, c = relation_of[fact], confidence[fact]
+        h, t = places[head[fact]], places[tail[fact]]
         for k in range(d):
-            qt[k] = entity[h, k] * relation[r, k]
-            qh[k] = relation[r, k] * entity[t, k]
-        s = dot_row(qt, entity, t)
+            qt[k] = values[h, k] * relation[r, k]
+            qh[k] = relation[r, k] * values[t, k]
+        s = dot_row(qt, values, t)
         p, slope = activate(w * s + b, rectified)
         error, g = fact_error(p, c, quantile)
         loss += weight * error
@@ -134,10 +181,10 @@ def shard_gradient(
         g_model[1] += g
         g = g * w
         for k in range(d):
-            dqt[k] = g * entity[t, k]
+            dqt[k] = g * values[t, k]
             dqh[k] = F(0)
         for k in range(d):
-            g_entity[at_t, k] += g * qt[k]
+            g_entity[t, k] += g * qt[k]
         ahead, further = i + 1 < last and rows[i + 1] >= 0, i + 2 < last and rows[i + 2] >= 0
         for j in range(slots):
             at_head = j < negatives
@@ -145,19 +192,28 @@ def shard_gradient(
             if ahead and drawn[i + 1, j] >= n:
                 place = drawn[i + 1, j] - n
                 for side in range(0, 3, 2):
-                    fetch_row(entity, pool[place, side])
+                    fetch_row(values, places[pool[place, side]])
                     fetch_row(g_entity, places[pool[place, side]])
             elif ahead and lazy and drawn[i + 1, j] >= 0:
-                fetch_row(entity, drawn[i + 1, j])
-                fetch_row(g_entity, places[drawn[i + 1, j]])
+                other = drawn[i + 1, j]
+                if places[other] == ALONE:
+                    fetch_row(tables[0], other)
+                    fetch_row(tables[1], other)
+                    fetch_row(tables[2], other)
+                else:
+                    fetch_row(values, places[other])
+                    fetch_row(g_entity, places[other])
             if further and drawn[i + 2, j] >= n:
                 fetch(pool, drawn[i + 2, j] - n, 0)
                 fetch(scores, 0, drawn[i + 2, j] - n)
+            elif further and lazy and drawn[i + 2, j] >= 0:
+                fetch(place_lines, 0, drawn[i + 2, j])
+                fetch(done_lines, 0, drawn[i + 2, j])
             if drawn[i, j] >= n:
                 fresh[i, j] = -1
                 place = drawn[i, j] - n
-                ph, pr, pt = np.int64(pool[place, 0]), np.int64(pool[place, 1]), np.int64(pool[place, 2])
-                s = score_free(entity[ph], relation[pr], entity[pt], mapped)
+                ph, pr, pt = places[pool[place, 0]], np.int64(pool[place, 1]), places[pool[place, 2]]
+                s = score_free(values[ph], relation[pr], values[pt], mapped)
                 p, slope = activate(w * s + b, rectified)
                 error = p - pool_score[place]
                 loss += w_negative * error * error
@@ -165,51 +221,65 @@ def shard_gradient(
                 g_model[0] += g * s
                 g_model[1] += g
                 step_free(
-                    entity[ph], relation[pr], entity[pt], mapped, g * w, g_entity[places[ph]], g_relation[pr],
-                    g_entity[places[pt]],
+                    values[ph], relation[pr], values[pt], mapped, g * w, g_entity[ph], g_relation[pr], g_entity[pt]
                 )
                 continue
             usable = drawn[i, j] >= 0
             other = drawn[i, j] if usable else -1 - drawn[i, j]
-            s = dot_row(qh, entity, other) if at_head else dot_row(qt, entity, other)
+            at = places[other]
+            if at == ALONE:
+                missing[j, 0], missing[j, 1], missing[j, 2], missing[j, 3] = missed(
+                    tables[0], tables[1], tables[2], tables[3], F(0), rates, at_once, other, done[other], now
+                )
+                if at_head:
+                    s = score_alone(tables, other, missing[j], qh, alone[j])
+                else:
+                    s = score_alone(tables, other, missing[j], qt, alone[j])
+            else:
+                s = dot_row(qh, values, at) if at_head else dot_row(qt, values, at)
             p, slope = activate(w * s + b, rectified)
             if inserts:
                 fresh[i, j] = other
                 fresh_score[i, j] = min(max(p, F(0)), F(1))
-            if not usable:
+            if usable:
+                loss += w_negative * p * p
+                g = F(2) * p * slope * w_negative
+                g_model[0] += g * s
+                g_model[1] += g
+                slopes[j] = g * w
+        for j in range(slots):
+            other = drawn[i, j]
+            if other < 0 or other >= n:
                 continue
-            loss += w_negative * p * p
-            g = F(2) * p * slope * w_negative
-            g_model[0] += g * s
-            g_model[1] += g
-            g = g * w
-            at = places[other]
-            if at_head:
-                for k in range(d):
-                    dqh[k] += g * entity[other, k]
-                    g_entity[at, k] += g * qh[k]
+            at, g, lr, eps = places[other], slopes[j], rates[0, now], rates[1, now]
+            if at == ALONE:
+                done[other], places[other] = now + 1, FREE
+                if j < negatives:
+                    step_alone(tables, other, missing[j], alone[j], g, qh, dqh, lr, eps)
+                else:
+                    step_alone(tables, other, missing[j], alone[j], g, qt, dqt, lr, eps)
+            elif j < negatives:
+                step_corruption(g, values[at], qh, dqh, g_entity[at])
             else:
-                for k in range(d):
-                    dqt[k] += g * entity[other, k]
-                    g_entity[at, k] += g * qt[k]
+                step_corruption(g, values[at], qt, dqt, g_entity[at])
         for k in range(d):
-            g_relation[r, k] += dqt[k] * entity[h, k] + dqh[k] * entity[t, k]
+            g_relation[r, k] += dqt[k] * values[h, k] + dqh[k] * values[t, k]
         for k in range(d):
-            g_entity[at_h, k] += dqt[k] * relation[r, k]
+            g_entity[h, k] += dqt[k] * relation[r, k]
         for k in range(d):
-            g_entity[at_t, k] += dqh[k] * relation[r, k]
+            g_entity[t, k] += dqh[k] * relation[r, k]
         if regular > F(0):
             scale = regular * weight
-            norm = dot(entity, h, entity, h) + dot(relation, r, relation, r) + dot(entity, t, entity, t)
+            norm = dot(values, h, values, h) + dot(relation, r, relation, r) + dot(values, t, values, t)
             loss += F(0.5) * scale * norm
             for k in range(d):
-                g_entity[at_h, k] += scale * entity[h, k]
+                g_entity[h, k] += scale * values[h, k]
                 g_relation[r, k] += scale * relation[r, k]
             for k in range(d):
-                g_entity[at_t, k] += scale * entity[t, k]
+                g_entity[t, k] += scale * values[t, k]
     if first == 0 and soft_chosen >= 0:
-        h, r, t = soft[soft_chosen, 0], soft[soft_chosen, 1], soft[soft_chosen, 2]
-        s = score_free(entity[h], relation[r], entity[t], mapped)
+        h, r, t = places[soft[soft_chosen, 0]], soft[soft_chosen, 1], places[soft[soft_chosen, 2]]
+        s = score_free(values[h], relation[r], values[t], mapped)
         p, slope = activate(w * s + b, rectified)
         short = soft_target[soft_chosen] - p
         if short > F(0):
@@ -217,10 +287,7 @@ def shard_gradient(
             g = F(-2.0 * real[W_SOFT]) * short * slope
             g_model[0] += g * s
             g_model[1] += g
-            step_free(
-                entity[h], relation[r], entity[t], mapped, g * w, g_entity[places[h]], g_relation[r],
-                g_entity[places[t]],
-            )
+            step_free(values[h], relation[r], values[t], mapped, g * w, g_entity[h], g_relation[r], g_entity[t])
     return loss
 
 
@@ -246,49 +313,50 @@ def insert(rows, position, head, relation_of, tail, fresh, fresh_score, pool, po
 
 @njit(parallel=True, **exact)
 def gradient_all(
-    rows, facts, tables, gradients, places, real, whole, drawn, soft, soft_target, soft_chosen, pool, pool_score, fresh,
-    fresh_score,
+    rows, facts, values, relation, model, gradients, places, real, whole, drawn, soft, soft_target, soft_chosen, pool,
+    pool_score, fresh, fresh_score, tables, done, rates, at_once, now,
 ):
     """`shard_gradient` for all facts of a batch; their loss."""
-    entity, relation, model = tables
     g_entity, g_relation, g_model = gradients
     shards = g_entity.shape[0]
     weight, part = F(1.0 / count_facts(rows)), np.zeros(shards)
     for shard in prange(shards):
         begin, end = shard * len(rows) // shards, (shard + 1) * len(rows) // shards
         part[shard] = shard_gradient(
-            rows, begin, end, weight, facts, entity, relation, model[0], g_entity[shard], g_relation[shard],
+            rows, begin, end, weight, facts, values, relation, model[0], g_entity[shard], g_relation[shard],
             g_model[shard, 0], places, real, whole, drawn, soft, soft_target, soft_chosen, pool, pool_score, fresh,
-            fresh_score,
+            fresh_score, tables, done, rates, at_once, now,
         )
     return part.sum()
 
 
 @njit(**exact)
 def run_epoch(
-    order, step, start, learning_rate, momentum, lazy, facts, tables, first, second, memory, gradients, real, whole,
-    bases, sizes, known, soft, soft_target, pool, pool_score, losses,
+    order, step, start, learning_rate, momentum, lazy, facts, tables, first, second, memory, gradients, values, real,
+    whole, bases, sizes, known, soft, soft_target, pool, pool_score, losses,
 ):
     """Train on every batch of `order` (steps, batch), -1 where the last batch is short; losses (steps,).
 
     `start` is the number of facts seen before: random numbers follow the position of a fact in the run. Tables, their
-    moments, memories and gradients come as entity, relation and model. `lazy`: entities make up steps when next read.
+    moments, memories and gradients come as entity, relation and model. `lazy`: steps are those of `lazy_steps`, which
+    reads entities into `values`; otherwise these are the entities themselves.
     """
     head, relation_of, tail, _ = facts
     entity, relation, model = tables
+    of_entities = entity, first[0], second[0], memory[0]
     shards, (steps, batch_size), n = gradients[0].shape[0], order.shape, entity.shape[0]
     blocks, negatives = 2 * shards, whole[NEGATIVES]
     drawn = np.empty((batch_size, 2 * negatives), np.int64)
     slots = 2 * negatives if whole[INSERTS] else 0
     fresh, fresh_score = np.empty((batch_size, slots), np.int64), np.empty((batch_size, slots), F)
     members = known if whole[FILTERED] else known[:0]
-    # where the gradient of an entity is, which entities have one, and how many steps of the epoch each has made
-    places, touched, done = np.arange(n), np.arange(gradients[0].shape[1]), np.zeros(n, np.int64)
+    # where in values an entity is, which entities are there, and how many steps of the epoch each has made
+    places, touched, done = np.arange(n).astype(np.int32), np.empty(len(values), np.int64), np.zeros(n, np.int32)
     if lazy:
-        places[:] = -1
-    rates = np.empty((2, steps), F)
-    for i in range(steps):
-        rates[0, i], rates[1, i] = adam_rates(learning_rate, step + i + 1)
+        places[:] = FREE
+    count, shrunk = 0, np.empty((len(values), 2), F)
+    rates = epoch_rates(learning_rate, step, steps)
+    at_once = together(rates, 0)
     for i in range(steps):
         rows = order[i]
         draw_all(
@@ -298,31 +366,37 @@ def run_epoch(
         soft_chosen = -1
         if len(soft_target) > 0 and real[W_SOFT] > 0:
             soft_chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
-        changed = touched
         if lazy:
-            changed = touched[: touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touched)]
-            catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, changed, done, i, blocks)
+            alone = momentum == F(0)
+            count = touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touched, alone)
+            at_once = together(rates, i)
+            read_rows(
+                entity, first[0], second[0], memory[0], momentum, rates, at_once, touched[:count], done, i, values,
+                shrunk, blocks,
+            )
         losses[i] = gradient_all(
-            rows, facts, tables, gradients, places, real, whole, drawn, soft, soft_target, soft_chosen, pool,
-            pool_score, fresh, fresh_score,
+            rows, facts, values, relation, model, gradients, places, real, whole, drawn, soft, soft_target, soft_chosen,
+            pool, pool_score, fresh, fresh_score, of_entities, done, rates, at_once, i,
         )
         if whole[INSERTS]:
             insert(rows, start, head, relation_of, tail, fresh, fresh_score, pool, pool_score)
         step += 1
         start += batch_size
         lr, eps = rates[0, i], rates[1, i]
-        adam_all(entity, first[0], second[0], memory[0], gradients[0], momentum, lr, eps, changed, blocks)
+        if lazy:
+            write_rows(
+                entity, first[0], second[0], memory[0], gradients[0], momentum, rates, touched[:count], places, done, i,
+                values, shrunk, blocks,
+            )
+        else:
+            adam_all(entity, first[0], second[0], memory[0], gradients[0], momentum, lr, eps, blocks)
         adam_rows(relation, first[1], second[1], memory[1], gradients[1], momentum, lr, eps, 0, relation.shape[0])
         adam_rows(model, first[2], second[2], memory[2], gradients[2], momentum, lr, eps, 0, 1)
-        if lazy:
-            release(changed, places, done, i + 1)
     if lazy:
-        catch_up_all(entity, first[0], second[0], memory[0], momentum, rates, np.arange(n), done, steps, blocks)
+        finish_rows(entity, first[0], second[0], memory[0], momentum, rates, done, blocks)
 
 
-# What follows serves `unkgcp.training.model`. The order of a sum is left to the compiler, so that it can add
-# several numbers at once; nothing else is.
-quick: Any = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "nsz"}}
+# What follows serves `unkgcp.training.model`.
 
 AHEAD = 32  # triples: as far as the second cache reaches
 

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unkgcp.training.compiled_common import adam_all, adam_rates, catch_up_all, release, touch_rows
+from unkgcp.training.compiled_common import epoch_rates
+from unkgcp.training.lazy_steps import FREE, finish_rows, read_rows, together, touch_rows, write_rows
 
 
 class LazyTables:
@@ -27,10 +28,14 @@ class LazyTables:
         self.memory = {
             name: table.new_zeros(remembered[name], table.shape[-1]) for name, table in tables.items()
         }
+        self.values = {name: table.new_zeros(most, table.shape[-1]) for name, table in tables.items()}
+        """The rows that the batch has touched, as they are now, and"""
         self.gradients = {name: table.new_zeros(most, table.shape[-1]) for name, table in tables.items()}
+        """their gradients, both by place."""
+        self.shrunk = {name: np.zeros((most, 2), np.float32) for name in tables}
         count = max(map(_rows, tables.values()))
-        self.places = np.full(count, -1)
-        """Where in the gradients a row is that the batch has touched; -1: it has not."""
+        self.places = np.full(count, FREE)
+        """Of rows that the batch has touched."""
         self.touched, self.count = np.zeros(most, np.int64), 0
         self.done = {name: np.zeros(count, np.int64) for name in tables}
         """Steps of the epoch that a row has made."""
@@ -39,31 +44,36 @@ class LazyTables:
 
     def begin(self, learning_rate: float, before: int, steps: int) -> None:
         """An epoch of so many steps, after others with `before` steps in all."""
-        rates = [adam_rates(learning_rate, before + i + 1) for i in range(steps)]
-        self.rates, self.step = np.array(rates, np.float32).T.copy(), 0
+        self.rates, self.step = epoch_rates(learning_rate, before, steps), 0
         for done in self.done.values():
             done[:] = 0
 
     def read(self, rows: Tensor) -> Tensor:
-        """Bring rows (any shape) of the flattened tables up to date before they are read; places of their gradients."""
+        """Places of rows (any shape) of the flattened tables, whose values are now up to date."""
         before = self.count
         self.count = touch_rows(rows.reshape(-1).numpy(), self.places, self.touched, before)
-        self._catch_up(self.touched[before : self.count])
+        fresh, at_once = slice(before, self.count), together(self.rates, self.step)
+        for name, values in self.values.items():
+            read_rows(
+                *self._parts(name), self.momentum, self.rates, at_once, self.touched[fresh], self.done[name], self.step,
+                values.numpy()[fresh], self.shrunk[name][fresh], self.blocks,
+            )  # fmt: skip
         return torch.from_numpy(self.places[rows.numpy()])
 
     def make_step(self) -> None:
         """Adam on what the batch has touched, whose gradients are then zero again."""
-        changed = self.touched[: self.count]
-        rate, epsilon = self.rates[:, self.step]
+        for name, values in self.values.items():
+            write_rows(
+                *self._parts(name), self.gradients[name].numpy()[None], self.momentum, self.rates,
+                self.touched[: self.count], self.places, self.done[name], self.step, values.numpy(), self.shrunk[name],
+                self.blocks,
+            )  # fmt: skip
         self.step, self.count = self.step + 1, 0
-        for name in self.tables:
-            gradients = self.gradients[name].numpy()[None]
-            adam_all(*self._parts(name), gradients, self.momentum, rate, epsilon, changed, self.blocks)
-            release(changed, self.places, self.done[name], self.step)
 
     def finish(self) -> None:
         """Bring all rows up to date."""
-        self._catch_up(np.arange(len(self.places)))
+        for name in self.tables:
+            finish_rows(*self._parts(name), self.momentum, self.rates, self.done[name], self.blocks)
 
     def state(self) -> dict[str, Tensor]:
         parts = {"table": self.tables, "first": self.first, "second": self.second}
@@ -72,12 +82,6 @@ class LazyTables:
         return {
             f"lazy.{part}.{name}": table for part, tables in parts.items() for name, table in tables.items()
         }
-
-    def _catch_up(self, rows: np.ndarray) -> None:
-        for name in self.tables:
-            catch_up_all(
-                *self._parts(name), self.momentum, self.rates, rows, self.done[name], self.step, self.blocks
-            )
 
     def _parts(self, name: str) -> list[np.ndarray]:
         parts = (self.tables[name], self.first[name], self.second[name], self.memory[name])

@@ -25,6 +25,7 @@ import unkgcp.evaluation.metrics as metrics
 from unkgcp.evaluation.excess_risk import excess_risk
 from unkgcp.graph.facts import Graph, Triples, degree_of, degrees
 from unkgcp.methods.method import IntervalPredictor
+from unkgcp.progress import Progress
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
@@ -122,6 +123,7 @@ def judge_slices(
     *,
     sizes: Ints | None,
     seed: int,
+    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """`slices` with their figures and bands, `worst` coverage by each quantity, and `ert`, at each level.
 
@@ -150,6 +152,8 @@ def judge_slices(
                 "ert": {"both": metrics.finite(risk.both), "below": metrics.finite(risk.below)},
             }
         )
+        if progress is not None:
+            progress.update(place + 1, "judging")
     return found
 
 

@@ -414,7 +414,7 @@ CALLS = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 # holds: time grows with the number of queries to a power this close to 1, a straight line explains this share of it,
 # it grows by no more than this factor from the smallest to the largest graph; FETCHING: beside NumPy, in words above
 POWER, STRAIGHT, FACTOR, FETCHING = 0.1, 0.99, 2.0, 1.0
-CALL_DIMENSION, CALL_RELATIONS, CALL_TURNS = 64, 20, 11
+CALL_DIMENSION, CALL_RELATIONS, CALL_TURNS = 64, 20, 31
 
 
 def calls(folder: Path, quick: bool) -> Result:

@@ -181,7 +181,10 @@ def table(rows: list[dict[str, Any]], epochs: int) -> str:
             f"| {row['facts'] / best:,.0f} | {row['validation_mse']:.4f} |"
         )
     said = [
-        "UKGE and PASSLEAF start from different initial values (OpenUKGE: Xavier and w = 1; ours: as published).",
+        "UKGE and PASSLEAF start from different initial values (OpenUKGE: Xavier and w = 1; ours: as published), "
+        "which is why UKGE's errors differ after a few epochs ([start-values.md](start-values.md)). BEUrRE's norm "
+        "term differs: OpenUKGE takes the norm of the logarithms of the sides, the published model and ours that of "
+        "the sides.",
         "Processor time is that of both threads, which sleep while they wait. Load after the last: "
         f"{common.machine()['load_after']} on {common.cores()} cores.",
     ]

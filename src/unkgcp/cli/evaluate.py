@@ -73,15 +73,17 @@ def command(
         dataset = load_named(data, record, predictor.model.seed, reading)
     else:
         dataset = reload(record, run, reading.get("data_dir"))
-    from unkgcp.evaluation.assessment import ask, decisions, judge
+    from unkgcp.evaluation.assessment import WORK, ask, decisions, judge
+    from unkgcp.progress import Reporter
 
     if answers:
         from unkgcp.run.answer_sets import answer_level
 
         for level in confidence:  # said before anything takes long
             answer_level(level)
-    found = ask(predictor, dataset, confidence)
-    result = judge(found)
+    with Reporter("evaluating", WORK) as progress:
+        found = ask(predictor, dataset, confidence, progress)
+        result = judge(found, progress)
     if per is not None:
         from unkgcp.evaluation.by_relation import by_relation
 

@@ -29,11 +29,14 @@ from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.intervals import Intervals
+from unkgcp.methods.method import IntervalPredictor
 from unkgcp.methods.partitioned import Partitioned
+from unkgcp.progress import Part, Progress, Silent
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.untrained import without_held
 
 if TYPE_CHECKING:
+    from unkgcp.conformal.ranks import ExactLevels
     from unkgcp.graph.datasets import Dataset
 
 Floats = NDArray[np.float64]
@@ -42,6 +45,13 @@ Mask = NDArray[np.bool_]
 LEVELS = (0.8, 0.85, 0.9, 0.95)
 THRESHOLD = 0.7
 """The confidence from which on a triple is worth keeping."""
+WORK = 100
+"""What progress counts up to."""
+ASKED, DESCRIBED = (
+    45,
+    60,
+)  # of it when all are asked, and when their doubt is known: about what evidence takes
+PIECE = 1 << 16  # queries after which progress is told
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,8 +82,13 @@ class Answers:
     """Test facts left out because an update of the run has brought them in."""
 
 
-def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LEVELS) -> Answers:
-    """Ask a run about the test facts of a data set and about as many negatives."""
+def ask(
+    predictor: Predictor,
+    dataset: Dataset,
+    confidence: Sequence[float] = LEVELS,
+    progress: Progress | None = None,
+) -> Answers:
+    """Ask a run about the test facts of a data set and about as many negatives; progress goes up to `ASKED`."""
     if not len(dataset.splits.test):
         raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
     dataset, taken_in = not_taken_in(predictor, dataset)
@@ -89,13 +104,16 @@ def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LE
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
     overlap_free, truth, negative_truth = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
-    exactly = exact_levels(levels)
+    exactly, n = exact_levels(levels), len(facts)
+    told = Part(progress or Silent(), 0, ASKED, n + len(negatives))
     if predictor.negative is None:
         both = Triples(*map(np.concatenate, zip(ids, other_ids, strict=True)))
-        found, of_negatives = predictor.method.interval(both, exactly).cut(len(facts.head))
+        found, of_negatives = _in_pieces(predictor.method, both, exactly, told).cut(n)
     else:
-        found = predictor.method.interval(ids, exactly)
-        of_negatives = predictor.negative.interval(other_ids, exactly)
+        found = _in_pieces(predictor.method, ids, exactly, told)
+        of_negatives = _in_pieces(
+            predictor.negative, other_ids, exactly, Part(told, n, told.total, len(negatives))
+        )
     known: Mask = found.code == 0
     return Answers(
         predictor,
@@ -114,6 +132,17 @@ def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LE
     )
 
 
+def _in_pieces(
+    method: IntervalPredictor, triples: Triples, levels: ExactLevels, progress: Progress
+) -> Intervals:
+    """What the method answers, asked piece by piece, so that one sees how far it is."""
+    found, n = [], len(triples.head)
+    for start in range(0, max(n, 1), PIECE):
+        found.append(method.interval(Triples(*(column[start : start + PIECE] for column in triples)), levels))
+        progress.update(min(start + PIECE, n), "asking")
+    return Intervals.joined(found)
+
+
 def not_taken_in(predictor: Predictor, dataset: Dataset) -> tuple[Dataset, int]:
     """The data set without the test facts that an update brought into the run, and how many these are."""
     splits = dataset.splits
@@ -130,12 +159,17 @@ def negatives_of(dataset: Dataset, seed: int) -> tuple[Graph, str]:
     return corrupt(dataset.splits.test, dataset.splits.train, seed=seed), "sampled"
 
 
-def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LEVELS) -> dict[str, Any]:
-    """Ask a run about a data set and judge its answers; see `judge`."""
-    return judge(ask(predictor, dataset, confidence))
+def evaluate(
+    predictor: Predictor,
+    dataset: Dataset,
+    confidence: Sequence[float] = LEVELS,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Ask a run about a data set and judge its answers, see `judge`; progress goes up to `WORK`."""
+    return judge(ask(predictor, dataset, confidence, progress), progress)
 
 
-def judge(answers: Answers) -> dict[str, Any]:
+def judge(answers: Answers, progress: Progress | None = None) -> dict[str, Any]:
     """Figures at each level for test facts (`positive`), negatives (`negative`) and both (`mixed`).
 
     Of a run that was updated, `taken_in` counts the test facts that an update brought in, which are left out.
@@ -154,7 +188,7 @@ def judge(answers: Answers) -> dict[str, Any]:
     facts = _rows(answers.facts, answers.truth)
     overlap_free = Rows(*(column[answers.overlap_free] for column in facts))
     both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
-    conditional = _conditional(answers, facts)
+    conditional = _conditional(answers, facts, progress or Silent())
     return {
         "data": answers.dataset.name,
         "model": predictor.model.called,
@@ -245,13 +279,14 @@ def training_facts(answers: Answers) -> Graph:
     return Graph(head, relation, tail, train.confidence[found], model.vocabulary)
 
 
-def _conditional(answers: Answers, facts: Rows) -> list[dict[str, Any]]:
+def _conditional(answers: Answers, facts: Rows, progress: Progress) -> list[dict[str, Any]]:
     """What `slices.judge_slices` finds at each level; nothing where no test fact is known."""
     predictor, known = answers.predictor, answers.known
     if not known.any():
         return [{} for _ in answers.levels]
     asked, rows = known_triples(answers), Rows(*(column[known] for column in facts))
     queries = slices.describe(predictor.method, training_facts(answers), asked, rows.score)
+    progress.update(DESCRIBED, "judging")
     cut = slices.slices_of(queries, predictor.model.vocabulary.relations.to_pylist())
     sizes = predictor.method.threshold_sizes(asked, queries.doubt)
     return slices.judge_slices(
@@ -263,6 +298,7 @@ def _conditional(answers: Answers, facts: Rows) -> list[dict[str, Any]]:
         answers.levels,
         sizes=sizes,
         seed=predictor.model.seed,
+        progress=Part(progress, DESCRIBED, WORK, len(answers.levels)),
     )
 
 

@@ -26,6 +26,7 @@ from unkgcp.evaluation.excess_risk import excess_risk
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.known import degree_of, degrees
 from unkgcp.methods.method import IntervalPredictor
+from unkgcp.progress import Progress
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
@@ -123,6 +124,7 @@ def judge_slices(
     *,
     sizes: Ints | None,
     seed: int,
+    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """`slices` with their figures and bands, `worst` coverage by each quantity, and `ert`, at each level.
 
@@ -151,6 +153,8 @@ def judge_slices(
                 "ert": {"both": metrics.finite(risk.both), "below": metrics.finite(risk.below)},
             }
         )
+        if progress is not None:
+            progress.update(place + 1, "judging")
     return found
 
 

@@ -152,7 +152,7 @@ class Attempts:
     def __init__(self, folder: Path) -> None:
         self.folder, self.marks = folder, dict[str, str]()
 
-    def update(self, done: float, text: str = "") -> None:
+    def update(self, done: float, text: str = "", since: float | None = None) -> None:
         for mark in self.folder.glob(f".partial-*/{ATTEMPTS}/*"):
             self.marks[mark.name] = mark.read_text()
 

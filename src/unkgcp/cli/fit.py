@@ -259,8 +259,8 @@ def _train(
     import shutil
     from pathlib import Path
 
+    from unkgcp.cli.output import Reporter, say
     from unkgcp.graph.datasets import load_dataset
-    from unkgcp.progress import Reporter, say
     from unkgcp.run.fitting import fit, fit_folds, silent
     from unkgcp.run.folder import CHECKPOINT
     from unkgcp.run.provenance import describe
@@ -352,7 +352,7 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
     import time
     from dataclasses import replace
 
-    from unkgcp.progress import detail
+    from unkgcp.cli.output import detail
 
     start, metrics = time.monotonic(), None
     if dataset is not None and len(dataset.splits.test):

@@ -34,9 +34,8 @@ from unkgcp.conformal.array_checks import (
     labels,
 )
 from unkgcp.conformal.group_rankings import Group, GroupRankings, Places, check_names, group_columns, largest
-from unkgcp.conformal.kernel_loading import kernels_for
 from unkgcp.conformal.ranking import Ranking
-from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score
+from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score, kernels_for
 from unkgcp.parallel import ROWS, run_chunks
 
 # float64 arrays of so many rows are just below the 128 KiB from which on the allocator asks the system for each

@@ -29,7 +29,7 @@ from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.intervals import Intervals
-from unkgcp.methods.partitioned import Partitioned
+from unkgcp.methods.partitions import Partitioned
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.untrained import without_held
 

@@ -27,6 +27,8 @@ from unkgcp.tabular.label_index import Ids
 
 Integers = NDArray[np.integer[Any]]
 PIECE = 1 << 18
+RANKED, WAITING = "ranked.", "waiting."
+"""How the arrays are named in a run of calibration facts, and of facts that were held out and set no threshold."""
 
 
 class Facts(NamedTuple):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.group_rankings import GroupRankings, largest
 from unkgcp.conformal.ranking import Standing
-from unkgcp.conformal.ranks import Confidence, exact
+from unkgcp.conformal.ranks import Confidence, exact, highest_level
 from unkgcp.errors import InputError
 from unkgcp.evidence.crossfit import CrossFit
 from unkgcp.evidence.distribution import Distribution, Modes
@@ -19,10 +19,10 @@ from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import Scorer
-from unkgcp.methods.partitioned import Partitioned
 from unkgcp.methods.partitions import (
     NONE,
     Groups,
+    Partitioned,
     RelationGroups,
     group_degrees,
     group_doubt,
@@ -138,7 +138,7 @@ class EvidenceIntervals(Partitioned):
         order = np.lexsort(keys)
         self.relations = facts.relation[order]
         self.columns = None if columns is None else {name: codes[order] for name, codes in columns.items()}
-        self._ranked = GroupRankings.of(scores[order], self.columns)
+        self._ranked, self.reach = GroupRankings.of(scores[order], self.columns), highest_level(self.size)
 
     def _group(self, name: str) -> Groups:
         """Training facts, each asked as if it were not there, say how doubtful and how strange such facts are."""
@@ -289,7 +289,7 @@ class EvidenceIntervals(Partitioned):
         self.columns = {
             groups.name: self._restored_column(groups, arrays) for groups in self.partitions
         } or None
-        self._ranked = GroupRankings.of(scores, self.columns)
+        self._ranked, self.reach = GroupRankings.of(scores, self.columns), highest_level(self.size)
         own = {
             name.removeprefix("evidence."): array
             for name, array in arrays.items()

@@ -25,9 +25,8 @@ from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples, concatenate
-from unkgcp.graph.known import KnownFacts, facts_from_arrays, facts_to_arrays
+from unkgcp.graph.known import RANKED, WAITING, KnownFacts, facts_from_arrays, facts_to_arrays
 from unkgcp.methods.intervals import Floats, Intervals, Levels
-from unkgcp.methods.partitions import Groups
 
 if TYPE_CHECKING:
     from unkgcp.conformal.selection import Wrong
@@ -66,10 +65,6 @@ class TrainedScorer(Scorer, Protocol):
 
 
 Number = TypeVar("Number", int, float)
-RANKED = "ranked."
-"""How the calibration facts are named among the arrays of a calibration."""
-WAITING = "waiting."
-"""The same for facts that were held out and set no threshold."""
 NOT_KEPT = (
     "the run does not hold its calibration facts, which choosing needs: it was made by an older version; "
     "calibrate it again with unkgcp fit --from RUN"
@@ -150,8 +145,9 @@ class IntervalPredictor(ABC):
     model: Scorer
     size: int
     """Number of calibration facts used."""
-    partitions: tuple[Groups, ...] = ()
-    """The ways in which triples are put into groups with a threshold each; none if all have the same."""
+    partitions: tuple[Any, ...] = ()
+    """The ways in which triples are put into `Groups` (`unkgcp.methods.partitions`) with a threshold each; none if all
+    have the same."""
     evidence: EvidenceModel | None = None
     """What was learned from the training graph, for a method that answers from it."""
     share: Fraction | None = None
@@ -332,8 +328,16 @@ class IntervalPredictor(ABC):
         """
         return np.full(len(triples.head), self.size) if self.one_threshold else None
 
-    def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit."""
+    def restore(
+        self,
+        model: Scorer,
+        arrays: Mapping[str, NDArray[Any]],
+        held: Sequence[Graph | None] | None = None,
+    ) -> Self:
+        """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit.
+
+        held: the facts among these arrays, ranked and waiting ones, where somebody has made them already.
+        """
         if "size" not in arrays or arrays["size"].shape != () or arrays["size"].dtype.kind not in "iu":
             raise ValueError("the calibration does not say how many facts it used")
         self.model, self.size = model, int(arrays["size"])
@@ -342,10 +346,10 @@ class IntervalPredictor(ABC):
             for name, array in arrays.items()
             if name != "size" and not name.startswith((RANKED, WAITING))
         }
-        self._restore(own)
-        self.ranked, self.waiting = stored_facts(model, arrays, (RANKED, WAITING))
-        if self.ranked is not None and len(self.ranked) != self.size:
+        self.ranked, self.waiting = held or stored_facts(model, arrays, (RANKED, WAITING))
+        if self.ranked is not None and len(self.ranked.head) != self.size:
             raise ValueError("the calibration facts are not as many as there were")
+        self._restore(own)
         return self
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -14,15 +14,21 @@ from numpy.typing import NDArray
 from unkgcp.conformal.group_rankings import GroupRankings
 from unkgcp.conformal.query_chunks import SmallGroupWarning
 from unkgcp.conformal.ranking import Standing
-from unkgcp.conformal.ranks import Confidence, exact
+from unkgcp.conformal.ranks import Confidence, exact, highest_level
 from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
 from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples, concatenate
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import TrainedScorer, entropy_bits
-from unkgcp.methods.partitioned import Partitioned
-from unkgcp.methods.partitions import Groups, each_relation, group_degrees, group_doubt, group_relations
+from unkgcp.methods.partitions import (
+    Groups,
+    Partitioned,
+    each_relation,
+    group_degrees,
+    group_doubt,
+    group_relations,
+)
 from unkgcp.methods.registry import register
 
 
@@ -66,7 +72,7 @@ class ConformalPredictor(Partitioned):
         scores = self.calibration.scores(score[ranked], facts.confidence[ranked], kind=ranked_kind)
         sides = np.sign(facts.confidence[ranked] - score[ranked]).astype(np.int8)
         order = np.lexsort((sides, relation, scores))
-        self.relations, self.sides = relation[order], sides[order]
+        self.relations, self.sides, self.reach = relation[order], sides[order], highest_level(self.size)
 
     def _group(self, name: str) -> Groups:
         """From the facts the model was trained on; without them every relation is a group, and others are refused."""
@@ -163,7 +169,7 @@ class ConformalPredictor(Partitioned):
         for name in self._group_arrays():
             del rest[name]
         score = self.score()
-        self.calibration = SplitConformal.from_arrays(rest)
+        self.calibration, self.reach = SplitConformal.from_arrays(rest), highest_level(self.size)
         for array in (self.relations, self.sides):
             if array is not None and (array.shape != (self.size,) or array.dtype.kind != "i"):
                 raise ValueError("the relations or sides of the calibration facts do not match their scores")

@@ -50,7 +50,7 @@ from unkgcp.predict.parts import (
 )
 from unkgcp.predict.stream import Answer, answering, in_pieces
 from unkgcp.predict.two_passes import Chosen, after_filter, check_some
-from unkgcp.progress import Progress, Silent, speed
+from unkgcp.progress import Progress, Silent
 from unkgcp.run.choosing import Choice, Chooser
 from unkgcp.run.folder import CALIBRATION
 from unkgcp.run.predictor import Predictor
@@ -155,14 +155,13 @@ def _compute(ray: Any, parts: Sequence[Part], work: Work, workers: int, progress
         num_cpus=0 if work.device == "cuda" else 1,
         num_gpus=1 if work.device == "cuda" else None,
     )
-    start, done, finished, total = time.monotonic(), 0, 0, sum(part.rows for part in parts)
+    start, done, finished = time.monotonic(), 0, 0
     try:
         for outcome in outcomes.iter_rows():
             if outcome["error"]:
                 raise (InputError if outcome["bad_input"] else RuntimeError)(outcome["error"])
             done, finished = done + outcome["rows"], finished + 1
-            pace = speed(done, time.monotonic() - start, total)
-            progress.update(done, f"{pace}, {finished} of {len(parts)} parts")
+            progress.update(done, f"{finished} of {len(parts)} parts", since=start)
     except ray.exceptions.RayError as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise RuntimeError(
@@ -278,7 +277,8 @@ class Answerer:
     def _batches(self, part: Part) -> Iterator[pa.RecordBatch]:
         rows = range(part.first, part.first + part.rows)
         asked = query_batches(part.path, rows=rows, open_places=self.work.open_places, **self.work.reading)
-        return in_pieces(asked, self._loaded(), self.work.sets)
+        sets = self.work.sets
+        return asked if sets is None else in_pieces(asked, self._loaded(), sets)
 
     def _count(self, part: Part, target: Path) -> None:
         """The first pass of a choice: the places of a part's candidates, and how many there are at each, the target."""
@@ -297,7 +297,7 @@ class Answerer:
         done = part.before
         with open_output(str(target)) as write:
             for batch in self._batches(part):
-                write(answer(batch, done))
+                write(answer(batch, first=done))
                 done += len(batch)
 
     def _answering(self, part: Part) -> Answer:

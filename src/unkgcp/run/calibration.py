@@ -21,8 +21,7 @@ from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
 from unkgcp.graph.queries import to_triples
 from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.methods.method import IntervalPredictor, status_codes
-from unkgcp.methods.partitioned import Partitioned
-from unkgcp.methods.partitions import NONE, partition_names
+from unkgcp.methods.partitions import NONE, Partitioned, partition_names
 from unkgcp.methods.registry import create, predictor_class
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.untrained import check_untrained

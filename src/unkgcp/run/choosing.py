@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,11 @@ from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch
 from unkgcp.methods.method import status_codes
 from unkgcp.methods.ranges import Range
 from unkgcp.methods.selecting import Selector
-from unkgcp.run.answers import LABELS, Calibrated
+from unkgcp.run.answers import LABELS
 from unkgcp.tabular.arrow_arrays import numbers
+
+if TYPE_CHECKING:
+    from unkgcp.run.answers import Calibrated
 
 Answer = Callable[[Triples, Places], Intervals]
 """Candidates and their places -> their answers."""

@@ -22,7 +22,7 @@ from unkgcp.errors import InputError, missing
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.graph.negatives import KINDS, corrupt
-from unkgcp.methods.partitioned import Partitioned
+from unkgcp.methods.partitions import Partitioned
 from unkgcp.methods.registry import create, predictor_class
 from unkgcp.progress import Progress, Silent
 from unkgcp.run.calibration import calibrate, check_population

@@ -96,8 +96,8 @@ def load_named(data: str, record: Mapping[str, Any], seed: int, reading: Mapping
 
 def prefixes(record: Mapping[str, Any]) -> dict[str, str] | None:
     """The prefixes of IRIs that a run's data were read with, so that its labels can become IRIs again."""
-    found = record.get("options", {}).get("prefixes")
-    return {str(name): str(start) for name, start in found.items()} if isinstance(found, dict) else None
+    found: dict[str, str] | None = record.get("options", {}).get("prefixes")
+    return found
 
 
 def _is_split(data: str) -> bool:

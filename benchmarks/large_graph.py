@@ -32,7 +32,7 @@ import torch  # noqa: E402
 
 from unkgcp.graph import Graph, load_dataset  # noqa: E402
 from unkgcp.graph.datasets import find  # noqa: E402
-from unkgcp.graph.vocabulary import Vocabulary  # noqa: E402
+from unkgcp.graph.facts import Vocabulary  # noqa: E402
 from unkgcp.training import Member, TrainConfig, batches, compiled_engine, config_for  # noqa: E402
 from unkgcp.training.batches import TrainingData  # noqa: E402
 

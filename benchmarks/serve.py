@@ -39,7 +39,7 @@ from unkgcp.backbones import get  # noqa: E402
 from unkgcp.graph import Graph, Vocabulary  # noqa: E402
 from unkgcp.graph.known import KnownFacts  # noqa: E402
 from unkgcp.run import calibrate  # noqa: E402
-from unkgcp.service.knowledge import LabelSearch  # noqa: E402
+from unkgcp.service.lookups import LabelSearch  # noqa: E402
 from unkgcp.training import Model, TrainConfig  # noqa: E402
 
 ENTITIES, RELATIONS, DIMENSION, CALIBRATION, FACTS = 27_000, 400, 128, 15_000, 150_000

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.rounding import apart
 from unkgcp.conformal.ranking import rank_scores
 from unkgcp.conformal.ranks import p_exceeds
-from unkgcp.evidence.distribution import Cells, Distribution, Values
+from unkgcp.evidence.distribution import Cells, Distribution
+from unkgcp.evidence.fact_groups import Values
 
 
 def random_distribution(seed: int, n: int = 12, decimals: int = 2) -> tuple[Distribution, Values]:

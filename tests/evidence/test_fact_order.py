@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
-from unkgcp.evidence.fact_order import FactOrder, as_one, smallest
+from unkgcp.evidence.fact_groups import FactOrder, as_one, smallest
 from unkgcp.graph import known
 
 

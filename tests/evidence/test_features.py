@@ -8,8 +8,7 @@ import pytest
 from tests.rounding import apart
 from tests.worlds import crowded_graph
 from unkgcp.evidence import Evidence, pairs
-from unkgcp.evidence.distribution import Values
-from unkgcp.evidence.group_statistics import GRID, commonest
+from unkgcp.evidence.fact_groups import GRID, Values, commonest
 from unkgcp.evidence.pairs import PRIOR, SLOTS
 from unkgcp.graph import Graph
 

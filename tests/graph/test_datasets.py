@@ -15,7 +15,7 @@ from unkgcp.graph.datasets import Dataset, cache_folder, load, load_dataset, sea
 from unkgcp.graph.demo_graph import infer
 from unkgcp.graph.describing import describe
 from unkgcp.graph.fetching import OFFICIAL, blob_id
-from unkgcp.tabular.scaling import Scale
+from unkgcp.tabular.columns import Scale
 
 TRAIN = "a\tlikes\tb\t0.5\nb\tlikes\tc\t0.25\na\tlikes\tb\t0.75\nc\tknows\tc\t1\n"
 VAL = "a\tlikes\tc\t0.5\nb\tknows\ta\t0.5\n"

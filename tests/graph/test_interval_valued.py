@@ -11,7 +11,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Vocabulary, read, read_parts, write
 from unkgcp.graph.datasets import load_dataset
 from unkgcp.graph.facts import concatenate
-from unkgcp.tabular.scaling import Scale
+from unkgcp.tabular.columns import Scale
 
 HEADER = "head\trelation\ttail\tlower\tupper\n"
 ROWS = [("a", "r", "b", 0.1, 0.25), ("b", "r", "c", 0.5, 0.5), ("c", "s", "a", 0.0, 1.0)]

@@ -17,7 +17,7 @@ from tests.worlds import FACTS, LINES, facts_of, written
 from unkgcp.errors import InputError
 from unkgcp.graph import Vocabulary, read, read_parts
 from unkgcp.tabular import delimited
-from unkgcp.tabular.scaling import Scale
+from unkgcp.tabular.columns import Scale
 
 ROWS = st.tuples(
     st.text("ab", min_size=1, max_size=9),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.worlds import graph_of
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, read, write, writing
+from unkgcp.graph import Graph, fact_files, read, write
 
 TEXT_ENDINGS = [".csv", ".csv.gz", ".tsv", ".tsv.gz"]
 ENDINGS = [*TEXT_ENDINGS, ".parquet", ".pq", ".parquet.gz"]
@@ -56,7 +56,7 @@ def test_any_label_on_one_line_survives_tsv(ending, rows, tmp_path_factory):
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_many_rows_in_several_batches(ending, tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "ROWS", 100)
+    monkeypatch.setattr(fact_files, "ROWS", 100)
     rng = np.random.default_rng(0)
     rows = [
         (f"e{h}", f"r{r}", f"e{t}", c)
@@ -136,7 +136,7 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch):
         yield pa.record_batch({"head": ["c"]})
         raise OSError("disk full")
 
-    monkeypatch.setattr(writing, "_batches", fail)
+    monkeypatch.setattr(fact_files, "_batches", fail)
     with pytest.raises(OSError, match="disk full"):
         write(graph_of([("c", "r", "d", 0.5)]), path)
     assert path.read_bytes() == before

@@ -24,7 +24,7 @@ from unkgcp.graph.known import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.fitting import check_model, recalibrate
 from unkgcp.service.knowledge import Knowledge
-from unkgcp.service.settings import Settings
+from unkgcp.service.limits import Settings
 from unkgcp.training import TrainConfig
 from unkgcp.training.given_model import AT_ONCE
 

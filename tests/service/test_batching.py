@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from unkgcp.service.batching import SLICE, Batcher, Lookup
-from unkgcp.service.measured_cost import GUESS, LARGEST, Cost
+from unkgcp.service.batching import GUESS, LARGEST, SLICE, Batcher, Cost
+from unkgcp.service.limits import Problem, Settings
+from unkgcp.service.lookups import Lookup
 from unkgcp.service.middleware import Metrics
-from unkgcp.service.request_body import Asked, Problem
-from unkgcp.service.settings import Settings
+from unkgcp.service.request_body import Asked
 
 SLOW = 2 * SLICE  # seconds for a triple with which a slice has one triple only
 

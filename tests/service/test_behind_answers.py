@@ -14,7 +14,7 @@ from unkgcp.evidence.trees import Boosting
 from unkgcp.run import calibrate
 from unkgcp.run.reasons import masses, without
 from unkgcp.service import Settings, api_schema, create_app
-from unkgcp.service.behind_answers import MOST_LEFT_OUT, closest
+from unkgcp.service.knowledge import MOST_LEFT_OUT, closest
 
 QUERY = {"head": "Entity 10", "relation": "relation 1", "tail": "Entity 11"}
 
@@ -83,7 +83,7 @@ def test_a_run_without_a_distribution_and_unknown_labels_are_said_in_a_sentence(
 
 
 def test_a_graph_that_is_too_large_is_not_gone_through(client, monkeypatch):
-    monkeypatch.setattr("unkgcp.service.behind_answers.LEFT_OUT", 100)
+    monkeypatch.setattr("unkgcp.service.knowledge.LEFT_OUT", 100)
     answer = client.get("/v1/without", params=QUERY)
     assert answer.status_code == 422
     assert "400 training facts" in answer.json()["error"]

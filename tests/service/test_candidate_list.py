@@ -15,11 +15,11 @@ from unkgcp.methods.selecting import Selector
 from unkgcp.run import calibrate
 from unkgcp.run.choosing import Choice, Chooser
 from unkgcp.service import Settings, api_schema, create_app
-from unkgcp.service.batching import SLICE, Batcher
-from unkgcp.service.candidate_list import KEPT, Candidates
-from unkgcp.service.measured_cost import Cost
+from unkgcp.service.batching import SLICE, Batcher, Cost
+from unkgcp.service.knowledge import KEPT, Candidates
+from unkgcp.service.limits import Problem
 from unkgcp.service.middleware import Metrics
-from unkgcp.service.request_body import Asked, Problem, Selecting
+from unkgcp.service.request_body import Asked, Selecting
 
 PATH = "/v1/select"
 ABOVE = "confidence >= 0.7"

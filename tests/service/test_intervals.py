@@ -13,8 +13,8 @@ from starlette.requests import Request
 
 from unkgcp.run import calibrate
 from unkgcp.service import create_app
-from unkgcp.service.request_body import Bodies, Problem
-from unkgcp.service.settings import Settings
+from unkgcp.service.limits import Problem, Settings
+from unkgcp.service.request_body import Bodies
 
 PATH = "/v1/intervals"
 

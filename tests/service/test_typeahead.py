@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from unkgcp.service.knowledge import LabelSearch
+from unkgcp.service.lookups import LabelSearch
 
 LABELS = st.lists(st.text(alphabet="aAbBéÉ e\u0301ß日🙂\x00ÿ", max_size=5), max_size=20)
 

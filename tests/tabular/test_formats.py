@@ -11,9 +11,8 @@ import pytest
 from tests.worlds import facts_of, written
 from unkgcp.errors import InputError
 from unkgcp.graph import query_batches, read
+from unkgcp.tabular.columns import RDF, Scale
 from unkgcp.tabular.formats import NAMES, PARQUET, TEXT_FORMATS, probabilities, weights
-from unkgcp.tabular.layout import RDF
-from unkgcp.tabular.scaling import Scale
 
 LINKS = """\
 protein1 protein2 combined_score

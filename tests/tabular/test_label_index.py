@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from unkgcp.tabular import label_index
 from unkgcp.tabular import label_index as module
-from unkgcp.tabular.label_index import EXACT, LONG, LabelIndex, binary
+from unkgcp.tabular.arrow_arrays import binary
+from unkgcp.tabular.label_index import EXACT, LONG, LabelIndex
 
 # few letters and many lengths: labels that share their ends, their beginnings and their words
 LABELS = st.one_of(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
 from unkgcp.graph import Vocabulary, read
-from unkgcp.tabular import delimited, plain_lines
+from unkgcp.tabular import delimited, fact_columns
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
 
@@ -34,21 +34,21 @@ def both(path, monkeypatch, taken=None, **options):
     """What is read with compiled code and without: each a graph or a sentence."""
     results = []
     seen = []
-    read_block = plain_lines._read
+    read_block = fact_columns._read_plain
 
     def noticed(*arguments):
         facts = read_block(*arguments)
         seen.append(facts is not None)
         return facts
 
-    monkeypatch.setattr(plain_lines, "_read", noticed)
+    monkeypatch.setattr(fact_columns, "_read_plain", noticed)
     for size in (0, 1 << 60):
-        monkeypatch.setattr(plain_lines, "LARGE", size)
+        monkeypatch.setattr(fact_columns, "LARGE", size)
         try:
             results.append(read(path, **options))
         except InputError as error:
             results.append(str(error))
-    monkeypatch.setattr(plain_lines, "_read", read_block)
+    monkeypatch.setattr(fact_columns, "_read_plain", read_block)
     if taken is not None:
         assert seen, "the compiled code was not asked"
         assert all(seen) is taken

@@ -22,7 +22,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph import load_dataset, read, write
 from unkgcp.predict.stream import answer_file
 from unkgcp.run import calibrate
-from unkgcp.tabular import remote
+from unkgcp.tabular.source import is_remote
 from unkgcp.tabular.writer import check_output, open_output
 
 fsspec = pytest.importorskip("fsspec")
@@ -217,6 +217,6 @@ def test_targets_that_cannot_be_are_refused_before_work(memory, monkeypatch):
 
 
 def test_what_is_an_address():
-    assert remote.is_remote("hf://datasets/a/b.tsv")
+    assert is_remote("hf://datasets/a/b.tsv")
     for here in ("facts.tsv", "/a//b", "C:\\facts.tsv", Path("s3:/x"), "-", io.BytesIO()):
-        assert not remote.is_remote(here)
+        assert not is_remote(here)

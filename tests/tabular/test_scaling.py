@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.rounding import EXP_ULPS
 from unkgcp.errors import InputError
-from unkgcp.tabular.scaling import Scale
+from unkgcp.tabular.columns import Scale
 
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
 PAPER = Scale("log", cap=3.0, floor=0.1, low=0.1)

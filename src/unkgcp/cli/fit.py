@@ -332,7 +332,7 @@ def _calibration_facts(
     """The facts to calibrate on and, unless they are one file, the data set they belong to."""
 
     from unkgcp.graph.datasets import load_dataset, names_one_file
-    from unkgcp.graph.reading import read
+    from unkgcp.graph.fact_files import read
     from unkgcp.run.provenance import reload
 
     if data is not None and names_one_file(data):

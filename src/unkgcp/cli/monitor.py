@@ -81,7 +81,7 @@ def command(
     from unkgcp.evaluation.monitor import state as states
     from unkgcp.evaluation.monitor.findings import check_target, describe, draw, monitor_text, order_caution
     from unkgcp.files import check_file
-    from unkgcp.graph.reading import read
+    from unkgcp.graph.fact_files import read
     from unkgcp.run.predictor import Predictor
     from unkgcp.run.provenance import prefixes
 
@@ -134,7 +134,7 @@ def _calibration(
     predictor: Predictor, run: str, given: str | None, data_dir: str | None, reading: dict[str, Any]
 ) -> Graph | None:
     """The calibration facts, for a method that keeps no scores of theirs; None where they are not needed."""
-    from unkgcp.graph.reading import read
+    from unkgcp.graph.fact_files import read
     from unkgcp.run import provenance
 
     if given is not None:

@@ -19,7 +19,7 @@ import click
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
-    from unkgcp.tabular.scaling import Scale
+    from unkgcp.tabular.columns import Scale
 
 Function = Callable[..., Any]
 
@@ -183,7 +183,7 @@ def _scale(
         if cap is not None or floor is not None or target is not None:
             raise InputError("--cap, --floor and --range need --confidence-scale minmax or log")
         return None
-    from unkgcp.tabular.scaling import Scale
+    from unkgcp.tabular.columns import Scale
 
     low, high = target or (0.0, 1.0)
     return Scale(cast(Any, kind), cap=cap, floor=floor, low=low, high=high)

@@ -67,7 +67,7 @@ def command(
     """
     from unkgcp.cli.output import Reporter
     from unkgcp.graph.datasets import load_dataset
-    from unkgcp.graph.writing import check_path, write
+    from unkgcp.graph.fact_files import check_path, write
     from unkgcp.rules import ground, psl, read_rules
     from unkgcp.tabular.writer import check_target
 

@@ -61,7 +61,7 @@ def command(
     """
     from unkgcp.cli.output import Reporter
     from unkgcp.evaluation.updating import update
-    from unkgcp.graph.reading import read
+    from unkgcp.graph.fact_files import read
     from unkgcp.run.folder import check_run, check_target
     from unkgcp.run.predictor import Predictor
     from unkgcp.run.replacing import writing

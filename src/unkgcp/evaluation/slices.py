@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
 from unkgcp.evaluation.excess_risk import excess_risk
-from unkgcp.graph.facts import Graph, Triples, degree_of, degrees
+from unkgcp.graph.facts import Graph, Triples
+from unkgcp.graph.known import degree_of, degrees
 from unkgcp.methods.method import IntervalPredictor
 
 Floats = NDArray[np.float64]

@@ -5,7 +5,7 @@ question are none. What is expected here counts these as 0, and is learned for i
 of the graph, and boosted trees see for each of them, asked as a question, the right answer (its confidence) and wrong
 ones (0), drawn from the very candidates that a question has. Nothing else than training facts comes in.
 
-What leads from the given entity to a candidate is counted along three ways (`completing_kernels`): a fact of another
+What leads from the given entity to a candidate is counted along three ways (`neighbour_kernels`): a fact of another
 relation between the two, entities that share a fact with the given one and what they answer, and walks of two facts.
 Each way has a rate, how often it led to an answer of the relation. Candidates are first ordered by these rates
 (`_first_look`), and the best of them by the trees; all others come behind, in the first order.
@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.crossfit import FOLDS, CrossFit, fold_of_queries
-from unkgcp.evidence.fact_order import AnyInts, FactOrder, Ints, places, smallest
+from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, places, smallest
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.known import distinct, pieces, places_among
+from unkgcp.graph.known import distinct, pieces, places_among, under
 from unkgcp.parallel import in_threads
 from unkgcp.progress import Progress
 
@@ -45,17 +45,15 @@ STRATA = (12, 120)
 """Wrong answers up to the first place are all learned from; 12 of those up to the second, and 12 of the others."""
 DRAWN = 12
 BEHIND = 3.0  # how far the candidates that the trees do not see are put behind the others
-FLOOR, LEAST = (
-    1e-4,
-    1e-6,
-)  # what a candidate weighs of which nothing is expected, and that share of it of the last ones
+FLOOR = 1e-4  # what a candidate weighs of which nothing is expected
+LEAST = 1e-6  # the share of that weight that the last candidates have
 KNOWN = 1.0
 """Added to the confidence of a training fact, so that it is above all that can be expected of others."""
 
 Floats = NDArray[np.float64]
 Table = NDArray[np.float32]
 NAMES = ("count", "pair", "pairs", "alike", "alikes", "path", "paths")
-COLUMNS = len(NAMES) + len(NAMES) - 1 + 8
+COLUMNS = 2 * len(NAMES) + 7
 """Features of a candidate without backbone scores."""
 
 
@@ -121,9 +119,8 @@ class Ways:
         A known question is an entity and a kind of its steps; those of each entity begin at `first`, and the steps of
         each at `starts`.
         """
-        from unkgcp.evidence import completing_kernels
+        from unkgcp.evidence import neighbour_kernels as compiled
 
-        compiled: Any = completing_kernels
         chosen = self._some(self.kind[starts[:-1]])
         anchor = np.searchsorted(first, chosen, side="right") - 1
         chosen = anchor * self.kinds + self.kind[starts[chosen]]
@@ -131,18 +128,8 @@ class Ways:
         chosen = np.random.default_rng(0xA6).permutation(chosen)
         room = min(MOST_WALKS, len(chosen) * (WALKS + 1) * (WALKS + 1))
         keys, hits = np.empty(room, np.int64), np.empty(room, np.int8)
-        n = compiled.count_ways(
-            self.first,
-            self.kind,
-            self.other,
-            self.kinds,
-            chosen // self.kinds,
-            chosen % self.kinds,
-            WALKS,
-            np.zeros(self.entities, np.int8),
-            keys,
-            hits,
-        )
+        asked, marked = (chosen // self.kinds, chosen % self.kinds), np.zeros(self.entities, np.int8)
+        n = compiled.count_ways(*self._steps, *asked, WALKS, marked, keys, hits)
         # sorted with its hit as the last bit, so that each way has its walks side by side
         walks, count = np.unique(2 * keys[:n] + hits[:n], return_counts=True)
         ways, first = np.unique(walks >> 1, return_index=True)
@@ -168,25 +155,17 @@ class Ways:
 
     def gather(self, anchor: int, kind: int) -> Table:
         """What leads from an entity to each other one as an answer: (entities, NAMES)."""
-        from unkgcp.evidence import completing_kernels
+        from unkgcp.evidence import neighbour_kernels as compiled
 
-        compiled: Any = completing_kernels
-        table = np.zeros((self.entities, len(NAMES)), np.float32)
-        compiled.gather(
-            self.first,
-            self.kind,
-            self.other,
-            self.kinds,
-            self.keys,
-            self.rates,
-            anchor,
-            kind,
-            np.zeros(self.entities, np.int32),
-            table,
-        )
+        table, counts = np.zeros((self.entities, len(NAMES)), np.float32), np.zeros(self.entities, np.int32)
+        compiled.gather(*self._steps, self.keys, self.rates, anchor, kind, counts, table)
         own = slice(self.ends_first[kind], self.ends_first[kind + 1])
         table[self.ends[own], 0] = self.count[own]
         return table
+
+    @property
+    def _steps(self) -> tuple[AnyInts, AnyInts, AnyInts, int]:
+        return self.first, self.kind, self.other, self.kinds
 
     def answers(self, anchor: int, kind: int) -> tuple[AnyInts, Floats]:
         """The known answers, upwards, and their confidences."""
@@ -222,10 +201,7 @@ class Completer:
         Below 0 are the candidates that only the first look ordered. Training facts are known to be facts and come
         before all others: they have `KNOWN` and their confidence.
         """
-        return self._expected(self.ways, anchor, relation, at_head)
-
-    def _expected(self, ways: Ways, anchor: int, relation: int, at_head: bool) -> Floats:
-        kind = 2 * relation + at_head
+        ways, kind = self.ways, 2 * relation + at_head
         scores = _scores(self.backbone, anchor, relation, at_head, None)
         told = ways.gather(anchor, kind)
         look = _first_look(told, scores)
@@ -239,11 +215,11 @@ class Completer:
 
     def of_questions(self, anchor: NDArray[Any], relation: NDArray[Any], at_head: bool) -> Floats:
         """`expected` of many questions: (n, entities)."""
-        ways, out = self.ways, np.empty((len(anchor), self.train.n_entities))  # made once, before the threads
+        out = np.empty((len(anchor), self.ways.entities))  # the ways are made once, before the threads
 
         def work(rows: slice) -> None:
             for row in range(len(out))[rows]:
-                out[row] = self._expected(ways, int(anchor[row]), int(relation[row]), at_head)
+                out[row] = self.expected(int(anchor[row]), int(relation[row]), at_head)
 
         in_threads(len(out), work, 8)
         return out
@@ -251,7 +227,7 @@ class Completer:
     def over(self, train: Graph) -> Completer:
         """What was learned, over a graph that has grown: ids mean what they meant, and there may be more of them."""
         keys, base, wider = self.rates[0], 2 * self.train.n_relations + 1, 2 * train.n_relations + 1
-        # the three digits of a key are the kind asked for and those of the steps (`completing_kernels.count_ways`)
+        # the three digits of a key are the kind asked for and those of the steps (`neighbour_kernels.count_ways`)
         keys = (keys // base**2 * wider + keys // base % base) * wider + keys % base
         return replace(self, train=train, rates=(keys, self.rates[1]))
 
@@ -265,14 +241,16 @@ class Completer:
     ) -> Completer:
         """The same again; ValueError if the arrays do not fit."""
         keys, rates = np.asarray(arrays["keys"]), np.asarray(arrays["rates"])
-        if keys.dtype != np.int64 or rates.dtype != np.float32 or keys.ndim != 1 or keys.shape != rates.shape:
+        plain = keys.dtype == np.int64 and rates.dtype == np.float32 and keys.ndim == 1
+        if (
+            not (plain and keys.shape == rates.shape)
+            or not (np.diff(keys) > 0).all()
+            or not ((rates > 0) & (rates <= 1)).all()
+        ):
             raise ValueError("the rates of ways through the graph are damaged")
-        if not (np.diff(keys) > 0).all() or not ((rates > 0) & (rates <= 1)).all():
-            raise ValueError("the rates of ways through the graph are damaged")
-        prefix = "trees."
-        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-        trees = Trees.restore(own)
-        if trees.total != 2 or trees.features not in (COLUMNS, COLUMNS + _columns(backbone)):
+        trees = Trees.restore(under("trees.", arrays))
+        with_scores = COLUMNS + (0 if backbone is None else 2 * backbone.columns)
+        if trees.total != 2 or trees.features not in (COLUMNS, with_scores):
             raise ValueError("the trees that rank completions were learned from other features: fit it again")
         return cls(train, (keys, rates), trees, backbone if trees.features > COLUMNS else None)
 
@@ -284,10 +262,6 @@ def weights(expected: Floats) -> Floats:
     for the others. What training facts weigh means nothing.
     """
     return np.where(expected >= 0, expected + FLOOR, FLOOR * (expected + BEHIND + LEAST))
-
-
-def _columns(backbone: CrossFit | None) -> int:
-    return 0 if backbone is None else 2 * backbone.columns
 
 
 def _scores(backbone: CrossFit | None, anchor: int, relation: int, at_head: bool, fold: int | None) -> Table:
@@ -365,47 +339,43 @@ def learn_completer(
         raise ValueError("backbone scores need the fold of each training fact")
     whole = Ways.of(train)
     rates = (whole.keys, whole.rates)
-    sides = zip(train.tail[rows], train.head[rows], at_head, 2 * train.relation[rows] + at_head, strict=True)
-    answers = [whole.answers(tail if side else head, kind)[0].copy() for tail, head, side, kind in sides]
+    head, relation, tail = train.head[rows], train.relation[rows], train.tail[rows]
+    given, right = np.where(at_head, tail, head), np.where(at_head, head, tail)
+    kinds = 2 * relation + at_head
+    answers = [whole.answers(*question)[0].copy() for question in zip(given, kinds, strict=True)]
     del whole  # one index of the graph at a time
     part = Ways.of(train[inside])
     tables: list[Table] = [np.zeros((0, 0), np.float32)] * size
     weights: list[Floats] = [np.zeros(0)] * size
+    confidence = np.asarray(train.confidence[rows], np.float64)
     done = count(1)
 
     def work(some: slice) -> None:
         for place in range(size)[some]:
-            row = rows[place]
-            given = int(train.tail[row] if at_head[place] else train.head[row])
-            right = int(train.head[row] if at_head[place] else train.tail[row])
-            relation, side = int(train.relation[row]), bool(at_head[place])
-            kind = 2 * relation + side
-            scores = _scores(backbone, given, relation, side, None if fold is None else int(fold[row]))
-            told = part.gather(given, kind)
+            anchor, kind = int(given[place]), int(kinds[place])
+            own = None if fold is None else int(fold[rows[place]])
+            scores = _scores(backbone, anchor, kind >> 1, bool(kind & 1), own)
+            told = part.gather(anchor, kind)
             look = _first_look(told, scores)
             look[answers[place]] = -1.0
-            drawn, weights[place] = _wrong(look, np.random.default_rng((seed, 0xC0DF, place)))
-            chosen = np.concatenate([[right], drawn])
-            tables[place] = _features(part, told, scores, given, kind, chosen)
+            drawn, weight = _wrong(look, np.random.default_rng((seed, 0xC0DF, place)))
+            chosen = np.concatenate([right[place : place + 1], drawn])
+            tables[place] = _features(part, told, scores, anchor, kind, chosen)
+            weights[place] = np.concatenate([confidence[place : place + 1], weight])
             if progress is not None:
                 progress.update(next(done), "completions asked")
 
     in_threads(size, work, 16)
-    wrong = [len(weight) for weight in weights]
-    question = np.repeat(np.arange(size), [1 + n for n in wrong])
-    first = np.cumsum([0, *(1 + n for n in wrong)])[:-1]
-    # a right answer is a fact as far as its confidence goes, and no fact for the rest
-    confidence = np.asarray(train.confidence[rows], np.float64)
+    # the right answer stands first; it is a fact as far as its confidence goes, and for the rest no fact, which is one
+    # more row for each question at the end
+    sizes = [len(weight) for weight in weights]
+    first = np.cumsum([0, *sizes[:-1]])
     table = np.concatenate(tables)
-    label, weight = np.zeros(len(table), np.int64), np.empty(len(table))
-    others = np.ones(len(table), bool)
-    others[first] = False
-    weight[others] = np.concatenate(weights)
-    label[first], weight[first] = 1, confidence
     table = np.concatenate([table, table[first]])
-    label = np.concatenate([label, np.zeros(size, np.int64)])
-    weight = np.concatenate([weight, 1 - confidence])
-    question = np.concatenate([question, np.arange(size)])
+    weight = np.concatenate([*weights, 1 - confidence])
+    question = np.concatenate([np.repeat(np.arange(size), sizes), np.arange(size)])
+    label = np.zeros(len(table), np.int64)
+    label[first] = 1
     held = (question >= round(size * (1 - HELD_OUT))) & (weight > 0)
     used = (question < round(size * (1 - HELD_OUT))) & (weight > 0)
     learned = replace(trees, seed=seed).learn(

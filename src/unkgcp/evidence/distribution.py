@@ -1,6 +1,6 @@
 """The distribution of a query's confidence over [0, 1], and the interval that grows through it.
 
-`Values` are the distinct confidences of the training facts. `Cells` cut the range [0, 1]: a value that many facts share
+`Cells` cut the range [0, 1]: a value (one of the distinct confidences of the training facts) that many facts share
 is a cell of its own, of width 0 (an atom); the other facts are cut by quantiles into coarse cells that hold equally
 many of them. These are the classes a learner tells apart. A coarse cell is cut further into pieces, over which its mass
 is spread as the training facts are. Cuts lie between values, never on one. A `Distribution` is a mass for every class.
@@ -30,65 +30,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.fact_order import AnyInts, smallest
-from unkgcp.graph.known import distinct, pieces
+from unkgcp.evidence.fact_groups import Values
 from unkgcp.parallel import in_threads
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-UNIT = 10**9
 ATOM_SHARE, COARSE, FINE = 0.01, 12, 96
 LARGEST = 40  # atoms
-
-
-@dataclass(frozen=True, eq=False)
-class Values:
-    """V distinct values in ascending order; `low` and `high` are the floats seen for each: (V,).
-
-    Confidences that are equal to nine decimals are one value, however they are written as floats.
-    """
-
-    units: NDArray[np.int64]
-    """The values in billionths: sums of integers do not depend on the order of the summands."""
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, confidence: NDArray[np.float64]) -> Values:
-        floats = distinct(confidence)
-        # units go upwards with the floats, so that the floats of a value stand together
-        units, first = np.unique(to_units(floats), return_index=True)
-        return cls(units, floats[first], floats[np.append(first[1:], len(floats)) - 1])
-
-    def __len__(self) -> int:
-        return len(self.units)
-
-    @cached_property
-    def centre(self) -> NDArray[np.float64]:
-        """The values as floats: (V,)."""
-        return np.asarray(self.units / UNIT)
-
-    @cached_property
-    def whole_powers(self) -> NDArray[np.int64]:
-        """The values in units, in whole thousandths, and the squares of these: (V, 3)."""
-        thousandths = np.rint(self.centre * 1000).astype(np.int64)
-        return np.stack([self.units, thousandths, thousandths**2], axis=1)
-
-    def code(self, confidence: NDArray[np.float64]) -> AnyInts:
-        """Position of each confidence among the values, -1 where it is none of them: (n,), in few bytes."""
-        out = np.empty(len(confidence), smallest(len(self)))
-        for rows in pieces(len(out)):
-            units = to_units(confidence[rows])
-            place = np.minimum(np.searchsorted(self.units, units), len(self.units) - 1)
-            out[rows] = np.where(self.units[place] == units, place, -1)
-        return out
-
-
-def to_units(confidence: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Confidences in billionths: (n,) int64."""
-    units: NDArray[np.int64] = np.rint(np.asarray(confidence, np.float64) * UNIT).astype(np.int64)
-    return units
 
 
 @dataclass(frozen=True, eq=False)

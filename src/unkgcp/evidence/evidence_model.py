@@ -12,7 +12,7 @@ calibrated. The model scores like any backbone: `score` is the mean of the distr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.evidence.completing import QUESTIONS, Completer, learn_completer
 from unkgcp.evidence.crossfit import CrossFit, cross_fit, fold_of_rows, shortened
-from unkgcp.evidence.distribution import Cells, Distribution, Values
-from unkgcp.evidence.fact_order import FactOrder, Ints
+from unkgcp.evidence.distribution import Cells, Distribution
+from unkgcp.evidence.fact_groups import FactOrder, Ints, Values, commonest
 from unkgcp.evidence.features import FREQUENT, Evidence, Features
-from unkgcp.evidence.group_statistics import commonest
 from unkgcp.evidence.pairs import SLOTS
-from unkgcp.evidence.trees import Boosting, Trees
-from unkgcp.graph.facts import Graph, HasTriples, Triples
-from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.evidence.trees import Boosting, Trees, arrays_of
+from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary
+from unkgcp.graph.known import under
 from unkgcp.progress import Part, Progress, Silent
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import seen
@@ -120,7 +119,8 @@ class EvidenceModel:
     @cached_property
     def asked_again(self) -> LeftOut:
         """Some training facts, each asked as a query of a graph without it."""
-        train, some, of_relations = self.evidence.train, self.some_rows(), self.rows_of_relations()
+        train, of_relations = self.evidence.train, self.rows_of_relations()
+        some = np.sort(np.random.default_rng(0xD0B7).permutation(len(train))[:MOST_ASKED])
         rows = np.unique(np.concatenate([some, of_relations]))
         strange, doubt = self.left_out(rows)
         place = np.searchsorted(rows, of_relations)
@@ -148,17 +148,12 @@ class EvidenceModel:
         """Up to `most` training facts of each relation, spread over its facts: (n,)."""
         train = self.evidence.train
         order = FactOrder.of([(train.relation, np.arange(len(train)))], [train.n_relations, len(train)])
-        starts, rows = order.first, order.keys
+        starts, rows = order.first, order.keys  # the key of a fact is its row
         chosen = [np.zeros(0, np.int64)]
         for start, size in zip(starts, np.diff(starts), strict=False):
             some = min(int(size), most)
             chosen.append(start + -(-np.arange(some) * size // max(some, 1)))
         return np.asarray(rows[np.concatenate(chosen)])
-
-    def some_rows(self, most: int = MOST_ASKED) -> Ints:
-        """Up to `most` training facts, each as likely as any other: (n,)."""
-        n = len(self.evidence.train)
-        return np.sort(np.random.default_rng(0xD0B7).permutation(n)[:most])
 
     def _with_backbone(
         self, found: Features, triples: HasTriples, fold: NDArray[np.int8] | None = None
@@ -185,26 +180,24 @@ class EvidenceModel:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything but the backbone, as plain arrays."""
-        train, values = self.evidence.train, self.evidence.values
+        train = self.evidence.train
         arrays: dict[str, NDArray[Any]] = {
-            "head": train.head,
-            "relation": train.relation,
-            "tail": train.tail,
-            "confidence": train.confidence,
+            **{name: getattr(train, name) for name in ("head", "relation", "tail", "confidence")},
             "entities": np.array(train.n_entities),
             "relations": np.array(train.n_relations),
             "frequent": self.evidence.frequent,
         }
         if self.aside is not None:
             arrays["aside"] = self.aside
-        arrays |= {f"values.{field.name}": getattr(values, field.name) for field in fields(values)}
-        arrays |= {
-            f"cells.{field.name}": np.asarray(getattr(self.cells, field.name)) for field in fields(self.cells)
+        parts = {
+            "values": arrays_of(self.evidence.values),
+            "cells": arrays_of(self.cells),
+            "suggested": self.suggested.arrays(),
+            "elsewhere": self.elsewhere.arrays(),
+            "completing": {} if self.completer is None else self.completer.arrays(),
         }
-        arrays |= {f"suggested.{name}": array for name, array in self.suggested.arrays().items()}
-        arrays |= {f"elsewhere.{name}": array for name, array in self.elsewhere.arrays().items()}
-        if self.completer is not None:
-            arrays |= {f"completing.{name}": array for name, array in self.completer.arrays().items()}
+        for part, own in parts.items():
+            arrays |= {f"{part}.{name}": array for name, array in own.items()}
         return arrays
 
     def with_backbone(self, backbone: CrossFit | None) -> EvidenceModel:
@@ -231,21 +224,20 @@ class EvidenceModel:
             train = _restore_facts(arrays, entities, relations)
             frequent = arrays.get("frequent")
             values = Values.of(train.confidence if frequent is None else _joined(train.confidence, frequent))
-            for field in fields(Values):
-                if not np.array_equal(arrays[f"values.{field.name}"], getattr(values, field.name)):
+            for name, array in arrays_of(values).items():
+                if not np.array_equal(arrays[f"values.{name}"], array):
                     raise ValueError("the values of the evidence are not those of its facts")
-            cells = Cells.restore(_under("cells.", arrays), len(values))
-            completing = _under("completing.", arrays)
+            cells = Cells.restore(under("cells.", arrays), len(values))
+            completing = under("completing.", arrays)
             completer = Completer.restore(completing, train, backbone) if completing else None
         except (KeyError, IndexError) as error:
             raise ValueError(f"the evidence lacks {error}") from None
+        top = FREQUENT if frequent is None else values.code(frequent).astype(np.int64)
         model = cls(
-            Evidence.of(
-                train, values, FREQUENT if frequent is None else values.code(frequent).astype(np.int64)
-            ),
+            Evidence.of(train, values, top),
             cells,
-            Trees.restore(_under("suggested.", arrays)),
-            Trees.restore(_under("elsewhere.", arrays)),
+            Trees.restore(under("suggested.", arrays)),
+            Trees.restore(under("elsewhere.", arrays)),
             backbone,
             completer,
             arrays.get("aside"),
@@ -295,13 +287,8 @@ def learn(
         raise ValueError("backbone scores need both the models and the scores of the training facts")
     parts = _parts(progress or Silent(), len(train), most, suggested.rounds, elsewhere.rounds)
     # one index of the graph at a time, and that of the whole graph last, when the tables are gone
-    completer = learn_completer(
-        train,
-        seed=seed,
-        backbone=None if fold is None else backbone,
-        fold=fold,
-        progress=parts["completions"],
-    )
+    ranking = None if fold is None else backbone
+    completer = learn_completer(train, seed=seed, backbone=ranking, fold=fold, progress=parts["completions"])
     values = Values.of(train.confidence)
     table, slots, codes, held, aside = _rows(values, train, seed, out_of_fold, most, parts["asking"])
     label = _slot_labels(slots, codes)
@@ -386,23 +373,19 @@ def _restore_facts(arrays: Mapping[str, NDArray[Any]], entities: int, relations:
     for name, size in (("entities", entities), ("relations", relations)):
         if arrays[name].shape != () or arrays[name].dtype.kind not in "iu" or int(arrays[name]) != size:
             raise ValueError(f"the evidence belongs to another graph, not to one with {size:,} {name}")
-    ids = {"head": entities, "relation": relations, "tail": entities}
-    columns = {name: np.asarray(arrays[name]) for name in ids}
     confidence = np.asarray(arrays["confidence"])
-    if not len(confidence) or confidence.dtype != np.float64 or confidence.ndim != 1:
+    plain = confidence.dtype == np.float64 and confidence.ndim == 1 and len(confidence) > 0
+    if not plain or not ((confidence >= 0) & (confidence <= 1)).all():
         raise ValueError("the evidence's confidences are damaged")
-    for name, limit in ids.items():
-        column = columns[name]
-        if (
-            column.dtype != np.int32
-            or column.shape != confidence.shape
-            or not ((column >= 0) & (column < limit)).all()
-        ):
+    columns = []
+    for name, limit in (("head", entities), ("relation", relations), ("tail", entities)):
+        column = np.asarray(arrays[name])
+        plain = column.dtype == np.int32 and column.shape == confidence.shape
+        if not plain or not ((column >= 0) & (column < limit)).all():
             raise ValueError(f"the evidence's {name} column is damaged")
-    if not ((confidence >= 0) & (confidence <= 1)).all():
-        raise ValueError("the evidence's confidences are damaged")
-    vocabulary = Vocabulary.numbered(entities, relations)
-    return Graph(columns["head"], columns["relation"], columns["tail"], confidence, vocabulary)
+        columns.append(column)
+    head, relation, tail = columns
+    return Graph(head, relation, tail, confidence, Vocabulary.numbered(entities, relations))
 
 
 def _joined(confidence: NDArray[np.float64], frequent: NDArray[Any]) -> NDArray[np.float64]:
@@ -411,7 +394,3 @@ def _joined(confidence: NDArray[np.float64], frequent: NDArray[Any]) -> NDArray[
     if not good or not ((frequent >= 0) & (frequent <= 1)).all() or len(np.unique(frequent)) < len(frequent):
         raise ValueError("the frequent values of the evidence are damaged")
     return np.concatenate([confidence, frequent])
-
-
-def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -21,9 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.distribution import Values
-from unkgcp.evidence.fact_order import AnyInts, Ints
-from unkgcp.evidence.group_statistics import STATISTICS, Asked, Groups, commonest
+from unkgcp.evidence.fact_groups import STATISTICS, AnyInts, Asked, Groups, Ints, Values, commonest
 from unkgcp.evidence.neighbours import NAMES, Neighbours
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
 from unkgcp.graph.facts import Graph, HasTriples

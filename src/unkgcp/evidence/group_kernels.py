@@ -1,7 +1,7 @@
 """Compiled loops over groups of facts: putting them in order, finding a group, looking into it.
 
 They work on whole numbers only, so that nothing depends on how a processor rounds. Imported only where it is used:
-numba takes a second to load. What groups are is said in `unkgcp.evidence.group_statistics`.
+numba takes a second to load. What groups are is said in `unkgcp.evidence.fact_groups`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Compiled loops over queries: what lies between two entities, and what entities like them say.
+"""Compiled loops that go from entity to entity: what lies between two of them, and what leads from one to an answer.
 
 Row by row, so that a query gets the same bits alone as among others, and without the interpreter's lock. Imported only
-where it is used: numba takes a second to load. The columns are those of `unkgcp.evidence.neighbours`.
+where it is used: numba takes a second to load. First come the loops of `unkgcp.evidence.neighbours`.
 """
 
 from __future__ import annotations
@@ -9,31 +9,20 @@ from __future__ import annotations
 import numpy as np
 
 from unkgcp.compiling import njit
+from unkgcp.evidence.group_kernels import lower_bound
 
 MOST = 64  # partners of an entity and relation that are compared, spread over all of them
 BUDGET = 5000  # steps that the comparison of two lists of neighbours may take
 SAMPLED = (
-    128  # neighbours of the one with fewer that are looked up if it would take more, spread over all of them
+    128  # neighbours looked up if it would take more: those of the entity with fewer, spread over all of them
 )
 
 
 @njit(nogil=True)
-def _place(ids, begin, end, wanted):
-    """The first place from begin on whose id is not below the wanted one; ids[begin:end] go upwards."""
-    while begin < end:
-        middle = (begin + end) // 2
-        if ids[middle] < wanted:
-            begin = middle + 1
-        else:
-            end = middle
-    return begin
-
-
-@njit(nogil=True)
 def _onward(ids, begin, end, wanted, search):
-    """The same place, by a search or by walking there."""
+    """What `lower_bound` gives, by a search or by walking there."""
     if search:
-        return _place(ids, begin, end, wanted)
+        return lower_bound(ids, begin, end, wanted)
     while begin < end and ids[begin] < wanted:
         begin += 1
     return begin
@@ -76,7 +65,7 @@ def _sampled(first, other, weight, one, two, apart):
     for side in range(2):
         entity = one if side == 0 else two
         begin, end = first[entity], first[entity + 1]
-        places[side] = _place(other, begin, end, apart)
+        places[side] = lower_bound(other, begin, end, apart)
         there = places[side] < end and other[places[side]] == apart
         sizes[side] = end - begin - there
         if not there:
@@ -94,7 +83,7 @@ def _sampled(first, other, weight, one, two, apart):
         if at >= places[side]:
             at += 1
         x = other[at]
-        j = _place(other, j, j_end, x)
+        j = lower_bound(other, j, j_end, x)
         if j >= j_end:
             break
         if other[j] == x:
@@ -109,10 +98,10 @@ def _partners(first, other, kind, begin, end, partner, said, values, weight, wan
     They count by how much their other entity is like `me`. Facts of `me` itself are left out, and so is `beside`, the
     entity whose facts they are, as a neighbour that both have.
     """
-    begin = _place(kind, begin, end, wanted)
-    end = _place(kind, begin, end, wanted + 1)
-    mine = _place(partner, begin, end, me)
-    own = _place(partner, mine, end, me + 1) - mine
+    begin = lower_bound(kind, begin, end, wanted)
+    end = lower_bound(kind, begin, end, wanted + 1)
+    mine = lower_bound(partner, begin, end, me)
+    own = lower_bound(partner, mine, end, me + 1) - mine
     count = end - begin - own
     taken = min(count, MOST)
     total, mean, most, value, likeness, last = 0.0, 0.0, 0.0, np.nan, 0.0, -1
@@ -213,7 +202,7 @@ def neighbours(
         of_head, of_tail = first[h + 1] - first[h], first[t + 1] - first[t]
         if left_out:
             # a fact that is the only one between the two made them neighbours
-            entry = _place(other, first[h], first[h + 1], t)
+            entry = lower_bound(other, first[h], first[h + 1], t)
             if entry < first[h + 1] and other[entry] == t and facts[entry + 1] - facts[entry] == 1:
                 of_head -= 1
                 of_tail -= 1
@@ -249,3 +238,146 @@ def _add(sums, value, weight):
     sums[2] = max(sums[2], value)
     sums[3] += weight
     sums[4] += weight * value
+
+
+# The loops of `unkgcp.evidence.completing`: walks of one, two and three steps through the training graph.
+#
+# Arrays of the graph come in one order: `first` (entities + 1,), `kind` and `other` (steps,), sorted by entity, kind
+# and other end. A kind is 2 r for a step from head to tail of a fact of relation r, and 2 r + 1 for the way back, so
+# that a question (a, kind, ?) is one for a tail or for a head. Long lists are walked in strides, the same ones at every
+# asking.
+
+MOST_STEPS = 128  # steps of the entity that is asked about
+MOST_MEMBERS = 64  # entities looked at that share one of its steps
+MOST_ENDS = 64  # steps onward from each of them
+UNSEEN = 2.0  # entities with other answers, added to those counted
+FIELDS = 7
+COUNT, PAIR, PAIRS, ALIKE, ALIKES, PATH, PATHS = range(FIELDS)
+
+
+@njit(nogil=True)
+def _range(kind, begin, end, wanted):
+    """The steps of one kind among those of an entity, which stand from begin to end."""
+    start = lower_bound(kind, begin, end, wanted)
+    return start, lower_bound(kind, start, end, wanted + 1)
+
+
+@njit(nogil=True)
+def _stride(size, most):
+    return 1 if size <= most else (size + most - 1) // most
+
+
+@njit(alone=True, nogil=True)
+def count_ways(first, kind, other, kinds, anchor, wanted, most, marked, keys, hits):
+    """What walks from the anchors of known facts lead to: the number written, at most len(keys).
+
+    For each question (anchor, wanted) every walk of one step (key wanted, kind) and of two (key wanted, kind, kind) is
+    written with 1 if it ends at an answer and 0 if not. `keys` holds wanted * (kinds + 1) ** 2 + (k1 + 1) * (kinds + 1)
+    + k2 + 1, with k1 = -1 for walks of one step.
+    """
+    base = kinds + 1
+    n = 0
+    for row in range(len(anchor)):
+        a, q = anchor[row], wanted[row]
+        begin, end = first[a], first[a + 1]
+        start, stop = _range(kind, begin, end, q)
+        for place in range(start, stop):
+            marked[other[place]] = 1
+        step = _stride(end - begin, most)
+        for place in range(begin, end, step):
+            z = other[place]
+            if z == a:
+                continue
+            if kind[place] != q:
+                if n >= len(keys):
+                    break
+                keys[n] = q * base * base + kind[place] + 1
+                hits[n] = marked[z]
+                n += 1
+            onward = _stride(first[z + 1] - first[z], most)
+            for further in range(first[z], first[z + 1], onward):
+                x = other[further]
+                if x == a:
+                    continue
+                if x == z:  # not `x in (a, z)`: numba knows no tuples of two kinds of integers
+                    continue
+                if n >= len(keys):
+                    break
+                keys[n] = q * base * base + (kind[place] + 1) * base + kind[further] + 1
+                hits[n] = marked[x]
+                n += 1
+        for place in range(start, stop):
+            marked[other[place]] = 0
+    return n
+
+
+@njit(nogil=True)
+def _rate(keys, rates, wanted):
+    """The rate of a way, 0 where it never led to an answer."""
+    at = lower_bound(keys, 0, len(keys), wanted)
+    return rates[at] if at < len(keys) and keys[at] == wanted else np.float32(0.0)
+
+
+@njit(nogil=True)
+def _fold(table, x, best, total, rate):
+    if rate > table[x, best]:
+        table[x, best] = rate
+    table[x, total] += rate
+
+
+@njit(alone=True, nogil=True)
+def gather(first, kind, other, kinds, way_keys, way_rates, a, q, counts, table):
+    """What leads from `a` to each entity as an answer of (a, q, ?), added to `table` (entities, FIELDS), all 0 before.
+
+    counts: (entities,) work space, all 0 before and after. PAIR, ALIKE and PATH hold the best rate, the columns after
+    them the sum of all.
+    """
+    base = kinds + 1
+    begin, end = first[a], first[a + 1]
+    step = _stride(end - begin, MOST_STEPS)
+    for place in range(begin, end):
+        z, by = other[place], kind[place]
+        if z == a:
+            continue
+        if by != q:
+            rate = _rate(way_keys, way_rates, q * base * base + by + 1)
+            if rate > 0:
+                _fold(table, z, PAIR, PAIRS, rate)
+        if (place - begin) % step != 0:
+            continue
+        # the entities that share the step (by, z) with a: which answers have they, and how many of them
+        start, stop = _range(kind, first[z], first[z + 1], by ^ 1)
+        skip = _stride(stop - start, MOST_MEMBERS)
+        members = 0
+        for member in range(start, stop, skip):
+            m = other[member]
+            if m == a:
+                continue
+            low, high = _range(kind, first[m], first[m + 1], q)
+            if high > low:
+                members += 1
+            for answer in range(low, high, _stride(high - low, MOST_ENDS)):
+                counts[other[answer]] += 1
+        if members:
+            for member in range(start, stop, skip):
+                m = other[member]
+                if m == a:
+                    continue
+                low, high = _range(kind, first[m], first[m + 1], q)
+                for answer in range(low, high, _stride(high - low, MOST_ENDS)):
+                    x = other[answer]
+                    if counts[x]:
+                        _fold(table, x, ALIKE, ALIKES, np.float32(counts[x] / (members + UNSEEN)))
+                        counts[x] = 0
+        # two steps, each pair of kinds with its rate
+        further, last = first[z], first[z + 1]
+        while further < last:
+            on = kind[further]
+            until = _range(kind, further, last, on)[1]
+            rate = _rate(way_keys, way_rates, q * base * base + (by + 1) * base + on + 1)
+            if rate > 0:
+                for at in range(further, until, _stride(until - further, MOST_ENDS)):
+                    x = other[at]
+                    if x != a and x != z:
+                        _fold(table, x, PATH, PATHS, rate)
+            further = until

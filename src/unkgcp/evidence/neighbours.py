@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.fact_order import AnyInts, FactOrder, Ints, places, smallest
+from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, places, smallest
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.known import distinct, places_among
 from unkgcp.parallel import in_threads

@@ -18,8 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.fact_order import AnyInts, FactOrder, Ints, begins, places
-from unkgcp.evidence.group_statistics import coarse, found_in
+from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, begins, coarse, found_in, places
 
 Floats = NDArray[np.float32]
 

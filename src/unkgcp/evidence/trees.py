@@ -61,9 +61,8 @@ class Trees:
 
     def probabilities(self, table: NDArray[np.float32]) -> NDArray[np.float64]:
         """P(class) of each row of features: (n, total). A row gets the same bits in any company."""
-        from unkgcp.evidence import tree_kernels
+        from unkgcp.evidence import tree_kernels as compiled
 
-        compiled: Any = tree_kernels
         table = np.ascontiguousarray(table, np.float32)
         raw = np.tile(self.prior, (len(table), 1))
         out = np.zeros((len(table), self.total))
@@ -88,7 +87,7 @@ class Trees:
         return out
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+        return arrays_of(self)
 
     @classmethod
     def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> Trees:
@@ -131,6 +130,11 @@ class Trees:
             # children come after their node, so that every walk ends
             if not np.where(inner, (child > place) & (child < size), ~child < ends).all():
                 raise ValueError("a tree has a branch that leads nowhere")
+
+
+def arrays_of(record: Any) -> dict[str, NDArray[Any]]:
+    """The fields of a dataclass as arrays, for saving."""
+    return {field.name: np.asarray(getattr(record, field.name)) for field in fields(record)}
 
 
 def _offsets(first: NDArray[np.int64], trees: int, size: int) -> bool:

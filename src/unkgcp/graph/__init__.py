@@ -11,22 +11,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset, load, load_dataset
     from unkgcp.graph.describing import Description, describe
-    from unkgcp.graph.facts import Graph, Splits, concatenate, hold_out, split, triple_keys
+    from unkgcp.graph.fact_files import read, read_parts, write
+    from unkgcp.graph.facts import Graph, Splits, Vocabulary, concatenate, hold_out, split, triple_keys
     from unkgcp.graph.objects import graph_from
-    from unkgcp.graph.reading import read, read_parts
-    from unkgcp.graph.vocabulary import Vocabulary
-    from unkgcp.graph.writing import write
+    from unkgcp.tabular.columns import Scale
     from unkgcp.tabular.query_files import query_batches
-    from unkgcp.tabular.scaling import Scale
 
 _WHERE = {
     "datasets": ("Dataset", "load", "load_dataset"),
     "describing": ("Description", "describe"),
-    "facts": ("Graph", "Splits", "concatenate", "hold_out", "split", "triple_keys"),
+    "fact_files": ("read", "read_parts", "write"),
+    "facts": ("Graph", "Splits", "Vocabulary", "concatenate", "hold_out", "split", "triple_keys"),
     "objects": ("graph_from",),
-    "reading": ("read", "read_parts"),
-    "vocabulary": ("Vocabulary",),
-    "writing": ("write",),
 }
 
 __all__ = [
@@ -53,7 +49,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "Scale":
-        return import_module("unkgcp.tabular.scaling").Scale
+        return import_module("unkgcp.tabular.columns").Scale
     if name == "query_batches":
         return import_module("unkgcp.tabular.query_files").query_batches
     for module, names in _WHERE.items():

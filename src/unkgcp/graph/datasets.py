@@ -29,12 +29,12 @@ import pyarrow.csv as csv
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, contained, hold_out, split
+from unkgcp.graph.fact_files import read, read_parts
+from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, Vocabulary, contained, hold_out, split
 from unkgcp.graph.objects import graph_from
-from unkgcp.graph.reading import read, read_parts
-from unkgcp.graph.vocabulary import Vocabulary
-from unkgcp.tabular.remote import is_remote
-from unkgcp.tabular.scaling import Scale
+from unkgcp.graph.queries import to_triples
+from unkgcp.tabular.columns import Scale
+from unkgcp.tabular.source import is_remote
 
 LOG = logging.getLogger(__name__)
 
@@ -320,13 +320,9 @@ def over_one_vocabulary(graphs: Sequence[Graph]) -> list[Graph]:
         _union([graph.vocabulary.entities for graph in graphs]),
         _union([graph.vocabulary.relations for graph in graphs]),
     )
-    result = []
-    for graph in graphs:
-        entity = vocabulary.entity_ids(graph.vocabulary.entities)
-        relation = vocabulary.relation_ids(graph.vocabulary.relations)
-        columns = entity[graph.head], relation[graph.relation], entity[graph.tail]
-        result.append(Graph(*columns, graph.confidence, vocabulary, graph.ends))
-    return result
+    return [
+        Graph(*to_triples(graph, vocabulary), graph.confidence, vocabulary, graph.ends) for graph in graphs
+    ]
 
 
 def _union(labels: Sequence[pa.StringArray]) -> pa.StringArray:

@@ -21,8 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.graph import demo_world
 from unkgcp.graph.demo_world import COMPOSED, RELATIONS, Floats, World, join
-from unkgcp.graph.facts import Graph, concatenate, contained
-from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained
 
 __all__ = ["RULES", "Demo", "Oracle", "generate", "infer"]
 

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.graph.facts import Vocabulary
 
 Floats = NDArray[np.float64]
 

@@ -1,22 +1,75 @@
-"""An uncertain graph: facts as integer columns with a confidence each.
+"""An uncertain graph: facts as integer columns with a confidence each, and a vocabulary of the labels behind the ids.
 
-It is not a set: repeated triples and self-loops are kept, in the order in which they were read.
+A graph is not a set: repeated triples and self-loops are kept, in the order in which they were read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.vocabulary import Vocabulary
-from unkgcp.tabular.label_index import Ids
+from unkgcp.tabular.arrow_arrays import binary, numbers
+from unkgcp.tabular.label_index import Ids, LabelIndex
+
+Labels: TypeAlias = pa.Array | pa.ChunkedArray
+COLUMNS = ("head", "relation", "tail", "confidence")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vocabulary:
+    """Entity and relation labels; the position of a label is its id.
+
+    >>> vocabulary = Vocabulary.of(["a", "b"], ["likes"])
+    >>> vocabulary.entity_ids(["b", "nobody"]).tolist()
+    [1, -1]
+    """
+
+    entities: pa.StringArray
+    relations: pa.StringArray
+    # made when first needed: a graph that is only read never looks a label up
+    _indexes: dict[str, LabelIndex] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(cls, entities: Sequence[str], relations: Sequence[str]) -> Vocabulary:
+        return cls(pa.array(entities, pa.string()), pa.array(relations, pa.string()))
+
+    @classmethod
+    def numbered(cls, entities: int, relations: int) -> Vocabulary:
+        """Labels 0, 1, 2, ... for so many of each, where only ids matter."""
+        return cls(*(numbers(np.arange(size)).cast(pa.string()) for size in (entities, relations)))
+
+    def entity_ids(self, labels: Sequence[str] | Labels) -> Ids:
+        """Ids of entity labels, -1 for an unknown one: (n,) int32."""
+        return self._index("entities").ids(labels)
+
+    def relation_ids(self, labels: Sequence[str] | Labels) -> Ids:
+        """Ids of relation labels, -1 for an unknown one: (n,) int32."""
+        return self._index("relations").ids(labels)
+
+    def triple_ids(self, head: Labels, relation: Labels, tail: Labels) -> tuple[Ids, Ids, Ids]:
+        """Ids of the three columns of triples, -1 for an unknown label: (n,) int32 each."""
+        entities, relations = self._index("entities"), self._index("relations")
+        return entities.ids(head), relations.ids(relation), entities.ids(tail)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Vocabulary):
+            return NotImplemented
+        return bool(self.entities.equals(other.entities) and self.relations.equals(other.relations))
+
+    def __hash__(self) -> int:
+        return hash((len(self.entities), len(self.relations)))
+
+    def _index(self, kind: str) -> LabelIndex:
+        if kind not in self._indexes:
+            self._indexes[kind] = LabelIndex(binary(getattr(self, kind)))
+        return self._indexes[kind]
 
 
 class HasTriples(Protocol):
@@ -60,7 +113,7 @@ class Graph:
         n = len(self.head)
         if self.ends is not None and self.ends.shape != (n, 2):
             raise ValueError(f"ends have shape {self.ends.shape}, expected ({n}, 2)")
-        for name in ("head", "relation", "tail", "confidence"):
+        for name in COLUMNS:
             column = getattr(self, name)
             if column.shape != (n,):
                 raise ValueError(f"column {name} has shape {column.shape}, expected ({n},)")
@@ -73,14 +126,8 @@ class Graph:
         return len(self.head)
 
     def __getitem__(self, rows: Rows) -> Graph:
-        return replace(
-            self,
-            head=self.head[rows],
-            relation=self.relation[rows],
-            tail=self.tail[rows],
-            confidence=self.confidence[rows],
-            ends=None if self.ends is None else self.ends[rows],
-        )
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        return replace(self, **columns, ends=None if self.ends is None else self.ends[rows])
 
     def __repr__(self) -> str:
         return f"Graph({len(self):,} facts, {self.n_entities:,} entities, {self.n_relations:,} relations)"
@@ -130,25 +177,19 @@ class Graph:
 
     def to_pandas(self) -> Any:
         """The same as a pandas data frame."""
-        with _library("pandas", "a data frame of pandas"):
-            return self.table().to_pandas()
+        _library("pandas", "a data frame of pandas")
+        return self.table().to_pandas()
 
     def to_polars(self) -> Any:
         """The same as a polars data frame."""
-        with _library("polars", "a data frame of polars"):
-            import polars
-
-            return polars.from_arrow(self.table())
+        return _library("polars", "a data frame of polars").from_arrow(self.table())
 
     def to_networkx(self) -> Any:
         """A NetworkX MultiDiGraph: an edge a fact, with the attributes relation and confidence (or lower and upper).
 
         Nodes are labels. Keys are numbers, so that repeated triples stay apart.
         """
-        with _library("networkx", "a NetworkX graph"):
-            import networkx
-
-        network = networkx.MultiDiGraph()
+        network = _library("networkx", "a NetworkX graph").MultiDiGraph()
         network.add_nodes_from(self.vocabulary.entities.to_pylist())
         rows = self.table().to_pylist()
         network.add_edges_from((row.pop("head"), row.pop("tail"), row) for row in rows)
@@ -174,10 +215,9 @@ class Graph:
         )
 
 
-@contextmanager
-def _library(name: str, what: str) -> Iterator[None]:
+def _library(name: str, what: str) -> Any:
     try:
-        yield
+        return import_module(name)
     except ImportError:
         raise InputError(f"{what} needs {name}: pip install {name}") from None
 
@@ -187,23 +227,14 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
     first = graphs[0]
     if any(graph.vocabulary != first.vocabulary for graph in graphs[1:]):
         raise ValueError("graphs over different vocabularies cannot be joined; read them together")
-    return Graph(
-        np.concatenate([graph.head for graph in graphs]),
-        np.concatenate([graph.relation for graph in graphs]),
-        np.concatenate([graph.tail for graph in graphs]),
-        np.concatenate([graph.confidence for graph in graphs]),
-        first.vocabulary,
-        _joined_ends(graphs),
-    )
-
-
-def _joined_ends(graphs: Sequence[Graph]) -> NDArray[np.float64] | None:
-    """The ends of all graphs; a single number beside intervals is an interval without length."""
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(graph, name) for graph in graphs]) for name in COLUMNS
+    }
     if all(graph.ends is None for graph in graphs):
-        return None
-    points = [np.stack([graph.confidence, graph.confidence], axis=1) for graph in graphs]
-    both = zip(graphs, points, strict=True)
-    return np.concatenate([point if graph.ends is None else graph.ends for graph, point in both])
+        return replace(first, **columns, ends=None)
+    # a single number beside intervals is an interval without length
+    ends = [g.ends if g.ends is not None else np.stack([g.confidence] * 2, axis=1) for g in graphs]
+    return replace(first, **columns, ends=np.concatenate(ends))
 
 
 def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relations: int) -> NDArray[np.int64]:
@@ -213,17 +244,6 @@ def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relation
             f"{n_entities} entities and {n_relations} relations are too many for 64-bit triple keys"
         )
     return (head.astype(np.int64) * n_relations + relation) * n_entities + tail
-
-
-def degrees(facts: HasTriples, entities: int) -> NDArray[np.int64]:
-    """In how many of the facts each entity stands, as head, as tail or as both: (entities,)."""
-    other = facts.tail[facts.tail != facts.head]  # a fact of an entity with itself is one fact of it
-    return np.bincount(np.concatenate([facts.head, other]), minlength=entities).astype(np.int64)
-
-
-def degree_of(triples: HasTriples, degree: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The degree of each triple of known entities, the smaller one of its head's and its tail's: (n,)."""
-    return np.minimum(degree[triples.head], degree[triples.tail])
 
 
 def contained(keys: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -256,15 +276,10 @@ class Splits:
     @property
     def graph(self) -> Graph:
         """All facts: train, validation, calibration, test, one after the other."""
-        return concatenate([self.train, self.validation, self.calibration, self.test])
+        return concatenate(list(self.parts().values()))
 
     def parts(self) -> dict[str, Graph]:
-        return {
-            "train": self.train,
-            "validation": self.validation,
-            "calibration": self.calibration,
-            "test": self.test,
-        }
+        return {name: getattr(self, name) for name in ("train", "validation", "calibration", "test")}
 
 
 def split(
@@ -286,7 +301,6 @@ def split(
     exchangeable and rows no longer are, since a calibration row has its repeats beside it and a test row has not: of
     m calibration triples with r rows each, a row's coverage at level a may be a (1 - 1/r) / (m + 1) too low.
     """
-    _check_shares({"calibration": calibration, "test": test})
     generator = np.random.default_rng(seed)
     keys = graph.keys if keep_repeats_together else None
     shares = {"calibration": calibration, "test": test}
@@ -294,7 +308,6 @@ def split(
     training = ~(calibrating | testing)
     validating = np.zeros(len(graph), dtype=np.bool_)
     if validation:
-        _check_shares({"validation": validation})
         rows = np.flatnonzero(training)
         (chosen,) = _draw(
             len(rows), None if keys is None else keys[rows], {"validation": validation}, generator
@@ -308,76 +321,42 @@ def hold_out(
     graph: Graph, fraction: float, seed: int, keep_repeats_together: bool = False
 ) -> tuple[Graph, Graph]:
     """(rest, held out): a random `fraction` of the facts set aside."""
-    _check_shares({"held-out": fraction})
     keys = graph.keys if keep_repeats_together else None
     (held,) = _draw(len(graph), keys, {"held-out": fraction}, np.random.default_rng(seed))
     return graph[~held], graph[held]
-
-
-def hold_out_known(facts: Graph, fraction: float, seed: int = 0) -> tuple[Graph, Graph]:
-    """(rest, held out): a random slice whose entities and relations all keep at least one fact in the rest.
-
-    A plain random slice would take the only fact of many rare entities; the model would never see them, and test
-    facts about them would be predicted from nothing. The choice looks at training facts alone.
-    """
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(facts))
-    kept = np.zeros(len(facts), dtype=bool)
-    sides = np.concatenate([facts.head[order], facts.tail[order]])
-    first_of_entity = np.unique(sides, return_index=True)[1] % len(facts)
-    first_of_relation = np.unique(facts.relation[order], return_index=True)[1]
-    kept[order[first_of_entity]] = kept[order[first_of_relation]] = True
-    candidates = order[~kept[order]]
-    held = candidates[: max(1, round(fraction * len(facts)))]
-    if len(held) == 0:
-        return hold_out(facts, max(fraction, 1 / len(facts)), seed)
-    mask = np.zeros(len(facts), dtype=bool)
-    mask[held] = True
-    return facts[~mask], facts[mask]
-
-
-def _check_shares(shares: dict[str, float]) -> None:
-    for name, share in shares.items():
-        if not 0 < share < 1:
-            raise InputError(f"the {name} fraction is {share:g}; it must lie between 0 and 1, both excluded")
-    if sum(shares.values()) >= 1:
-        listed = " and ".join(f"{share:g} ({name})" for name, share in shares.items())
-        raise InputError(f"the fractions {listed} leave nothing for training; their sum must stay below 1")
 
 
 def _draw(
     n: int, keys: NDArray[np.int64] | None, shares: dict[str, float], generator: np.random.Generator
 ) -> list[NDArray[np.bool_]]:
     """One mask of shape (n,) for each share; no row is in two of them and some row is in none."""
+    for name, share in shares.items():
+        if not 0 < share < 1:
+            raise InputError(f"the {name} fraction is {share:g}; it must lie between 0 and 1, both excluded")
+    if sum(shares.values()) >= 1:
+        listed = " and ".join(f"{share:g} ({name})" for name, share in shares.items())
+        raise InputError(f"the fractions {listed} leave nothing for training; their sum must stay below 1")
     wanted = [int(share * n + 0.5) for share in shares.values()]
+    facts = "one fact only" if n == 1 else f"{n:,} facts"
     masks = _draw_rows(n, wanted, generator) if keys is None else _draw_groups(keys, wanted, generator)
     for name, mask in zip(shares, masks, strict=True):
         if not mask.any():
             raise InputError(
-                f"{_facts(n)} cannot be split: the {name} part ({shares[name]:g} of them) would be empty; "
+                f"{facts} cannot be split: the {name} part ({shares[name]:g} of them) would be empty; "
                 "give more facts or a larger fraction"
             )
     if sum(int(mask.sum()) for mask in masks) == n:
         raise InputError(
-            f"{_facts(n)} cannot be split: nothing is left for training; give more facts or smaller fractions"
+            f"{facts} cannot be split: nothing is left for training; give more facts or smaller fractions"
         )
     return masks
 
 
-def _facts(n: int) -> str:
-    return "one fact only" if n == 1 else f"{n:,} facts"
-
-
 def _draw_rows(n: int, wanted: Sequence[int], generator: np.random.Generator) -> list[NDArray[np.bool_]]:
-    order = generator.permutation(n)
-    masks = []
-    start = 0
-    for count in wanted:
-        mask = np.zeros(n, dtype=np.bool_)
-        mask[order[start : start + count]] = True
-        masks.append(mask)
-        start += count
-    return masks
+    masks = np.zeros((len(wanted), n), np.bool_)
+    for mask, rows in zip(masks, np.split(generator.permutation(n), np.cumsum(wanted)), strict=False):
+        mask[rows] = True
+    return list(masks)
 
 
 def _draw_groups(
@@ -419,10 +398,3 @@ def _fill(size: NDArray[np.int64], room: int) -> NDArray[np.bool_]:
         smallest = others[np.argmin(size[others])]
         chosen[smallest] = size[smallest] - room < room
     return chosen
-
-
-def fingerprints(facts: Graph) -> NDArray[np.uint64]:
-    """A number for each triple with its confidence, the same for the same ones: (n,)."""
-    number = facts.confidence.astype(np.float32).view(np.uint32).astype(np.uint64)
-    keys = facts.keys.astype(np.uint64)
-    return keys * np.uint64(0x9E3779B97F4A7C15) ^ number * np.uint64(0xD6E8FEB86659FD93)

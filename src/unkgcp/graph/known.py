@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.graph.facts import Graph
-from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, hold_out
 from unkgcp.tabular.label_index import Ids
 
 Integers = NDArray[np.integer[Any]]
@@ -185,10 +184,15 @@ def facts_from_arrays(
     """
     found: list[Graph | None] = []
     for prefix in prefixes:
-        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        own = under(prefix, arrays)
         known = KnownFacts.stored(own, entities, relations) if own else None
         found.append(None if known is None or vocabulary is None else known.graph(vocabulary))
     return found
+
+
+def under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays whose names begin with this, without it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _columns(facts: Graph) -> Columns:
@@ -223,3 +227,46 @@ def _small(numbers: Integers) -> Integers:
     """The same numbers, none negative, in as few bytes as the largest needs."""
     small: Integers = numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
     return small
+
+
+# What the known facts tell without a look at single ones.
+
+
+def degrees(facts: HasTriples, entities: int) -> NDArray[np.int64]:
+    """In how many of the facts each entity stands, as head, as tail or as both: (entities,)."""
+    other = facts.tail[facts.tail != facts.head]  # a fact of an entity with itself is one fact of it
+    return np.bincount(np.concatenate([facts.head, other]), minlength=entities).astype(np.int64)
+
+
+def degree_of(triples: HasTriples, degree: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The degree of each triple of known entities, the smaller one of its head's and its tail's: (n,)."""
+    return np.minimum(degree[triples.head], degree[triples.tail])
+
+
+def hold_out_known(facts: Graph, fraction: float, seed: int = 0) -> tuple[Graph, Graph]:
+    """(rest, held out): a random slice whose entities and relations all keep at least one fact in the rest.
+
+    A plain random slice would take the only fact of many rare entities; the model would never see them, and test
+    facts about them would be predicted from nothing. The choice looks at training facts alone.
+    """
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(facts))
+    kept = np.zeros(len(facts), dtype=bool)
+    sides = np.concatenate([facts.head[order], facts.tail[order]])
+    first_of_entity = np.unique(sides, return_index=True)[1] % len(facts)
+    first_of_relation = np.unique(facts.relation[order], return_index=True)[1]
+    kept[order[first_of_entity]] = kept[order[first_of_relation]] = True
+    candidates = order[~kept[order]]
+    held = candidates[: max(1, round(fraction * len(facts)))]
+    if len(held) == 0:
+        return hold_out(facts, max(fraction, 1 / len(facts)), seed)
+    mask = np.zeros(len(facts), dtype=bool)
+    mask[held] = True
+    return facts[~mask], facts[mask]
+
+
+def fingerprints(facts: Graph) -> NDArray[np.uint64]:
+    """A number for each triple with its confidence, the same for the same ones: (n,)."""
+    number = facts.confidence.astype(np.float32).view(np.uint32).astype(np.uint64)
+    keys = facts.keys.astype(np.uint64)
+    return keys * np.uint64(0x9E3779B97F4A7C15) ^ number * np.uint64(0xD6E8FEB86659FD93)

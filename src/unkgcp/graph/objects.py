@@ -21,8 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph
-from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.graph.facts import Graph, Vocabulary
 from unkgcp.tabular.columns import ROLES, Options, Request, interval_positions, may_be_named
 from unkgcp.tabular.fact_columns import table_columns
 

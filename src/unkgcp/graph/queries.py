@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.graph.facts import Graph, Triples, Vocabulary
 
 Queries: TypeAlias = (
     Graph | Triples | pa.Table | pa.RecordBatch | Sequence[tuple[str, str, str]] | NDArray[np.integer]

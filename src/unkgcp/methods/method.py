@@ -24,14 +24,13 @@ from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, HasTriples, Triples, concatenate
+from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary, concatenate
 from unkgcp.graph.known import RANKED, WAITING, KnownFacts, facts_from_arrays, facts_to_arrays
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 
 if TYPE_CHECKING:
     from unkgcp.conformal.selection import Wrong
     from unkgcp.evidence import EvidenceModel
-    from unkgcp.graph.vocabulary import Vocabulary
     from unkgcp.methods.ranges import Range
 
 

@@ -72,11 +72,11 @@ def ground(
     exclude = list(exclude)
     named = relation_ids(rules, facts, names)
     stated = merge_repeats(facts)
-    derived = _nothing(facts)
+    derived = facts[:0]
     done = 0
     while rounds is None or done < rounds:
         known = concatenate([stated, derived])
-        found = [_nothing(facts)]
+        found = [facts[:0]]
         for number, rule in enumerate(rules, start=1):
             found.append(_heads(rule, named, known, minimum, limit))
             progress.update(done * len(rules) + number, f"{len(found[-1]):,} bounds from {rule.place}")
@@ -193,10 +193,6 @@ def _unstated(facts: Graph, stated: Sequence[Graph]) -> Graph:
             )
         facts = facts[~contained(facts.keys, np.sort(graph.keys))]
     return facts
-
-
-def _nothing(like: Graph) -> Graph:
-    return like[:0]
 
 
 # Joins: of all the ways to fill in the variables that are still needed, only the best truth value is kept.

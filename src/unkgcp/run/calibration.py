@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph
+from unkgcp.graph.facts import Graph, Vocabulary
 from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
 from unkgcp.graph.queries import to_triples
-from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.methods.method import IntervalPredictor, status_codes
 from unkgcp.methods.partitions import NONE, Partitioned, partition_names
 from unkgcp.methods.registry import create, predictor_class

@@ -64,8 +64,8 @@ from unkgcp.run.safe_files import (
 )
 
 if TYPE_CHECKING:
+    from unkgcp.graph.facts import Vocabulary
     from unkgcp.graph.known import Columns, KnownFacts
-    from unkgcp.graph.vocabulary import Vocabulary
 
 FORMAT, VERSION = "unkgcp-run", 2
 CONFIG, MODEL, VOCABULARY = "config.yaml", "model.safetensors", "vocabulary.parquet"
@@ -210,8 +210,8 @@ def _read_parts(folder: Path, provenance: dict[str, Any]) -> RunParts:
         raise
     except Exception as error:
         raise damage(path, error) from error
+    from unkgcp.graph.facts import Vocabulary
     from unkgcp.graph.known import KnownFacts
-    from unkgcp.graph.vocabulary import Vocabulary
 
     vocabulary, facts = Vocabulary(*labels), None
     if FACTS in files:

@@ -62,7 +62,7 @@ def describe(data: str, dataset: Dataset, seed: int, options: Mapping[str, Any])
 def reload(record: Mapping[str, Any], run: str, data_dir: str | None = None) -> Dataset:
     """The data set of the record of a run; refused if a file is no longer what it was."""
     from unkgcp.graph.datasets import load_dataset
-    from unkgcp.tabular.scaling import Scale
+    from unkgcp.tabular.columns import Scale
 
     if "argument" not in record:
         raise InputError(f"{run} does not say where its data are; name them with DATA or --data")

@@ -30,7 +30,7 @@ from unkgcp.errors import InputError
 from unkgcp.files import parse_yaml
 
 if TYPE_CHECKING:
-    from unkgcp.graph.vocabulary import Vocabulary
+    from unkgcp.graph.facts import Vocabulary
 
 Mask = NDArray[np.bool_]
 Weights = dict[str, NDArray[np.float32]]

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, TrainedFactsWarning
-from unkgcp.graph.facts import Graph, concatenate, contained, fingerprints, triple_keys
+from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained, triple_keys
+from unkgcp.graph.known import fingerprints
 from unkgcp.graph.queries import to_triples
-from unkgcp.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from unkgcp.run.predictor import Predictor

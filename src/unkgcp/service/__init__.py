@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from unkgcp.errors import InputError
-from unkgcp.service.settings import Settings
+from unkgcp.service.limits import Settings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from unkgcp.service.settings import Settings
+from unkgcp.service.limits import Settings
 
 Status = Literal["ok", "unknown-entity", "unknown-relation"]
 Promise = Literal["relation", "similar relations", "none"]

@@ -22,22 +22,18 @@ from unkgcp._version import __version__
 from unkgcp.errors import InputError
 from unkgcp.run.predictor import Predictor
 from unkgcp.service import api_schema
-from unkgcp.service.batching import Batcher, Jobs, Threads
-from unkgcp.service.behind_answers import Behind
-from unkgcp.service.candidate_list import Candidates
-from unkgcp.service.knowledge import Knowledge
+from unkgcp.service.batching import Batcher
+from unkgcp.service.knowledge import Candidates, Knowledge
+from unkgcp.service.limits import Jobs, Problem, Settings, Threads, quoted
 from unkgcp.service.middleware import Metrics, Middleware
 from unkgcp.service.request_body import (
     DEFAULT_LEVEL,
     Bodies,
-    Problem,
     parse_answers,
     parse_intervals,
     parse_selection,
-    quoted,
     to_text,
 )
-from unkgcp.service.settings import Settings
 
 # The explorer page and its files, held in memory; a browser asks again only for what has changed.
 
@@ -80,8 +76,19 @@ QUICK_BODY = 1 << 15  # bytes of a body that are parsed in well under a millisec
 DEFAULT_LEVELS = [DEFAULT_LEVEL]
 OPEN = (*FILES, "/health", "/openapi.json")
 
+OF_BODIES = api_schema.problems(400, 408, 413, 415, 422, 429, 503)
+OF_QUESTIONS = api_schema.problems(404, 422, 429, 503)
+
+
+def _label(text: str) -> Any:
+    return Query(max_length=LONGEST_LABEL, description=text)
+
+
+Head = Annotated[str, _label("The head.")]
+Relation = Annotated[str, _label("The relation.")]
+Tail = Annotated[str, _label("The tail.")]
 Level = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Prefix = Annotated[str, Query(max_length=LONGEST_LABEL, description="What the labels begin with; any case.")]
+Prefix = Annotated[str, _label("What the labels begin with; any case.")]
 Limit = Annotated[int, Query(ge=1, le=100, description="How many labels at most.")]
 Anywhere = Annotated[
     Literal["false", "true"], Query(description="Whether labels that hold the text further on follow.")
@@ -163,9 +170,6 @@ def _json(value: Any) -> Response:
     return Response(to_text(value), media_type=JSON)
 
 
-OF_BODIES = api_schema.problems(400, 408, 413, 415, 422, 429, 503)
-
-
 def _add_intervals(
     app: Router, batcher: Batcher, bodies: Bodies, reading: Threads, settings: Settings
 ) -> None:
@@ -201,21 +205,17 @@ def _add_selection(
         return Response(await candidates.select(body), media_type=JSON)
 
 
-def _label(text: str) -> Any:
-    return Query(max_length=LONGEST_LABEL, description=text)
-
-
 def _add_completions(app: Router, served: Served, settings: Settings) -> None:
     knowledge, jobs = served.knowledge, served.completions
 
     @app.get(
         "/v1/complete",
         response_model=api_schema.Completions,
-        responses=api_schema.problems(404, 422, 429, 503),
+        responses=OF_QUESTIONS,
         summary="The best completions of (head, relation, ?) or (?, relation, tail)",
     )
     async def complete(
-        relation: Annotated[str, _label("The relation.")],
+        relation: Relation,
         head: Annotated[str | None, _label("The head; then tails are looked for.")] = None,
         tail: Annotated[str | None, _label("The tail; then heads are looked for.")] = None,
         k: Annotated[int, Query(ge=1, le=settings.max_k, description="How many at most.")] = 10,
@@ -262,15 +262,10 @@ def _add_questions(app: Router, knowledge: Knowledge, jobs: Jobs) -> None:
     @app.get(
         "/v1/evidence",
         response_model=api_schema.Evidence,
-        responses=api_schema.problems(404, 422, 429, 503),
+        responses=OF_QUESTIONS,
         summary="The training facts around a triple",
     )
-    async def evidence(
-        head: Annotated[str, _label("The head.")],
-        relation: Annotated[str, _label("The relation.")],
-        tail: Annotated[str, _label("The tail.")],
-        limit: Few = 5,
-    ) -> Response:
+    async def evidence(head: Head, relation: Relation, tail: Tail, limit: Few = 5) -> Response:
         return _json(await jobs.run(lambda: knowledge.evidence(head, relation, tail, limit)))
 
     about = to_text(knowledge.about())
@@ -284,34 +279,30 @@ def _add_questions(app: Router, knowledge: Knowledge, jobs: Jobs) -> None:
 
 
 def _add_reasons(app: Router, served: Served) -> None:
-    behind = Behind(served.knowledge)
+    knowledge = served.knowledge
 
     @app.get(
         "/v1/distribution",
         response_model=api_schema.Distribution,
-        responses=api_schema.problems(404, 422, 429, 503),
+        responses=OF_QUESTIONS,
         summary="What an evidence run believes of the confidence of a triple",
     )
-    async def distribution(
-        head: Annotated[str, _label("The head.")],
-        relation: Annotated[str, _label("The relation.")],
-        tail: Annotated[str, _label("The tail.")],
-    ) -> Response:
-        return _json(await served.questions.run(lambda: behind.distribution(head, relation, tail)))
+    async def distribution(head: Head, relation: Relation, tail: Tail) -> Response:
+        return _json(await served.questions.run(lambda: knowledge.distribution(head, relation, tail)))
 
     @app.get(
         "/v1/without",
         response_model=api_schema.Without,
-        responses=api_schema.problems(404, 422, 429, 503),
+        responses=OF_QUESTIONS,
         summary="What an evidence run would answer without single training facts around a triple",
     )
     async def without(
-        head: Annotated[str, _label("The head.")],
-        relation: Annotated[str, _label("The relation.")],
-        tail: Annotated[str, _label("The tail.")],
+        head: Head,
+        relation: Relation,
+        tail: Tail,
         confidence: Annotated[Level, Query(description="The level of the intervals.")] = DEFAULT_LEVEL,
     ) -> Response:
-        work = partial(behind.without, head, relation, tail, confidence)
+        work = partial(knowledge.without, head, relation, tail, confidence)
         return _json(await served.reasons.run(work))
 
 

@@ -7,7 +7,7 @@ Seconds count, not triples: `Cost` knows from earlier calls how long a request w
 - Any other is cut into slices of some milliseconds that run in one thread. After each slice the next is taken from
   the request with the highest ratio of the time since it came to all its work. Shorter requests so go ahead of longer
   ones, but not for ever, since the ratio of a long one grows, too. Requests for the same levels share a slice.
-- Candidates to choose from (`unkgcp.service.candidate_list`) are answered in slices, too, and placed in the same slice.
+- Candidates to choose from (`POST /v1/select`) are answered in slices, too, and placed in the same slice.
 - What cannot be answered in time beside all that waits is refused at once.
 
 >>> text = await Batcher(predictor, settings, metrics).answer(asked)     # doctest: +SKIP
@@ -18,12 +18,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain
 from math import ceil
-from typing import NamedTuple, TypeVar
+from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,11 +32,10 @@ from unkgcp.graph.facts import Triples
 from unkgcp.run.answers import answer, as_lists
 from unkgcp.run.choosing import Chooser
 from unkgcp.run.predictor import Predictor
-from unkgcp.service.measured_cost import Cost
+from unkgcp.service.limits import Problem, Settings, Threads
+from unkgcp.service.lookups import Lookup
 from unkgcp.service.middleware import Metrics
-from unkgcp.service.request_body import Asked, Problem, to_text
-from unkgcp.service.settings import Settings
-from unkgcp.tabular.label_index import Ids
+from unkgcp.service.request_body import Asked, to_text
 
 SMALL = 0.002  # seconds of a request that is answered in the event loop
 TOGETHER = 0.004  # seconds of small requests that are answered by one call there
@@ -194,15 +193,14 @@ class Batcher:
             return
         batch = self._take_small()
         if batch:
+            whole = [Part(one, slice(0, len(one.asked.head))) for one in batch]
             try:
-                for one, columns in zip(batch, self._columns(_whole(batch)), strict=True):
+                for one, columns in zip(batch, self._columns(whole), strict=True):
                     self._give(one, [columns])
             except Exception as error:
                 self._fail(batch, error)
-        if self._small:
-            loop.call_soon(
-                self._gather, loop, len(self._small)
-            )  # others than these have their turn in between
+        if self._small:  # others than these have their turn in between
+            loop.call_soon(self._gather, loop, len(self._small))
         else:
             self._gathering = False
 
@@ -329,95 +327,71 @@ class Batcher:
                 one.answer.set_exception(error)
 
 
-def _whole(batch: Sequence[Waiting]) -> list[Part]:
-    return [Part(one, slice(0, len(one.asked.head))) for one in batch]
+# What a call of the model costs, learned from the calls themselves. Methods differ a thousandfold: a triple takes a
+# microsecond with `unkgcp` and milliseconds with `cv+` over many facts. The number of triples therefore says little
+# about the work that a request makes; the seconds of earlier calls do.
+
+LARGEST = 1 << 16  # triples of one call: its memory stays small
+NEW = 0.25  # weight of the latest call in a running mean
+GUESS = 1e-3  # seconds for a triple at one level before anything was measured: rather too slow than too quick
 
 
-# Labels to ids for small batches: labels asked before are remembered.
+class Cost:
+    """Seconds for a triple, by the number of levels and the size of the call, each a running mean.
 
-MOST = 1_000_000
+    >>> cost = Cost()
+    >>> cost.learn(triples=64, levels=1, seconds=0.01)
+    >>> round(cost.seconds(640, 1), 6), cost.triples(0.05, 1)
+    (0.1, 256)
 
+    A call has a fixed cost beside that of its triples, so that a triple of a large call is the cheaper one. Whatever
+    was not measured is taken from smaller calls, or from more levels, and thus rather too high: a slow first
+    measurement, for example while something is compiled, is corrected by the next call of any smaller size.
+    """
 
-class Lookup:
-    """Ids of labels, -1 for an unknown one; `find` answers for those not seen before."""
+    def __init__(self) -> None:
+        # levels -> size of a call, as the power of two that is at most that -> seconds for a triple
+        self._rates: dict[int, dict[int, float]] = {}
+        self._lock = Lock()
 
-    def __init__(self, find: Callable[[Sequence[str]], Ids]) -> None:
-        self._find = find
-        self._known: dict[str, int] = {}
+    @property
+    def known(self) -> bool:
+        """Whether anything was measured."""
+        return bool(self._rates)
 
-    def ids(self, labels: Sequence[str]) -> Ids:
-        """(n,) int32."""
-        ids = np.fromiter(map(self._known.get, labels, repeat(-1)), np.int32, len(labels))
-        missing = np.flatnonzero(ids < 0)
-        if len(missing):
-            new = [labels[place] for place in missing.tolist()]
-            ids[missing] = found = self._find(new)
-            if len(self._known) < MOST:
-                self._known.update(
-                    (label, one) for label, one in zip(new, found.tolist(), strict=True) if one >= 0
-                )
-        return ids
+    def learn(self, triples: int, levels: int, seconds: float) -> None:
+        """A call with so many triples and levels took so long."""
+        if triples < 1:
+            return
+        with self._lock:
+            rates = self._rates.setdefault(levels, {})
+            size, rate = 1 << (triples.bit_length() - 1), seconds / triples
+            rates[size] = rate if size not in rates else rates[size] + NEW * (rate - rates[size])
 
+    def seconds(self, triples: int, levels: int) -> float:
+        """How long a call will take, rather too long than too short."""
+        if triples < 1:
+            return 0.0
+        with self._lock:
+            if not self._rates:
+                return GUESS * triples * levels
+            if levels in self._rates:
+                return _seconds(self._rates[levels], triples)
+            # with twice the levels a method takes at most twice as long
+            every = self._rates.items()
+            return min(_seconds(rates, triples) * max(1.0, levels / measured) for measured, rates in every)
 
-# Other questions in threads of their own, so that intervals never wait behind them.
-
-Result = TypeVar("Result")
-
-
-class Jobs:
-    """Runs functions in threads; refuses more when too many wait, and answers in time or not at all."""
-
-    def __init__(self, settings: Settings, threads: int, name: str) -> None:
-        self._settings = settings
-        self._count = 0
-        self._threads = Threads(threads, name)
-
-    async def run(self, work: Callable[[], Result], seconds: float = 0.0) -> Result:
-        """The result of `work`, which is expected to take so long."""
-        if seconds > self._settings.answer_seconds:  # a thread cannot be stopped, so it must not begin
-            raise Problem(
-                422,
-                f"this would take this run about {seconds:.0f} seconds, more than "
-                f"{self._settings.answer_seconds:g}; ask for less, or rank by score",
-            )
-        if self._count >= self._settings.max_jobs:
-            raise Problem(429, "too many questions are waiting; try again in a second", {"Retry-After": "1"})
-        future = self._threads.run(work)
-        self._count += 1
-        future.add_done_callback(self._done)
-        try:
-            async with asyncio.timeout(self._settings.answer_seconds):
-                # a thread cannot be stopped: it counts until it ends, even when nobody waits for it any more
-                return await asyncio.shield(future)
-        except TimeoutError:
-            raise Problem(503, "there was no answer in time; try again later") from None
-
-    def close(self) -> None:
-        self._threads.close()
-
-    def _done(self, future: asyncio.Future[Result]) -> None:
-        self._count -= 1
-        if not future.cancelled():
-            future.exception()  # seen, also when its client has gone
+    def triples(self, seconds: float, levels: int) -> int:
+        """How many triples can be answered in that time, as a power of two; at least one."""
+        triples = 1
+        while triples < LARGEST and self.seconds(2 * triples, levels) <= seconds:
+            triples *= 2
+        return triples
 
 
-# Threads that come with the first work and go when the service stops, however often it is started.
-
-
-class Threads:
-    """A few threads with a common name; used from one event loop."""
-
-    def __init__(self, count: int, name: str) -> None:
-        self._count, self._name = count, name
-        self._pool: ThreadPoolExecutor | None = None
-
-    def run(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
-        """The result of `work`, called in one of the threads."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._count, thread_name_prefix=self._name)
-        return asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
+def _seconds(rates: dict[int, float], triples: int) -> float:
+    below = [rate for size, rate in rates.items() if size <= triples]
+    if below:
+        return triples * min(below)
+    smallest = min(rates)  # a larger call took no less than a smaller one will
+    return 2 * smallest * rates[smallest]

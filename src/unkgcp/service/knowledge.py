@@ -1,28 +1,43 @@
 """Everything the service knows of one run, and the questions it answers beside intervals.
 
-The predictor, the label searches and the training facts are put together once, when the service starts.
+`Knowledge` puts the predictor, the label searches and the training facts together once, when the service starts;
+`unkgcp.run.reasons` says what is behind an answer of an evidence run, and here it is bounded and put into words.
+`Candidates` chooses from a list.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import PurePath
-from typing import Any, NamedTuple
-from unicodedata import normalize
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unkgcp._version import __version__
-from unkgcp.graph.known import Facts, KnownFacts
-from unkgcp.run.answers import LABELS, as_lists
+from unkgcp.conformal.selection import Places
+from unkgcp.errors import InputError
+from unkgcp.graph.facts import Graph
+from unkgcp.graph.known import Facts
+from unkgcp.methods.intervals import Intervals
+from unkgcp.methods.ranges import Range
+from unkgcp.methods.selecting import Selector
+from unkgcp.run.answers import LABELS, answer, as_lists
+from unkgcp.run.choosing import Choice, Chooser
 from unkgcp.run.completion import EXPECTED, SHORTLIST, completer_of, presumption
 from unkgcp.run.predictor import Predictor
-from unkgcp.service.request_body import Problem, quoted
-from unkgcp.service.settings import Settings
+from unkgcp.run.reasons import evidence_of, known_facts, masses, without
+from unkgcp.service.batching import Batcher
+from unkgcp.service.limits import Jobs, Problem, Settings, quoted
+from unkgcp.service.lookups import LabelSearch, Surroundings, spelt
+from unkgcp.service.request_body import DEFAULT_LEVEL, Selecting, to_text
+
+LEFT_OUT = (
+    2_000_000  # training facts that one request goes through: all of them again for each that is left out
+)
+MOST_LEFT_OUT = 12
 
 
 class Knowledge:
@@ -150,22 +165,73 @@ class Knowledge:
             return max(k, SHORTLIST)
         return int(self.predictor.model.seen_entities.sum()) if rank_by == "lower" else k
 
-    def check(self, head: str, relation: str, tail: str) -> None:
-        """A `Problem` for a triple with a label that has no training fact."""
-        self._ids(head, relation, None)
-        self._ids(None, relation, tail)
+    def distribution(self, head: str, relation: str, tail: str) -> dict[str, Any]:
+        """What the model believes of the confidence of a triple."""
+        self._checked(head, relation, tail)
+        query = (head, relation, tail)
+        told = answer(self.predictor, [query], DEFAULT_LEVEL)
+        assert told.value is not None
+        assert told.belief is not None
+        cells = zip(*(column.tolist() for column in masses(self.predictor, query)), strict=True)
+        return {
+            "score": float(told.score[0]),
+            "value": float(told.value[0]),
+            "belief": float(told.belief[0]),
+            "cells": [{"low": low, "high": high, "mass": min(mass, 1.0)} for low, high, mass in cells],
+        }
+
+    def without(self, head: str, relation: str, tail: str, level: float) -> dict[str, Any]:
+        """What would be answered without each of the closest training facts, those that change it most first."""
+        query, ids = (head, relation, tail), self._checked(head, relation, tail)
+        facts = known_facts(self.predictor)
+        if len(facts) > LEFT_OUT:
+            raise Problem(
+                422,
+                f"the run has {len(facts):,} training facts; leaving one out is offered up to {LEFT_OUT:,}",
+            )
+        close = closest(facts, *ids)
+        tried = close[: min(MOST_LEFT_OUT, LEFT_OUT // len(facts))].tolist()
+        now = answer(self.predictor, [query], level)
+        columns = (facts.head, facts.relation, facts.tail, facts.confidence)
+        named = spelt(Facts(*(column[tried] for column in columns)), self.predictor.model.vocabulary)
+        found = [
+            {**fact, **_ends(other), "change": float(now.score[0]) - float(other.score[0])}
+            for fact, other in zip(named, without(self.predictor, query, tried, level), strict=True)
+        ]
+        found.sort(key=lambda one: -abs(one["change"]))
+        note = (
+            f"{len(tried):,} of {len(close):,} training facts around this triple were left out, one at a time, of what "
+            "the model is told; it was not learned again"
+        )
+        return {**_ends(now), "facts": found, "around": len(close), "note": note}
+
+    def _checked(self, head: str, relation: str, tail: str) -> tuple[int, int, int]:
+        """Ids of a triple; a label without a training fact is a `Problem`, and so is a run without a distribution."""
+        try:
+            evidence_of(self.predictor)
+        except InputError as error:
+            raise Problem(404, str(error)) from None
+        r = self._relation(relation)
+        return self._entity(head), r, self._entity(tail)
 
     def _ids(self, head: str | None, relation: str, tail: str | None) -> tuple[int | None, int, int | None]:
         """Ids of the two labels of a question; a label without a training fact is a `Problem`."""
+        r = self._relation(relation)
+        return (None, r, self._entity(tail)) if head is None else (self._entity(head), r, None)
+
+    def _relation(self, label: str) -> int:
         model = self.predictor.model
-        r = int(model.vocabulary.relation_ids([relation])[0])
-        if r < 0 or not model.seen_relations[r]:
-            raise Problem(404, f"no training fact has the relation {quoted(relation)}; see /v1/relations")
-        entity = tail if head is None else head
-        e = int(model.vocabulary.entity_ids([entity or ""])[0])
-        if e < 0 or not model.seen_entities[e]:
-            raise Problem(404, f"no training fact has the entity {quoted(entity)}; see /v1/entities")
-        return (None, r, e) if head is None else (e, r, None)
+        found = int(model.vocabulary.relation_ids([label])[0])
+        if found < 0 or not model.seen_relations[found]:
+            raise Problem(404, f"no training fact has the relation {quoted(label)}; see /v1/relations")
+        return found
+
+    def _entity(self, label: str | None) -> int:
+        model = self.predictor.model
+        found = int(model.vocabulary.entity_ids([label or ""])[0])
+        if found < 0 or not model.seen_entities[found]:
+            raise Problem(404, f"no training fact has the entity {quoted(label)}; see /v1/entities")
+        return found
 
 
 def example_of(predictor: Predictor) -> tuple[str, str, str] | None:
@@ -178,191 +244,80 @@ def example_of(predictor: Predictor) -> tuple[str, str, str] | None:
     return head, model.vocabulary.relations[int(relations[0])].as_py(), tail
 
 
-# Labels that begin with what somebody has typed so far, whatever its case; fast for any number of labels.
-
-SEPARATOR = b"\xff"
-
-
-class Found(NamedTuple):
-    """Ids of labels, the best first, and whether there are more than those."""
-
-    ids: NDArray[np.int64]
-    more: bool
+def _ends(answers: Intervals) -> dict[str, float]:
+    """Score and interval of a single answer at one level."""
+    return {
+        "score": float(answers.score[0]),
+        "lower": float(answers.lower[0]),
+        "upper": float(answers.upper[0]),
+    }
 
 
-class LabelSearch:
-    """Finds labels by their first letters, or by any letters within."""
-
-    def __init__(self, labels: pa.StringArray) -> None:
-        lower = _plain(labels)
-        order = pc.array_sort_indices(lower)
-        self._order: NDArray[np.int64] = order.to_numpy().astype(np.int64)
-        self._lower = lower.take(order)
-        # all labels in one text, between them a byte that no text has: a search through it stops at the first few
-        self._text: bytes = SEPARATOR.join(self._lower.cast(pa.binary()).to_pylist())
-        lengths = np.asarray(pc.binary_length(self._lower), np.int64)
-        self._starts = np.concatenate([[0], np.cumsum(lengths + 1)])
-
-    def find(self, text: str, limit: int, anywhere: bool = False) -> Found:
-        """Labels that begin with the text, in alphabetical order; `anywhere` adds those that contain it later on."""
-        wanted: str = _plain(pa.array([text], pa.string()))[0].as_py()
-        start, stop = self._range(wanted)
-        places = np.arange(start, min(stop, start + limit + 1))
-        if anywhere and wanted and len(places) <= limit:
-            later = self._holding(wanted.encode(), (start, stop), limit + 1 - len(places))
-            places = np.concatenate([places, np.array(later, np.int64)])
-        return Found(self._order[places[:limit]], len(places) > limit)
-
-    def _holding(self, wanted: bytes, but: tuple[int, int], limit: int) -> list[int]:
-        """The first places of labels that hold the text, except a range that is known already."""
-        found: list[int] = []
-        at = 0
-        while len(found) < limit and (at := self._text.find(wanted, at)) >= 0:
-            place = int(np.searchsorted(self._starts, at, side="right")) - 1
-            after = place + 1
-            if but[0] <= place < but[1]:
-                after = but[1]
-            else:
-                found.append(place)
-            at = int(self._starts[after])
-        return found
-
-    def _range(self, wanted: str) -> tuple[int, int]:
-        """First and last place (exclusive) of labels that begin with the text."""
-        key = wanted.encode()
-        # no UTF-8 text has the byte of the separator, so that the second key is above all that begins with the first
-        start, stop = (
-            bisect_left(range(len(self._lower)), end, key=lambda place: self._lower[place].as_py().encode())
-            for end in (key, key + SEPARATOR)
-        )
-        return start, stop
+def closest(facts: Graph, head: int, relation: int, tail: int) -> NDArray[np.intp]:
+    """Rows of the facts around a triple: first those between its two entities, then those of its relation with one of
+    them in the same place, then all others of either; of each kind the most confident first."""
+    h, r, t = facts.head, facts.relation, facts.tail
+    between = ((h == head) & (t == tail)) | ((h == tail) & (t == head))
+    same = (r == relation) & ((h == head) | (t == tail))
+    rows = np.flatnonzero((h == head) | (t == tail) | (h == tail) | (t == head))
+    order = np.lexsort((-facts.confidence[rows], ~same[rows], ~between[rows]))
+    return rows[order]
 
 
-def _plain(labels: pa.StringArray) -> pa.StringArray:
-    """Labels without the differences that typing does not make: case and the way an accent is written."""
-    # not Arrow's own NFKC: up to version 19 at least it leaves accents apart from their letters
-    composed = [normalize("NFKC", label) for label in labels.to_pylist()]
-    return pc.utf8_lower(pa.array(composed, pa.string()))
+# `POST /v1/select`: a list of candidates is answered, and chosen from with a bound on the share of wrong ones. They are
+# answered and placed in slices, beside all other requests (`unkgcp.service.batching`). When the last of them is placed,
+# `unkgcp.run.choosing` decides, as it does for `Predictor.select` and `unkgcp predict --select`. What it needs of the
+# calibration facts depends on the condition alone and is kept for the conditions asked for last.
+
+KEPT = 16  # conditions whose calibration facts stay scored
 
 
-# What the training facts say around a query: the facts that share its entities and its relation.
+class Candidates:
+    """Chooses among the candidates of a request."""
 
-Rows = NDArray[np.integer[Any]] | NDArray[np.bool_]
+    def __init__(self, predictor: Predictor, batcher: Batcher, settings: Settings) -> None:
+        self._predictor, self._batcher, self._settings = predictor, batcher, settings
+        self._jobs = Jobs(settings, 1, "selection")
+        # touched by the thread of the jobs alone
+        self._selectors: OrderedDict[Range, Selector] = OrderedDict()
 
+    async def select(self, body: Selecting) -> bytes:
+        """The JSON of the answers, with a p-value for each candidate and whether it is selected."""
+        choice = Choice.of(body.condition, body.fdr)
+        self._check_time()
+        chooser = await self._jobs.run(partial(self._chooser, choice))
+        text, places = await self._batcher.place(body.asked, chooser)
+        return await self._jobs.run(partial(self._told, body, chooser, text, places))
 
-class Surroundings:
-    """Looks facts up; safe from several threads, since nothing here changes after it is made."""
+    def close(self) -> None:
+        self._jobs.close()
 
-    def __init__(self, predictor: Predictor, facts: KnownFacts) -> None:
-        self._vocabulary, self._facts = predictor.model.vocabulary, facts
-        graph = facts.graph(self._vocabulary)
-        self.of_entity = np.bincount(graph.head, minlength=graph.n_entities)
-        self.of_entity += np.bincount(graph.tail, minlength=graph.n_entities)
-        self.of_relation = np.bincount(graph.relation, minlength=graph.n_relations)
-        total = np.bincount(graph.relation, graph.confidence, graph.n_relations)
-        self._mean = total / np.maximum(self.of_relation, 1)
+    def _check_time(self) -> None:
+        """Refuse where scoring the calibration facts would take too long, since a thread cannot be stopped."""
+        facts, limit, cost = self._predictor.method.size, self._settings.answer_seconds, self._batcher.cost
+        if cost.known and (seconds := cost.seconds(facts, 1)) > limit:
+            raise Problem(
+                422,
+                f"to choose, this run scores its {facts:,} calibration facts first, in about {seconds:.0f} seconds, "
+                f"more than {limit:g}; use unkgcp predict --select",
+            )
 
-    @property
-    def size(self) -> int:
-        """The number of facts."""
-        return len(self._facts)
+    def _chooser(self, choice: Choice) -> Chooser:
+        selector = self._selectors.pop(choice.condition, None)
+        chooser = Chooser(self._predictor, choice, selector)
+        self._selectors[choice.condition] = chooser.selector  # the last is the one asked for last
+        if len(self._selectors) > KEPT:
+            self._selectors.popitem(last=False)
+        return chooser
 
-    def known(self, head: int | None, relation: int, tail: int | None) -> dict[int, float]:
-        """Known completions of (head, relation, ?) or (?, relation, tail): entity id -> highest confidence."""
-        facts = self._facts.of_tail(tail) if head is None else self._facts.of_head(head)  # type: ignore[arg-type]
-        facts = _select(facts, facts.relation == relation)
-        others = facts.head if head is None else facts.tail
-        order = np.argsort(facts.confidence)
-        return dict(zip(others[order].tolist(), facts.confidence[order].tolist(), strict=True))
-
-    def around(self, head: str, relation: str, tail: str, limit: int) -> dict[str, Any]:
-        """Groups of facts around a query, each with at most `limit` of them; unknown labels have no facts."""
-        h, t = self._vocabulary.entity_ids([head, tail]).tolist()
-        r = int(self._vocabulary.relation_ids([relation])[0])
-        from_head, to_tail = self._of("head", h), self._of("tail", t)
-        to_head, from_tail = self._of("tail", h), self._of("head", t)
-        straight = from_head.tail == t
-        related = from_head.relation == r
-        groups = [
-            ("same", _select(from_head, straight & related)),
-            ("pair", _select(from_head, straight & ~related)),
-            ("reversed", _select(from_tail, from_tail.tail == h) if h != t else _select(from_tail, [])),
-            ("head_relation", _select(from_head, related & ~straight)),
-            ("relation_tail", _select(to_tail, (to_tail.relation == r) & (to_tail.head != h))),
-        ]
-        return {
-            "groups": [self._group(name, facts, limit) for name, facts in groups],
-            "paths": self._paths(h, t, (from_head, to_head), (from_tail, to_tail), limit),
-            "head": _summary(np.concatenate([from_head.confidence, to_head.confidence])),
-            "relation": self._relation(r),
-            "tail": _summary(np.concatenate([from_tail.confidence, to_tail.confidence])),
+    def _told(self, body: Selecting, chooser: Chooser, text: bytes, places: Places) -> bytes:
+        """The answers with what was chosen: more fields at the end of their JSON object."""
+        verdict = chooser.verdict(places, chooser.cuts(chooser.reference.count(places)))
+        more = {
+            "p_value": verdict.p_value.tolist(),
+            **{name: chosen.tolist() for name, chosen in verdict.selected.items()},
+            "condition": str(chooser.choice.condition),
+            "fdr": body.fdr,
+            "guarantee": self._predictor.as_fitted(chooser.promise),
         }
-
-    def _of(self, place: str, entity: int) -> Facts:
-        if entity < 0:
-            nothing = np.zeros(0, np.int32)
-            return Facts(nothing, nothing, nothing, np.zeros(0))
-        return self._facts.of_head(entity) if place == "head" else self._facts.of_tail(entity)
-
-    def _group(self, name: str, facts: Facts, limit: int) -> dict[str, Any]:
-        order = np.argsort(-facts.confidence, kind="stable")[:limit]
-        return {"name": name, **_summary(facts.confidence), "facts": self._named(_select(facts, order))}
-
-    def _paths(
-        self, h: int, t: int, of_head: tuple[Facts, Facts], of_tail: tuple[Facts, Facts], limit: int
-    ) -> dict[str, Any]:
-        """Entities between head and tail, with the strongest fact on either side; by the product of the two."""
-        near, far = _strongest(h, of_head), _strongest(t, of_tail)
-        shared, i, j = np.intersect1d(
-            _other(near, h), _other(far, t), assume_unique=True, return_indices=True
-        )
-        inner = (shared != h) & (shared != t)
-        shared, i, j = shared[inner], i[inner], j[inner]
-        best = np.lexsort((shared, -near.confidence[i] * far.confidence[j]))[:limit]
-        sides = self._named(_select(near, i[best])), self._named(_select(far, j[best]))
-        return {"count": len(shared), "facts": [fact for pair in zip(*sides, strict=True) for fact in pair]}
-
-    def _named(self, facts: Facts) -> list[dict[str, Any]]:
-        entities, relations = self._vocabulary.entities, self._vocabulary.relations
-        return [
-            {
-                "head": entities[h].as_py(),
-                "relation": relations[r].as_py(),
-                "tail": entities[t].as_py(),
-                "confidence": confidence,
-            }
-            for h, r, t, confidence in zip(*(column.tolist() for column in facts), strict=True)
-        ]
-
-    def _relation(self, relation: int) -> dict[str, Any]:
-        if relation < 0 or not self.of_relation[relation]:
-            return {"count": 0, "mean": None}
-        return {"count": int(self.of_relation[relation]), "mean": float(self._mean[relation])}
-
-
-def _select(facts: Facts, rows: Rows | list[int]) -> Facts:
-    picked = np.asarray(rows, np.intp) if isinstance(rows, list) else rows
-    return Facts(facts.head[picked], facts.relation[picked], facts.tail[picked], facts.confidence[picked])
-
-
-def _summary(confidence: NDArray[np.floating[Any]]) -> dict[str, Any]:
-    return {"count": len(confidence), "mean": float(confidence.mean()) if len(confidence) else None}
-
-
-def _other(facts: Facts, entity: int) -> NDArray[np.integer[Any]]:
-    """The entity on the far side of each fact of one entity."""
-    return np.where(facts.head == entity, facts.tail, facts.head)
-
-
-def _strongest(entity: int, facts: tuple[Facts, Facts]) -> Facts:
-    """The strongest fact of an entity with each of its neighbours, in either direction, by the neighbour's id."""
-    one, two = facts
-    both = Facts(
-        np.concatenate([one.head, two.head]),
-        np.concatenate([one.relation, two.relation]),
-        np.concatenate([one.tail, two.tail]),
-        np.concatenate([one.confidence, two.confidence]),
-    )
-    other = _other(both, entity)
-    order = np.lexsort((-both.confidence, other))
-    return _select(both, order[np.diff(other[order], prepend=-1) != 0])
+        return text[:-1] + b"," + to_text(more)[1:]

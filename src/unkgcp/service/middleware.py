@@ -16,8 +16,7 @@ from threading import Lock
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from unkgcp.service.request_body import Problem
-from unkgcp.service.settings import Settings
+from unkgcp.service.limits import Problem, Settings
 
 logger = logging.getLogger("unkgcp.service")
 

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
-from unkgcp.service.settings import Settings
+from unkgcp.service.limits import Problem, Settings, quoted
 
 FIELDS = ("triples", "confidence")
 OF_SELECTION = (*FIELDS, "condition", "fdr")
@@ -256,26 +255,3 @@ def _levels(given: Any, settings: Settings) -> tuple[tuple[float, ...], bool]:
 def to_text(value: Any) -> bytes:
     """JSON text of plain values; what is not finite becomes null."""
     return to_json(value, inf_nan_mode="null")
-
-
-# What went wrong, said to a client: a status and one sentence, as JSON `{"error": "..."}`.
-
-
-class Problem(Exception):
-    """A request that is answered with an error. Raised anywhere behind the border of the service."""
-
-    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence = status, sentence
-        self.headers = dict(headers or {})
-
-    def response(self) -> Response:
-        return Response(
-            to_text({"error": self.sentence}), self.status, self.headers, media_type="application/json"
-        )
-
-
-def quoted(value: object, longest: int = 60) -> str:
-    """A client's own words inside a sentence, cut to a length that fits."""
-    text = repr(value)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -28,9 +28,9 @@ from unkgcp.errors import InputError
 from unkgcp.run.predictor import Predictor
 from unkgcp.service import ONLY, create_app
 from unkgcp.service.knowledge import example_of
+from unkgcp.service.limits import Settings
 from unkgcp.service.middleware import Metrics
 from unkgcp.service.request_body import to_text
-from unkgcp.service.settings import Settings
 
 TOKEN_VARIABLE = "UNKGCP_TOKEN"
 BACKLOG = 2048

@@ -1,4 +1,4 @@
-"""NumPy arrays as Arrow columns and back, without pandas.
+"""NumPy arrays as Arrow columns and back, without pandas; and `Batch`, the columns of facts that every reader hands on.
 
 `pa.array` and `np.asarray` of an Arrow column would do, but where pandas is installed they load it to see whether the
 array is one of its own, which takes longer than a small file of queries takes to be answered.
@@ -9,12 +9,16 @@ array([1])
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from unkgcp.errors import InputError
 
 
 def numbers(array: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -70,3 +74,96 @@ def values(column: pa.Array) -> NDArray[Any]:
         packed = np.frombuffer(data, np.uint8)[first // 8 : -(-end // 8)]
         return np.unpackbits(packed, bitorder="little").view(np.bool_)[first % 8 :][: len(column)]
     return np.frombuffer(data, column.type.to_pandas_dtype())[first:end]
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The chunks of a column as one array."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
+    """A column of labels as one binary array, without copying where that can be; null is the empty label."""
+    column = one_array(column)
+    column = column if column.type == pa.binary() else column.cast(pa.binary())
+    return column.fill_null(b"") if column.null_count else column
+
+
+def buffers(column: pa.Array) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    """Bytes and offsets (n + 1,) of a column of text or bytes."""
+    _, offsets, data = column.buffers()
+    if not len(column):
+        return np.zeros(0, np.uint8), np.zeros(1, np.int32)
+    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    positions = np.frombuffer(offsets, np.int64 if large else np.int32)
+    positions = positions[column.offset : column.offset + len(column) + 1]
+    return np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), positions
+
+
+def content(column: pa.Array) -> NDArray[np.uint8]:
+    """The bytes of all rows of a column of text or bytes, which lie end to end in one buffer; no copy."""
+    data, offsets = buffers(column)
+    return data[offsets[0] : offsets[-1]]
+
+
+# What every reader hands on: some facts as Arrow columns.
+
+
+LABELS = pa.dictionary(pa.int32(), pa.binary())
+
+T = TypeVar("T")
+Batches = Iterator[tuple[T, Callable[[], InputError]]]
+
+
+class Malformed(Exception):
+    """Raised where a quick check of many rows fails; the reader then finds the row and the words."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Consecutive rows of a file, labels as bytes not yet known to be valid UTF-8.
+
+    `confidence` is None when only triples were asked for.
+    """
+
+    head: pa.BinaryArray
+    relation: pa.DictionaryArray
+    tail: pa.BinaryArray
+    confidence: pa.DoubleArray | None
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    def where(self, keep: pa.BooleanArray) -> Batch:
+        confidence = None if self.confidence is None else self.confidence.filter(keep)
+        return Batch(self.head.filter(keep), self.relation.filter(keep), self.tail.filter(keep), confidence)
+
+    def settled(self, skip_missing: bool, default: float | None) -> Batch:
+        """Rows whose confidence is empty or NaN are left out, or have the default; as they are if neither is asked."""
+        if self.confidence is None or not (skip_missing or default is not None):
+            return self
+        missing = pc.is_null(self.confidence, nan_is_null=True)
+        if not missing.true_count:
+            return self
+        if default is None:
+            return self.where(pc.invert(missing))
+        return replace(self, confidence=pc.if_else(missing, default, self.confidence))
+
+
+def one_relation(label: str, length: int) -> pa.DictionaryArray:
+    """The relation column of a file that has but one relation and no column for it."""
+    return pa.DictionaryArray.from_arrays(np.zeros(length, np.int32), pa.array([label.encode()], pa.binary()))
+
+
+def acceptable(labels: pa.Array) -> bool:
+    """Whether labels are valid UTF-8, not empty, and free of NUL bytes."""
+    if not len(labels):
+        return True
+    if pc.min(pc.binary_length(labels)).as_py() == 0 or pc.any(pc.match_substring(labels, "\0")).as_py():
+        return False
+    try:
+        labels.cast(pa.large_string() if pa.types.is_large_binary(labels.type) else pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -23,38 +24,54 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, at
 from unkgcp.parallel import cores
-from unkgcp.tabular.layout import LABELS, Batch, Batches, Layout, Malformed, one_relation, records
-from unkgcp.tabular.plain_lines import MARGIN, Block, Plain, plain_reader
+from unkgcp.tabular.arrow_arrays import LABELS, Batch, Batches, Malformed, one_array, one_relation
+from unkgcp.tabular.formats import Layout, records
 from unkgcp.tabular.source import SAMPLE, Source
 
 BLOCK = 8 << 20
 # No line of a table is this long; a file without line ends must not fill the memory.
 LONGEST = 256 << 20
+MARGIN = 64  # bytes that a block has before its first and after its last
 
 _MISSING = ["", "NA", "N/A", "n/a", "NULL", "null", "None", "nan", "NaN", "NAN", "-nan", "-NaN"]
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines: the bytes of `data` from `begin` to `end`, with a margin on both sides."""
+
+    data: NDArray[np.uint8]
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    def arrow(self) -> pa.Buffer:
+        return pa.py_buffer(self.data[self.begin : self.end])
+
+
 def text_batches(
     source: Source,
     layout: Layout,
     then: Callable[[Batch], T],
-    plainly: Callable[[Plain], T] | None = None,
+    quickly: Callable[[Block, bool], tuple[T, int] | None] | None = None,
 ) -> Batches[T]:
     """The facts of a text file, batch by batch: what `then` makes of each, and what is wrong with it if asked.
 
-    `then` runs in the parsing threads and may raise `Malformed`; so does `plainly`, which gets the blocks of a large
-    file of plain lines instead.
+    `then` runs in the parsing threads and may raise `Malformed`. So does `quickly`, which gets a block before it is
+    parsed and whether its first line is a header; it gives the same and the number of lines, or None to have the block
+    parsed after all.
     """
-    plain = plain_reader(source, layout) if plainly is not None else None
     line = line_of_first(source)
     header = layout.header
 
     def work(block: Block, first: bool) -> tuple[T, int]:
         skip = layout.header and first
-        if plain is not None and plainly is not None and (facts := plain(block, skip)) is not None:
-            return plainly(facts), len(facts) + skip
+        if quickly is not None and (done := quickly(block, skip)) is not None:
+            return done
         batch, lines = _parse(block.arrow(), layout, skip)
         return then(batch), lines
 
@@ -214,8 +231,7 @@ def _table(block: pa.Buffer, layout: Layout, skip: bool, ignore_empty_lines: boo
 
 def _batch(table: pa.Table, layout: Layout) -> Batch:
     def column(position: int) -> pa.Array:
-        chunked = table.column(str(position))
-        return chunked.chunk(0) if chunked.num_chunks == 1 else pa.concat_arrays(chunked.chunks)
+        return one_array(table.column(str(position)))
 
     relation = (
         one_relation(layout.format.relation or "", len(table))

@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.tabular.columns import Request
-from unkgcp.tabular.delimited import text_batches
-from unkgcp.tabular.formats import PARQUET, layout_of
-from unkgcp.tabular.label_index import Ids, LabelIndex, binary
-from unkgcp.tabular.layout import Batch, Batches, Malformed, acceptable
+from unkgcp.tabular.arrow_arrays import Batch, Batches, Malformed, acceptable, binary
+from unkgcp.tabular.columns import Request, Scale
+from unkgcp.tabular.delimited import Block, text_batches
+from unkgcp.tabular.formats import PARQUET, Layout, layout_of
+from unkgcp.tabular.label_index import Ids, LabelIndex
 from unkgcp.tabular.parquet import parquet_batches, table_batches
-from unkgcp.tabular.plain_lines import Plain
-from unkgcp.tabular.scaling import Scale
 from unkgcp.tabular.source import Origin, Source
 
 # The frozen copy is renewed when the index has grown by this share: often enough to be useful, and all copies
@@ -77,13 +77,12 @@ def read_columns(
             layout = layout_of(source, request)
             scale = (request.scale or Scale()) if isinstance(layout, str) else layout.scale
             prepare: Callable[[Batch], AnyPrepared] = partial(collector.prepare, scale=scale)
-            plainly: Callable[[Plain], AnyPrepared] = partial(collector.prepare_plain, scale=scale)
             if layout == PARQUET:
                 collector.add_all(parquet_batches(source, request, prepare))
             elif isinstance(layout, str):
                 _add_rdf(collector, source, layout, request, prepare)
             else:
-                collector.add_all(text_batches(source, layout, prepare, plainly))
+                collector.add_all(text_batches(source, layout, prepare, _quickly(collector, source, layout)))
             head, relation, tail, numbers = collector.columns()
             if not len(numbers):
                 raise InputError(f"{source.name} holds no facts: give a file with at least one fact")
@@ -95,6 +94,21 @@ def read_columns(
             for (part, found), confidence in zip(columns.items(), scaled, strict=True)
         }
     return columns, collector.labels()
+
+
+def _quickly(
+    collector: Collector, source: Source, layout: Layout
+) -> Callable[[Block, bool], tuple[AnyPrepared, int] | None] | None:
+    """How the blocks of a large file of plain lines are read, None for other files."""
+    plain = plain_reader(source, layout)
+    if plain is None:
+        return None
+
+    def read(block: Block, skip: bool) -> tuple[AnyPrepared, int] | None:
+        facts = plain(block, skip)
+        return None if facts is None else (collector.prepare_plain(facts, layout.scale), len(facts) + skip)
+
+    return read
 
 
 def _add_rdf(
@@ -270,3 +284,106 @@ def _text(index: LabelIndex) -> pa.StringArray:
     text = index.labels().cast(pa.large_string())
     # offsets of 64 bits are needed only by vocabularies of more than 2 GiB
     return text.cast(pa.string()) if text.nbytes < 2**31 else text
+
+
+# Large files of plain lines: fields found by compiled code, without a copy of the text. A block is read this way only
+# if all its lines are plain: no quotation, no NUL byte, no empty line, no label of 64 bytes or more. Any other block is
+# left to Arrow (`delimited`). The facts are the same either way.
+
+# Smaller files are read before numba is loaded.
+LARGE = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Facts of a block: begin and end of their heads and tails in turns (2 n, 2) and of their relations (n, 2), and
+    their confidences (n,)."""
+
+    kernels: Any
+    data: NDArray[np.uint8]
+    entities: NDArray[np.int32]
+    relations: NDArray[np.int32]
+    confidence: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.relations)
+
+    def find_relations(self, index: LabelIndex) -> Ids:
+        """Ids of the relations, -1 for those the index does not know."""
+        if not index.settled_by_words:
+            return np.full(len(self), -1, np.int32)
+        return index.search(self.kernels, self.data, self.relations)
+
+    def enter_entities(self, index: LabelIndex) -> tuple[Ids, Ids]:
+        """Ids of heads and tails; labels the index did not know are added to it, row by row, head before tail."""
+        if index.settled_by_words:
+            ids = index.search(self.kernels, self.data, self.entities, add=True)
+        else:
+            ids = index.encode(self.labels(self.entities))
+        return ids[::2], ids[1::2]
+
+    def labels(self, spans: NDArray[np.int32]) -> pa.BinaryArray:
+        """What stands in the spans (m, 2) of the block."""
+        offsets = np.zeros(len(spans) + 1, np.int32)
+        np.cumsum(spans[:, 1] - spans[:, 0], out=offsets[1:])
+        data = np.empty(int(offsets[-1]), np.uint8)
+        self.kernels.gather(self.data, spans, offsets, data)
+        return pa.BinaryArray.from_buffers(
+            pa.binary(), len(spans), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        )
+
+
+def plain_reader(source: Source, layout: Layout) -> Callable[[Block, bool], Plain | None] | None:
+    """What reads the blocks of a large file of plain lines, None for other files and where numba is not there."""
+    simple = (
+        not layout.format.quoted
+        and layout.format.numbers is None
+        and None not in (layout.relation, layout.confidence)
+        and layout.keep is None
+        and not layout.skip_missing
+        and layout.default is None
+    )
+    if not simple or source.path is None or source.gzip or source.path.stat().st_size < LARGE:
+        return None
+    try:
+        from unkgcp.tabular import label_kernels as kernels
+    except ImportError:
+        return None
+    if layout.width > kernels.WIDEST:
+        return None
+    places = np.array([layout.head, layout.tail, layout.relation, layout.confidence], np.int64)
+    delimiter = ord(layout.format.delimiter)
+
+    def read(block: Block, skip: bool) -> Plain | None:
+        return _read_plain(kernels, block, skip, delimiter, layout.width, places)
+
+    return read
+
+
+def _read_plain(
+    kernels: Any, block: Block, skip: bool, delimiter: int, width: int, places: NDArray[np.int64]
+) -> Plain | None:
+    begin = block.begin
+    if skip:
+        begin += block.data[begin : block.end].tobytes().find(b"\n") + 1
+    most = len(block) // width + 1  # a line has at least one byte a field
+    entities, relations = np.empty((2 * most, 2), np.int32), np.empty((most, 2), np.int32)
+    confidence, unread = np.empty(most), np.empty((most, 3), np.int32)
+    rows, left = kernels.cut(
+        block.data, begin, block.end, delimiter, width, places, entities, relations, confidence, unread
+    )
+    if rows < 0:
+        return None
+    found = Plain(kernels, block.data, entities[: 2 * rows], relations[:rows], confidence[:rows].copy())
+    return found if not left or _read_by_arrow(found, unread[:left]) else None
+
+
+def _read_by_arrow(found: Plain, unread: NDArray[np.int32]) -> bool:
+    """Fill in the numbers that are not plain decimals; False if one is no finite number."""
+    text = found.labels(np.ascontiguousarray(unread[:, 1:]))
+    try:
+        numbers = np.asarray(pc.cast(text.view(pa.string()), pa.float64()))
+    except pa.ArrowInvalid:
+        return False
+    found.confidence[unread[:, 0]] = numbers
+    return bool(np.isfinite(numbers).all())

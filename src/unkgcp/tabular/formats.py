@@ -1,22 +1,135 @@
-"""Kinds of files that facts come in: recognised by their first line or their name, or chosen by the user."""
+"""Kinds of files that facts come in: recognised by their first line or their name, or chosen by the user.
+
+A `TextFormat` is a kind of file (TSV, STRING's links, NELL's beliefs, ...); a `Layout` is what its first line makes of
+it. Neither reads any facts. A new kind of file is one more `TextFormat` in `TEXT_FORMATS`.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+import csv
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as json
-import pyarrow.parquet as pq
 
-from unkgcp.errors import InputError
-from unkgcp.tabular.columns import Columns, Request, interval_positions
-from unkgcp.tabular.layout import NQUADS, NTRIPLES, RDF, TURTLE, Batch, Filter, Layout, TextFormat, first_line
-from unkgcp.tabular.scaling import Scale
-from unkgcp.tabular.source import Origin, Source, is_parquet
+from unkgcp.errors import InputError, at
+from unkgcp.tabular.arrow_arrays import Batch
+from unkgcp.tabular.columns import (
+    NQUADS,
+    NTRIPLES,
+    RDF,
+    TURTLE,
+    Request,
+    Scale,
+    find,
+)
+from unkgcp.tabular.source import Source, is_parquet
+
+Numbers = Callable[[pa.StringArray], pa.DoubleArray]
+Filter = Callable[[Batch], pa.BooleanArray]
+
+
+@dataclass(frozen=True, slots=True)
+class TextFormat:
+    """A kind of delimited text file.
+
+    `signature` are the fields that begin the first line of every such file (None: any). `columns` are the
+    columns of head, relation, tail and confidence, by name where there is a header, else by position; for None
+    they are found file by file. `relation` is the one relation of a file that has no column for it. `numbers`
+    gets confidences out of fields that are more than a number; it gives null where there is none.
+    """
+
+    name: str
+    delimiter: str
+    about: str
+    quoted: bool = False
+    header: bool | None = None
+    columns: tuple[int | str, ...] | None = None
+    relation: str | None = None
+    scale: Scale = field(default_factory=Scale)
+    numbers: Numbers | None = None
+    signature: Callable[[Sequence[str]], bool] | None = None
+    by_language: Callable[[str], Filter] | None = None
+
+    def recognises(self, first_line: str) -> bool:
+        return self.signature is not None and self.signature(self.fields(first_line))
+
+    def fields(self, line: str) -> list[str]:
+        """The fields of one line; in a quoted format possibly more than one line."""
+        if not self.quoted:
+            return line.split(self.delimiter)
+        return next(csv.reader(io.StringIO(line, newline=""), delimiter=self.delimiter), [])
+
+    def layout(self, name: str, first_line: str, request: Request) -> Layout:
+        """Where the file `name` keeps its facts, given its first line and what the caller said of it."""
+        first = self.fields(first_line)
+        if self.columns is None:
+            header, places = find(first, request.header, request.columns, request.with_confidence, (name, 1))
+        elif request.columns is not None or request.header is not None:
+            raise InputError(
+                f"{name} is read as {self.name}, whose columns are known: leave header and columns out"
+            )
+        else:
+            header = bool(self.header)
+            places = tuple(self._place(column, first, name) for column in self.columns)
+        labels = places[:3] if self.relation is None else places[:2]
+        return Layout(
+            name,
+            self,
+            len(first),
+            header,
+            labels[0],
+            labels[1] if self.relation is None else None,
+            labels[-1],
+            places[len(labels)] if request.with_confidence else None,
+            request.scale or self.scale,
+            self._filter(name, request.language),
+            request.skip_missing,
+            request.default_confidence,
+        )
+
+    def _filter(self, name: str, language: str | None) -> Filter | None:
+        if language is None:
+            return None
+        if self.by_language is None:
+            raise InputError(
+                f"{name} is read as {self.name}, which knows no languages: leave the language out"
+            )
+        return self.by_language(language)
+
+    def _place(self, column: int | str, first: Sequence[str], name: str) -> int:
+        if isinstance(column, str) and column in first:
+            return first.index(column)
+        if isinstance(column, int) and column < len(first):
+            return column
+        missing = f"column {column!r}" if isinstance(column, str) else f"{column + 1} columns"
+        raise InputError(
+            f"{at(name, 1)} has no {missing}, so this is no {self.about}: choose another --format"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where one text file keeps its facts: positions from 0; `relation` None for a file of one relation."""
+
+    name: str
+    format: TextFormat
+    width: int
+    header: bool
+    head: int
+    relation: int | None
+    tail: int
+    confidence: int | None
+    scale: Scale
+    keep: Filter | None
+    skip_missing: bool
+    default: float | None
+
 
 # In TSV a quotation mark is a character like any other, so a label cannot hold a tab or a line end. In CSV it can hold
 # commas and line ends, in quotation marks.
@@ -25,10 +138,6 @@ CSV = TextFormat("csv", ",", "comma-separated file", quoted=True)
 
 
 # ConceptNet 5 assertions: assertion, relation, start, end and a JSON object, separated by tabs, no header.
-
-_WEIGHT = json.ParseOptions(
-    explicit_schema=pa.schema([("weight", pa.float64())]), unexpected_field_behavior="ignore"
-)
 
 
 def weights(fields: pa.StringArray) -> pa.DoubleArray:
@@ -39,10 +148,15 @@ def weights(fields: pa.StringArray) -> pa.DoubleArray:
     """
     if not len(fields):
         return pa.array([], pa.float64())
-    lines = pc.binary_join_element_wise(fields, "\n", "")
-    data = lines.buffers()[2]
-    options = json.ReadOptions(use_threads=False, block_size=len(data))
-    table = json.read_json(pa.BufferReader(data), read_options=options, parse_options=_WEIGHT)
+    from pyarrow import json
+
+    data = pc.binary_join_element_wise(fields, "\n", "").buffers()[2]
+    schema = pa.schema([("weight", pa.float64())])
+    table = json.read_json(
+        pa.BufferReader(data),
+        json.ReadOptions(use_threads=False, block_size=len(data)),
+        json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+    )
     if len(table) != len(fields):
         raise pa.ArrowInvalid("a field holds no object, or more than one")
     return pa.concat_arrays(table.column("weight").chunks)
@@ -106,8 +220,6 @@ NELL = TextFormat(
 # STRING, the database of protein interactions: links and actions, scores 0 to 1000.
 
 LINK = "linked"
-
-
 LINKS = TextFormat(
     "string-links",
     " ",
@@ -135,12 +247,7 @@ NAMES = ("tsv", "csv", PARQUET, "string-links", "string-actions", "conceptnet", 
 
 _ENDINGS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".parquet": PARQUET, ".pq": PARQUET}
 _ENDINGS |= {
-    ".nt": NTRIPLES,
-    ".nts": NTRIPLES,
-    ".nq": NQUADS,
-    ".nqs": NQUADS,
-    ".ttl": TURTLE,
-    ".ttls": TURTLE,
+    end + more: kind for end, kind in zip((".nt", ".nq", ".ttl"), RDF, strict=True) for more in ("", "s")
 }
 
 
@@ -228,56 +335,50 @@ def _checked(expected: str | None, chosen: bool, line: str, name: str) -> str:
     )
 
 
-# Confidences that are intervals: files whose first line names the columns lower and upper.
+# The first line of a file, and all of them where something is wrong.
 
 
-def interval_columns(
-    paths: Mapping[str, Origin], request: Request
-) -> dict[str, tuple[Columns, Columns] | None]:
-    """For each part the columns of its lower and of its upper ends, each with those of the labels.
+def first_line(sample: bytes, name: str, quoted: bool) -> str:
+    """The first line of a file that has one, without its end; refuses what is plainly no text."""
+    text = sample.removeprefix(b"\xef\xbb\xbf")
+    if not text.strip(b"\r\n \t"):
+        raise InputError(f"{name} is empty: give a file with at least one fact a line")
+    if text.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError(f"{name} is UTF-16 text: save it as UTF-8")
+    if b"\0" in text:
+        raise InputError(f"{name} is a binary file, not text: give TSV, CSV or Parquet")
+    line = b""
+    for piece in io.BytesIO(text):
+        line += piece
+        if not line.strip(b"\r\n"):
+            line = b""
+        elif not quoted or line.count(b'"') % 2 == 0:
+            break
+    line = line.strip(b"\r\n").split(b"\r")[0] if not quoted else line.strip(b"\r\n")
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        if any(byte < 32 and byte not in b"\t\r\n\f" for byte in line[:4096]):
+            raise InputError(f"{name} is a binary file, not text: give TSV, CSV or Parquet") from None
+        raise InputError(f"{at(name, 1)} is not valid UTF-8: save the file as UTF-8") from None
 
-    None for a part with plain confidences.
+
+def records(
+    text: Iterable[str], delimiter: str, quoted: bool = True, empty: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """The line, counted from 1, and the fields of every record; with `empty` those of empty lines, too.
+
+    `text` gives lines with their ends, as a file opened with `newline=""` does. Slow: for what is wrong with a file.
     """
-    return {part: _end_columns(path, request) for part, path in paths.items()}
-
-
-def _end_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
-    if request.columns is not None:
-        if len(request.columns) != 5:
-            return None
-        *labels, lower, upper = request.columns
-        return [*labels, lower], [*labels, upper]
-    if request.header is False or not is_file(path):
-        return None
-    names = _names(path, request)
-    positions = None if names is None else interval_positions(names, str(path))
-    if positions is None:
-        return None
-    *head, lower, upper = positions
-    return [*head, lower], [*head, upper]
-
-
-def is_file(path: Origin) -> bool:
-    """Whether this names a file, which can be read twice."""
-    return isinstance(path, str | os.PathLike) and os.fspath(path) != "-"
-
-
-def _names(path: Origin, request: Request) -> list[str] | None:
-    """The fields of the first line, for the formats that have no columns of their own."""
-    with Source(path) as source:
-        kind = recognise(source, request.format)
-        if kind == PARQUET:
-            try:
-                return list(pq.read_schema(source.on_disk()).names)
-            except (
-                pa.ArrowException,
-                OSError,
-                UnicodeDecodeError,
-            ):  # whoever reads it says what is wrong with it
-                return None
-        if kind in RDF:
-            return None
-        text = TEXT_FORMATS[kind]
-        if text.columns is not None:
-            return None
-        return text.fields(first_line(source.sample, source.name, text.quoted))
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        reader = csv.reader(
+            text, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+        )
+        line = 1
+        for fields in reader:
+            if fields or empty:
+                yield line, fields
+            line = reader.line_num + 1
+    finally:
+        csv.field_size_limit(limit)

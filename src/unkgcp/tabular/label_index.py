@@ -17,6 +17,7 @@ lives on from batch to batch, so that nothing is merged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -25,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from unkgcp.tabular.arrow_arrays import numbers, values
+from unkgcp.tabular.arrow_arrays import binary, buffers, content, numbers, values
 
 Ids = NDArray[np.int32]
 
@@ -114,8 +115,10 @@ class LabelIndex:
         other._table = self._table.copy()
         return other
 
-    def ids(self, column: pa.Array | pa.ChunkedArray) -> Ids:
+    def ids(self, column: pa.Array | pa.ChunkedArray | Sequence[str]) -> Ids:
         """Ids of a column of text, plain or a dictionary, -1 for an unknown label and for none: (n,) int32."""
+        if not isinstance(column, pa.Array | pa.ChunkedArray):
+            column = pa.array(column, pa.string())
         if isinstance(column, pa.ChunkedArray) and column.num_chunks != 1:
             parts = [self.ids(chunk) for chunk in column.chunks]
             return np.concatenate(parts) if parts else np.empty(0, np.int32)
@@ -254,20 +257,6 @@ class LabelIndex:
         self._table = np.full(1 << bits, -1, np.int32)
 
 
-def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The chunks of a column as one array."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
-
-
-def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
-    """A column of labels as one binary array, without copying where that can be; null is the empty label."""
-    column = one_array(column)
-    column = column if column.type == pa.binary() else column.cast(pa.binary())
-    return column.fill_null(b"") if column.null_count else column
-
-
 def _rows_equal(one: Words, other: Words) -> NDArray[np.bool_]:
     """Whether rows of four words are the same: (n,). Four comparisons are looked at as one number."""
     same: NDArray[np.bool_] = (one == other).view(np.uint32)[:, 0] == _ALL_FOUR
@@ -337,8 +326,7 @@ def words_of(column: pa.Array) -> Words:
 
 def holds_nul(column: pa.Array) -> bool:
     """Whether a label holds a NUL byte, which looks like padding: then words do not settle what is the same."""
-    data, offsets = buffers(column)
-    return not data[offsets[0] : offsets[-1]].min(initial=1)
+    return not content(column).min(initial=1)
 
 
 def holds_long(column: pa.Array) -> bool:
@@ -356,15 +344,6 @@ def slots(words: Words, bits: int) -> NDArray[np.intp]:
     mixed *= MULTIPLIERS[0]
     mixed >>= np.uint64(64 - bits)
     return mixed.view(np.intp)
-
-
-def buffers(column: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """Bytes and offsets (n + 1,) of a binary array."""
-    _, offsets, data = column.buffers()
-    if not len(column):
-        return np.zeros(0, np.uint8), np.zeros(1, np.int32)
-    positions = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-    return np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), positions
 
 
 def _padded(column: pa.Array, longest: int) -> Words:

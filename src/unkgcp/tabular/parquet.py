@@ -18,10 +18,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
-from unkgcp.tabular.columns import ROLES, Request, find, may_be_named
-from unkgcp.tabular.label_index import binary, buffers, one_array
-from unkgcp.tabular.layout import Batch, Batches, Malformed, acceptable
-from unkgcp.tabular.scaling import Scale
+from unkgcp.tabular.arrow_arrays import (
+    Batch,
+    Batches,
+    Malformed,
+    acceptable,
+    binary,
+    buffers,
+    content,
+    one_array,
+)
+from unkgcp.tabular.columns import ROLES, Request, Scale, find, may_be_named
 from unkgcp.tabular.source import Source
 
 ROWS = 1 << 16
@@ -253,8 +260,6 @@ def _labels(column: pa.Array, opening: str | None) -> pa.Array:
 
 def _sound(labels: pa.StringArray) -> bool:
     """What `acceptable` says, quickly where every label is plain ASCII."""
-    data, offsets = buffers(labels)
-    text = data[offsets[0] : offsets[-1]]
-    if len(labels) and text.view(np.int8).min(initial=1) > 0:
-        return bool((offsets[1:] > offsets[:-1]).all())
+    if len(labels) and content(labels).view(np.int8).min(initial=1) > 0:
+        return bool((np.diff(buffers(labels)[1]) > 0).all())
     return acceptable(labels.cast(pa.binary()))

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
+from unkgcp.tabular.arrow_arrays import Batch, Malformed, acceptable
 from unkgcp.tabular.columns import ROLES, Options, Request
 from unkgcp.tabular.delimited import text_batches
 from unkgcp.tabular.formats import PARQUET, layout_of
 from unkgcp.tabular.label_index import OPEN
-from unkgcp.tabular.layout import Batch, Malformed, acceptable
 from unkgcp.tabular.parquet import parquet_queries
 from unkgcp.tabular.source import Origin, Source, is_parquet
 

@@ -26,14 +26,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, at
-from unkgcp.tabular.columns import ROLES, Request, confidence_words
-from unkgcp.tabular.delimited import blocks_of, in_turn, line_of_first
-from unkgcp.tabular.label_index import LabelIndex, binary
-from unkgcp.tabular.layout import NTRIPLES, TURTLE, Batch, Batches, Malformed, acceptable
-from unkgcp.tabular.plain_lines import Block
+from unkgcp.tabular.arrow_arrays import Batch, Batches, Malformed, acceptable, binary, one_array
+from unkgcp.tabular.columns import NTRIPLES, ROLES, TURTLE, Request, Scale, confidence_words
+from unkgcp.tabular.delimited import Block, blocks_of, in_turn, line_of_first
+from unkgcp.tabular.label_index import LabelIndex
 from unkgcp.tabular.rdf_lines import Lines, objection, parse, turtle_blocks
 from unkgcp.tabular.rdf_terms import Prefixes
-from unkgcp.tabular.scaling import Scale
 from unkgcp.tabular.source import Source
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
@@ -73,7 +71,11 @@ class RdfFile:
         words = self.prefixes.labels(
             pa.array([f"<{RDF}{name}>" for name in (*_NAMES, "Statement")])
         ).to_pylist()
-        self._roles, self._class = dict(zip(words, range(5), strict=False)), words[5]
+        self._roles, self._reifies, self._class = (
+            dict(zip(words, range(5), strict=False)),
+            words[REIFIES],
+            words[5],
+        )
         given = request.confidence_predicates
         self._predicates = None if given is None else pa.array(self._spelt(given), pa.string())
         self._by: str | None = None
@@ -118,8 +120,8 @@ class RdfFile:
         for found in self._sorted():
             whole = self._join(found.pieces, with_confidence=False)
             table = _in_lines([found.facts.select(_STATEMENT.names), found.statements, whole])
-            table = table.filter(pa.array(self._reifiers.find(binary(_one(table["s"]))) < 0))
-            rows = [_one(table[name]) for name in "spo"]
+            table = table.filter(pa.array(self._reifiers.find(binary(table["s"])) < 0))
+            rows = [one_array(table[name]) for name in "spo"]
             fresh = np.zeros(len(table), np.bool_)
             for column in rows:
                 fresh[1:] |= np.asarray(pc.not_equal(column[1:], column[:-1]))
@@ -136,7 +138,8 @@ class RdfFile:
         if self._lines:
             blocks, line = blocks_of(self._source, quoted=False), line_of_first(self._source)
         else:
-            blocks, line = (_as_block(text) for text in turtle_blocks(self._source)), 1
+            text = turtle_blocks(self._source)
+            blocks, line = (Block(np.frombuffer(some, np.uint8), 0, len(some)) for some in text), 1
 
         def work(block: Block, first: bool) -> Sorted:
             return self._sort(parse(block.arrow(), self._kind if self._lines else NTRIPLES))
@@ -157,10 +160,7 @@ class RdfFile:
         plain, quoted, reifying = (self._labelled(table) for table in lines[:3])
         says = self._tells(quoted["c"])
         facts = quoted.filter(says).rename_columns(["s", "p", "o", "by", "value", "line"])
-        wrong = pc.not_equal(
-            reifying["c"], next(iter(name for name, role in self._roles.items() if role == REIFIES))
-        )
-        if pc.any(wrong).as_py():
+        if pc.any(pc.not_equal(reifying["c"], self._reifies)).as_py():
             raise Malformed
         role = np.full(len(plain), -1, np.int8)
         for name, number in self._roles.items():
@@ -189,14 +189,14 @@ class RdfFile:
 
     def _labelled(self, table: pa.Table) -> pa.Table:
         columns = {
-            name: table[name] if name == "line" else self.prefixes.labels(_one(table[name]))
+            name: table[name] if name == "line" else self.prefixes.labels(one_array(table[name]))
             for name in table.column_names
         }
         return pa.table(columns)
 
     def _tells(self, predicates: pa.ChunkedArray) -> pa.Array:
         """Which of the predicates tell a confidence."""
-        coded = _one(predicates).dictionary_encode()
+        coded = one_array(predicates).dictionary_encode()
         if self._predicates is not None:
             tells = pc.is_in(coded.dictionary, self._predicates)
         else:
@@ -210,7 +210,7 @@ class RdfFile:
         pieces = pa.concat_tables([self._pending, new]).combine_chunks()
         if not len(pieces):
             return (_FACT if with_confidence else _STATEMENT).empty_table()
-        node = _one(pieces["node"]).dictionary_encode()
+        node = one_array(pieces["node"]).dictionary_encode()
         code, role = np.asarray(node.indices), np.asarray(pieces["role"])
         n = len(node.dictionary)
         reifier = np.zeros(n, np.bool_)
@@ -284,7 +284,7 @@ class RdfFile:
         pieces = self._pending.combine_chunks()
         if not len(pieces):
             return _STATEMENT.empty_table()
-        node = _one(pieces["node"]).dictionary_encode()
+        node = one_array(pieces["node"]).dictionary_encode()
         code, role = np.asarray(node.indices), np.asarray(pieces["role"])
         spoken, whole = self._whole(pieces, code, role, len(node.dictionary))
         reifier = (self._reifiers.find(binary(node.dictionary)) >= 0)[code]
@@ -361,14 +361,14 @@ def missing_confidence(name: str, statement: str, count: int, facts: int) -> Inp
 
 
 def _batch(table: pa.Table, confidence: float | pa.Array) -> Batch:
-    head, relation, tail = (binary(_one(table[name])) for name in "spo")
+    head, relation, tail = (binary(table[name]) for name in "spo")
     number = pa.array(np.full(len(table), confidence)) if isinstance(confidence, float) else confidence
     return Batch(head, relation.dictionary_encode(), tail, number)
 
 
 def _numbers(values: pa.ChunkedArray | pa.Array) -> pa.DoubleArray:
     """The numbers of literals; `Malformed` if one is none."""
-    found = pc.extract_regex(_one(values), _NUMBER)
+    found = pc.extract_regex(one_array(values), _NUMBER)
     if found.null_count:
         raise Malformed
     texts = pc.utf8_ltrim(found.field("number"), characters="+")
@@ -394,15 +394,3 @@ def _in_lines(tables: Sequence[pa.Table]) -> pa.Table:
 def _shifted(table: pa.Table, line: int) -> pa.Table:
     place = table.schema.get_field_index("line")
     return table.set_column(place, "line", pc.add(table["line"], line))
-
-
-def _one(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column in one piece."""
-    if isinstance(column, pa.Array):
-        return column
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def _as_block(text: pa.Buffer) -> Block:
-    data = np.frombuffer(text, np.uint8)
-    return Block(data, 0, len(data))

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, at
-from unkgcp.tabular.layout import records
+from unkgcp.tabular.formats import records
 from unkgcp.tabular.source import Source, is_parquet
 
 BLOCK_BYTES = 4 << 20

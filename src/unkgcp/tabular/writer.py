@@ -20,15 +20,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path, check_file, room_for, standard_output
-from unkgcp.tabular.arrow_arrays import texts
-from unkgcp.tabular.remote import check_remote, is_remote, sent
+from unkgcp.tabular.arrow_arrays import content, texts
+from unkgcp.tabular.source import check_remote, is_remote, sent
 
 if TYPE_CHECKING:
     from unkgcp.tabular.rdf_terms import Prefixes
@@ -130,7 +129,7 @@ def write_file(target: str, style: Style = USUAL) -> Iterator[Write]:
 def _text_writer(format: str, style: Style, name: str) -> Callable[[IO[bytes]], Write]:
     """What makes a stream a writer of text; chosen before the stream is opened."""
     if format in ("turtle", "ntriples", "ntriples-star"):
-        from unkgcp.tabular.rdf_writer import RdfWriter
+        from unkgcp.tabular.rdf_lines import RdfWriter
 
         return partial(RdfWriter, format=format, prefixes=_rdf_prefixes(style))
     if format == "neo4j":
@@ -299,10 +298,7 @@ def lines(columns: list[pa.Array], delimiter: str) -> memoryview:
     fields = [column.cast(pa.large_string()) for column in columns]
     fields[-1] = pc.binary_join_element_wise(fields[-1], line_end, nothing, **empty)
     rows = pc.binary_join_element_wise(*fields, between, **empty)
-    # the strings of an Arrow array lie end to end in one buffer: the text is already there
-    _, offsets, data = rows.buffers()
-    ends = np.frombuffer(offsets, np.int64)
-    return memoryview(data)[ends[rows.offset] : ends[rows.offset + len(rows)]]
+    return content(rows).data
 
 
 def quoted(column: pa.Array, delimiter: str) -> pa.Array:
@@ -317,9 +313,5 @@ def quoted(column: pa.Array, delimiter: str) -> pa.Array:
 
 def holds_any(column: pa.Array, characters: bytes) -> bool:
     """Whether one of these bytes is anywhere in a column of text; far quicker than to search each field."""
-    _, offsets, data = column.buffers()
-    if data is None or not len(column):
-        return False
-    ends = np.frombuffer(offsets, np.int64 if pa.types.is_large_string(column.type) else np.int32)
-    text = np.frombuffer(data, np.uint8)[ends[column.offset] : ends[column.offset + len(column)]]
+    text = content(column)
     return any(bool((text == character).any()) for character in characters)

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary
 from unkgcp.graph.known import KnownFacts
 from unkgcp.graph.queries import to_triples
-from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.training.config import GIVEN, NONE, TrainConfig
 from unkgcp.training.model import Model, NoModel, seen
 

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph
+from unkgcp.graph.facts import Graph, Vocabulary
 from unkgcp.graph.known import KnownFacts
-from unkgcp.graph.vocabulary import Vocabulary
 from unkgcp.parallel import ROWS, run_chunks
 from unkgcp.training.config import DISTMULT, NONE, TrainConfig
 

@@ -27,8 +27,7 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import negatives_of
 from unkgcp.evaluation.reproduction.plan import FORMAT, digest
 from unkgcp.files import atomic_path, write_text
-from unkgcp.graph.facts import Graph
-from unkgcp.graph.vocabulary import Vocabulary
+from unkgcp.graph.facts import Graph, Vocabulary
 from unkgcp.methods.method import status_codes
 from unkgcp.run.fitting import Report, calibration_negatives
 from unkgcp.training.batches import Member

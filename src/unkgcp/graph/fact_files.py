@@ -1,28 +1,33 @@
-"""Reading facts: TSV, CSV, Parquet and RDF, and the files of STRING, ConceptNet and NELL, plain or gzip.
+"""Facts from files and to files: TSV, CSV, Parquet, RDF, and the formats of STRING, ConceptNet and NELL, plain or gzip.
 
 Files are streamed: memory holds the columns of integers and confidences, the vocabulary, and a few blocks of the
 file. Confidences are not touched unless a scale says so, and no row is dropped: repeated triples and self-loops
-are facts too.
+are facts too. What was written is read back as the same facts: labels character by character, confidences bit by bit.
+What a format cannot hold (a tab in a TSV label) is refused before anything is written.
 
 >>> graph = read("facts.tsv")                                                       # doctest: +SKIP
 >>> graph = read("links.csv", columns=("a", "kind", "b", "w"), scale=Scale("minmax"))   # doctest: +SKIP
+>>> write(graph, "facts.parquet")                                                   # doctest: +SKIP
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Unpack
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError, at
-from unkgcp.graph.facts import Graph
-from unkgcp.graph.vocabulary import Vocabulary
-from unkgcp.tabular.columns import Columns, Options, Request
+from unkgcp.graph.facts import Graph, Vocabulary
+from unkgcp.tabular.columns import RDF, Columns, Options, Request, interval_positions
 from unkgcp.tabular.fact_columns import FactColumns, Labels, read_columns
-from unkgcp.tabular.formats import interval_columns, is_file, layout_of
-from unkgcp.tabular.layout import records
+from unkgcp.tabular.formats import PARQUET, TEXT_FORMATS, ending, first_line, layout_of, recognise, records
 from unkgcp.tabular.source import Origin, Source
 
 
@@ -68,8 +73,60 @@ def _graphs(
     return {part: Graph(*found, vocabulary) for part, found in columns.items()}
 
 
-# Confidences that are intervals: files with the columns lower and upper instead of one confidence. Such a file is
-# read twice, once for each end.
+# Confidences that are intervals: files whose first line names the columns lower and upper instead of one confidence.
+# Such a file is read twice, once for each end.
+
+
+def interval_columns(
+    paths: Mapping[str, Origin], request: Request
+) -> dict[str, tuple[Columns, Columns] | None]:
+    """For each part the columns of its lower and of its upper ends, each with those of the labels.
+
+    None for a part with plain confidences.
+    """
+    return {part: _end_columns(path, request) for part, path in paths.items()}
+
+
+def _end_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
+    if request.columns is not None:
+        if len(request.columns) != 5:
+            return None
+        *labels, lower, upper = request.columns
+        return [*labels, lower], [*labels, upper]
+    if request.header is False or not is_file(path):
+        return None
+    names = _names(path, request)
+    positions = None if names is None else interval_positions(names, str(path))
+    if positions is None:
+        return None
+    *head, lower, upper = positions
+    return [*head, lower], [*head, upper]
+
+
+def is_file(path: Origin) -> bool:
+    """Whether this names a file, which can be read twice."""
+    return isinstance(path, str | os.PathLike) and os.fspath(path) != "-"
+
+
+def _names(path: Origin, request: Request) -> list[str] | None:
+    """The fields of the first line, for the formats that have no columns of their own."""
+    with Source(path) as source:
+        kind = recognise(source, request.format)
+        if kind == PARQUET:
+            try:
+                return list(pq.read_schema(source.on_disk()).names)
+            except (
+                pa.ArrowException,
+                OSError,
+                UnicodeDecodeError,
+            ):  # whoever reads it says what is wrong with it
+                return None
+        if kind in RDF:
+            return None
+        text = TEXT_FORMATS[kind]
+        if text.columns is not None:
+            return None
+        return text.fields(first_line(source.sample, source.name, text.quoted))
 
 
 def _read_intervals(
@@ -131,3 +188,71 @@ def _place(path: Origin, request: Request, row: int) -> str:
             found = records(text, layout.format.delimiter, layout.format.quoted)
             lines = [line for count, (line, _) in enumerate(found) if count == row + layout.header]
     return at(source.name, *lines)
+
+
+# Writing.
+
+
+ROWS = 1 << 18
+
+
+def write(
+    graph: Graph,
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    prefixes: Mapping[str, str] | None = None,
+) -> None:
+    """All facts in their order. The name ends in .tsv, .csv, .parquet, .ttl or .nt, perhaps with .gz behind.
+
+    `format` says how to write it where the name does not: one of `unkgcp.tabular.writer.FORMATS`. `prefixes` are those
+    that the graph was read with from RDF, so that its labels become the IRIs that they were.
+    """
+    from unkgcp.tabular.writer import Style, write_file
+
+    _check_labels(graph, check_path(path, format), path)
+    style = Style("never", "always", lambda _: {"compression": "zstd"}, format, prefixes)
+    with write_file(os.fspath(path), style) as write_batch:
+        for batch in _batches(graph):
+            write_batch(batch)
+
+
+def check_path(path: str | os.PathLike[str], format: str | None = None) -> str:
+    """The format of a file to write, chosen or by its name; refused where there is none or it is a folder."""
+    from unkgcp.tabular.writer import FORMATS
+
+    if format is not None and format not in FORMATS:
+        raise InputError(f"the output format {format!r} is none of {', '.join(FORMATS)}")
+    kind = format or ending(os.fspath(path))
+    if kind is None or kind == "nquads":
+        raise InputError(
+            f"{path} names no format to write: end it in .tsv, .csv, .parquet, .ttl or .nt, or one of them and .gz"
+        )
+    if Path(path).is_dir():
+        raise InputError(f"{path} is a folder: give the name of a file")
+    return kind
+
+
+def _batches(graph: Graph) -> Iterator[pa.RecordBatch]:
+    """Some rows at a time, at least one batch so that there is a header."""
+    for start in range(0, max(len(graph), 1), ROWS):
+        table = graph[start : start + ROWS].table()
+        yield pa.record_batch([column.combine_chunks() for column in table.columns], table.column_names)
+
+
+def _check_labels(graph: Graph, kind: str, path: str | os.PathLike[str]) -> None:
+    for labels in (graph.vocabulary.entities, graph.vocabulary.relations):
+        if pc.any(pc.equal(pc.binary_length(labels), 0)).as_py():
+            raise InputError(
+                f"{path} cannot be written: the graph has an empty label, which no reader would accept"
+            )
+        if pc.any(pc.match_substring(labels, "\0")).as_py():
+            raise InputError(
+                f"{path} cannot be written: a label holds a NUL byte, which no reader would accept"
+            )
+        hidden = labels.filter(pc.match_substring_regex(labels, "[\t\n\r]")) if kind == "tsv" else labels[:0]
+        if len(hidden):
+            raise InputError(
+                f"{path} cannot be written: the label {hidden[0].as_py()!r} holds a tab or a line end, "
+                "which TSV cannot: write .csv or .parquet"
+            )

@@ -1,0 +1,369 @@
+"""Training facts in the orders that features look them up in, and statistics of groups of them.
+
+A fact becomes two numbers: the id that comes first in an order, and a key of 64 bits in which all other ids stand one
+behind the other. Keys are put behind those of the same first id, and sorted there. That takes time as there are facts,
+and eight bytes a fact beside the columns that are made of the keys; large graphs are therefore never sorted by rows.
+
+>>> order = FactOrder.of([([1, 0, 1], [5, 4, 2])], [2, 6])
+>>> order.first.tolist(), order.column(1).tolist()
+([0, 1, 3], [4, 2, 5])
+
+>>> values = Values.of(np.array([0.25, 0.5, 0.5]))
+>>> groups = Groups.of([np.array([7, 7, 3])], [9], np.array([0, 1, 1]), values, 0)
+>>> groups.statistics(Asked.of(groups, [np.array([7, 8])]))[:, :2].tolist()
+[[2.0, 0.375], [0.0, nan]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unkgcp.errors import InputError
+from unkgcp.graph.known import distinct, pieces
+from unkgcp.parallel import in_threads
+
+Ints = NDArray[np.int64]
+AnyInts = NDArray[np.signedinteger[Any]]
+
+
+def smallest(limit: int) -> type[np.signedinteger[Any]]:
+    """The smallest kind of whole number, of those that compiled loops are made for, that holds all below the limit."""
+    return np.int16 if limit < 1 << 15 else np.int32 if limit < 1 << 31 else np.int64
+
+
+def places(limit: int) -> type[np.signedinteger[Any]]:
+    """The same for places in long arrays, of which there are many arrays: 32 or 64 bits."""
+    return np.int32 if limit < 1 << 31 else np.int64
+
+
+def begins(*columns: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether a row (of n) differs from the one before it in any of the columns; the first always does: (n,)."""
+    new = np.zeros(len(columns[0]), bool)
+    new[:1] = True
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
+    return new
+
+
+def as_one(columns: Sequence[NDArray[Any]], limits: Sequence[int]) -> Ints:
+    """One number for each row, in the order of the columns and equal exactly where all of them are: (n,)."""
+    one = np.asarray(columns[0], np.int64)
+    for column, limit in zip(columns[1:], limits[1:], strict=True):
+        one = (one << _bits(limit)) | column
+    return one
+
+
+@dataclass(frozen=True, eq=False)
+class FactOrder:
+    """Rows upwards by their first id, then by the others."""
+
+    first: Ints
+    """(ids + 1,) where the rows of each first id begin."""
+    keys: Ints
+    """(n,) the other ids of each row, upwards within a first id."""
+    limits: tuple[int, ...]
+    """How many ids there are in each column."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Sequence[ArrayLike]], limits: Sequence[int]) -> FactOrder:
+        """The rows of all parts together.
+
+        A part has a column of ids for each limit; one that has the same id in all rows may be that number.
+        """
+        from unkgcp.evidence import group_kernels as compiled
+
+        width = sum(_bits(limit) for limit in limits[1:])
+        if width > 63:
+            raise InputError(
+                f"a graph with so many entities, relations and different confidences ({max(limits):,} of one of them) "
+                "is too large for evidence; round the confidences"
+            )
+        first, longest = np.zeros(limits[0] + 1, np.int64), 0
+        split = [[np.asarray(column) for column in part] for part in parts]
+        for part in split:
+            for rows in pieces(len(part[0])):
+                compiled.count_ids(np.asarray(part[0][rows], np.int32), first)
+        longest = int(first.max(initial=0))
+        np.cumsum(first, out=first)
+        keys, place = np.empty(int(first[-1]), np.int64), first.copy()
+        for part in split:
+            for rows in pieces(len(part[0])):
+                others = [column[rows] if column.ndim else column for column in part[1:]]
+                key = np.broadcast_to(as_one(others, limits[1:]), rows.stop - rows.start)
+                compiled.place_keys(
+                    np.asarray(part[0][rows], np.int32), np.ascontiguousarray(key), place, keys
+                )
+        compiled.sort_keys(first, keys, np.empty(longest, np.int64), width)
+        return cls(first, keys, tuple(limits))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def shift(self, place: int) -> int:
+        """How many bits of a key belong to the columns behind this one."""
+        return sum(_bits(limit) for limit in self.limits[place + 1 :])
+
+    def column(self, place: int, until: int | None = None) -> AnyInts:
+        """The ids of a column, not the first, in few bytes: (n,); of those from `place` to `until` as `as_one` does."""
+        until = place if until is None else until
+        low, width = self.shift(until), sum(_bits(size) for size in self.limits[place : until + 1])
+        out = np.empty(len(self.keys), smallest(1 << width))
+        for rows in pieces(len(out)):
+            out[rows] = (self.keys[rows] >> low) & ((1 << width) - 1)
+        return out
+
+    def runs(self, until: int) -> tuple[AnyInts, AnyInts]:
+        """Rows that are equal in all columns up to this one belong together.
+
+        Returns where those of each first id begin (ids + 1,) and where the rows of each begin (runs + 1,).
+        """
+        from unkgcp.evidence import group_kernels as compiled
+
+        low, kind = self.shift(until), places(len(self.keys))
+        count = compiled.count_runs(self.first, self.keys, low)
+        first, starts = np.empty(len(self.first), kind), np.empty(count + 1, kind)
+        compiled.find_runs(self.first, self.keys, low, first, starts)
+        return first, starts
+
+    def at(self, first: AnyInts, rows: AnyInts) -> FactOrder:
+        """Some of the rows (m,), upwards, of which those of each first id begin at `first`."""
+        if len(rows) == len(self.keys):
+            return self
+        return FactOrder(first.astype(np.int64), self.keys[rows], self.limits)
+
+
+def _bits(limit: int) -> int:
+    """Bits of the ids below a limit."""
+    return max(limit - 1, 0).bit_length()
+
+
+# The distinct confidences of the facts.
+
+UNIT = 10**9
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """V distinct values in ascending order; `low` and `high` are the floats seen for each: (V,).
+
+    Confidences that are equal to nine decimals are one value, however they are written as floats.
+    """
+
+    units: NDArray[np.int64]
+    """The values in billionths: sums of integers do not depend on the order of the summands."""
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, confidence: NDArray[np.float64]) -> Values:
+        floats = distinct(confidence)
+        # units go upwards with the floats, so that the floats of a value stand together
+        units, first = np.unique(to_units(floats), return_index=True)
+        return cls(units, floats[first], floats[np.append(first[1:], len(floats)) - 1])
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    @cached_property
+    def centre(self) -> NDArray[np.float64]:
+        """The values as floats: (V,)."""
+        return np.asarray(self.units / UNIT)
+
+    @cached_property
+    def whole_powers(self) -> NDArray[np.int64]:
+        """The values in units, in whole thousandths, and the squares of these: (V, 3)."""
+        thousandths = np.rint(self.centre * 1000).astype(np.int64)
+        return np.stack([self.units, thousandths, thousandths**2], axis=1)
+
+    def code(self, confidence: NDArray[np.float64]) -> AnyInts:
+        """Position of each confidence among the values, -1 where it is none of them: (n,), in few bytes."""
+        out = np.empty(len(confidence), smallest(len(self)))
+        for rows in pieces(len(out)):
+            units = to_units(confidence[rows])
+            place = np.minimum(np.searchsorted(self.units, units), len(self.units) - 1)
+            out[rows] = np.where(self.units[place] == units, place, -1)
+        return out
+
+
+def to_units(confidence: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Confidences in billionths: (n,) int64."""
+    units: NDArray[np.int64] = np.rint(np.asarray(confidence, np.float64) * UNIT).astype(np.int64)
+    return units
+
+
+# Statistics of the confidences in groups of facts, with or without one fact of the group. Facts are grouped by one id
+# or several (for example all facts of one head), each group in ascending order of confidence, so that smallest, middle
+# and largest value and the shares of frequent values are lookups. Leaving a fact out is exact: sums are integers, and
+# order statistics skip its place. A large graph has as many groups as facts. Therefore nothing is kept for a group,
+# unless it is large: its facts are found by their ids and summed up when it is asked for.
+
+
+STATISTICS = ("count", "mean", "spread", "lowest", "middle", "highest")
+GRID = 64  # means, spreads and shares are told to 1/64
+MANY = 64  # facts of a group above which its sums are stored
+
+
+def coarse(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """Values rounded to multiples of 1 / GRID, so that a learner cannot read a fact's own confidence out of them.
+
+    The statistics of a training fact leave the fact itself out. Within one group, the mean without a fact is therefore
+    smaller the larger the fact's own confidence is, and a learner that sees many facts of the group could work the
+    confidence out from that difference. It would learn to rely on something that queries do not have. After rounding,
+    the difference disappears unless the group is small.
+    """
+    return np.asarray(np.rint(values * GRID) / GRID, np.float32)
+
+
+def found_in(first: AnyInts, minor: AnyInts, major: NDArray[Any], wanted: NDArray[Any]) -> Ints:
+    """The place of each (major, wanted) among minor[first[major] : first[major + 1]], -1 where it is none: (n,)."""
+    from unkgcp.evidence import group_kernels as compiled
+
+    out = np.empty(len(major), np.int64)
+    one, two = np.asarray(major, np.int64), np.asarray(wanted, np.int64)
+    in_threads(len(out), lambda rows: compiled.find(first, minor, one[rows], two[rows], out[rows]))
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Facts by one id or several, and by value. N facts, G groups, V values, A frequent values (codes of values)."""
+
+    ARRAYS: ClassVar = ("first", "minor", "codes", "large", "sums")
+
+    values: Values
+    frequent: Ints
+    """(A,) codes of the values whose shares are asked for."""
+    limits: tuple[int, ...]
+    """How many ids there are in each column that facts are grouped by."""
+    first: AnyInts
+    """(ids + 1,) where the facts of each id of the first column begin."""
+    minor: AnyInts
+    """(N,) the ids of a fact in the other columns as one number, upwards within an id of the first; none, (0,), where
+    there are no others."""
+    codes: AnyInts
+    """(N,) value codes, ascending within a group."""
+    large: Ints
+    """(L,) where groups of more than `MANY` facts begin."""
+    sums: Ints
+    """(L, 3) sums of the values in units, in whole thousandths, and of the squares of these."""
+
+    @classmethod
+    def of(
+        cls,
+        columns: Sequence[NDArray[Any]],
+        limits: Sequence[int],
+        codes: NDArray[Any],
+        values: Values,
+        frequent: int | Ints,
+    ) -> Groups:
+        """`columns`: ids (N,) below `limits`; `codes`: (N,) value of each fact; `frequent`: codes, or how many."""
+        from unkgcp.evidence import group_kernels as compiled
+
+        if isinstance(frequent, int):
+            frequent = commonest(codes, len(values), frequent)
+        order, last = FactOrder.of([[*columns, codes]], [*limits, len(values)]), len(columns)
+        first, single = order.first.astype(places(len(order))), last == 1
+        minor = np.zeros(0, np.int32) if single else order.column(1, last - 1)
+        sorted_codes = order.column(last)
+        del order
+        index = (first, minor, single, MANY)
+        ranges = np.empty((compiled.large_groups(*index, np.empty((0, 2), np.int64)), 2), np.int64)
+        compiled.large_groups(*index, ranges)
+        sums = np.zeros((len(ranges), 3), np.int64)
+        compiled.sum_up(ranges, sorted_codes, values.whole_powers, sums)
+        large = np.ascontiguousarray(ranges[:, 0])
+        return cls(values, frequent, tuple(limits), first, minor, sorted_codes, large, sums)
+
+    def find(self, columns: Sequence[NDArray[Any]]) -> Ints:
+        """Where the facts with these ids in the columns begin and end, the same place if there are none: (n, 2)."""
+        from unkgcp.evidence import group_kernels as compiled
+
+        single = len(columns) == 1
+        major = np.asarray(columns[0], np.int64)
+        wanted = major if single else as_one(columns[1:], self.limits[1:])
+        out = np.empty((len(major), 2), np.int64)
+
+        def work(rows: slice) -> None:
+            compiled.find_range(self.first, self.minor, major[rows], wanted[rows], single, out[rows])
+
+        in_threads(len(out), work)
+        return out
+
+    def statistics(self, asked: Asked) -> NDArray[np.float32]:
+        """Columns of `STATISTICS`: (n, 6); NaN where a group has nothing left."""
+        held = asked.held
+        out = np.full((len(held), len(STATISTICS)), np.nan, np.float32)
+        out[:, 0] = held[:, 0]
+        some = held[:, 0] > 0
+        n, total, first, second = held[some, :4].T
+        out[some, 1] = coarse(total / n / UNIT)
+        out[some, 2] = coarse(np.sqrt(np.maximum(second / n - (first / n) ** 2, 0)) / 1000)
+        out[some, 3:6] = self.values.centre[held[some, 4:]]
+        return out
+
+    def shares(self, asked: Asked) -> NDArray[np.float32]:
+        """Share of each frequent value in the group: (n, A); NaN where a group has nothing left."""
+        size = np.where(asked.size > 0, asked.size, np.nan).astype(np.float32)
+        return coarse(asked.counts.astype(np.float32) / size[:, None])
+
+    def share_of(self, asked: Asked, code: Ints) -> NDArray[np.float32]:
+        """Share of some values a query in its group: (n, m), as code; NaN where nothing is left or code is -1."""
+        from unkgcp.evidence import group_kernels as compiled
+
+        count = np.empty(code.shape, np.int64)
+
+        def work(rows: slice) -> None:
+            compiled.count_values(self.codes, asked.ranges[rows], asked.own[rows], code[rows], count[rows])
+
+        in_threads(len(code), work)
+        size = np.where((asked.size[:, None] > 0) & (code >= 0), asked.size[:, None], np.nan)
+        return coarse(count / size)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Which facts each query looks at, and what it finds there: (n,) each."""
+
+    ranges: Ints
+    """(n, 2) where its facts begin and end."""
+    own: Ints
+    """The value of the fact left out, -1 where none is."""
+    held: NDArray[np.int64]
+    """(n, 7) number of facts, the three sums of `Groups`, and lowest, middle and highest value as codes."""
+    counts: NDArray[np.int64]
+    """(n, A) facts of each frequent value."""
+
+    @classmethod
+    def of(cls, groups: Groups, columns: Sequence[NDArray[Any]], own: Ints | None = None) -> Asked:
+        """The groups with these ids. `own` (n,): the value of a fact of the group that is to be left out, or -1."""
+        from unkgcp.evidence import group_kernels as compiled
+
+        ranges = groups.find(columns)
+        n = len(ranges)
+        own = np.full(n, -1, np.int64) if own is None else own
+        held, counts = np.empty((n, 7), np.int64), np.empty((n, len(groups.frequent)), np.int64)
+        index = (groups.codes, groups.values.whole_powers, groups.large, groups.sums, MANY)
+
+        def work(rows: slice) -> None:
+            compiled.look(*index, ranges[rows], own[rows], groups.frequent, held[rows], counts[rows])
+
+        in_threads(n, work)
+        return cls(ranges, own, held, counts)
+
+    @property
+    def size(self) -> Ints:
+        """Facts of the group without the one left out; 0 where there is none."""
+        return self.held[:, 0]
+
+
+def commonest(codes: NDArray[Any], values: int, number: int) -> Ints:
+    """Codes of the `number` most frequent values, by falling frequency, then by value: (<= number,)."""
+    counts = np.bincount(codes, minlength=values)
+    order = np.argsort(-counts, kind="stable")[:number]
+    return order[counts[order] > 0].astype(np.int64)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import Queries, to_triples
 from unkgcp.methods.intervals import BY_LEVEL, Intervals, Levels, as_batch, columns
 from unkgcp.tabular.arrow_arrays import Coded
@@ -55,7 +56,8 @@ def answer_batch(
     Labels are strings or dictionaries of strings. How many rows come before the batch (`first`) is of no consequence.
     """
     labels = dict(zip(LABELS, map(batch.column, LABELS), strict=True))
-    return as_batch(answer(predictor, batch, confidence), labels)
+    triples = Triples(*predictor.model.vocabulary.triple_ids(*labels.values()))
+    return as_batch(predictor.method.interval(triples, confidence), labels)
 
 
 def as_lists(

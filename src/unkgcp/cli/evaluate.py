@@ -68,6 +68,9 @@ def command(
     from unkgcp.run.provenance import load_named, reload
 
     predictor = Predictor.load(run)
+    from unkgcp.conformal.ranks import exact_levels
+
+    exactly = exact_levels(confidence)
     record = predictor.provenance.get("data", {})
     if data is not None:
         dataset = load_named(data, record, predictor.model.seed, reading)
@@ -80,7 +83,7 @@ def command(
 
         for level in confidence:  # said before anything takes long
             answer_level(level)
-    found = ask(predictor, dataset, confidence)
+    found = ask(predictor, dataset, exactly)
     result = judge(found)
     if per is not None:
         from unkgcp.evaluation.by_relation import by_relation
@@ -99,8 +102,9 @@ def command(
         result["answers"] = judge_answers(predictor, found.dataset.splits.test, confidence, min_confidence)
     import unkgcp.evaluation.terminal as terminal
 
+    text = terminal.evaluation_text(result)
     print_json(result)
-    print_text(terminal.evaluation_text(result))
+    print_text(text)
     if result.get("taken_in"):
         print_text(f"{result['taken_in']:,} test facts were taken into the run by updates, and are left out")
     for part in result.get("per_relation", []):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,15 +24,13 @@ from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
 import unkgcp.evaluation.slices as slices
-from unkgcp.conformal.ranks import exact_levels, rank, smoothed_coverages
+from unkgcp.conformal.ranks import ExactLevels, exact_levels, rank, smoothed_coverages
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.intervals import Intervals
 from unkgcp.methods.partitions import Partitioned
 from unkgcp.run.predictor import Predictor
-from unkgcp.run.untrained import without_held
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
@@ -72,24 +71,31 @@ class Answers:
     """Test facts left out because an update of the run has brought them in."""
 
 
-def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LEVELS) -> Answers:
+def ask(
+    predictor: Predictor, dataset: Dataset, confidence: Sequence[float] | ExactLevels = LEVELS
+) -> Answers:
     """Ask a run about the test facts of a data set and about as many negatives."""
-    if not len(dataset.splits.test):
+    if not len(dataset.splits.test.head):
         raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
-    dataset, taken_in = not_taken_in(predictor, dataset)
-    if not len(dataset.splits.test):
+    taken_in, updated = 0, bool(predictor.provenance.get("updates"))
+    if updated:
+        dataset, taken_in = not_taken_in(predictor, dataset)
+    if not len(dataset.splits.test.head):
         raise InputError(
             f"updates of the run have taken in all test facts of {dataset.name}, which are no test any more; "
             "name other facts with --data"
         )
     splits, vocabulary = dataset.splits, predictor.model.vocabulary
-    facts, levels = splits.test, [float(level) for level in confidence]
+    exactly = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
+    facts, levels = splits.test, list(map(float, exactly.levels))
     negatives, origin = negatives_of(dataset, predictor.model.seed)
-    negatives = negatives[without_held(predictor, negatives, [])]
+    if updated:
+        from unkgcp.run.untrained import without_held
+
+        negatives = negatives[without_held(predictor, negatives, [])]
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
     overlap_free, truth, negative_truth = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
-    exactly = exact_levels(levels)
     if predictor.negative is None:
         both = Triples(*map(np.concatenate, zip(ids, other_ids, strict=True)))
         found, of_negatives = predictor.method.interval(both, exactly).cut(len(facts.head))
@@ -116,6 +122,8 @@ def ask(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LE
 
 def not_taken_in(predictor: Predictor, dataset: Dataset) -> tuple[Dataset, int]:
     """The data set without the test facts that an update brought into the run, and how many these are."""
+    from unkgcp.run.untrained import without_held  # of runs that were updated
+
     splits = dataset.splits
     kept = without_held(predictor, splits.test, [splits.train, splits.validation, splits.calibration])
     if kept.all():
@@ -127,6 +135,8 @@ def negatives_of(dataset: Dataset, seed: int) -> tuple[Graph, str]:
     """The data set's own negatives, or one corruption of each test fact; and which of the two."""
     if dataset.negatives is not None:
         return dataset.negatives, "data set"
+    from unkgcp.graph.negatives import corrupt
+
     return corrupt(dataset.splits.test, dataset.splits.train, seed=seed), "sampled"
 
 
@@ -230,7 +240,8 @@ def _figures(rows: Rows, place: int, level: float) -> dict[str, float | int | No
 
 def known_triples(answers: Answers) -> Triples:
     """The known test facts, in the ids of the model."""
-    return Triples(*(column[answers.known] for column in answers.ids))
+    ids = answers.ids
+    return Triples(ids.head[answers.known], ids.relation[answers.known], ids.tail[answers.known])
 
 
 def training_facts(answers: Answers) -> Graph:
@@ -251,9 +262,9 @@ def _conditional(answers: Answers, facts: Rows) -> list[dict[str, Any]]:
     if not known.any():
         return [{} for _ in answers.levels]
     asked, rows = known_triples(answers), Rows(*(column[known] for column in facts))
-    queries = slices.describe(predictor.method, training_facts(answers), asked, rows.score)
-    cut = slices.slices_of(queries, predictor.model.vocabulary.relations.to_pylist())
+    queries = slices.describe(predictor.method, partial(training_facts, answers), asked, rows.score)
     sizes = predictor.method.threshold_sizes(asked, queries.doubt)
+    cut = slices.slices_of(queries, predictor.model.vocabulary.relations.to_pylist())
     return slices.judge_slices(
         queries,
         cut,
@@ -290,11 +301,14 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
     where every relation has a threshold, and where the answer at a level is no matter of rank.
     """
     known, method, count = answers.known, answers.predictor.method, int(answers.known.sum())
-    standing = method.standing(known_triples(answers), answers.truth[known]) if count else None
+    asked, standing = known_triples(answers), None
+    one_threshold = method.one_threshold
+    if count:
+        score = None if method.own_answers else answers.facts.score[known].astype(np.float64)
+        standing = method.standing(asked, answers.truth[known], score)
     if standing is None:
         return None
     size, unknown = int(standing.size[0]), len(known) - count
-    one_threshold = method.one_threshold
     ranks = [*map(rank, answers.levels, repeat(size))]
     smoothed = smoothed_coverages(standing, answers.levels, unknown)
     found = []

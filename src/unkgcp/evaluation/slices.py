@@ -13,7 +13,7 @@ outside its band is seldom a matter of chance.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -57,16 +57,16 @@ class Queries:
         return np.column_stack([self.score, self.doubt, *counts])
 
 
-def describe(method: IntervalPredictor, train: Graph, triples: Triples, score: Floats) -> Queries:
+def describe(
+    method: IntervalPredictor, training_facts: Callable[[], Graph], triples: Triples, score: Floats
+) -> Queries:
     """The columns of known triples in the ids of the training facts, with the scores that the method gave them."""
-    frequency = np.bincount(train.relation, minlength=train.n_relations)
-    return Queries(
-        np.asarray(score, np.float64),
-        method.doubt(triples),
-        degree_of(triples, degrees(train, train.n_entities)),
-        triples.relation,
-        frequency[triples.relation],
-    )
+    train = training_facts()
+    vocabulary = train.vocabulary
+    frequency = np.bincount(train.relation, minlength=len(vocabulary.relations))
+    degree = degree_of(triples, degrees(train, len(vocabulary.entities)))
+    doubt = method.doubt(triples, None if method.own_answers else score)
+    return Queries(score, doubt, degree, triples.relation, frequency[triples.relation])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

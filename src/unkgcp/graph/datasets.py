@@ -37,6 +37,7 @@ from unkgcp.tabular.columns import Scale
 from unkgcp.tabular.source import is_remote
 
 LOG = logging.getLogger(__name__)
+ZERO_OR_NOT = Scale("minmax", floor=0.0, cap=1e-300)
 
 BENCHMARKS = ("cn15k", "nl27k", "ppi5k")
 NAMES = (*BENCHMARKS, "demo")
@@ -55,7 +56,6 @@ KINDS = (".tsv", ".csv", ".txt", ".parquet", ".nt", ".nq", ".ttl")
 ENDINGS = tuple(kind + packed for kind in KINDS for packed in ("", ".gz"))
 TABLES = ("entity_id.csv", "relation_id.csv")
 """The names behind ids, which some data sets bring along."""
-ZERO_OR_NOT = Scale("minmax", floor=0.0, cap=1e-300)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,7 +197,7 @@ def _locate(data: str | os.PathLike[str], data_dir: str | os.PathLike[str] | Non
 
 def names_one_file(data: str | os.PathLike[str]) -> bool:
     """Whether this names one file, here or elsewhere, and no data set or folder."""
-    return is_remote(data) or (str(data) not in NAMES and Path(data).is_file())
+    return str(data) not in NAMES and (Path(data).is_file() or is_remote(data))
 
 
 def _one_file(data: str | os.PathLike[str], cut: Mapping[str, Any], reading: Mapping[str, Any]) -> Dataset:
@@ -205,7 +205,7 @@ def _one_file(data: str | os.PathLike[str], cut: Mapping[str, Any], reading: Map
     with _naming(data):
         splits = split(graph, **cut)
     # what is elsewhere is not fetched a second time to hash its bytes
-    digest = _content(graph) if is_remote(data) else _sha256(Path(data))
+    digest = _sha256(Path(data)) if Path(data).is_file() else _content(graph)
     return Dataset(str(data), splits, hashes={Path(data).name: digest}, split_here=True)
 
 

@@ -65,6 +65,7 @@ class EvidenceIntervals(Partitioned):
     needs: tuple[str, ...] = ("evidence",)
     asks_model: bool = False
     own_answers: bool = True
+    ranks_scores: bool = True
     default_per: tuple[str, ...] = ("doubt", "relation")
     most: int | None = MOST_CALIBRATING
 
@@ -174,7 +175,7 @@ class EvidenceIntervals(Partitioned):
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
         return np.asarray(self.rankings.first.ranking.pooled().scores, np.float64), self.relations
 
-    def doubt(self, triples: HasTriples) -> Floats:
+    def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
         """The mass that the distribution gives to other values than the first one: (n,)."""
         doubt = np.empty(len(triples.head))
         for part, _, found in self._chunks(triples):
@@ -195,7 +196,7 @@ class EvidenceIntervals(Partitioned):
             scores[part] = found.scores(truth[part], self.allow_empty)
         return scores
 
-    def standing(self, triples: HasTriples, truth: Floats) -> Standing | None:
+    def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing | None:
         """None with a floor: a label may then be inside although its score is beyond the rank of the level."""
         if self.floor:
             return None

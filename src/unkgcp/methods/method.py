@@ -136,6 +136,8 @@ class IntervalPredictor(ABC):
     """Whether its scores, or its ends, come from more than the score of the model: `interval` alone knows them."""
     for_open_world: bool = False
     """Whether its promise also holds for queries that are no facts."""
+    ranks_scores: bool = False
+    """Whether it has `calibration_scores`, whose k-th smallest is a threshold."""
     order_free: bool = True
     """Whether the order of the calibration facts is of no consequence."""
     most: int | None = None
@@ -196,7 +198,7 @@ class IntervalPredictor(ABC):
     @property
     def one_threshold(self) -> bool:
         """Whether one threshold, the k-th smallest calibration score, makes all intervals: hits then have a law."""
-        return not self.partitions and self.share is None and self.calibration_scores() is not None
+        return not self.partitions and self.share is None and self.ranks_scores
 
     def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each triple at one level or at several."""
@@ -240,14 +242,17 @@ class IntervalPredictor(ABC):
         """A sentence where this level is answered in a way that a user should know of, else None."""
         return None
 
-    def doubt(self, triples: HasTriples) -> Floats:
+    def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
         """How unsure the method itself is of each known triple, from 0 to 1, without any label: (n,).
 
         Facts are sorted by it to see whether the promise holds for the doubtful ones too. By default it is the
-        entropy of the score in bits.
+        entropy of the score in bits. score: (n,), what the model says of the triples, where that is known already.
         """
-        score = self.model.score(triples.head, triples.relation, triples.tail)
-        return entropy_bits(np.asarray(score, np.float64))
+        return entropy_bits(self._model_scores(triples) if score is None else score)
+
+    def _model_scores(self, triples: HasTriples) -> Floats:
+        """What the model says of known triples: (n,)."""
+        return np.asarray(self.model.score(triples.head, triples.relation, triples.tail), np.float64)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         """How strange each label is beside what this method predicts for a known triple: (n,).
@@ -262,11 +267,11 @@ class IntervalPredictor(ABC):
         """The nonconformity of the calibration facts (l,), and their relations (l,) where these were kept."""
         return None
 
-    def standing(self, triples: HasTriples, truth: Floats) -> Standing | None:
+    def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing | None:
         """Where the score of each label of a known triple stands among the calibration scores that set its threshold.
 
         A label is in its interval exactly when fewer scores lie below than the rank of the level. None for a method
-        whose intervals are not made by one such threshold.
+        whose intervals are not made by one such threshold. score: as in `doubt`.
         """
         return None
 
@@ -275,8 +280,7 @@ class IntervalPredictor(ABC):
 
         It must not depend on calibration facts. By default it is how far inside the range the model's score lies.
         """
-        score = self.model.score(triples.head, triples.relation, triples.tail)
-        return condition.distance(np.asarray(score, np.float64))
+        return condition.distance(self._model_scores(triples))
 
     def calibration_facts(self) -> Graph:
         """The facts that set its thresholds, in any order; InputError where they were not kept."""

@@ -189,8 +189,8 @@ class OpenWorld(IntervalPredictor):
             )
         return self.base.caution(confidence)
 
-    def doubt(self, triples: HasTriples) -> Floats:
-        return self.base.doubt(triples)
+    def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
+        return self.base.doubt(triples, score)
 
     def passing(self, triples: HasTriples, condition: Range) -> Floats:
         """The probability that the confidence passes, where that of a non-fact is 0: (n,).

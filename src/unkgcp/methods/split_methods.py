@@ -41,6 +41,7 @@ class ConformalPredictor(Partitioned):
     """
 
     guarantee: str = "coverage of at least the level, for facts exchangeable with the calibration facts"
+    ranks_scores: bool = True
 
     calibration: SplitConformal
     relations: NDArray[np.int32] | None
@@ -99,10 +100,9 @@ class ConformalPredictor(Partitioned):
     def rankings(self) -> GroupRankings:
         return self.calibration.rankings
 
-    def doubt(self, triples: HasTriples) -> Floats:
+    def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
         """The entropy of the score in bits: (n,). What calibration learned has no say in it, nor in the groups."""
-        score = self.model.score(triples.head, triples.relation, triples.tail)
-        return self._doubt(score.astype(np.float64))
+        return self._doubt(self._model_scores(triples) if score is None else score)
 
     def _doubt(self, score: Floats) -> Floats:
         return entropy_bits(score)
@@ -112,13 +112,13 @@ class ConformalPredictor(Partitioned):
         return self.group_columns(triples, self._doubt(score) if "doubt" in self.per else None)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
-        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        score = self._model_scores(triples)
         found = self.calibration.scores(score, truth, kind=self._kind(triples.relation))
         strange = found.astype(np.float64, copy=False)
         return strange if self.sides is None else strange * np.sign(truth - score)
 
-    def standing(self, triples: HasTriples, truth: Floats) -> Standing:
-        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+    def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing:
+        score = self._model_scores(triples) if score is None else score
         group, kind = self._columns(triples, score), self._kind(triples.relation)
         return self.calibration.standing(score, truth, group=group, kind=kind)
 
@@ -150,7 +150,7 @@ class ConformalPredictor(Partitioned):
         return found
 
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
-        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        score = self._model_scores(triples)
         return self._intervals(score, triples, [exact(confidence)], pooled=True)[:, :, 0]
 
     def _kind(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]] | None:

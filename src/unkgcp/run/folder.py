@@ -65,7 +65,7 @@ from unkgcp.run.safe_files import (
 
 if TYPE_CHECKING:
     from unkgcp.graph.facts import Vocabulary
-    from unkgcp.graph.known import Columns, KnownFacts
+    from unkgcp.graph.known import KnownFacts
 
 FORMAT, VERSION = "unkgcp-run", 2
 CONFIG, MODEL, VOCABULARY = "config.yaml", "model.safetensors", "vocabulary.parquet"
@@ -211,11 +211,12 @@ def _read_parts(folder: Path, provenance: dict[str, Any]) -> RunParts:
     except Exception as error:
         raise damage(path, error) from error
     from unkgcp.graph.facts import Vocabulary
-    from unkgcp.graph.known import KnownFacts
+    from unkgcp.graph.known import KnownFacts, unpacked
 
     vocabulary, facts = Vocabulary(*labels), None
     if FACTS in files:
-        facts = KnownFacts(partial(_facts, folder / FACTS, contents[FACTS], vocabulary))
+        sizes = len(vocabulary.entities), len(vocabulary.relations)
+        facts = KnownFacts(partial(unpacked, contents[FACTS], *sizes, partial(damage, folder / FACTS)))
     return RunParts(
         config, tensors, vocabulary, seen_entities, seen_relations, calibration, metrics, provenance, facts
     )
@@ -245,13 +246,6 @@ def _verified_weights(folder: Path, written: dict[str, Any]) -> Weights:
             if not finite(table):
                 raise ValueError(f"table {name!r} holds a number that is not finite")
     return tables
-
-
-def _facts(path: Path, content: bytes, vocabulary: Vocabulary) -> Columns:
-    from unkgcp.graph.known import restored
-
-    with reading(path):
-        return restored(arrays_of(content), len(vocabulary.entities), len(vocabulary.relations))
 
 
 def check_run(folder: str | os.PathLike[str]) -> None:

@@ -94,10 +94,8 @@ def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_
     return found
 
 
-def _drawn(facts: Graph, most: int | None) -> tuple[Graph, Graph]:
-    """At most so many of the facts, each as likely as any other and by a coin that looks at none, and those left."""
-    if most is None or len(facts) <= most:
-        return facts, facts[:0]
+def _drawn(facts: Graph, most: int) -> tuple[Graph, Graph]:
+    """So many of the facts, each as likely as any other and by a coin that looks at none, and those left."""
     drawn = np.zeros(len(facts), bool)
     drawn[np.random.default_rng(0xCA1B).permutation(len(facts))[:most]] = True
     return facts[drawn], facts[~drawn]
@@ -165,8 +163,10 @@ class IntervalPredictor(ABC):
         known = status_codes(model, facts) == 0
         # a label that the vocabulary lacks has no id under which its fact could be kept
         waiting = facts[~known & (facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0)]
-        facts, left = _drawn(facts[known], self.most)
-        waiting = concatenate([waiting, left]) if len(left) else waiting
+        facts = facts[known]
+        if self.most is not None and len(facts) > self.most:
+            facts, left = _drawn(facts, self.most)
+            waiting = concatenate([waiting, left])
         if not len(facts):
             raise InputError(
                 "no calibration fact has its entities and its relation in the training facts; "

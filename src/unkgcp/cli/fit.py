@@ -307,9 +307,9 @@ def _recalibrate(
     options: dict[str, Any],
     asked: dict[str, Any],
 ) -> None:
-    from unkgcp.run.fitting import calibration_negatives, method_options, recalibrate
+    from unkgcp.run.calibration import method_options, only_repeats
+    from unkgcp.run.fitting import calibration_negatives, recalibrate
     from unkgcp.run.predictor import Predictor
-    from unkgcp.run.untrained import only_repeats
 
     predictor = Predictor.load(run)
     facts, dataset = _calibration_facts(predictor, run, data, options)

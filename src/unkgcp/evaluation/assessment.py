@@ -90,7 +90,7 @@ def ask(
     facts, levels = splits.test, list(map(float, exactly.levels))
     negatives, origin = negatives_of(dataset, predictor.model.seed)
     if updated:
-        from unkgcp.run.untrained import without_held
+        from unkgcp.run.calibration import without_held
 
         negatives = negatives[without_held(predictor, negatives, [])]
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
@@ -122,7 +122,7 @@ def ask(
 
 def not_taken_in(predictor: Predictor, dataset: Dataset) -> tuple[Dataset, int]:
     """The data set without the test facts that an update brought into the run, and how many these are."""
-    from unkgcp.run.untrained import without_held  # of runs that were updated
+    from unkgcp.run.calibration import without_held  # of runs that were updated
 
     splits = dataset.splits
     kept = without_held(predictor, splits.test, [splits.train, splits.validation, splits.calibration])

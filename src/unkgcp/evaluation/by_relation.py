@@ -27,7 +27,7 @@ from unkgcp.methods import create
 from unkgcp.methods.intervals import BASES
 from unkgcp.methods.open_world import OpenWorld
 from unkgcp.methods.partitions import Partitioned
-from unkgcp.run.untrained import check_untrained, only_repeats
+from unkgcp.run.calibration import check_untrained, only_repeats
 
 Floats = NDArray[np.float64]
 

@@ -27,7 +27,7 @@ MODULES = {
     "mean-length": "interval_valued",
     "cp": "split_methods",
     "unkgcp": "split_methods",
-    "shortest": "shortest_intervals",
+    "shortest": "split_methods",
 }
 """The modules of this package that register the methods we have."""
 

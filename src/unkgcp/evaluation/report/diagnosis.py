@@ -26,9 +26,8 @@ from unkgcp.evaluation.slices import TENTHS, bands_of, tenths_of_doubt
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
-from unkgcp.run.fitting import method_options
+from unkgcp.run.calibration import check_untrained, method_options, only_repeats
 from unkgcp.run.predictor import Predictor
-from unkgcp.run.untrained import check_untrained, only_repeats
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
@@ -183,11 +182,9 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
 
     def answered(answer: Intervals, rows: Any = slice(None)) -> list[Answered]:
         """Some rows of the answers, level by level."""
-        score, told = answer.score[rows].astype(np.float64), []
-        for column in (answer.value, answer.belief, answer.other, answer.other_belief):
-            if column is not None:
-                told.append(column[rows])
-        modes = tuple(told)
+        score = answer.score[rows].astype(np.float64)
+        told = (answer.value, answer.belief, answer.other, answer.other_belief)
+        modes = tuple(column[rows] for column in told if column is not None)
         ends_at = zip(answer.lower[rows].T, answer.upper[rows].T, strict=True)
         return [Answered(facts, ends, middle, score, lower, upper, modes) for lower, upper in ends_at]
 

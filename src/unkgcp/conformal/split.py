@@ -22,12 +22,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.conformal import storage
-from unkgcp.conformal.array_checks import check_finite, check_non_negative, check_within, column, labels
-from unkgcp.conformal.group_rankings import Group, GroupRankings, check_names, group_columns
-from unkgcp.conformal.query_chunks import Answers, Calibration, Engine, Queries, check_settings, read_queries
+from unkgcp.conformal.group_rankings import Group, GroupRankings, check_names, group_columns, labels
+from unkgcp.conformal.query_chunks import (
+    Answers,
+    Engine,
+    Queries,
+    check_finite,
+    check_non_negative,
+    check_within,
+    column,
+    read_queries,
+)
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact_levels
 from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Residual, ScaledResidual, Score, make_score
+from unkgcp.conformal.storage import Calibration, check_settings
 
 Floats = NDArray[np.floating[Any]]
 Levels = Confidence | Iterable[Confidence]
@@ -300,16 +309,7 @@ class SplitConformal:
     @property
     def group_sizes(self) -> dict[Any, Any]:
         """The number of calibration points of each group that has any; by column, where there are several of them."""
-        sizes = {
-            name: dict(
-                zip(
-                    [] if part.groups is None else part.groups.tolist(),
-                    part.ranking.sizes.tolist(),
-                    strict=False,
-                )
-            )
-            for name, part in self._calibrated().rankings.partitions.items()
-        }
+        sizes = self._calibrated().rankings.group_sizes()
         return sizes.get("", sizes)
 
     @property

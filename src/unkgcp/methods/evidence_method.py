@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from unkgcp.conformal.group_rankings import GroupRankings, largest
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact, highest_level
+from unkgcp.conformal.selection import Range
 from unkgcp.errors import InputError
 from unkgcp.evidence.crossfit import CrossFit
 from unkgcp.evidence.distribution import Distribution, Modes
@@ -28,7 +29,6 @@ from unkgcp.methods.partitions import (
     group_doubt,
     group_relations,
 )
-from unkgcp.methods.ranges import Range
 from unkgcp.methods.registry import register
 
 CHUNK = 1 << 14

@@ -29,9 +29,8 @@ from unkgcp.graph.known import RANKED, WAITING, KnownFacts, facts_from_arrays, f
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 
 if TYPE_CHECKING:
-    from unkgcp.conformal.selection import Wrong
+    from unkgcp.conformal.selection import Range, Wrong
     from unkgcp.evidence import EvidenceModel
-    from unkgcp.methods.ranges import Range
 
 
 class Scorer(Protocol):

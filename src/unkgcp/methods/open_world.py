@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
-from unkgcp.conformal.selection import Wrong
+from unkgcp.conformal.selection import Range, Wrong
 from unkgcp.errors import InputError
 from unkgcp.evidence.nonfacts import FactLikeness
 from unkgcp.graph.facts import Graph, HasTriples, Triples
@@ -33,7 +33,6 @@ from unkgcp.methods.method import (
     stored_facts,
 )
 from unkgcp.methods.partitions import partition_names
-from unkgcp.methods.ranges import Range
 
 MOST_LEVELS = 1024
 """Levels at which the thresholds of a known share of facts are kept."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
 from unkgcp.conformal.ranks import exact
+from unkgcp.conformal.selection import Range
 from unkgcp.errors import InputError
 from unkgcp.evaluation.figures.charts import ErrorPanel, draw_conditionality, draw_slices
 from unkgcp.evaluation.figures.style import look
@@ -34,8 +35,7 @@ from unkgcp.evaluation.tables import Cell, Html, Table, number, tag
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.intervals import in_words
 from unkgcp.methods.method import status_codes
-from unkgcp.methods.ranges import Range
-from unkgcp.methods.selecting import Selector
+from unkgcp.run.choosing import Selector
 from unkgcp.run.predictor import Predictor
 
 RELATIONS = 20  # rows of the figure by relation; the table has all

@@ -95,7 +95,7 @@ def command(
     several columns of them); where they are too few for the level, the interval is the whole range.
     """
     from unkgcp.cli.output import say
-    from unkgcp.predict.conformalize import conformalize
+    from unkgcp.predict.prediction_tables import conformalize
 
     outcome = conformalize(
         calibration, source, output, levels=confidence, score=score, bounds=bounds, groups=_names(groups)

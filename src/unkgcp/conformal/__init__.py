@@ -11,10 +11,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from unkgcp.conformal.query_chunks import MissingWeightWarning, SmallGroupWarning
+from unkgcp.conformal.query_chunks import MissingWeightWarning, SmallCalibrationWarning, SmallGroupWarning
 from unkgcp.conformal.ranks import exact, p_exceeds, rank, training_conditional_rank
 from unkgcp.conformal.scores import EntropyResidual, Residual, ScaledResidual, Score, make_score, register
-from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
+from unkgcp.conformal.split import SplitConformal
 
 if TYPE_CHECKING:
     from unkgcp.conformal.selection import Selection, select

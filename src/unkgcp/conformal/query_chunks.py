@@ -30,7 +30,7 @@ from unkgcp.conformal.group_rankings import (
     labels,
     largest,
 )
-from unkgcp.conformal.scores import LearnedScore, Limits, Score, kernels_for
+from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score, kernels_for
 from unkgcp.conformal.storage import Calibration
 from unkgcp.parallel import ROWS, run_chunks
 
@@ -45,6 +45,10 @@ _WITHOUT = 8 * ROWS
 
 class MissingWeightWarning(UserWarning):
     """Queries without a weight are asked of a calibration with weights."""
+
+
+class SmallCalibrationWarning(UserWarning):
+    """There are too few calibration points to learn a score from; a plainer one is used."""
 
 
 class SmallGroupWarning(UserWarning):
@@ -146,6 +150,45 @@ def read_queries(
         np.result_type(*dtypes, *([] if unit is None else [unit.dtype])),
         labels(kind, size, "kind") if wanted and kind is not None else None,
     )
+
+
+def learn_score(
+    recipe: Recipe,
+    bounds: Limits,
+    prediction: ArrayLike,
+    truth: ArrayLike,
+    group: Group | None,
+    weight: ArrayLike | None,
+    kind: ArrayLike | None = None,
+) -> tuple[Score, tuple[Any, ...]]:
+    """The score that a part of the points teaches, and all columns of the others; a ValueError names a bad value."""
+    given = column("prediction", prediction)
+    size = len(given)
+    label = column("truth", truth, size)
+    # every value is checked before any is used, so that messages name its place among all points
+    check_finite("prediction", given, 0)
+    check_within("truth", label, 0, *bounds)
+    members = group_columns(group, size)
+    kinds = None if kind is None else labels(kind, size, "kind")
+    weights = None if weight is None else column("weight", weight, size)
+    if weights is not None:
+        check_non_negative("weight", weights, 0)
+    points: tuple[Any, ...] = (given, label, members, weights, kinds)
+    learning = recipe.learning_rows(size)
+    if learning is None:
+        score = recipe.fallback()
+        warnings.warn(
+            f"{size:,} calibration points are too few to learn the {recipe.name} score from; "
+            f"the {score.name} score is used instead",
+            SmallCalibrationWarning,
+            stacklevel=3,
+        )
+        return score, points
+    left = np.flatnonzero(~learning)
+    score = recipe.learn(given[learning], label[learning], None if kinds is None else kinds[learning])
+    ranked = None if members is None else {name: column[left] for name, column in members.items()}
+    weights, kinds = (None if values is None else values[left] for values in (weights, kinds))
+    return score, (given[left], label[left], ranked, weights, kinds)
 
 
 class Engine:

@@ -28,6 +28,7 @@ from unkgcp.methods.method import IntervalPredictor
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
+Codes = NDArray[np.intp]
 
 TENTHS, FIFTHS = 10, 5
 AT_LEAST = 50
@@ -136,9 +137,7 @@ def judge_slices(
         ends = lower[:, place], upper[:, place]
         inside = metrics.contains(truth, *ends)
         columns = inside, metrics.widths(*ends), metrics.interval_scores(truth, *ends, level)
-        slab = metrics.worst_slab_coverage(
-            features, inside, rng=np.random.default_rng(seed), share=SLAB_SHARE, directions=DIRECTIONS
-        )
+        slab = worst_slab_coverage(features, inside, rng=np.random.default_rng(seed))
         risk = excess_risk(features, inside, level, rng=np.random.default_rng(seed))
         rows = figures_of(slices, columns, bands[place])
         worst = {by: min((one["coverage"] for one in own), default=None) for by, own in rows.items()}
@@ -233,6 +232,71 @@ def tenths_of_doubt(doubt: Floats, inside: NDArray[np.bool_]) -> tuple[float, fl
     return float(shares[-1]), float(shares.min())
 
 
+# Worst-slab coverage: the lowest coverage over slabs {x : a <= v.x <= b} that hold a given share of rows.
+
+
+def worst_slab_coverage(
+    features: Floats,
+    inside: NDArray[np.bool_],
+    *,
+    rng: np.random.Generator,
+    share: float = SLAB_SHARE,
+    directions: int = DIRECTIONS,
+) -> float:
+    """Coverage in the worst slab with at least `share` of the rows.
+
+    features: (n, d), standardised here; inside: (n,) whether each label was covered. NaN when the half on
+    which coverage is taken has no row in the slab.
+    """
+    x = np.asarray(features, dtype=np.float64)
+    if x.ndim != 2 or inside.shape != (len(x),):
+        raise ValueError(f"features must be (n, d) and inside (n,), got {x.shape} and {inside.shape}")
+    if not 0 < share <= 1:
+        raise ValueError(f"share must lie in (0, 1], got {share}")
+    if len(x) < 2:
+        return math.nan
+    spread = x.std(axis=0)
+    x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    order = rng.permutation(len(x))
+    search, judge = order[: len(x) // 2], order[len(x) // 2 :]
+    # every feature by itself, and directions between them
+    drawn = np.concatenate([np.eye(x.shape[1]), rng.standard_normal((directions, x.shape[1]))])
+    drawn = drawn if x.shape[1] > 1 else drawn[:1]
+    best: tuple[float, float, float, Floats] = (math.inf, 0.0, 0.0, drawn[0])
+    for direction in drawn:
+        found = worst_window(x[search] @ direction, inside[search], share)
+        if found[0] < best[0]:
+            best = (*found, direction)
+    position = x[judge] @ best[3]
+    chosen = inside[judge][(best[1] <= position) & (position <= best[2])]
+    return float(chosen.mean()) if len(chosen) else math.nan
+
+
+def worst_window(position: Floats, inside: NDArray[np.bool_], share: float) -> tuple[float, float, float]:
+    """(coverage, a, b) of the window [a, b] of `position` (n,) that covers least and holds at least `share`.
+
+    Exact: Dinkelbach's iteration on the ratio hits / rows, whose step is one pass over prefix sums. Equal
+    positions are never cut apart.
+    """
+    values, member = np.unique(position, return_inverse=True)
+    rows = np.concatenate([[0], np.cumsum(np.bincount(member))])
+    hits = np.concatenate([[0.0], np.cumsum(np.bincount(member, weights=inside))])
+    least = max(1, math.ceil(share * len(position)))
+    # for a window's end j, its start is at most the last i with rows[j] - rows[i] >= least
+    last_start = np.searchsorted(rows, rows - least, side="right") - 1
+    ends = np.flatnonzero(last_start >= 0)
+    ratio, start, end = hits[-1] / rows[-1], 0, len(rows) - 1
+    while True:
+        gain = hits - ratio * rows
+        top = np.maximum.accumulate(gain)
+        j = int(ends[np.argmin(gain[ends] - top[last_start[ends]])])
+        i = int(np.argmax(gain[: last_start[j] + 1]))
+        found = (hits[j] - hits[i]) / (rows[j] - rows[i])
+        if found >= ratio:
+            return float(ratio), float(values[start]), float(values[end - 1])
+        ratio, start, end = found, i, j
+
+
 # Excess risk of the target coverage (ERT): how far coverage is from the level, given what is known of a query.
 #
 # A classifier is asked, from features alone, which labels their intervals cover. If every kind of query were covered
@@ -244,8 +308,6 @@ def tenths_of_doubt(doubt: Floats, inside: NDArray[np.bool_]) -> tuple[float, fl
 # The classifier is a small one of our own: forty trees of three cuts each, the same cuts for all branches of a tree, by
 # least squares on features that were cut into quantile bins. It needs NumPy alone, no exponential and no random number
 # but the folds, so that figures do not depend on which library is installed.
-
-Codes = NDArray[np.intp]
 
 FOLDS = 5
 BINS = 32

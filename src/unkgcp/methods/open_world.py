@@ -53,7 +53,6 @@ class Likeness(Protocol):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All that it learned."""
-        ...
 
 
 class OpenWorld(IntervalPredictor):

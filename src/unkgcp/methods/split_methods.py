@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.group_rankings import GroupRankings
-from unkgcp.conformal.query_chunks import SmallGroupWarning
+from unkgcp.conformal.query_chunks import SmallCalibrationWarning, SmallGroupWarning
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact, highest_level
 from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
-from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
+from unkgcp.conformal.split import SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples, concatenate
 from unkgcp.methods.intervals import Floats

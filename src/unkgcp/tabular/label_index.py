@@ -35,12 +35,9 @@ Labels: TypeAlias = pa.Array | pa.ChunkedArray
 OPEN = "?"
 """What stands in the place of a head or tail that is to be found."""
 
-# Rows handled at a time: so many that threads seldom wait for each other between two calls of NumPy.
-CHUNK = 1 << 17
-# Labels from which on compiled code looks them up, which takes a moment to load.
-MANY = 1 << 16
-# Slots of the table for each label.
-SPARSE = 4
+CHUNK = 1 << 17  # rows at a time: so many that threads seldom wait for each other between two calls of NumPy
+MANY = 1 << 16  # labels from which on compiled code looks them up, which takes a moment to load
+SPARSE = 4  # slots of the table for each label
 _ALL_FOUR = np.uint32(0x01010101)
 _FIRST_BYTE = np.uint64(0xFF)
 

@@ -287,6 +287,11 @@ def learn_table(
     `cells` and `nodes` (a segment) are upper limits; `smoothing` is the share of all points on either side of a node
     that count for it, the nearer the more, but at least `neighbours` of them. What a kind's own points say is mixed
     with what all points say.
+
+    >>> rng = np.random.default_rng(0)
+    >>> table = learn_table(rng.random(500), rng.choice([0.2, 0.7], 500), cells=50, nodes=5, smoothing=0.2)
+    >>> table.lower, table.value.shape
+    (array([0.2, 0.7]), (5, 2))
     """
     look = (nodes, smoothing, neighbours)
     lower, upper = cut_labels(truth.astype(np.float64), cells)

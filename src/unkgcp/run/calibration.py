@@ -324,7 +324,14 @@ def check_apart(training: Graph, stopping: Graph | None, facts: Graph) -> None:
 
 
 def count_trained(training: Graph, facts: Graph) -> Trained:
-    """How many of the facts (triple and confidence) are training facts, and how many may be in a random split."""
+    """How many of the facts (triple and confidence) are training facts, and how many may be in a random split.
+
+    >>> from unkgcp.graph import Graph, Vocabulary
+    >>> ids = np.zeros(3, np.int32)
+    >>> facts = Graph(ids, ids, ids, np.array([0.1, 0.2, 0.3]), Vocabulary.of(["a"], ["likes"]))
+    >>> count_trained(facts[:2], facts[1:])
+    Trained(found=1, expected=0.0, explained=0)
+    """
     vocabulary = training.vocabulary
     ids = to_triples(facts, vocabulary)
     known = (ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0)

@@ -124,7 +124,7 @@ class Ways:
         chosen = self._some(self.kind[starts[:-1]])
         anchor = np.searchsorted(first, chosen, side="right") - 1
         chosen = anchor * self.kinds + self.kind[starts[chosen]]
-        # in an order in which no kind is left out where there are too many walks to count
+        # in random order, so that no kind is left out where there are more walks than can be counted
         chosen = np.random.default_rng(0xA6).permutation(chosen)
         room = min(MOST_WALKS, len(chosen) * (WALKS + 1) * (WALKS + 1))
         keys, hits = np.empty(room, np.int64), np.empty(room, np.int8)

@@ -214,7 +214,7 @@ class Distribution:
             cells.class_of_piece, weights=cells.share * part(cells.low, cells.high), minlength=cells.classes
         )
         slots = self.slot_mass * part(self.slot_low, self.slot_high)
-        # summed class by class: a product of matrices rounds a query's mass otherwise in another batch
+        # summed class by class, since a matrix product may round the same query differently in another batch
         mass = np.zeros(len(self))
         for column in (*(self.class_mass * weight).T, *slots.T):
             mass += column

@@ -35,8 +35,8 @@ from unkgcp.training.model import seen
 
 HELD_OUT, MOST_HELD_OUT = 0.05, 10_000
 MOST_LEARNED = 100_000  # facts that boosting sees; the graph it is told about is whole
-MOST_OF_RELATION = 200  # training facts that say how strange a relation is
-MOST_ASKED = 10_000  # training facts that say how often there is how much doubt
+MOST_OF_RELATION = 200  # training facts of a relation whose nonconformity shows how strange its facts are
+MOST_ASKED = 10_000  # training facts whose doubt shows how doubtful queries will be
 SUGGESTED = Boosting(rounds=100)
 ELSEWHERE = Boosting(rounds=80)
 CHUNK = 1 << 15
@@ -349,7 +349,7 @@ def _rows(
     inside = np.ones(len(train), bool)
     inside[aside] = False
     own = values.code(train.confidence)
-    # the same columns as of the whole graph: share i is that of the same value, though others lead in a part
+    # share i must be that of the same value as in the whole graph, though other values may be commoner in a part
     part = Evidence.of(train[inside], values, commonest(own, len(values), FREQUENT))
     told = part.leave_one_out(learned - np.searchsorted(aside, learned), progress)  # their rows in the part
     asked = part.features(train[aside])

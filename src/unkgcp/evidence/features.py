@@ -170,7 +170,7 @@ class Evidence:
         )
 
     def over(self, part: Graph) -> Evidence:
-        """The same columns over a part of the facts: share i is that of the same value, though others lead there."""
+        """The same columns over a part of the facts: share i stays that of the same value."""
         return Evidence.of(part, self.values, self.top)
 
     @property
@@ -206,7 +206,7 @@ class Evidence:
 
     def _rows(self, columns: Columns, rows: Ints | None) -> Features:
         own = None if rows is None else self.codes[rows].astype(np.int64)
-        # what takes the most memory while it is made is asked first, when there is nothing else yet
+        # first what takes the most memory while it is made
         candidates = self.pairs.candidates(*columns, own)
         beside = self.neighbours.features(*columns, left_out=rows is not None)
         asked = {}

@@ -184,7 +184,7 @@ def look(codes, powers, large, sums, many, ranges, own, frequent, out, counts):
                     out[row, 1 + power] += powers[codes[place], power]
         n, gone = end - begin, end
         if own[row] >= 0:
-            # of facts with equal values any may be left out
+            # facts with equal values are alike: leave out the first of them
             gone = lower_bound(codes, begin, end, own[row])
             n -= 1
             for power in range(3):

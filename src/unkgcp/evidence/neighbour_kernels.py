@@ -13,9 +13,8 @@ from unkgcp.evidence.group_kernels import lower_bound
 
 MOST = 64  # partners of an entity and relation that are compared, spread over all of them
 BUDGET = 5000  # steps that the comparison of two lists of neighbours may take
-SAMPLED = (
-    128  # neighbours looked up if it would take more: those of the entity with fewer, spread over all of them
-)
+# Neighbours looked up if it would take more: those of the entity that has fewer, spread over all of them.
+SAMPLED = 128
 
 
 @njit(nogil=True)
@@ -201,7 +200,7 @@ def neighbours(
             surest = max(surest, min(x, y))
         of_head, of_tail = first[h + 1] - first[h], first[t + 1] - first[t]
         if left_out:
-            # a fact that is the only one between the two made them neighbours
+            # without the fact the two are no neighbours if it is the only one between them
             entry = lower_bound(other, first[h], first[h + 1], t)
             if entry < first[h + 1] and other[entry] == t and facts[entry + 1] - facts[entry] == 1:
                 of_head -= 1
@@ -250,7 +249,7 @@ def _add(sums, value, weight):
 MOST_STEPS = 128  # steps of the entity that is asked about
 MOST_MEMBERS = 64  # entities looked at that share one of its steps
 MOST_ENDS = 64  # steps onward from each of them
-UNSEEN = 2.0  # entities with other answers, added to those counted
+UNSEEN = 2.0  # added to the number of entities counted, as if two more had other answers
 FIELDS = 7
 COUNT, PAIR, PAIRS, ALIKE, ALIKES, PATH, PATHS = range(FIELDS)
 

@@ -24,7 +24,7 @@ from unkgcp.graph.facts import HasTriples, Triples
 from unkgcp.graph.negatives import KINDS, corrupt
 
 TREES = Boosting(rounds=200)
-FOLDS = 5  # without backbones, whose folds are used otherwise
+FOLDS = 5  # of a model without backbones; one with backbones uses their folds
 FACT = 1  # the class of facts; 0 is that of corrupted ones
 
 

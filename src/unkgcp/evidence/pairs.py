@@ -174,7 +174,7 @@ class Pairs:
         table = self._table(cell)
         total = np.broadcast_to(self._total, (n, 2))
         if own is not None:
-            # what the fact added to the rates it added with all of its partners, also those that are not looked at
+            # the fact took part in the rates with all of its partners, also with those that are not looked at
             table, total = self._without(relation, own, query, entry, count, cell, table, total)
             seen = _spread(np.bincount(query, minlength=n))
             query, entry, count, table = query[seen], entry[seen], count[seen], table[seen]

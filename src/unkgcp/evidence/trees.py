@@ -18,7 +18,7 @@ from unkgcp.parallel import cores, in_threads
 from unkgcp.progress import Progress
 
 NAN_MISSING, DEFAULT_LEFT, CATEGORICAL = 8, 2, 1  # bits of LightGBM's decision_type
-WALKS = 1 << 18  # from the root of a tree to a leaf, worth a thread: some ten milliseconds
+WALKS = 1 << 18  # from root to leaf, that are worth a thread: some ten milliseconds
 COLUMNS: dict[str, Any] = {
     "classes": np.int64,
     "prior": np.float64,
@@ -147,7 +147,7 @@ def from_lightgbm(
     text: str, features: int, classes: NDArray[np.int64], total: int, prior: NDArray[np.float64], rounds: int
 ) -> Trees:
     """Trees from the text in which LightGBM writes a model, the first `rounds` rounds of it."""
-    width = len(classes)  # trees a round, of two classes too: the objective is always that of many
+    width = len(classes)  # of each round: a tree a class, for two classes as well
     blocks = text.split("\nTree=")[1 : 1 + rounds * width]
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     columns |= {"first_node": [0], "first_leaf": [0], "classes": list(classes), "prior": list(prior)}
@@ -160,7 +160,7 @@ def from_lightgbm(
             if (decision & CATEGORICAL).any():
                 raise ValueError("categorical splits are not supported")
             threshold = np.array(lines["threshold"].split(), np.float64)
-            # without missing values at learning, LightGBM takes a missing value for 0
+            # LightGBM takes a missing value for 0 where it saw none while it learned
             missing_left = np.where(decision & NAN_MISSING, (decision & DEFAULT_LEFT) > 0, threshold >= 0)
             columns["feature"] += map(int, lines["split_feature"].split())
             columns["threshold"] += list(threshold)

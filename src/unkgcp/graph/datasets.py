@@ -92,9 +92,9 @@ class Dataset:
     def softlogic_for(self, protocol: str) -> Graph | None:
         """The soft-logic facts that a protocol trains with: all, but for those held back under `paper`.
 
-        A conclusion may be a calibration fact as well as a new query, and both must be met alike by the model: taking
-        out those of calibration facts would leave in those of queries, which nobody knows yet. The figures
-        of the paper's experiments (`paper`) are made without conclusions that name a calibration or test triple.
+        The model must treat calibration facts and new queries alike. Conclusions about calibration facts therefore
+        stay in, as those about new queries do, which cannot be taken out because nobody knows the queries yet. The
+        paper's experiments (`paper`) leave out conclusions that name a calibration or test triple.
         """
         if self.softlogic is None or protocol != "paper":
             return self.softlogic
@@ -223,7 +223,7 @@ def _folder(name: str, folder: Path, remedy: str, reading: Mapping[str, Any]) ->
     names = read_names(folder)
     graphs = read_parts({part: paths[part] for part in NEEDED}, **reading)
     if "softlogic" in paths:
-        # inferences are in [0, 1] whatever the facts' numbers are
+        # conclusions are in [0, 1] already, also where the facts have to be scaled
         graphs["softlogic"] = read(paths["softlogic"], **{**reading, "scale": Scale()})
     if "negatives" in paths:
         graphs["negatives"] = _negatives(paths["negatives"], names, graphs["train"], reading)

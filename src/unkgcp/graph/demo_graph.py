@@ -19,8 +19,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.graph import demo_world
-from unkgcp.graph.demo_world import COMPOSED, RELATIONS, Floats, World, join
+from unkgcp.graph.demo_world import (
+    COMPOSED,
+    RELATIONS,
+    Floats,
+    Ints,
+    Pairs,
+    World,
+    arrange,
+    build,
+    draw_pairs,
+    join,
+)
 from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained
 
 __all__ = ["RULES", "Demo", "Oracle", "generate", "infer"]
@@ -36,11 +46,11 @@ class Demo(NamedTuple):
 def generate(seed: int = 0) -> Demo:
     """The demo graph of a seed: the same bytes every time."""
     generator = np.random.default_rng(seed)
-    inhabitants = demo_world.build(generator)
-    pairs = demo_world.draw_pairs(inhabitants, generator)
+    inhabitants = build(generator)
+    pairs = draw_pairs(inhabitants, generator)
     oracle = Oracle(inhabitants, *_paths(inhabitants, pairs))
-    head, relation, tail = demo_world.arrange(pairs, generator)
-    # nobody hears of entities without a fact
+    head, relation, tail = arrange(pairs, generator)
+    # entities without a fact are left out of the graph
     used, ends = np.unique(np.concatenate([head, tail]), return_inverse=True)
     labels = inhabitants.vocabulary
     blank = Graph(
@@ -53,13 +63,11 @@ def generate(seed: int = 0) -> Demo:
     return Demo(oracle.draw(blank, generator), oracle)
 
 
-def _paths(
-    inhabitants: demo_world.World, pairs: dict[str, demo_world.Pairs]
-) -> tuple[demo_world.Ints, demo_world.Floats]:
+def _paths(inhabitants: World, pairs: dict[str, Pairs]) -> tuple[Ints, Floats]:
     """Sorted keys (head * entities + tail) of the composed relation, and the best way's product of places."""
-    first, second = demo_world.COMPOSED["works_in"]
-    order = [row.name for row in demo_world.RELATIONS]
-    start, middle, end = demo_world.join(pairs[first], pairs[second])
+    first, second = COMPOSED["works_in"]
+    order = [row.name for row in RELATIONS]
+    start, middle, end = join(pairs[first], pairs[second])
     product = place_of(inhabitants, start, np.full(len(start), order.index(first)), middle) * place_of(
         inhabitants, middle, np.full(len(start), order.index(second)), end
     )

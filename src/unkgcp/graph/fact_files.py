@@ -21,14 +21,13 @@ from typing import Unpack
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError, at
 from unkgcp.graph.facts import Graph, Vocabulary
-from unkgcp.tabular.columns import RDF, Columns, Options, Request, interval_positions
+from unkgcp.tabular.columns import Columns, Options, Request
 from unkgcp.tabular.fact_columns import FactColumns, Labels, read_columns
-from unkgcp.tabular.formats import PARQUET, TEXT_FORMATS, ending, first_line, layout_of, recognise, records
-from unkgcp.tabular.source import Origin, Source
+from unkgcp.tabular.formats import ending, interval_columns, layout_of
+from unkgcp.tabular.source import Origin, Source, is_file, records
 
 
 def read(path: Origin, *, vocabulary: Vocabulary | None = None, **options: Unpack[Options]) -> Graph:
@@ -75,58 +74,6 @@ def _graphs(
 
 # Confidences that are intervals: files whose first line names the columns lower and upper instead of one confidence.
 # Such a file is read twice, once for each end.
-
-
-def interval_columns(
-    paths: Mapping[str, Origin], request: Request
-) -> dict[str, tuple[Columns, Columns] | None]:
-    """For each part the columns of its lower and of its upper ends, each with those of the labels.
-
-    None for a part with plain confidences.
-    """
-    return {part: _end_columns(path, request) for part, path in paths.items()}
-
-
-def _end_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
-    if request.columns is not None:
-        if len(request.columns) != 5:
-            return None
-        *labels, lower, upper = request.columns
-        return [*labels, lower], [*labels, upper]
-    if request.header is False or not is_file(path):
-        return None
-    names = _names(path, request)
-    positions = None if names is None else interval_positions(names, str(path))
-    if positions is None:
-        return None
-    *head, lower, upper = positions
-    return [*head, lower], [*head, upper]
-
-
-def is_file(path: Origin) -> bool:
-    """Whether this names a file, which can be read twice."""
-    return isinstance(path, str | os.PathLike) and os.fspath(path) != "-"
-
-
-def _names(path: Origin, request: Request) -> list[str] | None:
-    """The fields of the first line, for the formats that have no columns of their own."""
-    with Source(path) as source:
-        kind = recognise(source, request.format)
-        if kind == PARQUET:
-            try:
-                return list(pq.read_schema(source.on_disk()).names)
-            except (
-                pa.ArrowException,
-                OSError,
-                UnicodeDecodeError,
-            ):  # whoever reads it says what is wrong with it
-                return None
-        if kind in RDF:
-            return None
-        text = TEXT_FORMATS[kind]
-        if text.columns is not None:
-            return None
-        return text.fields(first_line(source.sample, source.name, text.quoted))
 
 
 def _read_intervals(

@@ -203,9 +203,7 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
     first = graphs[0]
     if any(graph.vocabulary != first.vocabulary for graph in graphs[1:]):
         raise ValueError("graphs over different vocabularies cannot be joined; read them together")
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(graph, name) for graph in graphs]) for name in COLUMNS
-    }
+    columns: Any = {name: np.concatenate([getattr(graph, name) for graph in graphs]) for name in COLUMNS}
     if all(graph.ends is None for graph in graphs):
         return replace(first, **columns, ends=None)
     # a single number beside intervals is an interval without length

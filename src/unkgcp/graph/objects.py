@@ -103,7 +103,7 @@ def _table(data: Any) -> pa.Table | None:
         return pa.Table.from_batches([data])
     try:
         if _comes_from(data, "pandas"):
-            # an index is a number of the row, unless it has a name
+            # an index without a name only numbers the rows; one with a name is a column
             named = [name for name in data.index.names if name is not None]
             return pa.Table.from_pandas(data.reset_index() if named else data, preserve_index=False)
         if hasattr(data, "__arrow_c_stream__"):

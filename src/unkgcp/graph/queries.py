@@ -63,7 +63,7 @@ def to_triples(queries: Queries, vocabulary: Vocabulary) -> Triples:
         if queries.ndim != 2 or queries.shape[1] != 3 or queries.dtype.kind not in "iu":
             raise ValueError(f"ids must be an integer array (n, 3), got {queries.dtype} {queries.shape}")
         inside = (queries >= 0) & (queries <= np.iinfo(np.int32).max)
-        # converted first: unsigned numbers have no -1
+        # converted first, since arrays of unsigned integers cannot hold -1
         known = np.where(inside, queries.astype(np.int32), -1)
         return Triples(*(np.ascontiguousarray(known[:, place]) for place in range(3)))
     return _from_sequence(queries, vocabulary)

@@ -133,7 +133,8 @@ def _heads(rule: Rule, named: dict[str, int], facts: Graph, minimum: float, limi
     """The head facts of one rule with their best bounds, stated ones included."""
     n = max(facts.n_entities, 1)
     floor = max(minimum - ROUNDING, ROUNDING)
-    needed = [{rule.head.first, rule.head.second}]  # after the last atom, then after the one before it ...
+    # variables needed after the last atom of the body, then after the one before it, and so on
+    needed = [{rule.head.first, rule.head.second}]
     atoms = list(rule.join_order())
     for atom in reversed(atoms[1:]):
         needed.append(needed[-1] | {atom.first, atom.second})

@@ -274,6 +274,21 @@ def selection_request(settings: Settings) -> dict[str, Any]:
     return _body("SelectionRequest", fields, ["triples", "condition"], example)
 
 
+def answers_request(settings: Settings) -> dict[str, Any]:
+    """The schema of the body of `POST /v1/answers`."""
+    label, share = {"type": "string"}, {"type": "number", "minimum": 0, "maximum": 1}
+    fields = {
+        **dict.fromkeys(("head", "relation", "tail"), label),
+        "confidence": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.9},
+        "k": {"type": "integer", "minimum": 1, "maximum": settings.max_k, "default": 100},
+        "min_confidence": share | {"default": 0},
+        "per": {"enum": ["relation", "none"], "default": "relation"},
+    }
+    example = {"head": "head", "relation": "relation", "confidence": 0.9}
+    either = [{"required": ["head"]}, {"required": ["tail"]}]
+    return _body("AnswersRequest", fields, ["relation"], example, oneOf=either)
+
+
 def _asked(settings: Settings) -> dict[str, Any]:
     """Triples and levels."""
     label = {"type": "string"}
@@ -301,7 +316,9 @@ def _one_or_several(number: dict[str, Any], settings: Settings) -> dict[str, Any
     return {"anyOf": [number, several]}
 
 
-def _body(title: str, fields: dict[str, Any], required: list[str], example: dict[str, Any]) -> dict[str, Any]:
+def _body(
+    title: str, fields: dict[str, Any], required: list[str], example: dict[str, Any], **more: Any
+) -> dict[str, Any]:
     schema = {
         "type": "object",
         "title": title,
@@ -309,30 +326,7 @@ def _body(title: str, fields: dict[str, Any], required: list[str], example: dict
         "required": required,
         "additionalProperties": False,
         "examples": [example],
-    }
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def answers_request(settings: Settings) -> dict[str, Any]:
-    """The schema of the body of `POST /v1/answers`."""
-    label, share = {"type": "string"}, {"type": "number", "minimum": 0, "maximum": 1}
-    between = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.9}
-    schema = {
-        "type": "object",
-        "title": "AnswersRequest",
-        "properties": {
-            "head": label,
-            "relation": label,
-            "tail": label,
-            "confidence": between,
-            "k": {"type": "integer", "minimum": 1, "maximum": settings.max_k, "default": 100},
-            "min_confidence": share | {"default": 0},
-            "per": {"enum": ["relation", "none"], "default": "relation"},
-        },
-        "required": ["relation"],
-        "oneOf": [{"required": ["head"]}, {"required": ["tail"]}],
-        "additionalProperties": False,
-        "examples": [{"head": "head", "relation": "relation", "confidence": 0.9}],
+        **more,
     }
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 

@@ -103,10 +103,10 @@ class Served:
         self.knowledge = Knowledge(predictor, settings)
         self.batcher = Batcher(predictor, settings, metrics)
         self.candidates = Candidates(predictor, self.batcher, settings)
-        # completions may take long, so that the quicker questions do not share their threads
+        # completions may take long, so the quicker questions have a thread of their own
         self.completions, self.questions = Jobs(settings, 2, "completion"), Jobs(settings, 1, "question")
-        self.reasons = Jobs(settings, 1, "reasons")  # a graph without a fact takes a while to make
-        # the first answer set waits for a calibration, behind which nobody else shall wait
+        self.reasons = Jobs(settings, 1, "reasons")  # leaving a fact out means grouping all others again
+        # the first answer set has to be calibrated, and other questions shall not wait for that
         self.sets = Jobs(settings, 1, "answers")
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ class Waiting:
         self, asked: Asked, answer: asyncio.Future[bytes], arrived: float, chooser: Chooser | None = None
     ) -> None:
         self.asked, self.answer, self.arrived = asked, answer, arrived
-        self.chooser = chooser  # of candidates, who are to be placed as well
+        self.chooser = chooser  # of candidates, which are placed besides being answered
         self.places: list[Places] = []
         self.begun = 0  # triples that are answered or in the slice on its way
         self.parts: list[Columns] = []
@@ -74,7 +74,7 @@ class Waiting:
 
     @property
     def works(self) -> int:
-        """How much a triple counts: no method takes longer to place a candidate than to answer it."""
+        """How often the work of an answer is done: a candidate is also placed, which takes no longer than to answer."""
         return 1 if self.chooser is None else 2
 
     def like(self, other: Waiting) -> bool:
@@ -106,13 +106,13 @@ class Batcher:
         self._threads = Threads(1, "model")
         vocabulary = predictor.model.vocabulary
         self._entities, self._relations = Lookup(vocabulary.entity_ids), Lookup(vocabulary.relation_ids)
-        self._notes: dict[float, str | None] = {}  # by level: some methods go through all relations for them
+        self._notes: dict[float, str | None] = {}  # by level; for some methods they take a while
 
     def measure(self, triple: tuple[str, str, str]) -> None:
         """Ask for one triple a few times, so that the cost is known before the first request."""
         head, relation, tail = triple
         for _ in range(2):
-            self.cost = Cost()  # the first time much is loaded, compiled or sorted: the second one counts
+            self.cost = Cost()  # the second time counts: in the first, much is loaded and compiled
             for size, levels in PROBES:
                 level = tuple(np.linspace(0.5, 0.95, levels or self._settings.max_levels).tolist())
                 asked = Asked((head,) * size, (relation,) * size, (tail,) * size, level, False)
@@ -168,7 +168,7 @@ class Batcher:
                 f"{size:,} triples would take this run about {seconds:.0f} seconds, more than {limit:g}; "
                 f"send at most {fits:,} in one request",
             )
-        # until it is answered, each of the others gets about as much of the thread as it does
+        # the thread is shared: until this one is answered, each other one gets about as much of it
         before = 0.0 if small else sum(min(self._left(one), seconds) for one in self._queue)
         if (before and before + seconds > limit) or self._rows + size > self._settings.max_waiting:
             pause = max(1, ceil(min(before, limit)))
@@ -199,7 +199,7 @@ class Batcher:
                     self._give(one, [columns])
             except Exception as error:
                 self._fail(batch, error)
-        if self._small:  # others than these have their turn in between
+        if self._small:  # the event loop does other things in between
             loop.call_soon(self._gather, loop, len(self._small))
         else:
             self._gathering = False

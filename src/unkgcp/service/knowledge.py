@@ -32,9 +32,8 @@ from unkgcp.service.limits import Jobs, Problem, Settings, quoted
 from unkgcp.service.lookups import LabelSearch, Surroundings, spelt
 from unkgcp.service.request_body import DEFAULT_LEVEL, Selecting, to_text
 
-LEFT_OUT = (
-    2_000_000  # training facts that one request goes through: all of them again for each that is left out
-)
+# Training facts that one request for `without` goes through: all of them again for each fact that is left out.
+LEFT_OUT = 2_000_000
 MOST_LEFT_OUT = 12
 
 
@@ -55,7 +54,7 @@ class Knowledge:
         data = predictor.provenance.get("data", {}).get("name")
         return {
             "version": __version__,
-            # a file is called by its name alone: where it lies is nobody's business
+            # without its folder, which clients need not know
             "data": None if data is None else PurePath(str(data)).name,
             "model": predictor.model.called,
             "method": method.name,

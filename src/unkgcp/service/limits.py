@@ -80,7 +80,7 @@ def quoted(value: object, longest: int = 60) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-# Threads that come with the first work and go when the service stops, however often it is started.
+# Threads that start with the first work and end when the service stops; it may be started again.
 
 
 class Threads:
@@ -139,4 +139,4 @@ class Jobs:
     def _done(self, future: asyncio.Future[Result]) -> None:
         self._count -= 1
         if not future.cancelled():
-            future.exception()  # seen, also when its client has gone
+            future.exception()  # asked for, so that asyncio does not complain where the client has gone

@@ -67,7 +67,7 @@ class LabelSearch:
         order = pc.array_sort_indices(lower)
         self._order: NDArray[np.int64] = order.to_numpy().astype(np.int64)
         self._lower = lower.take(order)
-        # all labels in one text, between them a byte that no text has: a search through it stops at the first few
+        # all labels in one text, separated by a byte that UTF-8 never has, so that one search finds the first few
         self._text: bytes = SEPARATOR.join(self._lower.cast(pa.binary()).to_pylist())
         lengths = np.asarray(pc.binary_length(self._lower), np.int64)
         self._starts = np.concatenate([[0], np.cumsum(lengths + 1)])
@@ -99,7 +99,7 @@ class LabelSearch:
     def _range(self, wanted: str) -> tuple[int, int]:
         """First and last place (exclusive) of labels that begin with the text."""
         key = wanted.encode()
-        # no UTF-8 text has the byte of the separator, so that the second key is above all that begins with the first
+        # that byte is above all others in UTF-8: the second key comes after all labels that begin with the first
         start, stop = (
             bisect_left(range(len(self._lower)), end, key=lambda place: self._lower[place].as_py().encode())
             for end in (key, key + SEPARATOR)

@@ -77,7 +77,7 @@ class Middleware:
             else:
                 await self.app(scope, receive, sent)
         except Exception as error:
-            # the client learns that it was not its fault, the log in one line what it was
+            # the client is told that it is not at fault; what happened goes to the log, in one line
             why = " ".join(str(error).split())
             logger.error("%s %s: %s: %s", scope["method"], scope["path"], type(error).__name__, why)
             logger.debug("traceback", exc_info=error)

@@ -25,7 +25,7 @@ PLACES = ("head", "relation", "tail")
 DEFAULT_LEVEL = 0.9
 DEFAULT_SHARE = 0.1
 MORE = "send several requests"
-# what is chosen depends on all candidates together, so that several requests would not do
+# several requests are no remedy here, since the choice depends on all candidates together
 MORE_CANDIDATES = "choose among them in one file with unkgcp predict --select"
 
 
@@ -93,8 +93,7 @@ class Bodies:
         return b"".join(chunks)
 
 
-# commas and the beginnings of lists and objects for each triple that is allowed: 4 are its own, the others may be in
-# labels
+# Commas and opening brackets that a body may have for each allowed triple: 4 are its own, others may be in labels.
 PARTS = 16
 
 

@@ -82,8 +82,7 @@ def answer_requests(
     app: FastAPI, listener: socket.socket, settings: Settings, announce: Callable[[str], None]
 ) -> None:
     """Have an application answer what comes in at a socket until it is told to stop."""
-    # what is loaded by now stays: there is no need to look through it again and again for garbage, which would hold
-    # up all requests of that moment
+    # what is loaded by now stays in use; looking through it for garbage again and again would only delay requests
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE)
@@ -111,7 +110,7 @@ def _stop_on_hangup(server: uvicorn.Server) -> None:
     """A closed terminal stops the service as SIGTERM does, unless that was to be ignored, as under nohup."""
     hangup = getattr(signal, "SIGHUP", None)
     if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
-        with suppress(ValueError):  # only the main thread is told
+        with suppress(ValueError):  # raised where this is not the main thread, which alone may handle signals
             signal.signal(hangup, lambda number, frame: server.handle_exit(signal.SIGTERM, frame))
 
 

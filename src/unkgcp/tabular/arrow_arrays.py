@@ -53,7 +53,7 @@ def to_arrow(columns: Mapping[str, Column]) -> dict[str, pa.Array]:
 def _arrow(column: Column) -> pa.Array:
     if isinstance(column, Coded):
         return pa.DictionaryArray.from_arrays(numbers(column.code), texts(column.names))
-    # a sum is NaN if something in it is, and takes no memory
+    # the sum is NaN if one of the numbers is; unlike np.isnan of all of them, it takes no memory
     some = column.dtype != np.bool_ and bool(np.isnan(column.sum()))
     return numbers(column, ~np.isnan(column) if some else None)
 

@@ -41,7 +41,7 @@ _NEO4J = {"head": {":start_id", "_start"}, "relation": {":type", "_type"}, "tail
 _NEO4J_TYPED = re.compile(
     r"[^:]*(:start_id|:end_id|:type)(?:\(.*\))?|([^:]+):(?:float|double|int|long|string)"
 )
-# Too short to tell a header by where there is no confidence to look at: "h r t" is a fine query.
+# Single letters count as names only in files of facts: in a file of queries "h r t" may itself be a query.
 _LETTERS = {"head": {"h", "s"}, "relation": {"r", "p"}, "tail": {"t", "o"}, "confidence": {"c", "w"}}
 
 
@@ -89,9 +89,8 @@ def looks_like_header(fields: Sequence[str], with_confidence: bool = True) -> bo
     names = [_plain(field) for field in fields]
     if any(is_number(name) for name in names):
         return False
-    if (
-        not with_confidence
-    ):  # all three, or those of a file of facts that asks about them: ends and confidence
+    if not with_confidence:
+        # head and tail, and besides them the relation or, in a file of facts that is asked about, the confidence
         named = {role for role in ROLES if _positions(names, role, letters=False)}
         return {"head", "tail"} < named
     ends = _positions(names, "head") and _positions(names, "tail")
@@ -157,7 +156,7 @@ def _by_name(first: Sequence[str], roles: Sequence[str], place: Place) -> tuple[
     missing = [role for role in roles if not found[role]]
     if missing:
         usual = all(not found[role] or found[role] == [place_] for place_, role in enumerate(roles))
-        facts = len(first) == 4 and _positions(names, "confidence") == [3]  # where queries are asked for
+        facts = len(first) == 4 and _positions(names, "confidence") == [3]  # a file of facts, read as queries
         if usual and (len(first) == len(roles) or facts):
             return tuple(range(len(roles)))
         raise InputError(
@@ -291,7 +290,7 @@ class Scale:
 
     def _spread(self, values: NDArray[np.float64], smallest: float, largest: float) -> NDArray[np.float64]:
         if self.kind == "log":
-            # one logarithm for both: those of math and NumPy may differ in the last digit, and the largest would miss 1
+            # both logarithms by NumPy: that of math may differ in the last digit, and the largest would miss 1
             share = np.log(values / smallest) / np.log(largest / smallest)
         else:
             share = values / (largest - smallest) - smallest / (largest - smallest)

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError, at
 from unkgcp.parallel import cores
 from unkgcp.tabular.arrow_arrays import LABELS, Batch, Batches, Malformed, one_array, one_relation
-from unkgcp.tabular.formats import Layout, records
-from unkgcp.tabular.source import SAMPLE, Source
+from unkgcp.tabular.formats import Layout
+from unkgcp.tabular.source import SAMPLE, Source, records
 
 BLOCK = 8 << 20
 # No line of a table is this long; a file without line ends must not fill the memory.
@@ -98,7 +98,7 @@ def in_turn(
     source: Source, blocks: Iterator[Block], work: Callable[[Block, bool], T]
 ) -> Iterator[tuple[Block, Callable[[], T]]]:
     """Each block and what gives the work on it; of a large file, some blocks are worked on at once."""
-    # a file that is all in sight is parsed before threads would be ready
+    # a small file, all of which is in the sample, is parsed before threads would have started
     return (_one_by_one if len(source.sample) < SAMPLE else _in_order)(blocks, work)
 
 
@@ -181,7 +181,7 @@ def _parse(block: pa.Buffer, layout: Layout, skip: bool) -> tuple[Batch, int]:
             return _batch(_table(block, layout, skip, ignore_empty_lines=True), layout), _line_ends(block)
         table = _table(block, layout, skip, ignore_empty_lines=False)
         if pc.min(pc.binary_length(table.column(str(layout.head)))).as_py() == 0:
-            # an empty line shows as an empty head; it is harmless, but a row is not a line then
+            # an empty line shows as an empty head; it is harmless, but then rows are no longer lines
             return _batch(_table(block, layout, skip, ignore_empty_lines=True), layout), _line_ends(block)
     except pa.ArrowException:
         if block.to_pybytes().strip(b"\r\n"):

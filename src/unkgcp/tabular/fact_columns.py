@@ -290,7 +290,7 @@ def _text(index: LabelIndex) -> pa.StringArray:
 # if all its lines are plain: no quotation, no NUL byte, no empty line, no label of 64 bytes or more. Any other block is
 # left to Arrow (`delimited`). The facts are the same either way.
 
-# Smaller files are read before numba is loaded.
+# Bytes of a file. Smaller ones are read by Arrow before numba would have been loaded.
 LARGE = 128 << 20
 
 

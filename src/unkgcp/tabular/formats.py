@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError, at
 from unkgcp.tabular.arrow_arrays import Batch
-from unkgcp.tabular.columns import (
-    NQUADS,
-    NTRIPLES,
-    RDF,
-    TURTLE,
-    Request,
-    Scale,
-    find,
-)
-from unkgcp.tabular.source import Source, is_parquet
+from unkgcp.tabular.columns import RDF, TURTLE, Columns, Request, Scale, find, interval_positions
+from unkgcp.tabular.source import Origin, Source, is_file, is_parquet
 
 Numbers = Callable[[pa.StringArray], pa.DoubleArray]
 Filter = Callable[[Batch], pa.BooleanArray]
@@ -38,10 +30,10 @@ Filter = Callable[[Batch], pa.BooleanArray]
 class TextFormat:
     """A kind of delimited text file.
 
-    `signature` are the fields that begin the first line of every such file (None: any). `columns` are the
-    columns of head, relation, tail and confidence, by name where there is a header, else by position; for None
-    they are found file by file. `relation` is the one relation of a file that has no column for it. `numbers`
-    gets confidences out of fields that are more than a number; it gives null where there is none.
+    `signature` recognises such a file by the fields of its first line; a format without one is known by the name of
+    the file. `columns` are those of head, relation, tail and confidence, by name where there is a header, else by
+    position; for None they are found file by file. `relation` is the one relation of a file that has no column for it.
+    `numbers` gets confidences out of fields that are more than a number; it gives null where there is none.
     """
 
     name: str
@@ -287,7 +279,7 @@ def _rdf_kind(line: str) -> str | None:
         return TURTLE
     from unkgcp.tabular.rdf_lines import is_statement
 
-    return next((kind for kind in (NTRIPLES, NQUADS) if is_statement(line, kind)), None)
+    return next((kind for kind in RDF if kind != TURTLE and is_statement(line, kind)), None)
 
 
 def layout_of(source: Source, request: Request) -> Layout | str:
@@ -335,9 +327,6 @@ def _checked(expected: str | None, chosen: bool, line: str, name: str) -> str:
     )
 
 
-# The first line of a file, and all of them where something is wrong.
-
-
 def first_line(sample: bytes, name: str, quoted: bool) -> str:
     """The first line of a file that has one, without its end; refuses what is plainly no text."""
     text = sample.removeprefix(b"\xef\xbb\xbf")
@@ -363,22 +352,40 @@ def first_line(sample: bytes, name: str, quoted: bool) -> str:
         raise InputError(f"{at(name, 1)} is not valid UTF-8: save the file as UTF-8") from None
 
 
-def records(
-    text: Iterable[str], delimiter: str, quoted: bool = True, empty: bool = False
-) -> Iterator[tuple[int, list[str]]]:
-    """The line, counted from 1, and the fields of every record; with `empty` those of empty lines, too.
+# Confidences that are intervals: files whose first line names the columns lower and upper.
 
-    `text` gives lines with their ends, as a file opened with `newline=""` does. Slow: for what is wrong with a file.
+
+def interval_columns(
+    paths: Mapping[str, Origin], request: Request
+) -> dict[str, tuple[Columns, Columns] | None]:
+    """For each part the columns of its lower and of its upper ends, each behind those of the labels.
+
+    None for a part with plain confidences.
     """
-    limit = csv.field_size_limit(sys.maxsize)
-    try:
-        reader = csv.reader(
-            text, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-        )
-        line = 1
-        for fields in reader:
-            if fields or empty:
-                yield line, fields
-            line = reader.line_num + 1
-    finally:
-        csv.field_size_limit(limit)
+    return {part: _end_columns(path, request) for part, path in paths.items()}
+
+
+def _end_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
+    columns = request.columns
+    if columns is None and request.header is not False and is_file(path):
+        names = _names(path, request)
+        columns = None if names is None else interval_positions(names, str(path))
+    if columns is None or len(columns) != 5:
+        return None
+    *labels, lower, upper = columns
+    return [*labels, lower], [*labels, upper]
+
+
+def _names(path: Origin, request: Request) -> list[str] | None:
+    """The fields of the first line, for the formats that have no columns of their own."""
+    with Source(path) as source:
+        kind = recognise(source, request.format)
+        if kind == PARQUET:
+            try:
+                return list(pq.read_schema(source.on_disk()).names)
+            except (pa.ArrowException, OSError, UnicodeDecodeError):
+                return None  # what is wrong with the file is said when its facts are read
+        text = TEXT_FORMATS.get(kind)
+        if text is None or text.columns is not None:
+            return None
+        return text.fields(first_line(source.sample, source.name, text.quoted))

@@ -72,7 +72,7 @@ class LabelIndex:
 
     @property
     def settled_by_words(self) -> bool:
-        """Whether no label holds a NUL byte: then labels of less than 64 bytes with the same words are the same."""
+        """Whether labels of less than 64 bytes with equal words are equal, as they are unless one holds a NUL byte."""
         return not self._holds_nul
 
     def search(
@@ -86,16 +86,9 @@ class LabelIndex:
         ids = np.empty(len(spans), np.int32)
         done = 0
         while True:
-            index = (
-                self._table,
-                self._bits,
-                self._last,
-                self._before,
-                MULTIPLIERS,
-                self._offsets,
-                self._bytes,
-            )
-            done, self._size = kernels.look_up(data, spans, ids, done, *index, self._size, add)
+            table, words = (self._table, self._bits), (self._last, self._before, MULTIPLIERS)
+            index = (*table, *words, self._offsets, self._bytes, self._size)
+            done, self._size = kernels.look_up(data, spans, ids, done, *index, add)
             if done == len(ids):
                 return ids
             room = self._size + kernels.TOGETHER
@@ -165,7 +158,7 @@ class LabelIndex:
             from unkgcp.tabular import label_kernels
         except ImportError:  # without numba
             return 0
-        # nothing lies before the first bytes of an array
+        # compiled code reads some bytes before a label, and there are none before the first labels
         first = int(np.searchsorted(offsets[1:], label_kernels.MARGIN))
         ids[:first] = self._search(column.slice(0, first))
         if first < len(ids):
@@ -187,7 +180,7 @@ class LabelIndex:
         ids: Ids = self._table.take(slot)
         rows = np.flatnonzero(~self._same(words, ids, doubtful))
         while len(rows):
-            rows = rows[ids[rows] >= 0]  # another label has the slot: the next one may have ours
+            rows = rows[ids[rows] >= 0]  # the slot holds another label: look into the next slot
             slot[rows] = after = slot[rows] + 1 & self._mask
             ids[rows] = held = self._table.take(after)
             part = None if doubtful is None else doubtful.take(numbers(rows))
@@ -292,7 +285,7 @@ def _rows_equal(one: Words, other: Words) -> NDArray[np.bool_]:
 
 def _run_starts(column: pa.Array) -> NDArray[np.bool_] | None:
     """Rows whose label is not that of the row before (n,), if labels come in runs, as in most sorted files."""
-    for length in (min(512, len(column)), len(column)):  # some rows tell whether all are worth a look
+    for length in (min(512, len(column)), len(column)):  # a look at the first rows saves most of the others
         part = column.slice(0, length)
         starts = np.ones(length, np.bool_)
         starts[1:] = values(pc.not_equal(part.slice(1), part.slice(0, max(length - 1, 0))))
@@ -352,14 +345,14 @@ def words_of(column: pa.Array) -> Words:
 
 
 def holds_nul(column: pa.Array) -> bool:
-    """Whether a label holds a NUL byte, which looks like padding: then words do not settle what is the same."""
+    """Whether a label holds a NUL byte. It looks like padding, so that different labels may have the same words."""
     return not content(column).min(initial=1)
 
 
 def holds_long(column: pa.Array) -> bool:
-    """Whether a label is so long that its words, one of them a hash, do not settle what is the same.
+    """Whether a label is so long that one of its words is a hash, which other long labels may have as well.
 
-    Against labels of other columns they do: a long label is never taken for a shorter one.
+    A shorter label never has the same words as a long one.
     """
     return bool(np.diff(buffers(column)[1]).max(initial=0) >= EXACT)
 
@@ -397,4 +390,4 @@ def _hash(labels: pa.Array) -> Words:
         state[rows] = mixed
     for row in np.flatnonzero(length > LONG).tolist():
         state[row] = int.from_bytes(blake2b(labels[row].as_py(), digest_size=8).digest(), "little")
-    return state | np.uint64(1)  # the first byte of a shorter label's eighth word is zero
+    return state | np.uint64(1)  # never 0 in its first byte, as the eighth word of a shorter label is

@@ -19,14 +19,14 @@ from unkgcp.compiling import njit
 
 compiled: Any = {"nogil": True, "error_model": "numpy"}
 
-# Bytes that may be read, not used, before the first byte of a label.
+# So many bytes before a label can be read; they are not used.
 MARGIN = 64
-# Labels of so many bytes and more are left to others.
+# Labels of so many bytes and more are not looked up here.
 LONGEST = 64
 # Labels looked for at a time: enough that their waits for memory overlap, few enough to stay in the nearest cache.
 TOGETHER = 64
 
-# what Arrow holds may not be written to
+# the memory of Arrow is read-only
 TEXT = types.Array(types.uint8, 1, "C", readonly=True)
 SPANS = types.Array(types.int32, 2, "A", readonly=True)
 IDS, WORDS = types.int32[::1], types.uint64[:, ::1]

@@ -81,7 +81,7 @@ def _columns(schema: pa.Schema, request: Request, name: str) -> list[str]:
     if request.language is not None:
         raise InputError(f"{name} is a Parquet file, which knows no languages: leave the language out")
     names = schema.names
-    # columns are read by their names, so that no choice helps where two that may be meant have the same one
+    # columns are read by name, so two of the same name cannot be told apart, not even by --columns
     roles = ROLES if request.with_confidence else ROLES[:3]
     meant = request.columns or [column for column in names if may_be_named(column, roles)]
     for column in meant:
@@ -99,7 +99,8 @@ def _columns(schema: pa.Schema, request: Request, name: str) -> list[str]:
         else:
             plain = kind.value_type if pa.types.is_dictionary(kind) else kind
             fits = pa.types.is_integer(plain) or _is_text(plain)
-        if not fits and not pa.types.is_null(kind):  # a column without a value has rows to complain of
+        # a column of nulls passes here; the error that follows names its first row
+        if not fits and not pa.types.is_null(kind):
             wanted = "numbers" if role == "confidence" else "text or integers"
             raise InputError(
                 f"{name} has {kind} in its {role} column {column!r}, expected {wanted}: "
@@ -200,7 +201,7 @@ def _encoded(file: pq.ParquetFile, names: list[str]) -> list[str]:
 
 def _is_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
     """Whether all of a chunk is kept as a dictionary: writers give up when there are too many labels."""
-    # a label in plain bytes takes four bytes more than its length, a place in a dictionary two or three
+    # a plain label takes four bytes and its own length, a place in a dictionary two or three bytes
     return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size < 4 * chunk.num_values + (
         1 << 20
     )

@@ -81,7 +81,7 @@ _FORMS = {
     }
     for quads in (False, True)
 }
-# RDF-star allows it, but it has no place in a graph of triples.
+# RDF-star allows a quoted statement as the object, which a graph of triples cannot hold.
 _QUOTED_OBJECT = rf"^{_}{_NODE}{_}{IRI}{_}<<{_}{_NODE}{_}{IRI}{_}{_VALUE}{_}>>{_END}"
 
 
@@ -312,7 +312,7 @@ class RdfWriter:
         typed = next((name for test, name in _TYPES if test(kind)), None)
         if typed is None and not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise InputError(f"column {name!r} ({kind}) cannot be written as RDF; write Parquet")
-        # a score has 32 bits, and its shortest digits are those of another number of 64 bits
+        # a score has 32 bits: its shortest digits, read as a number of 64 bits, would give another number
         text = (column.cast(pa.float64()) if typed == "double" else column).cast(pa.large_string())
         if typed is None:
             for one, other in _ESCAPES:

@@ -215,7 +215,7 @@ class RdfFile:
         n = len(node.dictionary)
         reifier = np.zeros(n, np.bool_)
         reifier[code[role != CONFIDENCE]] = True
-        if self._keeps or not with_confidence:  # else nobody asks whether a statement is about one of them
+        if self._keeps or not with_confidence:  # only then `is_reifier` or `triples` asks for them
             self._reifiers.encode(binary(node.dictionary.filter(pa.array(reifier))))
         whole = self._whole(pieces, code, role, n)
         if not with_confidence:

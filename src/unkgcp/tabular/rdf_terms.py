@@ -48,7 +48,7 @@ IRI = rf"<{SCHEME}:(?:{_IRI_CHARACTER}|{_CODE})*>"
 BLANK = f"_:[{_FIRST}](?:[{_NEXT}.]*[{_NEXT}])?"
 LITERAL = rf'"(?:[^"\\\r\n]|\\[tbnrf"\'\\]|{_CODE})*"(?:\^\^{IRI}|@[A-Za-z]+(?:-[A-Za-z0-9]+)*(?:--[a-z]+)?)?'
 
-# what a label under the prefix without a name may hold besides letters and digits without a percent sign before it
+# characters that, like letters and digits, are not percent-encoded in an IRI under the prefix without a name
 _SAFE = "/!$&'()*+,;=@"
 _UNCHANGED = r"^[A-Za-z0-9_.~/!$&'()*+,;=@-]+$"
 _PREFIXED = f"[A-Za-z][A-Za-z0-9_.-]*:{_IRI_CHARACTER}+"

@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +53,32 @@ _ARCHIVES = {
 def is_parquet(start: bytes) -> bool:
     """Whether a file that begins with these bytes is a Parquet file."""
     return start.startswith(_PARQUET)
+
+
+def is_file(origin: Origin) -> bool:
+    """Whether this names a file, which can be read twice."""
+    return isinstance(origin, str | os.PathLike) and os.fspath(origin) != "-"
+
+
+def records(
+    text: Iterable[str], delimiter: str, quoted: bool = True, empty: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """The line, counted from 1, and the fields of every record; with `empty` those of empty lines, too.
+
+    `text` gives lines with their ends, as a file opened with `newline=""` does. Slow: for what is wrong with a file.
+    """
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        reader = csv.reader(
+            text, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+        )
+        line = 1
+        for fields in reader:
+            if fields or empty:
+                yield line, fields
+            line = reader.line_num + 1
+    finally:
+        csv.field_size_limit(limit)
 
 
 class Source:
@@ -159,9 +185,8 @@ class Source:
                 return (
                     f"{self.name} is a damaged or incomplete gzip file ({reason}): copy or download it again"
                 )
-            case UnicodeDecodeError() if is_parquet(
-                self.sample
-            ):  # labels are checked by Arrow, names by Python
+            case UnicodeDecodeError() if is_parquet(self.sample):
+                # labels are decoded by Arrow, so it is the name of a column, which is decoded by Python
                 return (
                     f"{self.name} has a column whose name is not valid UTF-8: "
                     "write the file again with that column renamed"
@@ -198,7 +223,7 @@ def open_remote(url: str) -> io.RawIOBase:
     """A file elsewhere, to be read from its beginning to its end."""
     system, path = _system(url)
     try:
-        # one request for all of it where the driver can do so: in many, the file could change between them
+        # http: the whole file in one request, since it could change between several
         file = system.open(path, "rb", **({"block_size": 0} if _protocol(url) in READ_ONLY else {}))
     except Exception as error:
         raise _explained(url, error, "read") from None
@@ -336,15 +361,14 @@ def _explained(url: str, error: Exception, what: str) -> InputError:
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and len(chain) < 5:
         chain.append(cause)
     said = " ".join(f"{type(each).__name__} {each}" for each in chain)
-    said = (
-        said.replace(url, "").replace(url.partition("://")[2], "").lower()
-    )  # any word may be part of a name
+    # without the address, in which the words that are looked for may stand as well
+    said = said.replace(url, "").replace(url.partition("://")[2], "").lower()
     statuses = {getattr(each, "status", None) for each in chain}
     if statuses & {401, 403} or isinstance(error, PermissionError) or any(word in said for word in _RIGHTS):
         return InputError(
             f"{url} may not be {what} ({_reason(chain[-1])}): check your rights and credentials for it"
         )
-    # the web's driver calls a file that is not there whatever goes wrong, such as a connection that is refused
+    # the driver for http raises FileNotFoundError for other failures, too, such as a refused connection
     really = _protocol(url) not in READ_ONLY or 404 in statuses or len(chain) == 1
     if isinstance(error, FileNotFoundError) and really:
         return InputError(f"{url} does not exist: there is no such file, check its address")

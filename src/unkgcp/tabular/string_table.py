@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, at
-from unkgcp.tabular.formats import records
-from unkgcp.tabular.source import Source, is_parquet
+from unkgcp.tabular.source import Source, is_parquet, records
 
 BLOCK_BYTES = 4 << 20
 BATCH_ROWS = 1 << 16
@@ -37,7 +36,7 @@ class Table(Source):
                 self._file = self.on_disk()
                 self._header = list(pq.read_schema(self._file).names)
             else:
-                # what comes through a pipe is kept: the line of a bad row is found by a second reading
+                # what comes through a pipe is kept on disk, since it is read again to find the line of a bad row
                 self._file = self.path or self.on_disk()
                 self.delimiter = "\t" if "\t" in _text(io.BytesIO(self.sample)).readline() else ","
                 start = _text(io.BytesIO(self.sample))
@@ -129,7 +128,7 @@ class Table(Source):
                 delimiter=self.delimiter,
                 newlines_in_values=True,
                 invalid_row_handler=note,
-                ignore_empty_lines=len(self.names) > 1,  # of one column, they are rows without a value
+                ignore_empty_lines=len(self.names) > 1,  # in a table of one column they are empty values
             ),
             "convert_options": pa_csv.ConvertOptions(
                 column_types=dict.fromkeys(self._header, pa.string()), strings_can_be_null=False

@@ -144,7 +144,7 @@ def _neo4j_writer(stream: IO[bytes], name: str) -> Write:
 
 
 def _for_neo4j(batch: pa.RecordBatch) -> pa.RecordBatch:
-    # a score has 32 bits, and its shortest digits are those of another number of 64 bits
+    # a score has 32 bits: its shortest digits, read as a number of 64 bits, would give another number
     columns = [
         column.cast(pa.float64()) if pa.types.is_floating(column.type) else column for column in batch.columns
     ]

@@ -30,7 +30,7 @@ def commands(folder: Path) -> dict[str, list[list[str]]]:
         "train": [["train.py"]],
         "fit-demo": [["fit_demo.py"]],
         "large-graph": [["large_graph.py"]],
-        "large": [["large.py"], ["large.py", "--update"]],
+        "large": [["large.py"], ["large.py", "--update", "--answer"]],
         "predict": [["predict.py", "compare", "calls"]],
         "first-answer": [["first_answer.py"]],
         "serve": [["serve.py"]],

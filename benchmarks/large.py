@@ -8,15 +8,23 @@ one it takes the most memory; so bytes a fact are those that a fact more takes, 
     python benchmarks/large.py                          # 1 and 10 million; writes results/large.json
     python benchmarks/large.py 100000 1000000 3000000
 
-With `--update` it fits evidence on such a graph, as a file and through the command line, and takes one per cent more
-facts into the run with `unkgcp update`. Both are measured by the processor time of their processes, since other
+With `--update` and `--answer` it fits evidence on such a graph, as a file and through the command line. Then it takes
+one per cent more facts into the run with `unkgcp update`, and asks the run with `unkgcp predict`, beside a run fitted
+on NL27k the same way where its data are here. All is measured by the processor time of whole commands, since other
 programs may use the machine too; the fit has the evaluation on test facts in it, which users wait for.
 
-    python benchmarks/large.py --update 10000000        # writes results/update.json
+    python benchmarks/large.py --update --answer 10000000        # writes results/update.json and results/answering.json
+    python benchmarks/large.py --answer 10000000 --queries 10000000
+
+Both runs are asked the same number of queries, from a Parquet file to a Parquet file, one level: on the large graph
+different triples drawn as its facts are, on NL27k its test facts, again and again, which caches favour. The required
+ratio is that of the whole commands; reading a run of ten million facts is the larger a part of it the fewer the queries
+are, so what a further query takes is told apart from it, by a second command with few queries.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import subprocess
@@ -27,6 +35,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import common
 from unkgcp.graph import Graph, Vocabulary, load_dataset, write
@@ -38,6 +48,7 @@ NEW = 0.01
 REQUIRED = 0.1  # of the time of fit
 GROWS, BYTES, ANSWERS = 13, 120, 4  # times for ten times the facts; beside the facts; times as on NL27k
 ASKED = 100_000
+QUERIES, FEW = 1_000_000, 1_000  # of `predict`
 
 
 def facts(n: int, seed: int = 0) -> Graph:
@@ -49,8 +60,7 @@ def facts(n: int, seed: int = 0) -> Graph:
     """
     rng = np.random.default_rng(seed)
     entities = max(n // 20, 2)
-    head, tail = (entities * rng.random((2, round(1.02 * n))) ** 2.5).astype(np.int32)
-    relation = rng.integers(0, RELATIONS, len(head), dtype=np.int32)
+    head, relation, tail = triples(round(1.02 * n), entities, rng)
     words = Vocabulary.of(
         [f"entity-{i}" for i in range(entities)], [f"relation-{i}" for i in range(RELATIONS)]
     )
@@ -67,6 +77,12 @@ def facts(n: int, seed: int = 0) -> Graph:
     return graph.with_confidence(np.clip(found, 0.05, 1).round(3))
 
 
+def triples(n: int, entities: int, rng: np.random.Generator) -> tuple[Any, Any, Any]:
+    """Heads, relations and tails, (n,) each, some of them more than once."""
+    head, tail = (entities * rng.random((2, n)) ** 2.5).astype(np.int32)
+    return head, rng.integers(0, RELATIONS, n, dtype=np.int32), tail
+
+
 def timed(*arguments: object) -> tuple[float, str]:
     """Processor seconds of `unkgcp ARGUMENTS`, and what it printed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -76,27 +92,85 @@ def timed(*arguments: object) -> tuple[float, str]:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, done.stdout
 
 
-def measure(n: int) -> dict[str, Any]:
+def commands(n: int, update: bool, queries: int) -> int:
+    """Fit, then take new facts in and ask so many queries, if any."""
     graph = facts(round(n * (1 + NEW)))
-    with tempfile.TemporaryDirectory() as folder:
-        old, week, run = Path(folder) / "facts.tsv", Path(folder) / "week.tsv", Path(folder) / "run"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        old, week, run, few = (folder / part for part in ("facts.tsv", "week.tsv", "run", "few.tsv"))
         write(graph[:n], old)
         write(graph[n:], week)
-        warm_up = Path(folder) / "few.tsv"  # compiled code is kept from here on
-        write(graph[:3000], warm_up)
-        timed("fit", warm_up, "-o", Path(folder) / "few", "--method", "evidence", "--quick")
+        write(graph[:3000], few)
+        words = graph.vocabulary
+        del graph
+        # compiled code is kept from here on
+        timed("fit", few, "-o", folder / "small", "--method", "evidence", "--quick")
         fit, said = timed("fit", old, "-o", run, "--method", "evidence", "--quick", "--json")
-        update, told = timed("update", run, week, "-o", Path(folder) / "new", "--json")
-        record = json.loads(told)["update"]
-    return {
+        print(f"fit: {fit:.1f} s of the processor", flush=True)
+        status = updated(n, fit, json.loads(said)["times"], run, week, folder) if update else 0
+        return status | (answered(n, run, words, queries, folder) if queries else 0)
+
+
+def updated(n: int, fit: float, times: dict[str, float], run: Path, week: Path, folder: Path) -> int:
+    update, told = timed("update", run, week, "-o", folder / "new", "--json")
+    found = {
         "facts": n,
         "fit": round(fit, 1),
-        "fit_times": json.loads(said)["times"],
+        "fit_times": times,
         "update": round(update, 1),
-        "update_record": {name: told for name, told in record.items() if name != "source"},
+        "update_record": {
+            name: said for name, said in json.loads(told)["update"].items() if name != "source"
+        },
         "ratio": round(update / fit, 3),
         "machine": common.machine(),
     }
+    common.write("update", found)
+    print(json.dumps(found, indent=2))
+    what = f"update with {NEW:.0%} new facts of {n:,}, processor time beside that of fit"
+    return common.judge("update", [common.Figure(what, found["ratio"], REQUIRED)])
+
+
+def answered(n: int, run: Path, words: Vocabulary, queries: int, folder: Path) -> int:
+    """`unkgcp predict` on the large graph and on NL27k."""
+    if find("nl27k") is None:
+        print("skipped: nl27k is not here; set UNKGCP_DATA or run `unkgcp data fetch nl27k`", file=sys.stderr)
+        return 0
+    beside, test = folder / "nl27k", load_dataset("nl27k").splits.test
+    timed("fit", "nl27k", "-o", beside, "--method", "evidence", "--quick")
+    asked = triples(queries, len(words.entities), np.random.default_rng(1))
+    again = np.arange(queries) % len(test)
+    known = (test.head[again], test.relation[again], test.tail[again])
+    found: dict[str, Any] = {"facts": n, "queries": queries}
+    for name, which, ids, own in ((str(n), run, asked, words), ("nl27k", beside, known, test.vocabulary)):
+        labels = (own.entities, own.relations, own.entities)
+        table = pa.table(
+            [part.take(pa.array(column)) for part, column in zip(labels, ids, strict=True)],
+            names=["head", "relation", "tail"],
+        )
+        seconds = []
+        for count in (
+            FEW,
+            FEW,
+            queries,
+        ):  # the first of them has the run in the system's cache for the others
+            path = folder / "asked.parquet"
+            pq.write_table(table[:count], path)
+            seconds.append(timed("predict", which, path, "-o", folder / "answers.parquet")[0])
+            assert pq.ParquetFile(folder / "answers.parquet").metadata.num_rows == count
+        each = (seconds[2] - seconds[1]) / (queries - FEW)
+        found[name] = {
+            "processor_seconds": round(seconds[2], 1),
+            f"of_{FEW}_queries": round(seconds[1], 1),
+            "microseconds_a_query_more": round(1e6 * each, 2),
+            "run_bytes": sum(file.stat().st_size for file in which.iterdir()),
+        }
+        print(name, found[name], flush=True)
+    large, small = found[str(n)], found["nl27k"]
+    found["ratio"] = round(large["processor_seconds"] / small["processor_seconds"], 3)
+    found["machine"] = common.machine()
+    common.write("answering", found)
+    what = f"predict, {queries:,} queries, evidence on {n:,} facts: processor time, beside that on nl27k"
+    return common.judge("answering", [common.Figure(what, found["ratio"], ANSWERS)])
 
 
 def learn(what: str) -> dict[str, float]:
@@ -164,23 +238,24 @@ def learning(sizes: list[int]) -> int:
     return common.judge("large", figures)
 
 
-def updating(n: int) -> int:
-    found = measure(n)
-    common.write("update", found)
-    print(json.dumps(found, indent=2))
-    what = f"update with {NEW:.0%} new facts of {n:,}, processor time beside that of fit"
-    return common.judge("update", [common.Figure(what, found["ratio"], REQUIRED)])
-
-
 def main() -> int:
     common.use_two_cores()
-    asked = sys.argv[1:]
-    if asked[:1] == ["--one"]:
-        print(json.dumps(learn(asked[1])))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sizes", nargs="*", type=int, help="numbers of facts")
+    parser.add_argument("--update", action="store_true", help="fit and update by the command line")
+    parser.add_argument("--answer", action="store_true", help="fit and predict by the command line")
+    parser.add_argument("--queries", type=int, default=QUERIES, help="of --answer")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one:
+        print(json.dumps(learn(asked.one)))
         return 0
-    if asked[:1] == ["--update"]:
-        return updating(int(asked[1]) if len(asked) > 1 else SIZES[-1])
-    return learning([int(n) for n in asked] or list(SIZES))
+    if asked.update or asked.answer:
+        size = asked.sizes[0] if asked.sizes else SIZES[-1]
+        return commands(size, asked.update, asked.queries if asked.answer else 0)
+    return learning(asked.sizes or list(SIZES))
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ def test_what_it_says(small: Path, tmp_path: Path, run_command: Run) -> None:
     assert "early stopping on the calibration facts, as in the paper" in outcome.out
     assert f"written to {tmp_path / 'run'}" in outcome.out
     assert "training ukge" in outcome.err
+    assert "evaluating" in outcome.err
     predictor = Predictor.load(tmp_path / "run")
     assert predictor.negative is not None
     assert predictor.model.seed == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from tests.worlds import graph_of_ids, vocabulary
 from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
+from unkgcp.evaluation.assessment import ASKED, LEVELS, WORK
 from unkgcp.graph import Dataset, Graph, Splits
+from unkgcp.methods.intervals import Intervals
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model, TrainConfig
 
@@ -75,6 +78,41 @@ def test_figures_by_hand() -> None:
     assert result["unknown"] == {"positive": 1, "negative": 0}
     assert (result["data"], result["model"], result["method"], result["seed"]) == ("by hand", "ukge", "cp", 3)
     assert (result["negatives"], result["negative_threshold"]) == ("data set", "facts")
+
+
+class Told:
+    """Keeps what progress was told."""
+
+    def __init__(self) -> None:
+        self.done: list[float] = []
+
+    def update(self, done: float, text: str = "", since: float | None = None) -> None:
+        self.done.append(done)
+
+
+@pytest.mark.parametrize("own", [None, graph((4, 2, 0.0), (4, 3, 0.0), (3, 1, 0.0))])
+def test_progress_is_told_all_the_way(monkeypatch: pytest.MonkeyPatch, own: Graph | None) -> None:
+    """Asked in pieces, so that one sees how far it is, answers are the same; an empty last piece is none."""
+    asked = predictor(negatives=own), dataset(graph((4, 0, 0.0), (4, 1, 0.0)))
+    expected = evaluate(*asked)
+    monkeypatch.setattr("unkgcp.evaluation.assessment.PIECE", 2)
+    told = Told()
+    assert evaluate(*asked, progress=told) == expected
+    assert told.done == sorted(told.done)
+    steps = [done for done in told.done if done <= ASKED]
+    assert steps == [ASKED / 3, 2 * ASKED / 3, ASKED]
+    assert told.done[-1] == WORK
+
+
+def test_answers_that_were_cut_are_joined_again() -> None:
+    shape = {"basis": np.int8, "no_fact": np.bool_, "value": np.float64, "other_belief": np.float32}
+    columns = {name: np.arange(5).astype(kind) for name, kind in shape.items()}
+    ends = np.arange(20.0).reshape(5, 4)
+    whole = Intervals(np.arange(5, dtype=np.float32), ends, ends + 1, np.zeros(5, np.int8), LEVELS, **columns)
+    for again in (Intervals.joined(whole.cut(2)), Intervals.joined([whole])):
+        for field in fields(Intervals):
+            before, after = getattr(whole, field.name), getattr(again, field.name)
+            np.testing.assert_array_equal(after, before, strict=isinstance(before, np.ndarray))
 
 
 def test_negatives_with_a_threshold_of_their_own() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,8 @@ from tests.worlds import mirrored_graph
 from unkgcp.errors import InputError
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset
+from unkgcp.graph.known import KnownFacts
+from unkgcp.methods import create, evidence_method
 from unkgcp.run import fit
 from unkgcp.training import TrainConfig
 
@@ -26,9 +30,16 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return load_dataset(path, calibration=0.2, test=0.2)
 
 
+@pytest.fixture(scope="module")
+def quick_run(dataset: Dataset) -> unkgcp.Predictor:
+    return fit(dataset, CONFIG, method="evidence", quick=True, device="cpu")
+
+
 @pytest.mark.parametrize("quick", [True, False])
-def test_a_run_answers_as_before_it_was_written(dataset: Dataset, tmp_path: Path, quick: bool) -> None:
-    predictor = fit(dataset, CONFIG, method="evidence", quick=quick, device="cpu")
+def test_a_run_answers_as_before_it_was_written(
+    dataset: Dataset, quick_run: unkgcp.Predictor, tmp_path: Path, quick: bool
+) -> None:
+    predictor = quick_run if quick else fit(dataset, CONFIG, method="evidence", device="cpu")
     assert predictor.provenance["times"]["evidence"] > 0
     assert (predictor.method.backbone is None) is quick  # type: ignore[attr-defined]
     predictor.save(tmp_path / "run")
@@ -43,6 +54,62 @@ def test_a_run_answers_as_before_it_was_written(dataset: Dataset, tmp_path: Path
     # nothing to run and nothing to unpickle
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert not {name for name in names if name.endswith((".pkl", ".pickle", ".py", ".txt"))}
+
+
+FACTS = ("head", "relation", "tail", "confidence")
+
+
+def in_other_order(predictor: unkgcp.Predictor) -> unkgcp.Predictor:
+    """The same over its training facts in another order, but for those of one triple, as an update leaves them."""
+    method, own = copy(predictor.method), predictor.method.evidence
+    assert own is not None
+    triples, place = np.unique(own.evidence.train.keys, return_inverse=True)
+    shuffled = np.argsort(np.random.default_rng(0).permutation(len(triples))[place], kind="stable")
+    method.evidence = dataclasses.replace(own.over(own.evidence.train[shuffled]), aside=None)
+    return dataclasses.replace(predictor, method=method)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_a_run_holds_its_training_facts_once(
+    quick_run: unkgcp.Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffled: bool
+) -> None:
+    """Beside them their order, with which sums are rounded as before; older runs, which held them twice, are read."""
+    predictor = in_other_order(quick_run) if shuffled else quick_run
+    predictor.save(tmp_path / "run")
+    monkeypatch.setattr(evidence_method, "_without_facts", lambda evidence, model: evidence.arrays())
+    predictor.save(tmp_path / "older")
+    stored, older = (np.load(tmp_path / name / "calibration.npz") for name in ("run", "older"))
+    assert {*stored} == {*older} - {f"facts/evidence.{name}" for name in FACTS} | {"facts/evidence.order"}
+    assert len(stored["facts/evidence.order"]) == shuffled * len(older["facts/evidence.head"])
+    for name in ("run", "older"):
+        found = unkgcp.Predictor.load(tmp_path / name).method.evidence
+        assert found is not None
+        for column in FACTS:
+            again = getattr(found.evidence.train, column)
+            np.testing.assert_array_equal(again, older[f"facts/evidence.{column}"], strict=True)
+
+
+def test_facts_that_the_model_does_not_keep_are_stored(quick_run: unkgcp.Predictor) -> None:
+    model, facts = quick_run.model, quick_run.model.facts
+    assert facts is not None
+    graph = facts.graph(model.vocabulary)
+    changed = graph.with_confidence(graph.confidence[::-1].copy())
+    for kept in (None, KnownFacts.of(graph[:-1]), KnownFacts.of(changed)):
+        other = {"model": dataclasses.replace(model, facts=kept)}
+        assert "evidence.head" in quick_run.method.with_models(other).arrays()
+
+
+@pytest.mark.parametrize("damage", ["twice", "beyond", "short", "kind", "facts"])
+def test_a_damaged_order_is_refused(quick_run: unkgcp.Predictor, damage: str) -> None:
+    model, arrays = quick_run.model, dict(in_other_order(quick_run).method.arrays())
+    order = arrays["evidence.order"].copy()
+    if damage in ("twice", "beyond"):
+        order[0] = order[1] if damage == "twice" else len(order)
+    arrays["evidence.order"] = {"short": order[1:], "kind": order.astype(np.int64)}.get(damage, order)
+    if damage == "facts":
+        model = dataclasses.replace(model, facts=None)
+    with pytest.raises(ValueError, match=r"order of the evidence's facts|are missing"):
+        create("evidence", **quick_run.method.options()).restore(model, arrays)
 
 
 def test_calibrate_learns_from_the_facts_of_the_model(dataset: Dataset) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from unkgcp.cli.options import confidence_option, examples, reading_options, share_option
-from unkgcp.cli.output import json_option, print_json, print_text
+from unkgcp.cli.output import Reporter, json_option, print_json, print_text
 
 EXAMPLES = examples(
     "unkgcp evaluate run",
@@ -76,20 +76,24 @@ def command(
         dataset = load_named(data, record, predictor.model.seed, reading)
     else:
         dataset = reload(record, run, reading.get("data_dir"))
-    from unkgcp.evaluation.assessment import ask, decisions, judge
-
     if answers:
         from unkgcp.run.answer_sets import answer_level
 
         for level in confidence:  # said before anything takes long
             answer_level(level)
-    found = ask(predictor, dataset, exactly)
-    result = judge(found)
+    with Reporter("evaluating", 100) as progress:
+        from unkgcp.evaluation import terminal
+        from unkgcp.evaluation.assessment import ask, judge
+
+        found = ask(predictor, dataset, exactly, progress)
+        result = judge(found, progress)
+        text = terminal.evaluation_text(result)
     if per is not None:
         from unkgcp.evaluation.by_relation import by_relation
 
         result["per_relation"] = by_relation(found)
     if ranking:
+        from unkgcp.evaluation.completion_quality import decisions
         from unkgcp.evaluation.completion_quality import ranking as rank_facts
 
         splits = found.dataset.splits
@@ -100,9 +104,6 @@ def command(
         from unkgcp.evaluation.answer_quality import judge_answers
 
         result["answers"] = judge_answers(predictor, found.dataset.splits.test, confidence, min_confidence)
-    import unkgcp.evaluation.terminal as terminal
-
-    text = terminal.evaluation_text(result)
     print_json(result)
     print_text(text)
     if result.get("taken_in"):

@@ -352,15 +352,16 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
     import time
     from dataclasses import replace
 
-    from unkgcp.cli.output import detail
+    from unkgcp.cli.output import Reporter, detail
 
     start, metrics = time.monotonic(), None
     if dataset is not None and len(dataset.splits.test):
-        from unkgcp.evaluation.assessment import evaluate, not_taken_in
+        from unkgcp.evaluation.assessment import LEVELS, WORK, evaluate, not_taken_in
         from unkgcp.evaluation.terminal import evaluation_text
 
         if len(not_taken_in(predictor, dataset)[0].splits.test):
-            metrics = evaluate(predictor, dataset)
+            with Reporter("evaluating", WORK) as progress:
+                metrics = evaluate(predictor, dataset, LEVELS, progress)
             predictor = replace(predictor, metrics=metrics)
             predictor.provenance["times"]["evaluation"] = round(time.monotonic() - start, 3)
             print_text(evaluation_text(metrics) + "\n")

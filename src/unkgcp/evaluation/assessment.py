@@ -29,18 +29,23 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.intervals import Intervals
+from unkgcp.methods.method import IntervalPredictor
 from unkgcp.methods.partitions import Partitioned
 from unkgcp.run.predictor import Predictor
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
+    from unkgcp.progress import Progress
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LEVELS = (0.8, 0.85, 0.9, 0.95)
-THRESHOLD = 0.7
-"""The confidence from which on a triple is worth keeping."""
+WORK = 100
+"""What progress counts up to: percent."""
+ASKED, DESCRIBED = 45, 60
+"""Of it when all are asked, and when their doubt is known: about what evidence takes."""
+PIECE = 1 << 16  # queries after which progress is told; so many or fewer are judged in a moment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,9 +77,12 @@ class Answers:
 
 
 def ask(
-    predictor: Predictor, dataset: Dataset, confidence: Sequence[float] | ExactLevels = LEVELS
+    predictor: Predictor,
+    dataset: Dataset,
+    confidence: Sequence[float] | ExactLevels = LEVELS,
+    progress: Progress | None = None,
 ) -> Answers:
-    """Ask a run about the test facts of a data set and about as many negatives."""
+    """Ask a run about the test facts of a data set and about as many negatives; progress goes up to `ASKED`."""
     if not len(dataset.splits.test.head):
         raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
     taken_in, updated = 0, bool(predictor.provenance.get("updates"))
@@ -96,12 +104,13 @@ def ask(
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
     overlap_free, truth, negative_truth = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
+    n, of = len(facts.head), len(negatives.head)
     if predictor.negative is None:
         both = Triples(*map(np.concatenate, zip(ids, other_ids, strict=True)))
-        found, of_negatives = predictor.method.interval(both, exactly).cut(len(facts.head))
+        found, of_negatives = _in_pieces(predictor.method, both, exactly, progress, 0, n + of).cut(n)
     else:
-        found = predictor.method.interval(ids, exactly)
-        of_negatives = predictor.negative.interval(other_ids, exactly)
+        found = _in_pieces(predictor.method, ids, exactly, progress, 0, n + of)
+        of_negatives = _in_pieces(predictor.negative, other_ids, exactly, progress, n, n + of)
     known: Mask = found.code == 0
     return Answers(
         predictor,
@@ -118,6 +127,25 @@ def ask(
         known,
         taken_in,
     )
+
+
+def _in_pieces(
+    method: IntervalPredictor,
+    triples: Triples,
+    levels: ExactLevels,
+    progress: Progress | None,
+    before: int,
+    total: int,
+) -> Intervals:
+    """What the method answers, asked piece by piece, so that one sees how far it is: `before` of `total` are done."""
+    n = len(triples.head)
+    if progress is None or total <= PIECE:
+        return method.interval(triples, levels)
+    found = []
+    for start in range(0, max(n, 1), PIECE):
+        found.append(method.interval(Triples(*(column[start : start + PIECE] for column in triples)), levels))
+        progress.update(round(ASKED * (before + min(start + PIECE, n)) / total, 1), "asking")
+    return Intervals.joined(found)
 
 
 def not_taken_in(predictor: Predictor, dataset: Dataset) -> tuple[Dataset, int]:
@@ -140,12 +168,17 @@ def negatives_of(dataset: Dataset, seed: int) -> tuple[Graph, str]:
     return corrupt(dataset.splits.test, dataset.splits.train, seed=seed), "sampled"
 
 
-def evaluate(predictor: Predictor, dataset: Dataset, confidence: Sequence[float] = LEVELS) -> dict[str, Any]:
-    """Ask a run about a data set and judge its answers; see `judge`."""
-    return judge(ask(predictor, dataset, confidence))
+def evaluate(
+    predictor: Predictor,
+    dataset: Dataset,
+    confidence: Sequence[float] = LEVELS,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Ask a run about a data set and judge its answers, see `judge`; progress goes up to `WORK`."""
+    return judge(ask(predictor, dataset, confidence, progress), progress)
 
 
-def judge(answers: Answers) -> dict[str, Any]:
+def judge(answers: Answers, progress: Progress | None = None) -> dict[str, Any]:
     """Figures at each level for test facts (`positive`), negatives (`negative`) and both (`mixed`).
 
     Of a run that was updated, `taken_in` counts the test facts that an update brought in, which are left out.
@@ -164,7 +197,8 @@ def judge(answers: Answers) -> dict[str, Any]:
     facts = _rows(answers.facts, answers.truth)
     overlap_free = Rows(*(column[answers.overlap_free] for column in facts))
     both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
-    conditional = _conditional(answers, facts)
+    few = len(facts.score) + len(negatives.score) <= PIECE
+    conditional = _conditional(answers, facts, None if few else progress)
     return {
         "data": answers.dataset.name,
         "model": predictor.model.called,
@@ -256,7 +290,7 @@ def training_facts(answers: Answers) -> Graph:
     return Graph(head, relation, tail, train.confidence[found], model.vocabulary)
 
 
-def _conditional(answers: Answers, facts: Rows) -> list[dict[str, Any]]:
+def _conditional(answers: Answers, facts: Rows, progress: Progress | None) -> list[dict[str, Any]]:
     """What `slices.judge_slices` finds at each level; nothing where no test fact is known."""
     predictor, known = answers.predictor, answers.known
     if not known.any():
@@ -264,6 +298,12 @@ def _conditional(answers: Answers, facts: Rows) -> list[dict[str, Any]]:
     asked, rows = known_triples(answers), Rows(*(column[known] for column in facts))
     queries = slices.describe(predictor.method, partial(training_facts, answers), asked, rows.score)
     sizes = predictor.method.threshold_sizes(asked, queries.doubt)
+    told = None
+    if progress is not None:
+        from unkgcp.progress import Part
+
+        progress.update(DESCRIBED, "judging")
+        told = Part(progress, DESCRIBED, WORK, len(answers.levels))
     cut = slices.slices_of(queries, predictor.model.vocabulary.relations.to_pylist())
     return slices.judge_slices(
         queries,
@@ -274,6 +314,7 @@ def _conditional(answers: Answers, facts: Rows) -> list[dict[str, Any]]:
         answers.levels,
         sizes=sizes,
         seed=predictor.model.seed,
+        progress=told,
     )
 
 
@@ -318,59 +359,3 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
             band = [(end * count + unknown) / len(known) for end in metrics.rank_band(k, size, count)]
         found.append({"confidence": level, "coverage_smoothed": coverage, "band": band})
     return found
-
-
-# Confidence filtering: keep triples whose whole interval is good, drop those whose whole one is not, else abstain.
-
-
-def decisions(answers: Answers, threshold: float = THRESHOLD) -> dict[str, Any]:
-    """Decisions about the test facts (`positive`) and about these and the negatives (`mixed`) at each level."""
-    predictor, negative = answers.predictor, answers.of_negatives
-    if predictor.negative is not None:  # whoever filters does not know which triples are negatives
-        negative = predictor.interval(answers.negatives, answers.levels)
-    parts = (answers.facts, negative)
-    truth = np.concatenate([answers.dataset.splits.test.confidence, answers.negatives.confidence])
-    score = np.concatenate([part.score for part in parts]).astype(np.float64)
-    lower = np.concatenate([part.lower for part in parts])
-    upper = np.concatenate([part.upper for part in parts])
-    rows = {"positive": slice(len(answers.facts.score)), "mixed": slice(None)}
-    return {
-        "threshold": threshold,
-        "levels": [
-            {"confidence": level}
-            | {
-                name: decide(truth[some], lower[some, place], upper[some, place], score[some], threshold)
-                for name, some in rows.items()
-            }
-            for place, level in enumerate(answers.levels)
-        ],
-    }
-
-
-def decide(
-    truth: Floats, lower: Floats, upper: Floats, score: Floats, threshold: float = THRESHOLD
-) -> dict[str, Any]:
-    """Shares and accuracies of decisions about labels (n,) with intervals (n,) and scores (n,), NaN if unknown.
-
-    `accuracy` is the share of right decisions among those made, `precision` that of good triples among those kept,
-    `wrong` the share of wrong decisions among all triples, `score_accuracy` the accuracy of the score alone, where
-    an unknown triple is dropped. None where there is nothing to divide by.
-    """
-    good, keep, drop = truth >= threshold, lower >= threshold, upper < threshold
-    decided, right = keep | drop, (keep & good) | (drop & ~good)
-    by_score = np.nan_to_num(score, nan=-np.inf) >= threshold
-
-    def share(rows: Mask, of: int) -> float | None:
-        return int(rows.sum()) / of if of else None
-
-    n = len(truth)
-    return {
-        "n": n,
-        "kept": share(keep, n),
-        "dropped": share(drop, n),
-        "abstained": share(~decided, n),
-        "accuracy": share(right, int(decided.sum())),
-        "precision": share(keep & good, int(keep.sum())),
-        "wrong": share(decided & ~right, n),
-        "score_accuracy": share(by_score == good, n),
-    }

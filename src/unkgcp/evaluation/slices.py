@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +26,17 @@ from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.known import degree_of, degrees
 from unkgcp.methods.method import IntervalPredictor
 
+if TYPE_CHECKING:
+    from unkgcp.progress import Progress
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
 Codes = NDArray[np.intp]
 
 TENTHS, FIFTHS = 10, 5
-AT_LEAST = 50
-"""Relations with fewer test facts are no slices: their band is nearly everything."""
-SLAB_SHARE, DIRECTIONS = 0.1, 100
-MASS = 0.99
-SLACK = 1e-9
-"""Shares of the same count computed in two ways may differ by so much."""
+AT_LEAST = 50  # relations with fewer test facts are no slices: their band is nearly everything
+SLAB_SHARE, DIRECTIONS, MASS = 0.1, 100, 0.99
+SLACK = 1e-9  # shares of the same count computed in two ways may differ by so much
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +123,7 @@ def judge_slices(
     *,
     sizes: Ints | None,
     seed: int,
+    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """`slices` with their figures and bands, `worst` coverage by each quantity, and `ert`, at each level.
 
@@ -149,6 +150,8 @@ def judge_slices(
                 "ert": {"both": metrics.finite(risk.both), "below": metrics.finite(risk.below)},
             }
         )
+        if progress is not None:
+            progress.update(place + 1, "judging")
     return found
 
 
@@ -304,16 +307,13 @@ def worst_window(position: Floats, inside: NDArray[np.bool_], share: float) -> t
 # does is what coverage lacks (or has too much of) for some kinds of queries. With the loss used here, that gain never
 # exceeds, in expectation, the mean of |P(covered | features) - level|: a poor classifier sees less of it, none sees
 # more. Braun, Holzmüller, Jordan and Bach, arXiv 2512.11779; their package `covmetrics` is the reference of the tests.
-#
 # The classifier is a small one of our own: forty trees of three cuts each, the same cuts for all branches of a tree, by
 # least squares on features that were cut into quantile bins. It needs NumPy alone, no exponential and no random number
 # but the folds, so that figures do not depend on which library is installed.
 
-FOLDS = 5
-BINS = 32
+FOLDS, BINS = 5, 32
 ROUNDS, DEPTH, RATE = 40, 3, 0.2
-PRIOR = 20.0
-"""Rows' worth of "as before" in each leaf: small leaves say little."""
+PRIOR = 20.0  # rows' worth of "as before" in each leaf: small leaves say little
 
 
 class ExcessRisk(NamedTuple):

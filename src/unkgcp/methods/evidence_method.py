@@ -19,7 +19,7 @@ from unkgcp.evidence.distribution import Distribution, Modes
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import Scorer
+from unkgcp.methods.method import Scorer, TrainedScorer
 from unkgcp.methods.partitions import (
     NONE,
     Groups,
@@ -35,6 +35,7 @@ CHUNK = 1 << 14
 MOST_CALIBRATING = 100_000
 """Calibration facts: coverage at 0.9 then has a standard deviation of 0.001, and more would only take longer."""
 SECOND = 0.15  # probability above which a second value is told
+FACT_COLUMNS = ("head", "relation", "tail", "confidence")
 
 
 @register
@@ -266,7 +267,8 @@ class EvidenceIntervals(Partitioned):
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         assert self.evidence is not None
-        model = {f"evidence.{name}": array for name, array in self.evidence.arrays().items()}
+        learned = _without_facts(self.evidence, self.model)
+        model = {f"evidence.{name}": array for name, array in learned.items()}
         scores, _ = self.calibration_scores()
         # groups by relation follow from the relations
         columns = {name: codes for name, codes in (self.columns or {}).items() if name != "relation"}
@@ -299,7 +301,7 @@ class EvidenceIntervals(Partitioned):
         sizes = (len(self.model.seen_entities), len(self.model.seen_relations))
         if not ((self.relations >= 0) & (self.relations < sizes[1])).all():
             raise ValueError("the relations of the calibration scores are not in the vocabulary")
-        self.evidence = EvidenceModel.restore(own, *sizes, self.backbone)
+        self.evidence = EvidenceModel.restore(_with_facts(own, self.model), *sizes, self.backbone)
 
     def _restored_column(self, groups: Groups, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int32]:
         if isinstance(groups, RelationGroups):
@@ -312,6 +314,45 @@ class EvidenceIntervals(Partitioned):
                 f"the groups by {groups.name} of the calibration facts are not those of the method"
             )
         return codes
+
+
+# Evidence is learned from the facts that the model keeps too: in its order at first, with new ones behind them after an
+# update. A run stores them once, and beside them their order, which decides how sums are rounded.
+
+
+def _without_facts(evidence: EvidenceModel, model: Scorer) -> dict[str, NDArray[Any]]:
+    """The arrays of evidence; if the model keeps the very same facts, `order` stands there for them.
+
+    It has the place of each fact among those of the model, or nothing if they are in the same order.
+    """
+    arrays, train = evidence.arrays(), evidence.evidence.train
+    if not isinstance(model, TrainedScorer) or model.facts is None or len(model.facts) != len(train):
+        return arrays
+    kept, order = model.facts.graph(model.vocabulary), np.argsort(train.keys, kind="stable")
+    if not all(np.array_equal(getattr(kept, name), arrays[name][order]) for name in FACT_COLUMNS):
+        return arrays
+    place = np.empty(len(order), np.uint32)
+    place[order] = np.arange(len(order), dtype=np.uint32)
+    same = bool((np.diff(order) == 1).all())
+    rest = {name: array for name, array in arrays.items() if name not in FACT_COLUMNS}
+    return {"order": place[:0] if same else place, **rest}
+
+
+def _with_facts(arrays: dict[str, NDArray[Any]], model: Scorer) -> dict[str, NDArray[Any]]:
+    """The arrays that `_without_facts` was given, checked; runs of older versions hold them as they were."""
+    if "order" not in arrays:
+        return arrays
+    if not isinstance(model, TrainedScorer) or model.facts is None:
+        raise ValueError("the training facts that the evidence was learned from are missing")
+    kept, place = model.facts.graph(model.vocabulary), arrays["order"]
+    columns = {name: getattr(kept, name) for name in FACT_COLUMNS}
+    if place.dtype != np.uint32 or place.shape not in ((0,), (len(kept),)) or (place >= len(kept)).any():
+        raise ValueError("the order of the evidence's facts is damaged or belongs to other facts")
+    if len(place):
+        if np.bincount(place).max() > 1:
+            raise ValueError("the order of the evidence's facts names a fact twice")
+        columns = {name: column[place] for name, column in columns.items()}
+    return {**columns, **arrays}
 
 
 def _doubt(found: Distribution) -> Floats:

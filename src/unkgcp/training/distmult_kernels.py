@@ -324,7 +324,7 @@ def run_epoch(
 # several numbers at once; nothing else is.
 quick: Any = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "nsz"}}
 
-AHEAD = 32  # triples: as far as the second cache reaches
+AHEAD = 16  # triples: rows come in time, and the second cache still holds them
 
 
 @njit(alone=True, **quick)
@@ -333,8 +333,10 @@ def products(entity: Any, relation: Any, head: Any, middle: Any, tail: Any, out:
     n, width = len(out), entity.shape[1]
     for i in range(n):
         later = min(i + AHEAD, n - 1)
-        fetch_row(entity, head[later])
-        fetch_row(entity, tail[later])
+        for row in (head[later], tail[later]):
+            fetch_row(entity, row)
+            # a row that begins within a line of the cache ends in one that nobody has asked for yet
+            fetch(entity, np.int64(row), np.int64(width - 1))
         h, r, t = head[i], middle[i], tail[i]
         total = np.float32(0)
         for k in range(width):

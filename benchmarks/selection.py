@@ -35,10 +35,9 @@ from numpy.typing import NDArray
 
 import common
 from unkgcp.conformal.ranks import exact
-from unkgcp.conformal.selection import Reference, Wrong
+from unkgcp.conformal.selection import Range, Reference, Wrong
 from unkgcp.graph import concatenate, load_dataset
 from unkgcp.graph.negatives import KINDS, corrupt
-from unkgcp.methods.ranges import Range
 from unkgcp.run import Predictor, calibrate
 
 DATA = ("cn15k", "nl27k", "ppi5k")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.processes import until_writing
-from unkgcp.progress import Reporter, say
+from unkgcp.cli.output import Reporter, say
 
 Run = Callable[..., Any]
 UNKGCP = [sys.executable, "-m", "unkgcp"]

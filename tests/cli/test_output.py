@@ -13,10 +13,10 @@ from typing import Any
 import click
 import pytest
 
-from unkgcp import progress
 from unkgcp._version import __version__
 from unkgcp.backbones import REGISTRY
 from unkgcp.cli import COMMANDS, cli, main, versions
+from unkgcp.cli import output as progress
 from unkgcp.cli.output import json_option, print_json, print_text
 from unkgcp.errors import EXTRAS
 from unkgcp.graph.datasets import NAMES

@@ -17,8 +17,10 @@ from unkgcp.conformal import (
     Residual,
     ScaledResidual,
     SplitConformal,
-    kernel_loading,
     query_chunks,
+)
+from unkgcp.conformal import (
+    scores as score_module,
 )
 from unkgcp.conformal.query_chunks import Engine, read_queries
 
@@ -34,7 +36,7 @@ def _both(
     """Ends by the kernels and by NumPy."""
     given = scale if score.takes_scale else None
     queries = read_queries(score, limits, prediction, given, None, None)
-    fast = Engine(queries, kernel_loading.WORTH_LOADING)
+    fast = Engine(queries, score_module.WORTH_LOADING)
     assert fast.kernels is not None
     with np.errstate(all="ignore"):
         rows = fast.rows(0, len(prediction))
@@ -65,7 +67,7 @@ def test_the_same_scores_as_numpy(score: Any) -> None:
     truth = np.random.default_rng(2).random(20_000)
     given = scale if score.takes_scale else None
     queries = read_queries(score, (0.0, 1.0), prediction, given, None, None)
-    fast = Engine(queries, kernel_loading.WORTH_LOADING)
+    fast = Engine(queries, score_module.WORTH_LOADING)
     assert np.array_equal(fast.scores(truth, 5, 20_000), queries.scores(truth, 5, 20_000))
 
 
@@ -142,10 +144,10 @@ def test_small_calls_do_not_load_numba_and_large_ones_work_without_it() -> None:
     code = (
         "import sys; sys.modules['numba'] = None\n"
         "import numpy as np\n"
-        "from unkgcp.conformal import SplitConformal, kernel_loading\n"
+        "from unkgcp.conformal import SplitConformal, scores\n"
         "cal = SplitConformal().calibrate([0.1, 0.5], [0.2, 0.9])\n"
         "small = cal.interval([0.3], confidence=0.5)\n"
-        "kernel_loading.WORTH_LOADING = 1\n"
+        "scores.WORTH_LOADING = 1\n"
         "print((cal.interval([0.3], confidence=0.5) == small).all())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal import Shortest, SmallCalibrationWarning, SmallGroupWarning, SplitConformal, p_exceeds
 from unkgcp.conformal.scores import recipe_names
-from unkgcp.conformal.shortest_table import cut_labels, grow, learn_table
+from unkgcp.conformal.shortest import cut_labels, grow, learn_table
 from unkgcp.errors import InputError
 
 LEVELS = [0.0, 0.1, 0.5, 0.8, 0.9, 0.95, 1.0]

@@ -86,7 +86,7 @@ class Told:
     def __init__(self) -> None:
         self.done: list[float] = []
 
-    def update(self, done: float, text: str = "") -> None:
+    def update(self, done: float, text: str = "", since: float | None = None) -> None:
         self.done.append(done)
 
 

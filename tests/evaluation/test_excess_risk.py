@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from unkgcp.evaluation import excess_risk as module
-from unkgcp.evaluation.excess_risk import FOLDS, excess_risk, folds, held_out_probabilities, risk_of
+from unkgcp.evaluation import slices as module
+from unkgcp.evaluation.slices import FOLDS, excess_risk, folds, held_out_probabilities, risk_of
 
 N = 20_000
 

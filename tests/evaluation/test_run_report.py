@@ -15,16 +15,15 @@ import pytest
 from scipy import stats
 
 from tests.evaluation.reports import HOSTILE, write_hostile_run
+from unkgcp.conformal.selection import Range
 from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
 from unkgcp.evaluation.metrics import coverage_band, proportion_band
 from unkgcp.evaluation.report import write_report
-from unkgcp.evaluation.report.chosen_facts import choice_section, choose_test_facts
 from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose
 from unkgcp.evaluation.report.html import label
-from unkgcp.evaluation.report.sections import remarkable
+from unkgcp.evaluation.report.sections import choice_section, choose_test_facts, remarkable
 from unkgcp.evaluation.tables import Html, Table, tag
-from unkgcp.methods.ranges import Range
 from unkgcp.run import Predictor, provenance
 
 VOID = {"meta", "link"}

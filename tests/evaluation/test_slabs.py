@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from unkgcp.evaluation.metrics import worst_slab_coverage, worst_window
+from unkgcp.evaluation.slices import worst_slab_coverage, worst_window
 
 
 def brute_force(position: np.ndarray, inside: np.ndarray, share: float) -> float:

@@ -33,9 +33,9 @@ def test_degrees_count_facts_not_ends() -> None:
 def test_what_is_known_of_a_query() -> None:
     facts = graph_of_ids([(0, 0, 1, 0.5), (0, 0, 2, 0.5), (1, 1, 2, 0.5)], vocabulary(4, 2))
 
-    method = SimpleNamespace(doubt=lambda triples: np.array([0.25, 0.75]))
+    method = SimpleNamespace(own_answers=False, doubt=lambda triples, score: np.array([0.25, 0.75]))
     asked = Triples(*(np.array(ids, np.int32) for ids in ([0, 1], [0, 1], [2, 0])))
-    found = slices.describe(method, facts, asked, np.array([0.1, 0.2]))
+    found = slices.describe(method, lambda: facts, asked, np.array([0.1, 0.2]))
     assert found.degree.tolist() == [2, 2]
     assert found.frequency.tolist() == [2, 1]
     assert found.features().shape == (2, 4)

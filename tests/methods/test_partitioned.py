@@ -17,8 +17,7 @@ from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
 from unkgcp.methods import IntervalPredictor, create
 from unkgcp.methods.open_world import open_world
-from unkgcp.methods.partitioned import Partitioned
-from unkgcp.methods.partitions import NAMES, partition_names
+from unkgcp.methods.partitions import NAMES, Partitioned, partition_names
 from unkgcp.methods.registry import restore
 
 ENTITIES, RELATIONS = 60, 3

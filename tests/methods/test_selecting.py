@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.methods.test_contract import Stub, build, evidence_model, known_facts
+from unkgcp.conformal.selection import Range
 from unkgcp.errors import InputError
 from unkgcp.graph.negatives import corrupt
 from unkgcp.methods import PREDICTORS, create
 from unkgcp.methods.open_world import open_world
-from unkgcp.methods.ranges import Range
-from unkgcp.methods.selecting import Selector
+from unkgcp.run.choosing import Selector
 
 HIGH = Range.parse("confidence >= 0.7")
 

@@ -26,8 +26,8 @@ from tests.worlds import crowded_graph
 from unkgcp.errors import InputError
 from unkgcp.evidence import Evidence
 from unkgcp.predict.filter import parse
-from unkgcp.predict.parts import ANSWERS, ATTEMPTS, part_name
-from unkgcp.predict.ray_engine import answer_on_ray, use_index, write_index
+from unkgcp.predict.parts import ANSWERS, ATTEMPTS, part_name, use_index, write_index
+from unkgcp.predict.ray_engine import answer_on_ray
 from unkgcp.predict.stream import answer_file
 from unkgcp.predict.two_passes import after_filter, chosen_in_file
 from unkgcp.run import Predictor
@@ -152,7 +152,7 @@ class Attempts:
     def __init__(self, folder: Path) -> None:
         self.folder, self.marks = folder, dict[str, str]()
 
-    def update(self, done: float, text: str = "") -> None:
+    def update(self, done: float, text: str = "", since: float | None = None) -> None:
         for mark in self.folder.glob(f".partial-*/{ATTEMPTS}/*"):
             self.marks[mark.name] = mark.read_text()
 

@@ -19,7 +19,8 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.folder import CHECKPOINT
-from unkgcp.run.replacing import INCOMING, places, writing
+from unkgcp.run.replacing import writing
+from unkgcp.run.safe_files import INCOMING, places
 from unkgcp.training import Model
 
 NAMES = {

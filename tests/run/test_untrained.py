@@ -17,7 +17,7 @@ from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import concatenate
 from unkgcp.graph.known import KnownFacts
 from unkgcp.run import Predictor, calibrate, fit, recalibrate
-from unkgcp.run.untrained import FALSE_ALARM, check_apart, count_trained, explained
+from unkgcp.run.calibration import FALSE_ALARM, check_apart, count_trained, explained
 from unkgcp.training import Model, TrainConfig, train
 
 Facts = Callable[..., Graph]

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from unkgcp.methods.ranges import Range
-from unkgcp.methods.selecting import Selector
+from unkgcp.conformal.selection import Range
 from unkgcp.run import calibrate
-from unkgcp.run.choosing import Choice, Chooser
+from unkgcp.run.choosing import Choice, Chooser, Selector
 from unkgcp.service import Settings, api_schema, create_app
 from unkgcp.service.batching import SLICE, Batcher, Cost
 from unkgcp.service.knowledge import KEPT, Candidates

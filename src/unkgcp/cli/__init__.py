@@ -15,9 +15,8 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.output import add_manners
+from unkgcp.cli.output import add_manners, complain, is_quiet, say
 from unkgcp.errors import InputError, TrainedFactsWarning, missing
-from unkgcp.progress import complain, is_quiet, say
 
 # command -> (module under unkgcp.cli, what `unkgcp --help` says of it), in the order shown
 COMMANDS = {

@@ -94,8 +94,8 @@ def command(
     group_size says with how many rows of CAL the row's group was calibrated (the smallest of its groups, if there are
     several columns of them); where they are too few for the level, the interval is the whole range.
     """
-    from unkgcp.predict.conformalize import conformalize
-    from unkgcp.progress import say
+    from unkgcp.cli.output import say
+    from unkgcp.predict.prediction_tables import conformalize
 
     outcome = conformalize(
         calibration, source, output, levels=confidence, score=score, bounds=bounds, groups=_names(groups)

@@ -98,9 +98,9 @@ def fetch(name: str, data_dir: str | None, url: str | None) -> None:
     They go into the user's cache folder, or under --data-dir. An interrupted download is continued by calling
     again. The underlying graphs (ConceptNet, NELL, STRING) have terms of their own.
     """
+    from unkgcp.cli.output import Reporter
     from unkgcp.graph.fetching import OFFICIAL
     from unkgcp.graph.fetching import fetch as download
-    from unkgcp.progress import Reporter
 
     with Reporter(f"fetching {name}", total=len(OFFICIAL.get(name, ()))) as progress:
         folder = download(name, data_dir=data_dir, url=url, progress=progress)

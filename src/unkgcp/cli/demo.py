@@ -17,8 +17,8 @@ def command(output: str | None) -> None:
     Takes under two minutes on two cores and needs no data. With -o the run is written, and beside it a report:
     one HTML page with tables and figures.
     """
+    from unkgcp.cli.output import Reporter
     from unkgcp.evaluation.demonstration import Demonstration
-    from unkgcp.progress import Reporter
     from unkgcp.run.folder import check_target
 
     if output is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from unkgcp.cli.options import confidence_option, examples, reading_options, share_option
-from unkgcp.cli.output import json_option, print_json, print_text
+from unkgcp.cli.output import Reporter, json_option, print_json, print_text
 
 EXAMPLES = examples(
     "unkgcp evaluate run",
@@ -68,27 +68,32 @@ def command(
     from unkgcp.run.provenance import load_named, reload
 
     predictor = Predictor.load(run)
+    from unkgcp.conformal.ranks import exact_levels
+
+    exactly = exact_levels(confidence)
     record = predictor.provenance.get("data", {})
     if data is not None:
         dataset = load_named(data, record, predictor.model.seed, reading)
     else:
         dataset = reload(record, run, reading.get("data_dir"))
-    from unkgcp.evaluation.assessment import WORK, ask, decisions, judge
-    from unkgcp.progress import Reporter
-
     if answers:
         from unkgcp.run.answer_sets import answer_level
 
         for level in confidence:  # said before anything takes long
             answer_level(level)
-    with Reporter("evaluating", WORK) as progress:
-        found = ask(predictor, dataset, confidence, progress)
+    with Reporter("evaluating", 100) as progress:
+        from unkgcp.evaluation import terminal
+        from unkgcp.evaluation.assessment import ask, judge
+
+        found = ask(predictor, dataset, exactly, progress)
         result = judge(found, progress)
+        text = terminal.evaluation_text(result)
     if per is not None:
         from unkgcp.evaluation.by_relation import by_relation
 
         result["per_relation"] = by_relation(found)
     if ranking:
+        from unkgcp.evaluation.completion_quality import decisions
         from unkgcp.evaluation.completion_quality import ranking as rank_facts
 
         splits = found.dataset.splits
@@ -99,10 +104,8 @@ def command(
         from unkgcp.evaluation.answer_quality import judge_answers
 
         result["answers"] = judge_answers(predictor, found.dataset.splits.test, confidence, min_confidence)
-    import unkgcp.evaluation.terminal as terminal
-
     print_json(result)
-    print_text(terminal.evaluation_text(result))
+    print_text(text)
     if result.get("taken_in"):
         print_text(f"{result['taken_in']:,} test facts were taken into the run by updates, and are left out")
     for part in result.get("per_relation", []):

@@ -259,8 +259,8 @@ def _train(
     import shutil
     from pathlib import Path
 
+    from unkgcp.cli.output import Reporter, say
     from unkgcp.graph.datasets import load_dataset
-    from unkgcp.progress import Reporter, say
     from unkgcp.run.fitting import fit, fit_folds, silent
     from unkgcp.run.folder import CHECKPOINT
     from unkgcp.run.provenance import describe
@@ -307,9 +307,9 @@ def _recalibrate(
     options: dict[str, Any],
     asked: dict[str, Any],
 ) -> None:
-    from unkgcp.run.fitting import calibration_negatives, method_options, recalibrate
+    from unkgcp.run.calibration import method_options, only_repeats
+    from unkgcp.run.fitting import calibration_negatives, recalibrate
     from unkgcp.run.predictor import Predictor
-    from unkgcp.run.untrained import only_repeats
 
     predictor = Predictor.load(run)
     facts, dataset = _calibration_facts(predictor, run, data, options)
@@ -352,7 +352,7 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
     import time
     from dataclasses import replace
 
-    from unkgcp.progress import Reporter, detail
+    from unkgcp.cli.output import Reporter, detail
 
     start, metrics = time.monotonic(), None
     if dataset is not None and len(dataset.splits.test):

@@ -76,12 +76,12 @@ def command(
     """
     import numpy as np
 
+    from unkgcp.cli.output import say
     from unkgcp.evaluation.monitor import Monitor
     from unkgcp.evaluation.monitor import state as states
     from unkgcp.evaluation.monitor.findings import check_target, describe, draw, monitor_text, order_caution
     from unkgcp.files import check_file
     from unkgcp.graph.fact_files import read
-    from unkgcp.progress import say
     from unkgcp.run.predictor import Predictor
     from unkgcp.run.provenance import prefixes
 

@@ -186,14 +186,12 @@ def command(
     style = Style(format=output_format, prefixes=prefixes)
     if engine == "local":
         check_output(output, style)
-    from unkgcp.progress import Reporter, say
+    from unkgcp.cli.output import Reporter, say
     from unkgcp.run.predictor import Predictor
 
     predictor = Predictor.load(run)
-    if prefixes is None and (recorded := predictor.provenance.get("data")):
-        from unkgcp.run.provenance import prefixes as recorded_prefixes
-
-        prefixes = recorded_prefixes(recorded)
+    if prefixes is None:
+        prefixes = predictor.provenance.get("data", {}).get("options", {}).get("prefixes")
         style = Style(format=output_format, prefixes=prefixes)
     if prefixes is not None:
         reading["prefixes"] = prefixes
@@ -202,10 +200,13 @@ def command(
 
         if (presumed := presumption(predictor)) is not None:
             say(f"unkgcp: {presumed}")
-    for level in confidence if sets is None else ():
+    from unkgcp.conformal.ranks import exact_levels
+
+    levels = confidence[0] if len(confidence) == 1 else confidence
+    exactly = exact_levels(levels)
+    for level in exactly.levels if sets is None else ():
         if (caution := predictor.method.caution(level)) is not None:
             say(f"unkgcp: {caution}")
-    levels = confidence[0] if len(confidence) == 1 else confidence
     if engine == "ray":
         from unkgcp.predict.ray_engine import answer_on_ray
 
@@ -213,16 +214,12 @@ def command(
             reading |= {"condition": condition, "after": after_selection, "choice": choice, "sets": sets}
             answer_on_ray(run, queries, output, levels, progress=progress, style=style, **reading, **ray)
         return
-    from unkgcp.conformal.ranks import exact_levels
-    from unkgcp.predict.stream import answer_file
-
-    exactly = exact_levels(levels)
     with ExitStack() as stack:
         if choice is not None:
             from unkgcp.predict.two_passes import chosen_in_file
 
             with Reporter("choosing", total) as progress:
-                found = chosen_in_file(predictor, queries, choice, progress=progress, total=total, **reading)
+                found = chosen_in_file(predictor, queries, choice, progress=progress, **reading)
                 chosen = stack.enter_context(found)
             for caution in chosen.chooser.cautions(chosen.cuts, exactly):
                 say(f"unkgcp: {caution}")
@@ -231,11 +228,13 @@ def command(
             from unkgcp.predict.two_passes import after_filter
 
             predictor = after_filter(predictor, keep, confidence)
-            for level in confidence:
+            for level in exactly.levels:
                 if (caution := predictor.method.caution(level)) is not None:
                     say(f"unkgcp: of the calibration facts that the filter keeps: {caution}")
         with Reporter("predicting", total) as progress:
-            reading |= {"keep": keep, "sets": sets, "progress": progress, "total": total}
+            from unkgcp.predict.stream import answer_file
+
+            reading |= {"keep": keep, "sets": sets, "progress": progress}
             answer_file(predictor, queries, output, exactly, style=style, **reading)
         if sets is not None:
             for note in predictor.answer_sets(sets.least, sets.per).notes(sets.level):

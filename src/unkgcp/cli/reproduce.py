@@ -78,10 +78,10 @@ def command(
     A finished cell is stored at once; the same call again goes on where the last one stopped. The folder gets
     cells/, summary.json, tables/ (Markdown, CSV, LaTeX), figures/ (SVG, PNG) and report.html.
     """
+    from unkgcp.cli.output import Reporter, say
     from unkgcp.evaluation.reproduction.plan import Plan
     from unkgcp.evaluation.reproduction.runner import finish, reproduce
     from unkgcp.files import check_place
-    from unkgcp.progress import Reporter, say
 
     if tables_only:
         _show(output, finish(output, say, not no_figures))

@@ -65,9 +65,9 @@ def command(
     data folder they take part in training. Facts of calibration and test are not used; a conclusion may happen to
     name the triple of one, as it may name that of a later query.
     """
+    from unkgcp.cli.output import Reporter
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.graph.fact_files import check_path, write
-    from unkgcp.progress import Reporter
     from unkgcp.rules import ground, psl, read_rules
     from unkgcp.tabular.writer import check_target
 

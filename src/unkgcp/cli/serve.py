@@ -45,7 +45,7 @@ def command(
     """
     import logging
 
-    from unkgcp.progress import TIME, say
+    from unkgcp.cli.output import TIME, say
     from unkgcp.service import Settings, require_extra
 
     require_extra()

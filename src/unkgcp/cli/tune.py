@@ -66,9 +66,9 @@ def command(
     from dataclasses import replace
     from pathlib import Path
 
+    from unkgcp.cli.output import Reporter, say
     from unkgcp.files import check_file
     from unkgcp.graph.datasets import load_dataset
-    from unkgcp.progress import Reporter, say
     from unkgcp.training.config import TrainConfig, config_for
     from unkgcp.training.tuning import tune, write_config
 

@@ -59,9 +59,9 @@ def command(
     RUN's own facts were; the others teach. A triple that RUN has already stays where it is and takes its new
     confidence. Interrupted or refused, RUN stays as it was.
     """
+    from unkgcp.cli.output import Reporter
     from unkgcp.evaluation.updating import update
     from unkgcp.graph.fact_files import read
-    from unkgcp.progress import Reporter
     from unkgcp.run.folder import check_run, check_target
     from unkgcp.run.predictor import Predictor
     from unkgcp.run.replacing import writing

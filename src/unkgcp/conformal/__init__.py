@@ -8,15 +8,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from unkgcp.conformal.query_chunks import MissingWeightWarning, SmallGroupWarning
+from unkgcp.conformal.query_chunks import MissingWeightWarning, SmallCalibrationWarning, SmallGroupWarning
 from unkgcp.conformal.ranks import exact, p_exceeds, rank, training_conditional_rank
 from unkgcp.conformal.scores import EntropyResidual, Residual, ScaledResidual, Score, make_score, register
-from unkgcp.conformal.selection import Selection, select
-from unkgcp.conformal.split import SmallCalibrationWarning, SplitConformal
+from unkgcp.conformal.split import SplitConformal
 
 if TYPE_CHECKING:
+    from unkgcp.conformal.selection import Selection, select
     from unkgcp.conformal.shortest import Shortest
 
 __all__ = [
@@ -40,9 +41,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "Shortest":  # a score that few ask for is imported when they do
-        raise AttributeError(f"module 'unkgcp.conformal' has no attribute {name!r}")
-    from unkgcp.conformal.shortest import Shortest
+_WHERE = {"Selection": "selection", "Shortest": "shortest", "select": "selection"}
+"""What few ask for is imported when they do."""
 
-    return Shortest
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'unkgcp.conformal' has no attribute {name!r}")
+    return getattr(import_module(f"unkgcp.conformal.{_WHERE[name]}"), name)

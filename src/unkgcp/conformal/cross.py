@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.array_checks import check_finite, check_within, column
+from unkgcp.conformal.query_chunks import check_finite, check_within, column
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
 from unkgcp.conformal.scores import Recipe, Residual, Score, make_score
 from unkgcp.conformal.split import Levels

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.array_checks import labels
 from unkgcp.conformal.ranking import Codes, Floats, Ranking, Standing, group_codes, rank_groups, rank_scores
 
 Group = ArrayLike | Mapping[str, ArrayLike]
@@ -127,6 +126,14 @@ class GroupRankings:
         columns = (np.stack(counts) for counts in zip(*found, strict=True))
         return Standing(*(np.take_along_axis(column, best, axis=0)[0] for column in columns))
 
+    def group_sizes(self) -> dict[str, dict[Any, int]]:
+        """For each partition the number of calibration points of each group that has any."""
+        found = {}
+        for name, part in self.partitions.items():
+            labels = [] if part.groups is None else part.groups.tolist()
+            found[name] = dict(zip(labels, part.ranking.sizes.tolist(), strict=False))
+        return found
+
     def sizes(self, columns: Columns) -> NDArray[np.int64]:
         """How many calibration points the smallest group of each query has: (n,)."""
         # the code -1 of a group without points is the place of the last segment, which is empty
@@ -147,6 +154,28 @@ def largest(tables: Sequence[Floats], places: Places) -> list[Floats]:
         for table, codes in zip(tables, places, strict=True)
     ]
     return [reduce(np.maximum, level) for level in zip(*rows, strict=True)]
+
+
+def labels(values: ArrayLike, size: int | None = None, name: str = "group") -> NDArray[Any]:
+    """Group labels as an array of strings or integers: (n,); `name` is what errors call it."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}, expected (n,)")
+    if size is not None and len(array) != size:
+        raise ValueError(f"{name} has {len(array)} rows, but prediction has {size}")
+    if array.dtype.kind in "iu":
+        return array
+    if array.dtype.kind == "b":
+        return array.astype(np.int8)
+    if array.dtype.kind in "OT":
+        strings = np.fromiter((isinstance(label, str) for label in array), np.bool_, len(array))
+        if not strings.all():
+            index = int(np.argmin(strings))
+            raise ValueError(f"{name}[{index}] is {array[index]!r}, expected strings or integers throughout")
+        return array.astype(np.str_)
+    if array.dtype.kind != "U":
+        raise ValueError(f"{name} has dtype {array.dtype}, expected strings or integers")
+    return array
 
 
 def group_columns(group: Group | None, size: int | None = None) -> dict[str, NDArray[Any]] | None:

@@ -22,23 +22,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.array_checks import (
-    FLOAT32,
-    FLOAT64,
-    Floats,
-    check_finite,
-    check_non_negative,
-    check_positive,
-    check_within,
-    column,
+from unkgcp.conformal.group_rankings import (
+    Group,
+    Places,
+    check_names,
+    group_columns,
     labels,
+    largest,
 )
-from unkgcp.conformal.group_rankings import Group, GroupRankings, Places, check_names, group_columns, largest
-from unkgcp.conformal.kernel_loading import kernels_for
-from unkgcp.conformal.ranking import Ranking
-from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score
+from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score, kernels_for
+from unkgcp.conformal.storage import Calibration
 from unkgcp.parallel import ROWS, run_chunks
 
+Floats = NDArray[np.floating[Any]]
+
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
 # float64 arrays of so many rows are just below the 128 KiB from which on the allocator asks the system for each
 _WITH_TEMPORARIES = 15 * 1024
 _WITHOUT = 8 * ROWS
@@ -48,50 +47,12 @@ class MissingWeightWarning(UserWarning):
     """Queries without a weight are asked of a calibration with weights."""
 
 
+class SmallCalibrationWarning(UserWarning):
+    """There are too few calibration points to learn a score from; a plainer one is used."""
+
+
 class SmallGroupWarning(UserWarning):
     """Some queries are in groups with too few calibration points for the level and got the whole range."""
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What calibration leaves behind: the scores in order, how they were made, and for which groups."""
-
-    given: Score | Recipe | None
-    """The score that was asked for; None leaves the choice to calibration."""
-    bounds: Limits
-    training_conditional: float | None
-    score: Score
-    rankings: GroupRankings
-    heaviest: float | None = None
-    """The largest weight of a calibration point; None without weights."""
-
-    @property
-    def ranking(self) -> Ranking:
-        """All scores in order, in the groups of one of the partitions."""
-        return self.rankings.first.ranking
-
-    @property
-    def grouped(self) -> bool:
-        return self.rankings.grouped
-
-    @property
-    def weighted(self) -> bool:
-        return self.heaviest is not None
-
-    @property
-    def learned(self) -> bool:
-        """Whether a part of the calibration points taught the score; not so where they were too few."""
-        return isinstance(self.score, LearnedScore)
-
-
-def check_settings(bounds: Limits | None, training_conditional: float | None) -> Limits:
-    """The range of labels as two floats, infinite ones for None; a ValueError names a setting that cannot be."""
-    low, high = (-np.inf, np.inf) if bounds is None else bounds
-    if not low < high:
-        raise ValueError(f"bounds must be a smaller and a larger number, not {bounds}")
-    if training_conditional is not None and not 0 < training_conditional < 1:
-        raise ValueError(f"training_conditional must be above 0 and below 1, not {training_conditional}")
-    return float(low), float(high)
 
 
 @dataclass(frozen=True)
@@ -189,6 +150,45 @@ def read_queries(
         np.result_type(*dtypes, *([] if unit is None else [unit.dtype])),
         labels(kind, size, "kind") if wanted and kind is not None else None,
     )
+
+
+def learn_score(
+    recipe: Recipe,
+    bounds: Limits,
+    prediction: ArrayLike,
+    truth: ArrayLike,
+    group: Group | None,
+    weight: ArrayLike | None,
+    kind: ArrayLike | None = None,
+) -> tuple[Score, tuple[Any, ...]]:
+    """The score that a part of the points teaches, and all columns of the others; a ValueError names a bad value."""
+    given = column("prediction", prediction)
+    size = len(given)
+    label = column("truth", truth, size)
+    # every value is checked before any is used, so that messages name its place among all points
+    check_finite("prediction", given, 0)
+    check_within("truth", label, 0, *bounds)
+    members = group_columns(group, size)
+    kinds = None if kind is None else labels(kind, size, "kind")
+    weights = None if weight is None else column("weight", weight, size)
+    if weights is not None:
+        check_non_negative("weight", weights, 0)
+    points: tuple[Any, ...] = (given, label, members, weights, kinds)
+    learning = recipe.learning_rows(size)
+    if learning is None:
+        score = recipe.fallback()
+        warnings.warn(
+            f"{size:,} calibration points are too few to learn the {recipe.name} score from; "
+            f"the {score.name} score is used instead",
+            SmallCalibrationWarning,
+            stacklevel=3,
+        )
+        return score, points
+    left = np.flatnonzero(~learning)
+    score = recipe.learn(given[learning], label[learning], None if kinds is None else kinds[learning])
+    ranked = None if members is None else {name: column[left] for name, column in members.items()}
+    weights, kinds = (None if values is None else values[left] for values in (weights, kinds))
+    return score, (given[left], label[left], ranked, weights, kinds)
 
 
 class Engine:
@@ -334,3 +334,62 @@ class Answers:
         weight = self.queries.weight[start:stop]
         check_non_negative("weight", weight, start)
         return weight
+
+
+# The border: arrays of a stranger become columns of one length, or a ValueError says what is wrong and where.
+
+
+def column(name: str, values: ArrayLike, size: int | None = None, ndim: int = 1) -> Floats:
+    """`values` as a float32 array (if it is one, or float16) or a float64 one, of `size` rows."""
+    array = np.asarray(values)
+    if array.dtype.kind == "O":
+        try:
+            array = array.astype(FLOAT64)
+        except (TypeError, ValueError):
+            raise ValueError(f"{name} holds values that are not numbers") from None
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} has dtype {array.dtype}, expected real numbers")
+    if array.ndim != ndim:
+        expected = "(n,)" if ndim == 1 else "(n, d)"
+        raise ValueError(f"{name} has shape {array.shape}, expected {expected}")
+    if size is not None and len(array) != size:
+        raise ValueError(f"{name} has {len(array)} rows, but prediction has {size}")
+    small = array.dtype.kind == "f" and array.dtype.itemsize <= FLOAT32.itemsize
+    return array.astype(FLOAT32 if small else FLOAT64, copy=False)
+
+
+def check_finite(name: str, chunk: Floats, start: int) -> None:
+    """Every value is a number and not infinite; `start` is the position of the chunk in its array."""
+    good = np.isfinite(chunk)
+    if not good.all():
+        place = np.unravel_index(int(np.argmin(good)), good.shape)
+        raise ValueError(f"{_where(name, place, start)} is {chunk[place]}, expected a finite number")
+
+
+def check_positive(name: str, chunk: Floats, start: int) -> None:
+    check_finite(name, chunk, start)
+    if len(chunk) and not chunk.min() > 0:
+        place = (int(np.argmax(chunk <= 0)),)
+        raise ValueError(f"{_where(name, place, start)} is {chunk[place]}, expected a positive number")
+
+
+def check_non_negative(name: str, chunk: Floats, start: int) -> None:
+    check_finite(name, chunk, start)
+    if len(chunk) and not chunk.min() >= 0:
+        place = (int(np.argmax(chunk < 0)),)
+        raise ValueError(f"{_where(name, place, start)} is {chunk[place]}, expected no negative number")
+
+
+def check_within(name: str, chunk: Floats, start: int, low: float, high: float) -> None:
+    check_finite(name, chunk, start)
+    if len(chunk) and not (chunk.min() >= low and chunk.max() <= high):
+        place = (int(np.argmax((chunk < low) | (chunk > high))),)
+        raise ValueError(
+            f"{_where(name, place, start)} is {chunk[place]}, outside the bounds ({low:g}, {high:g}); "
+            "set bounds= to the range of the labels, or to None"
+        )
+
+
+def _where(name: str, place: tuple[Any, ...], start: int) -> str:
+    indices = ", ".join(str(int(index) + (start if axis == 0 else 0)) for axis, index in enumerate(place))
+    return f"{name}[{indices}]"

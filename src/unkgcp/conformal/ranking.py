@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.kernel_loading import loaded_kernels
 from unkgcp.conformal.ranks import rank, training_conditional_rank
+from unkgcp.conformal.scores import loaded_kernels
 from unkgcp.parallel import ROWS, run_chunks
 
 Floats = NDArray[np.floating[Any]]

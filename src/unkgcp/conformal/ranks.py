@@ -84,6 +84,15 @@ def _rank(level: Fraction, size: int) -> int:
     return -((-level.numerator * (size + 1)) // level.denominator)
 
 
+def highest_level(size: int) -> Fraction:
+    """The highest level whose rank is at most `size`: above it so many calibration scores give the whole range.
+
+    >>> highest_level(9), rank("9/10", 9), rank("10/11", 9)
+    (Fraction(9, 10), 9, 10)
+    """
+    return Fraction(size, size + 1)
+
+
 def training_conditional_rank(confidence: Confidence, size: int, delta: float) -> int:
     """Smallest k with P(Beta(k, size + 1 - k) >= confidence) >= 1 - delta; size + 1 if there is none.
 

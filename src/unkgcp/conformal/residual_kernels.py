@@ -3,7 +3,7 @@
 A row is settled when the guess and the float beside it bracket the threshold, exactly as in
 `inverse.outermost`. There is no search here and there are no messages: a chunk with a row that is not settled,
 or with a value that should not be there, goes back to NumPy. Importing this module imports numba;
-`kernel_loading` decides when that pays.
+`scores.kernels_for` decides when that pays.
 """
 
 from __future__ import annotations

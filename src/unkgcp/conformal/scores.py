@@ -12,17 +12,18 @@ no calibration set and knows no level. Adding one is a registered class:
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.inverse import outermost
-from unkgcp.conformal.kernel_loading import loaded_kernels
 
 Floats = NDArray[np.floating[Any]]
 Threshold = Floats | np.floating[Any]
@@ -235,6 +236,29 @@ class ScaledResidual:
         guess += unit * rounding_slack(threshold)
         radius = outermost(lambda r, rows: r / unit[rows], threshold, guess, 1, np.inf, positive=True)
         return ends_within(prediction, radius, limits)
+
+
+# Compiled kernels: numba takes a second to load, longer the first time. Without it everything works on NumPy alone,
+# with the same numbers.
+
+WORTH_LOADING = 10_000_000
+"""Rows of one call from which on loading the kernels pays; once loaded they are used for fewer too."""
+
+
+def loaded_kernels() -> ModuleType | None:
+    """The kernels if they are there already."""
+    return sys.modules.get("unkgcp.conformal.residual_kernels")
+
+
+def kernels_for(rows: int) -> ModuleType | None:
+    """The kernels if they are there, or if so many rows are worth loading them and they can be."""
+    if rows < WORTH_LOADING:
+        return loaded_kernels()
+    try:
+        from unkgcp.conformal import residual_kernels
+    except ImportError:  # no numba
+        return None
+    return residual_kernels
 
 
 CLIP = 1e-6

@@ -13,7 +13,6 @@ nothing of graphs or models, and needs neither torch nor a training set.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,19 +21,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.conformal import storage
-from unkgcp.conformal.array_checks import check_finite, check_non_negative, check_within, column, labels
 from unkgcp.conformal.group_rankings import Group, GroupRankings, check_names, group_columns
-from unkgcp.conformal.query_chunks import Answers, Calibration, Engine, Queries, check_settings, read_queries
+from unkgcp.conformal.query_chunks import (
+    Answers,
+    Engine,
+    Queries,
+    column,
+    learn_score,
+    read_queries,
+)
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, exact_levels
-from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Residual, ScaledResidual, Score, make_score
+from unkgcp.conformal.scores import LearnedScore, Recipe, Residual, ScaledResidual, Score, make_score
+from unkgcp.conformal.storage import Calibration, check_settings
 
 Floats = NDArray[np.floating[Any]]
 Levels = Confidence | Iterable[Confidence]
-
-
-class SmallCalibrationWarning(UserWarning):
-    """There are too few calibration points to learn a score from; a plainer one is used."""
 
 
 class SplitConformal:
@@ -94,7 +96,7 @@ class SplitConformal:
         if isinstance(score, Recipe):
             if scale is not None:
                 raise ValueError(f"the {score.name} score takes no scale")
-            score, points = _learn_score(score, self.bounds, prediction, truth, group, weight, kind)
+            score, points = learn_score(score, self.bounds, prediction, truth, group, weight, kind)
             prediction, truth, group, weight, kind = points
         elif kind is not None:
             raise ValueError(f"the {score.name} score takes no kind; it is not learned")
@@ -300,16 +302,7 @@ class SplitConformal:
     @property
     def group_sizes(self) -> dict[Any, Any]:
         """The number of calibration points of each group that has any; by column, where there are several of them."""
-        sizes = {
-            name: dict(
-                zip(
-                    [] if part.groups is None else part.groups.tolist(),
-                    part.ranking.sizes.tolist(),
-                    strict=False,
-                )
-            )
-            for name, part in self._calibrated().rankings.partitions.items()
-        }
+        sizes = self._calibrated().rankings.group_sizes()
         return sizes.get("", sizes)
 
     @property
@@ -374,42 +367,3 @@ class SplitConformal:
         if weight is not None and not calibration.weighted:
             raise ValueError("weight is given, but there was no weight at calibration")
         return calibration, queries.at_least(calibration.ranking.dtype)
-
-
-def _learn_score(
-    recipe: Recipe,
-    bounds: Limits,
-    prediction: ArrayLike,
-    truth: ArrayLike,
-    group: Group | None,
-    weight: ArrayLike | None,
-    kind: ArrayLike | None = None,
-) -> tuple[Score, tuple[Any, ...]]:
-    """The score that a part of the points teaches, and all columns of the others; a ValueError names a bad value."""
-    given = column("prediction", prediction)
-    size = len(given)
-    label = column("truth", truth, size)
-    # every value is checked before any is used, so that messages name its place among all points
-    check_finite("prediction", given, 0)
-    check_within("truth", label, 0, *bounds)
-    members = group_columns(group, size)
-    kinds = None if kind is None else labels(kind, size, "kind")
-    weights = None if weight is None else column("weight", weight, size)
-    if weights is not None:
-        check_non_negative("weight", weights, 0)
-    points: tuple[Any, ...] = (given, label, members, weights, kinds)
-    learning = recipe.learning_rows(size)
-    if learning is None:
-        score = recipe.fallback()
-        warnings.warn(
-            f"{size:,} calibration points are too few to learn the {recipe.name} score from; "
-            f"the {score.name} score is used instead",
-            SmallCalibrationWarning,
-            stacklevel=3,
-        )
-        return score, points
-    left = np.flatnonzero(~learning)
-    score = recipe.learn(given[learning], label[learning], None if kinds is None else kinds[learning])
-    ranked = None if members is None else {name: column[left] for name, column in members.items()}
-    weights, kinds = (None if values is None else values[left] for values in (weights, kinds))
-    return score, (given[left], label[left], ranked, weights, kinds)

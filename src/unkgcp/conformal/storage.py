@@ -1,4 +1,4 @@
-"""A calibration on disk: one .npz of plain arrays and a line of JSON, never pickle.
+"""What calibration leaves behind, in memory and on disk: one .npz of plain arrays and a line of JSON, never pickle.
 
 Whatever is loaded is checked as if a stranger had written it, because a wrong order or a missing score would
 silently break the guarantee.
@@ -9,21 +9,63 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.group_rankings import GroupRankings, Partition
-from unkgcp.conformal.query_chunks import Calibration, check_settings
 from unkgcp.conformal.ranking import Order, Ranking
-from unkgcp.conformal.scores import LearnedScore, Recipe, Score, make_score, score_parameters
+from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score, make_score, score_parameters
 from unkgcp.errors import InputError
 
 FORMAT = "unkgcp split conformal 2"
 BEFORE = "unkgcp split conformal 1"
 """The same but for groups: small ones had no scores of their own."""
 _LEARNED = "learned/"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What calibration leaves behind: the scores in order, how they were made, and for which groups."""
+
+    given: Score | Recipe | None
+    """The score that was asked for; None leaves the choice to calibration."""
+    bounds: Limits
+    training_conditional: float | None
+    score: Score
+    rankings: GroupRankings
+    heaviest: float | None = None
+    """The largest weight of a calibration point; None without weights."""
+
+    @property
+    def ranking(self) -> Ranking:
+        """All scores in order, in the groups of one of the partitions."""
+        return self.rankings.first.ranking
+
+    @property
+    def grouped(self) -> bool:
+        return self.rankings.grouped
+
+    @property
+    def weighted(self) -> bool:
+        return self.heaviest is not None
+
+    @property
+    def learned(self) -> bool:
+        """Whether a part of the calibration points taught the score; not so where they were too few."""
+        return isinstance(self.score, LearnedScore)
+
+
+def check_settings(bounds: Limits | None, training_conditional: float | None) -> Limits:
+    """The range of labels as two floats, infinite ones for None; a ValueError names a setting that cannot be."""
+    low, high = (-np.inf, np.inf) if bounds is None else bounds
+    if not low < high:
+        raise ValueError(f"bounds must be a smaller and a larger number, not {bounds}")
+    if training_conditional is not None and not 0 < training_conditional < 1:
+        raise ValueError(f"training_conditional must be above 0 and below 1, not {training_conditional}")
+    return float(low), float(high)
 
 
 def to_arrays(calibration: Calibration) -> dict[str, NDArray[Any]]:

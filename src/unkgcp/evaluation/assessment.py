@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,35 +24,28 @@ from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
 import unkgcp.evaluation.slices as slices
-from unkgcp.conformal.ranks import exact_levels, rank, smoothed_coverages
+from unkgcp.conformal.ranks import ExactLevels, exact_levels, rank, smoothed_coverages
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.negatives import corrupt
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.intervals import Intervals
 from unkgcp.methods.method import IntervalPredictor
-from unkgcp.methods.partitioned import Partitioned
-from unkgcp.progress import Part, Progress, Silent
+from unkgcp.methods.partitions import Partitioned
 from unkgcp.run.predictor import Predictor
-from unkgcp.run.untrained import without_held
 
 if TYPE_CHECKING:
-    from unkgcp.conformal.ranks import ExactLevels
     from unkgcp.graph.datasets import Dataset
+    from unkgcp.progress import Progress
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LEVELS = (0.8, 0.85, 0.9, 0.95)
-THRESHOLD = 0.7
-"""The confidence from which on a triple is worth keeping."""
 WORK = 100
-"""What progress counts up to."""
-ASKED, DESCRIBED = (
-    45,
-    60,
-)  # of it when all are asked, and when their doubt is known: about what evidence takes
-PIECE = 1 << 16  # queries after which progress is told
+"""What progress counts up to: percent."""
+ASKED, DESCRIBED = 45, 60
+"""Of it when all are asked, and when their doubt is known: about what evidence takes."""
+PIECE = 1 << 16  # queries after which progress is told; so many or fewer are judged in a moment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,35 +79,38 @@ class Answers:
 def ask(
     predictor: Predictor,
     dataset: Dataset,
-    confidence: Sequence[float] = LEVELS,
+    confidence: Sequence[float] | ExactLevels = LEVELS,
     progress: Progress | None = None,
 ) -> Answers:
     """Ask a run about the test facts of a data set and about as many negatives; progress goes up to `ASKED`."""
-    if not len(dataset.splits.test):
+    if not len(dataset.splits.test.head):
         raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
-    dataset, taken_in = not_taken_in(predictor, dataset)
-    if not len(dataset.splits.test):
+    taken_in, updated = 0, bool(predictor.provenance.get("updates"))
+    if updated:
+        dataset, taken_in = not_taken_in(predictor, dataset)
+    if not len(dataset.splits.test.head):
         raise InputError(
             f"updates of the run have taken in all test facts of {dataset.name}, which are no test any more; "
             "name other facts with --data"
         )
     splits, vocabulary = dataset.splits, predictor.model.vocabulary
-    facts, levels = splits.test, [float(level) for level in confidence]
+    exactly = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
+    facts, levels = splits.test, list(map(float, exactly.levels))
     negatives, origin = negatives_of(dataset, predictor.model.seed)
-    negatives = negatives[without_held(predictor, negatives, [])]
+    if updated:
+        from unkgcp.run.calibration import without_held
+
+        negatives = negatives[without_held(predictor, negatives, [])]
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
     overlap_free, truth, negative_truth = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
-    exactly, n = exact_levels(levels), len(facts)
-    told = Part(progress or Silent(), 0, ASKED, n + len(negatives))
+    n, of = len(facts.head), len(negatives.head)
     if predictor.negative is None:
         both = Triples(*map(np.concatenate, zip(ids, other_ids, strict=True)))
-        found, of_negatives = _in_pieces(predictor.method, both, exactly, told).cut(n)
+        found, of_negatives = _in_pieces(predictor.method, both, exactly, progress, 0, n + of).cut(n)
     else:
-        found = _in_pieces(predictor.method, ids, exactly, told)
-        of_negatives = _in_pieces(
-            predictor.negative, other_ids, exactly, Part(told, n, told.total, len(negatives))
-        )
+        found = _in_pieces(predictor.method, ids, exactly, progress, 0, n + of)
+        of_negatives = _in_pieces(predictor.negative, other_ids, exactly, progress, n, n + of)
     known: Mask = found.code == 0
     return Answers(
         predictor,
@@ -133,18 +130,28 @@ def ask(
 
 
 def _in_pieces(
-    method: IntervalPredictor, triples: Triples, levels: ExactLevels, progress: Progress
+    method: IntervalPredictor,
+    triples: Triples,
+    levels: ExactLevels,
+    progress: Progress | None,
+    before: int,
+    total: int,
 ) -> Intervals:
-    """What the method answers, asked piece by piece, so that one sees how far it is."""
-    found, n = [], len(triples.head)
+    """What the method answers, asked piece by piece, so that one sees how far it is: `before` of `total` are done."""
+    n = len(triples.head)
+    if progress is None or total <= PIECE:
+        return method.interval(triples, levels)
+    found = []
     for start in range(0, max(n, 1), PIECE):
         found.append(method.interval(Triples(*(column[start : start + PIECE] for column in triples)), levels))
-        progress.update(min(start + PIECE, n), "asking")
+        progress.update(round(ASKED * (before + min(start + PIECE, n)) / total, 1), "asking")
     return Intervals.joined(found)
 
 
 def not_taken_in(predictor: Predictor, dataset: Dataset) -> tuple[Dataset, int]:
     """The data set without the test facts that an update brought into the run, and how many these are."""
+    from unkgcp.run.calibration import without_held  # of runs that were updated
+
     splits = dataset.splits
     kept = without_held(predictor, splits.test, [splits.train, splits.validation, splits.calibration])
     if kept.all():
@@ -156,6 +163,8 @@ def negatives_of(dataset: Dataset, seed: int) -> tuple[Graph, str]:
     """The data set's own negatives, or one corruption of each test fact; and which of the two."""
     if dataset.negatives is not None:
         return dataset.negatives, "data set"
+    from unkgcp.graph.negatives import corrupt
+
     return corrupt(dataset.splits.test, dataset.splits.train, seed=seed), "sampled"
 
 
@@ -188,7 +197,8 @@ def judge(answers: Answers, progress: Progress | None = None) -> dict[str, Any]:
     facts = _rows(answers.facts, answers.truth)
     overlap_free = Rows(*(column[answers.overlap_free] for column in facts))
     both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
-    conditional = _conditional(answers, facts, progress or Silent())
+    few = len(facts.score) + len(negatives.score) <= PIECE
+    conditional = _conditional(answers, facts, None if few else progress)
     return {
         "data": answers.dataset.name,
         "model": predictor.model.called,
@@ -264,7 +274,8 @@ def _figures(rows: Rows, place: int, level: float) -> dict[str, float | int | No
 
 def known_triples(answers: Answers) -> Triples:
     """The known test facts, in the ids of the model."""
-    return Triples(*(column[answers.known] for column in answers.ids))
+    ids = answers.ids
+    return Triples(ids.head[answers.known], ids.relation[answers.known], ids.tail[answers.known])
 
 
 def training_facts(answers: Answers) -> Graph:
@@ -279,16 +290,21 @@ def training_facts(answers: Answers) -> Graph:
     return Graph(head, relation, tail, train.confidence[found], model.vocabulary)
 
 
-def _conditional(answers: Answers, facts: Rows, progress: Progress) -> list[dict[str, Any]]:
+def _conditional(answers: Answers, facts: Rows, progress: Progress | None) -> list[dict[str, Any]]:
     """What `slices.judge_slices` finds at each level; nothing where no test fact is known."""
     predictor, known = answers.predictor, answers.known
     if not known.any():
         return [{} for _ in answers.levels]
     asked, rows = known_triples(answers), Rows(*(column[known] for column in facts))
-    queries = slices.describe(predictor.method, training_facts(answers), asked, rows.score)
-    progress.update(DESCRIBED, "judging")
-    cut = slices.slices_of(queries, predictor.model.vocabulary.relations.to_pylist())
+    queries = slices.describe(predictor.method, partial(training_facts, answers), asked, rows.score)
     sizes = predictor.method.threshold_sizes(asked, queries.doubt)
+    told = None
+    if progress is not None:
+        from unkgcp.progress import Part
+
+        progress.update(DESCRIBED, "judging")
+        told = Part(progress, DESCRIBED, WORK, len(answers.levels))
+    cut = slices.slices_of(queries, predictor.model.vocabulary.relations.to_pylist())
     return slices.judge_slices(
         queries,
         cut,
@@ -298,7 +314,7 @@ def _conditional(answers: Answers, facts: Rows, progress: Progress) -> list[dict
         answers.levels,
         sizes=sizes,
         seed=predictor.model.seed,
-        progress=Part(progress, DESCRIBED, WORK, len(answers.levels)),
+        progress=told,
     )
 
 
@@ -326,11 +342,14 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
     where every relation has a threshold, and where the answer at a level is no matter of rank.
     """
     known, method, count = answers.known, answers.predictor.method, int(answers.known.sum())
-    standing = method.standing(known_triples(answers), answers.truth[known]) if count else None
+    asked, standing = known_triples(answers), None
+    one_threshold = method.one_threshold
+    if count:
+        score = None if method.own_answers else answers.facts.score[known].astype(np.float64)
+        standing = method.standing(asked, answers.truth[known], score)
     if standing is None:
         return None
     size, unknown = int(standing.size[0]), len(known) - count
-    one_threshold = method.one_threshold
     ranks = [*map(rank, answers.levels, repeat(size))]
     smoothed = smoothed_coverages(standing, answers.levels, unknown)
     found = []
@@ -340,59 +359,3 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
             band = [(end * count + unknown) / len(known) for end in metrics.rank_band(k, size, count)]
         found.append({"confidence": level, "coverage_smoothed": coverage, "band": band})
     return found
-
-
-# Confidence filtering: keep triples whose whole interval is good, drop those whose whole one is not, else abstain.
-
-
-def decisions(answers: Answers, threshold: float = THRESHOLD) -> dict[str, Any]:
-    """Decisions about the test facts (`positive`) and about these and the negatives (`mixed`) at each level."""
-    predictor, negative = answers.predictor, answers.of_negatives
-    if predictor.negative is not None:  # whoever filters does not know which triples are negatives
-        negative = predictor.interval(answers.negatives, answers.levels)
-    parts = (answers.facts, negative)
-    truth = np.concatenate([answers.dataset.splits.test.confidence, answers.negatives.confidence])
-    score = np.concatenate([part.score for part in parts]).astype(np.float64)
-    lower = np.concatenate([part.lower for part in parts])
-    upper = np.concatenate([part.upper for part in parts])
-    rows = {"positive": slice(len(answers.facts.score)), "mixed": slice(None)}
-    return {
-        "threshold": threshold,
-        "levels": [
-            {"confidence": level}
-            | {
-                name: decide(truth[some], lower[some, place], upper[some, place], score[some], threshold)
-                for name, some in rows.items()
-            }
-            for place, level in enumerate(answers.levels)
-        ],
-    }
-
-
-def decide(
-    truth: Floats, lower: Floats, upper: Floats, score: Floats, threshold: float = THRESHOLD
-) -> dict[str, Any]:
-    """Shares and accuracies of decisions about labels (n,) with intervals (n,) and scores (n,), NaN if unknown.
-
-    `accuracy` is the share of right decisions among those made, `precision` that of good triples among those kept,
-    `wrong` the share of wrong decisions among all triples, `score_accuracy` the accuracy of the score alone, where
-    an unknown triple is dropped. None where there is nothing to divide by.
-    """
-    good, keep, drop = truth >= threshold, lower >= threshold, upper < threshold
-    decided, right = keep | drop, (keep & good) | (drop & ~good)
-    by_score = np.nan_to_num(score, nan=-np.inf) >= threshold
-
-    def share(rows: Mask, of: int) -> float | None:
-        return int(rows.sum()) / of if of else None
-
-    n = len(truth)
-    return {
-        "n": n,
-        "kept": share(keep, n),
-        "dropped": share(drop, n),
-        "abstained": share(~decided, n),
-        "accuracy": share(right, int(decided.sum())),
-        "precision": share(keep & good, int(keep.sum())),
-        "wrong": share(decided & ~right, n),
-        "score_accuracy": share(by_score == good, n),
-    }

@@ -24,10 +24,10 @@ from unkgcp.evaluation.slices import AT_LEAST, SLACK
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import create
+from unkgcp.methods.intervals import BASES
 from unkgcp.methods.open_world import OpenWorld
-from unkgcp.methods.partitioned import Partitioned
-from unkgcp.methods.partitions import BASES
-from unkgcp.run.untrained import check_untrained, only_repeats
+from unkgcp.methods.partitions import Partitioned
+from unkgcp.run.calibration import check_untrained, only_repeats
 
 Floats = NDArray[np.float64]
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import logging
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,9 +33,11 @@ from unkgcp.graph.fact_files import read, read_parts
 from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, Vocabulary, contained, hold_out, split
 from unkgcp.graph.objects import graph_from
 from unkgcp.graph.queries import to_triples
-from unkgcp.progress import detailed
 from unkgcp.tabular.columns import Scale
 from unkgcp.tabular.source import is_remote
+
+LOG = logging.getLogger(__name__)
+ZERO_OR_NOT = Scale("minmax", floor=0.0, cap=1e-300)
 
 BENCHMARKS = ("cn15k", "nl27k", "ppi5k")
 NAMES = (*BENCHMARKS, "demo")
@@ -52,7 +56,6 @@ KINDS = (".tsv", ".csv", ".txt", ".parquet", ".nt", ".nq", ".ttl")
 ENDINGS = tuple(kind + packed for kind in KINDS for packed in ("", ".gz"))
 TABLES = ("entity_id.csv", "relation_id.csv")
 """The names behind ids, which some data sets bring along."""
-ZERO_OR_NOT = Scale("minmax", floor=0.0, cap=1e-300)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +122,6 @@ def _sizes(dataset: Dataset) -> str:
     return f"{dataset.name}: {parts} facts, {train.n_entities:,} entities, {train.n_relations:,} relations"
 
 
-@detailed(_sizes)
 def load_dataset(
     data: Any,
     *,
@@ -140,6 +142,7 @@ def load_dataset(
     for all. `reading` goes to `unkgcp.graph.read`: format, header, columns, scale and so on; a scale is
     for facts, soft-logic files must be in [0, 1] already.
     """
+    start = time.monotonic()
     cut: dict[str, Any] = {
         "calibration": CALIBRATION if calibration is None else calibration,
         "test": TEST if test is None else test,
@@ -149,25 +152,28 @@ def load_dataset(
     }
     if not isinstance(data, str | os.PathLike):
         graph = graph_from(data, **reading)
-        return Dataset(
+        dataset = Dataset(
             type(data).__name__, split(graph, **cut), hashes={"facts": _content(graph)}, split_here=True
         )
-    if str(data) == "demo":
-        return _demo(cut)
-    if names_one_file(data):
-        return _one_file(data, cut, reading)
-    folder, remedy = _locate(data, data_dir)
-    for name, fraction in (("calibration", calibration), ("test", test)):
-        if fraction is not None:
-            raise InputError(
-                f"{data} comes split into train, calibration and test, so no {name} fraction can be chosen; "
-                "leave it out or give one file"
-            )
-    dataset = _folder(str(data), folder, remedy, reading)
-    if validation:
-        with _naming(folder):
-            train, held = hold_out(dataset.splits.train, validation, seed, keep_repeats_together)
-        dataset = replace(dataset, splits=replace(dataset.splits, train=train, validation=held))
+    elif str(data) == "demo":
+        dataset = _demo(cut)
+    elif names_one_file(data):
+        dataset = _one_file(data, cut, reading)
+    else:
+        folder, remedy = _locate(data, data_dir)
+        for name, fraction in (("calibration", calibration), ("test", test)):
+            if fraction is not None:
+                raise InputError(
+                    f"{data} comes split into train, calibration and test, so no {name} fraction can be chosen; "
+                    "leave it out or give one file"
+                )
+        dataset = _folder(str(data), folder, remedy, reading)
+        if validation:
+            with _naming(folder):
+                train, held = hold_out(dataset.splits.train, validation, seed, keep_repeats_together)
+            dataset = replace(dataset, splits=replace(dataset.splits, train=train, validation=held))
+    if LOG.isEnabledFor(logging.INFO):
+        LOG.info("%s: took %.2f s", _sizes(dataset), time.monotonic() - start)
     return dataset
 
 
@@ -191,7 +197,7 @@ def _locate(data: str | os.PathLike[str], data_dir: str | os.PathLike[str] | Non
 
 def names_one_file(data: str | os.PathLike[str]) -> bool:
     """Whether this names one file, here or elsewhere, and no data set or folder."""
-    return is_remote(data) or (str(data) not in NAMES and Path(data).is_file())
+    return str(data) not in NAMES and (Path(data).is_file() or is_remote(data))
 
 
 def _one_file(data: str | os.PathLike[str], cut: Mapping[str, Any], reading: Mapping[str, Any]) -> Dataset:
@@ -199,7 +205,7 @@ def _one_file(data: str | os.PathLike[str], cut: Mapping[str, Any], reading: Map
     with _naming(data):
         splits = split(graph, **cut)
     # what is elsewhere is not fetched a second time to hash its bytes
-    digest = _content(graph) if is_remote(data) else _sha256(Path(data))
+    digest = _sha256(Path(data)) if Path(data).is_file() else _content(graph)
     return Dataset(str(data), splits, hashes={Path(data).name: digest}, split_here=True)
 
 

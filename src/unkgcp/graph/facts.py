@@ -6,35 +6,29 @@ A graph is not a set: repeated triples and self-loops are kept, in the order in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.tabular.arrow_arrays import binary, numbers
-from unkgcp.tabular.label_index import Ids, LabelIndex
+from unkgcp.tabular.arrow_arrays import numbers
+from unkgcp.tabular.label_index import Ids, LabelIds
 
-Labels: TypeAlias = pa.Array | pa.ChunkedArray
 COLUMNS = ("head", "relation", "tail", "confidence")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Vocabulary:
+class Vocabulary(LabelIds):
     """Entity and relation labels; the position of a label is its id.
 
     >>> vocabulary = Vocabulary.of(["a", "b"], ["likes"])
     >>> vocabulary.entity_ids(["b", "nobody"]).tolist()
     [1, -1]
     """
-
-    entities: pa.StringArray
-    relations: pa.StringArray
-    # made when first needed: a graph that is only read never looks a label up
-    _indexes: dict[str, LabelIndex] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, entities: Sequence[str], relations: Sequence[str]) -> Vocabulary:
@@ -45,19 +39,6 @@ class Vocabulary:
         """Labels 0, 1, 2, ... for so many of each, where only ids matter."""
         return cls(*(numbers(np.arange(size)).cast(pa.string()) for size in (entities, relations)))
 
-    def entity_ids(self, labels: Sequence[str] | Labels) -> Ids:
-        """Ids of entity labels, -1 for an unknown one: (n,) int32."""
-        return self._index("entities").ids(labels)
-
-    def relation_ids(self, labels: Sequence[str] | Labels) -> Ids:
-        """Ids of relation labels, -1 for an unknown one: (n,) int32."""
-        return self._index("relations").ids(labels)
-
-    def triple_ids(self, head: Labels, relation: Labels, tail: Labels) -> tuple[Ids, Ids, Ids]:
-        """Ids of the three columns of triples, -1 for an unknown label: (n,) int32 each."""
-        entities, relations = self._index("entities"), self._index("relations")
-        return entities.ids(head), relations.ids(relation), entities.ids(tail)
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vocabulary):
             return NotImplemented
@@ -65,11 +46,6 @@ class Vocabulary:
 
     def __hash__(self) -> int:
         return hash((len(self.entities), len(self.relations)))
-
-    def _index(self, kind: str) -> LabelIndex:
-        if kind not in self._indexes:
-            self._indexes[kind] = LabelIndex(binary(getattr(self, kind)))
-        return self._indexes[kind]
 
 
 class HasTriples(Protocol):

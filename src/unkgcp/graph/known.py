@@ -21,11 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.files import arrays_of
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, hold_out
 from unkgcp.tabular.label_index import Ids
 
 Integers = NDArray[np.integer[Any]]
 PIECE = 1 << 18
+RANKED, WAITING = "ranked.", "waiting."
+"""How the arrays are named in a run of calibration facts, and of facts that were held out and set no threshold."""
 
 
 class Facts(NamedTuple):
@@ -154,6 +157,16 @@ def restored(arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) 
     if not ((columns.values >= 0) & (columns.values <= 1)).all():
         raise ValueError("it holds a confidence that is not between 0 and 1")
     return columns
+
+
+def unpacked(
+    content: bytes, entities: int, relations: int, explain: Callable[[Exception], Exception]
+) -> Columns:
+    """The columns in the bytes of a file; what `explain` makes of the error is raised if they are none."""
+    try:
+        return restored(arrays_of(content), entities, relations)
+    except Exception as error:
+        raise explain(error) from error
 
 
 def facts_to_arrays(parts: Mapping[str, Graph | None]) -> dict[str, NDArray[Any]]:

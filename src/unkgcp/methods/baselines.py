@@ -114,7 +114,7 @@ class QuantileRegression(IntervalPredictor):
                 ends[:, 0, column], ends[:, 1, column] = hulls[place]
         return ends
 
-    def doubt(self, triples: HasTriples) -> Floats:
+    def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
         """The width between the two outermost quantiles: (n,)."""
         asked = Triples(triples.head, triples.relation, triples.tail)
         ends = self._ends(np.empty(len(triples.head)), asked, [max(self.pairs)])

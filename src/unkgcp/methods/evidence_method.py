@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.group_rankings import GroupRankings, largest
 from unkgcp.conformal.ranking import Standing
-from unkgcp.conformal.ranks import Confidence, exact
+from unkgcp.conformal.ranks import Confidence, exact, highest_level
+from unkgcp.conformal.selection import Range
 from unkgcp.errors import InputError
 from unkgcp.evidence.crossfit import CrossFit
 from unkgcp.evidence.distribution import Distribution, Modes
@@ -19,16 +20,15 @@ from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import Scorer, TrainedScorer
-from unkgcp.methods.partitioned import Partitioned
 from unkgcp.methods.partitions import (
     NONE,
     Groups,
+    Partitioned,
     RelationGroups,
     group_degrees,
     group_doubt,
     group_relations,
 )
-from unkgcp.methods.ranges import Range
 from unkgcp.methods.registry import register
 
 CHUNK = 1 << 14
@@ -66,6 +66,7 @@ class EvidenceIntervals(Partitioned):
     needs: tuple[str, ...] = ("evidence",)
     asks_model: bool = False
     own_answers: bool = True
+    ranks_scores: bool = True
     default_per: tuple[str, ...] = ("doubt", "relation")
     most: int | None = MOST_CALIBRATING
 
@@ -139,7 +140,7 @@ class EvidenceIntervals(Partitioned):
         order = np.lexsort(keys)
         self.relations = facts.relation[order]
         self.columns = None if columns is None else {name: codes[order] for name, codes in columns.items()}
-        self._ranked = GroupRankings.of(scores[order], self.columns)
+        self._ranked, self.reach = GroupRankings.of(scores[order], self.columns), highest_level(self.size)
 
     def _group(self, name: str) -> Groups:
         """Training facts, each asked as if it were not there, say how doubtful and how strange such facts are."""
@@ -175,7 +176,7 @@ class EvidenceIntervals(Partitioned):
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
         return np.asarray(self.rankings.first.ranking.pooled().scores, np.float64), self.relations
 
-    def doubt(self, triples: HasTriples) -> Floats:
+    def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
         """The mass that the distribution gives to other values than the first one: (n,)."""
         doubt = np.empty(len(triples.head))
         for part, _, found in self._chunks(triples):
@@ -196,7 +197,7 @@ class EvidenceIntervals(Partitioned):
             scores[part] = found.scores(truth[part], self.allow_empty)
         return scores
 
-    def standing(self, triples: HasTriples, truth: Floats) -> Standing | None:
+    def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing | None:
         """None with a floor: a label may then be inside although its score is beyond the rank of the level."""
         if self.floor:
             return None
@@ -291,7 +292,7 @@ class EvidenceIntervals(Partitioned):
         self.columns = {
             groups.name: self._restored_column(groups, arrays) for groups in self.partitions
         } or None
-        self._ranked = GroupRankings.of(scores, self.columns)
+        self._ranked, self.reach = GroupRankings.of(scores, self.columns), highest_level(self.size)
         own = {
             name.removeprefix("evidence."): array
             for name, array in arrays.items()

@@ -127,6 +127,7 @@ class Joint(IntervalValued):
         "for facts exchangeable with the calibration facts"
     )
     names: tuple[str, ...] = ("joint",)
+    ranks_scores: bool = True
 
     def _scores(self, score: Floats, triples: HasTriples, ends: Floats) -> list[Floats]:
         reach = np.maximum(score - ends[:, 0], ends[:, 1] - score)
@@ -148,7 +149,7 @@ class Joint(IntervalValued):
         score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
         return self._scores(score, triples, truth if truth.ndim == 2 else _both(truth))[0]
 
-    def standing(self, triples: HasTriples, truth: Floats) -> Standing:
+    def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing:
         return self.rankings[0].standing(self.nonconformity(triples, truth), None)
 
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32]]:

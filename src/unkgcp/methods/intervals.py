@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, ExactLevels, percent
 from unkgcp.errors import InputError
-from unkgcp.methods.partitions import BASES
 from unkgcp.tabular.arrow_arrays import Coded, Column, to_arrow
 
 Floats = NDArray[np.float64]
 Levels = Confidence | Iterable[Confidence] | ExactLevels
 
 STATUSES = ("ok", "unknown-entity", "unknown-relation")
+BASES = ("relation", "similar relations", "none")
+"""Whose calibration facts a promise per relation stands on; where there are none the answer is the whole range."""
 BY_LEVEL = ("lower", "upper", "no_fact", "fact_lower", "fact_upper")
 """Columns with an entry for each level."""
 MODES = ("value", "belief", "other", "other_belief")

@@ -25,14 +25,12 @@ from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary, concatenate
-from unkgcp.graph.known import KnownFacts, facts_from_arrays, facts_to_arrays
+from unkgcp.graph.known import RANKED, WAITING, KnownFacts, facts_from_arrays, facts_to_arrays
 from unkgcp.methods.intervals import Floats, Intervals, Levels
-from unkgcp.methods.partitions import Groups
 
 if TYPE_CHECKING:
-    from unkgcp.conformal.selection import Wrong
+    from unkgcp.conformal.selection import Range, Wrong
     from unkgcp.evidence import EvidenceModel
-    from unkgcp.methods.ranges import Range
 
 
 class Scorer(Protocol):
@@ -65,10 +63,6 @@ class TrainedScorer(Scorer, Protocol):
 
 
 Number = TypeVar("Number", int, float)
-RANKED = "ranked."
-"""How the calibration facts are named among the arrays of a calibration."""
-WAITING = "waiting."
-"""The same for facts that were held out and set no threshold."""
 NOT_KEPT = (
     "the run does not hold its calibration facts, which choosing needs: it was made by an older version; "
     "calibrate it again with unkgcp fit --from RUN"
@@ -99,10 +93,8 @@ def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_
     return found
 
 
-def _drawn(facts: Graph, most: int | None) -> tuple[Graph, Graph]:
-    """At most so many of the facts, each as likely as any other and by a coin that looks at none, and those left."""
-    if most is None or len(facts) <= most:
-        return facts, facts[:0]
+def _drawn(facts: Graph, most: int) -> tuple[Graph, Graph]:
+    """So many of the facts, each as likely as any other and by a coin that looks at none, and those left."""
     drawn = np.zeros(len(facts), bool)
     drawn[np.random.default_rng(0xCA1B).permutation(len(facts))[:most]] = True
     return facts[drawn], facts[~drawn]
@@ -141,6 +133,8 @@ class IntervalPredictor(ABC):
     """Whether its scores, or its ends, come from more than the score of the model: `interval` alone knows them."""
     for_open_world: bool = False
     """Whether its promise also holds for queries that are no facts."""
+    ranks_scores: bool = False
+    """Whether it has `calibration_scores`, whose k-th smallest is a threshold."""
     order_free: bool = True
     """Whether the order of the calibration facts is of no consequence."""
     most: int | None = None
@@ -149,8 +143,9 @@ class IntervalPredictor(ABC):
     model: Scorer
     size: int
     """Number of calibration facts used."""
-    partitions: tuple[Groups, ...] = ()
-    """The ways in which triples are put into groups with a threshold each; none if all have the same."""
+    partitions: tuple[Any, ...] = ()
+    """The ways in which triples are put into `Groups` (`unkgcp.methods.partitions`) with a threshold each; none if all
+    have the same."""
     evidence: EvidenceModel | None = None
     """What was learned from the training graph, for a method that answers from it."""
     share: Fraction | None = None
@@ -167,8 +162,10 @@ class IntervalPredictor(ABC):
         known = status_codes(model, facts) == 0
         # a label that the vocabulary lacks has no id under which its fact could be kept
         waiting = facts[~known & (facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0)]
-        facts, left = _drawn(facts[known], self.most)
-        waiting = concatenate([waiting, left]) if len(left) else waiting
+        facts = facts[known]
+        if self.most is not None and len(facts) > self.most:
+            facts, left = _drawn(facts, self.most)
+            waiting = concatenate([waiting, left])
         if not len(facts):
             raise InputError(
                 "no calibration fact has its entities and its relation in the training facts; "
@@ -200,7 +197,7 @@ class IntervalPredictor(ABC):
     @property
     def one_threshold(self) -> bool:
         """Whether one threshold, the k-th smallest calibration score, makes all intervals: hits then have a law."""
-        return not self.partitions and self.share is None and self.calibration_scores() is not None
+        return not self.partitions and self.share is None and self.ranks_scores
 
     def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each triple at one level or at several."""
@@ -244,14 +241,17 @@ class IntervalPredictor(ABC):
         """A sentence where this level is answered in a way that a user should know of, else None."""
         return None
 
-    def doubt(self, triples: HasTriples) -> Floats:
+    def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
         """How unsure the method itself is of each known triple, from 0 to 1, without any label: (n,).
 
         Facts are sorted by it to see whether the promise holds for the doubtful ones too. By default it is the
-        entropy of the score in bits.
+        entropy of the score in bits. score: (n,), what the model says of the triples, where that is known already.
         """
-        score = self.model.score(triples.head, triples.relation, triples.tail)
-        return entropy_bits(np.asarray(score, np.float64))
+        return entropy_bits(self._model_scores(triples) if score is None else score)
+
+    def _model_scores(self, triples: HasTriples) -> Floats:
+        """What the model says of known triples: (n,)."""
+        return np.asarray(self.model.score(triples.head, triples.relation, triples.tail), np.float64)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         """How strange each label is beside what this method predicts for a known triple: (n,).
@@ -266,11 +266,11 @@ class IntervalPredictor(ABC):
         """The nonconformity of the calibration facts (l,), and their relations (l,) where these were kept."""
         return None
 
-    def standing(self, triples: HasTriples, truth: Floats) -> Standing | None:
+    def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing | None:
         """Where the score of each label of a known triple stands among the calibration scores that set its threshold.
 
         A label is in its interval exactly when fewer scores lie below than the rank of the level. None for a method
-        whose intervals are not made by one such threshold.
+        whose intervals are not made by one such threshold. score: as in `doubt`.
         """
         return None
 
@@ -279,8 +279,7 @@ class IntervalPredictor(ABC):
 
         It must not depend on calibration facts. By default it is how far inside the range the model's score lies.
         """
-        score = self.model.score(triples.head, triples.relation, triples.tail)
-        return condition.distance(np.asarray(score, np.float64))
+        return condition.distance(self._model_scores(triples))
 
     def calibration_facts(self) -> Graph:
         """The facts that set its thresholds, in any order; InputError where they were not kept."""
@@ -331,8 +330,16 @@ class IntervalPredictor(ABC):
         """
         return np.full(len(triples.head), self.size) if self.one_threshold else None
 
-    def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit."""
+    def restore(
+        self,
+        model: Scorer,
+        arrays: Mapping[str, NDArray[Any]],
+        held: Sequence[Graph | None] | None = None,
+    ) -> Self:
+        """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit.
+
+        held: the facts among these arrays, ranked and waiting ones, where somebody has made them already.
+        """
         if "size" not in arrays or arrays["size"].shape != () or arrays["size"].dtype.kind not in "iu":
             raise ValueError("the calibration does not say how many facts it used")
         self.model, self.size = model, int(arrays["size"])
@@ -341,10 +348,10 @@ class IntervalPredictor(ABC):
             for name, array in arrays.items()
             if name != "size" and not name.startswith((RANKED, WAITING))
         }
-        self._restore(own)
-        self.ranked, self.waiting = stored_facts(model, arrays, (RANKED, WAITING))
-        if self.ranked is not None and len(self.ranked) != self.size:
+        self.ranked, self.waiting = held or stored_facts(model, arrays, (RANKED, WAITING))
+        if self.ranked is not None and len(self.ranked.head) != self.size:
             raise ValueError("the calibration facts are not as many as there were")
+        self._restore(own)
         return self
 
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
-from unkgcp.conformal.selection import Wrong
+from unkgcp.conformal.selection import Range, Wrong
 from unkgcp.errors import InputError
 from unkgcp.evidence.nonfacts import FactLikeness
 from unkgcp.graph.facts import Graph, HasTriples, Triples
@@ -33,7 +33,6 @@ from unkgcp.methods.method import (
     stored_facts,
 )
 from unkgcp.methods.partitions import partition_names
-from unkgcp.methods.ranges import Range
 
 MOST_LEVELS = 1024
 """Levels at which the thresholds of a known share of facts are kept."""
@@ -54,7 +53,6 @@ class Likeness(Protocol):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """All that it learned."""
-        ...
 
 
 class OpenWorld(IntervalPredictor):
@@ -189,8 +187,8 @@ class OpenWorld(IntervalPredictor):
             )
         return self.base.caution(confidence)
 
-    def doubt(self, triples: HasTriples) -> Floats:
-        return self.base.doubt(triples)
+    def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
+        return self.base.doubt(triples, score)
 
     def passing(self, triples: HasTriples, condition: Range) -> Floats:
         """The probability that the confidence passes, where that of a non-fact is 0: (n,).

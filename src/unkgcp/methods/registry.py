@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
+from unkgcp.graph.facts import Graph
 from unkgcp.methods.method import IntervalPredictor, Scorer
 
 MODULES = {
@@ -26,7 +27,7 @@ MODULES = {
     "mean-length": "interval_valued",
     "cp": "split_methods",
     "unkgcp": "split_methods",
-    "shortest": "shortest_intervals",
+    "shortest": "split_methods",
 }
 """The modules of this package that register the methods we have."""
 
@@ -89,11 +90,18 @@ def create(name: str, **options: Any) -> IntervalPredictor:
 
 
 def restore(
-    name: str, options: Mapping[str, Any], models: Mapping[str, Scorer], arrays: Mapping[str, NDArray[Any]]
+    name: str,
+    options: Mapping[str, Any],
+    models: Mapping[str, Scorer],
+    arrays: Mapping[str, NDArray[Any]],
+    held: Sequence[Graph | None] | None = None,
 ) -> IntervalPredictor:
-    """A calibrated method of a run again: its settings, all models of the run by name, and what calibration learned."""
+    """A calibrated method of a run again: its settings, all models of the run by name, and what calibration learned.
+
+    held: see `IntervalPredictor.restore`.
+    """
     method = predictor_class(name)
     takes = inspect.signature(method).parameters
     older = {option: value for option, value in OLDER.items() if option in takes}
     made = create(name, **{**older, **options, **method.made_of(models)})
-    return made.restore(models["model"], arrays)
+    return made.restore(models["model"], arrays, held)

@@ -17,13 +17,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.files import explained, umask
+from unkgcp.run.folder import CALIBRATION
+from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.writer import ENDINGS, USUAL, Style, open_output
 
 ROWS = 1 << 20
@@ -114,7 +118,7 @@ def _group_sizes(path: str) -> list[int]:
 
 # Where parts are kept until all of them are there, and how they become the output, whole or not at all.
 
-ANSWERS, ATTEMPTS, QUERIES, PLACES = "answers", "attempts", "queries", "places"
+ANSWERS, ATTEMPTS, QUERIES, PLACES, INDEX = "answers", "attempts", "queries", "places", "index"
 
 
 def is_folder(target: str | None) -> bool:
@@ -177,3 +181,37 @@ def deliver(stage: Path, parts: int, target: str | None, style: Style = USUAL) -
                 for batch in file.iter_batches():
                     write(batch)
             (answers / name).unlink()  # the disk never holds the answers twice
+
+
+# The index of an evidence run, several times as large as its facts: it is made once and written down, and workers map
+# the files into their memory, where those of one machine share them.
+
+
+def write_index(predictor: Predictor, stage: Path) -> None:
+    """Write the index of the training graph, if the run answers from one."""
+    if predictor.method.evidence is not None:
+        folder = _index_folder(predictor, stage)
+        folder.mkdir()
+        for name, array in predictor.method.evidence.evidence.index().items():
+            np.save(folder / f"{name}.npy", array)
+
+
+def use_index(predictor: Predictor, stage: Path) -> None:
+    """Have a predictor of the same run use what `write_index` wrote; nothing of it is copied."""
+    if predictor.method.evidence is not None and (folder := _index_folder(predictor, stage)).is_dir():
+        predictor.method.evidence.evidence.use_index(
+            {path.name.removesuffix(".npy"): _mapped(path) for path in folder.iterdir()}
+        )
+
+
+def _index_folder(predictor: Predictor, stage: Path) -> Path:
+    """Another one for every run: a worker may find that a run has taken the place of the one that was planned for."""
+    return stage / f"{INDEX}-{predictor.provenance['files'][CALIBRATION]['sha256']}"
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    """Mapped as if to be written, which nobody does: for arrays that may not be, loops would be compiled once more."""
+    try:
+        return np.asarray(np.load(path, mmap_mode="c"))
+    except ValueError:  # an array without numbers, of which there is nothing to map
+        return np.asarray(np.load(path))

@@ -47,12 +47,13 @@ from unkgcp.predict.parts import (
     plan,
     spooled,
     staged,
+    use_index,
+    write_index,
 )
 from unkgcp.predict.stream import Answer, answering, in_pieces
 from unkgcp.predict.two_passes import Chosen, after_filter, check_some
-from unkgcp.progress import Progress, Silent, speed
+from unkgcp.progress import Progress, Silent
 from unkgcp.run.choosing import Choice, Chooser
-from unkgcp.run.folder import CALIBRATION
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import parquet_files, query_batches
 from unkgcp.tabular.source import is_parquet
@@ -155,14 +156,13 @@ def _compute(ray: Any, parts: Sequence[Part], work: Work, workers: int, progress
         num_cpus=0 if work.device == "cuda" else 1,
         num_gpus=1 if work.device == "cuda" else None,
     )
-    start, done, finished, total = time.monotonic(), 0, 0, sum(part.rows for part in parts)
+    start, done, finished = time.monotonic(), 0, 0
     try:
         for outcome in outcomes.iter_rows():
             if outcome["error"]:
                 raise (InputError if outcome["bad_input"] else RuntimeError)(outcome["error"])
             done, finished = done + outcome["rows"], finished + 1
-            pace = speed(done, time.monotonic() - start, total)
-            progress.update(done, f"{pace}, {finished} of {len(parts)} parts")
+            progress.update(done, f"{finished} of {len(parts)} parts", since=start)
     except ray.exceptions.RayError as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise RuntimeError(
@@ -187,7 +187,7 @@ def _workers(ray: Any, asked: int | None, parts: int, device: str) -> int:
 
 # What runs on a worker: a predictor, loaded once, that answers one part after another.
 
-FOUND, COUNTED, INDEX = ".places.npy", ".counts.npy", "index"
+FOUND, COUNTED = ".places.npy", ".counts.npy"
 LIMIT = 5  # attempts at one part: something that kills its worker every time would go on for ever
 
 
@@ -278,7 +278,8 @@ class Answerer:
     def _batches(self, part: Part) -> Iterator[pa.RecordBatch]:
         rows = range(part.first, part.first + part.rows)
         asked = query_batches(part.path, rows=rows, open_places=self.work.open_places, **self.work.reading)
-        return in_pieces(asked, self._loaded(), self.work.sets)
+        sets = self.work.sets
+        return asked if sets is None else in_pieces(asked, self._loaded(), sets)
 
     def _count(self, part: Part, target: Path) -> None:
         """The first pass of a choice: the places of a part's candidates, and how many there are at each, the target."""
@@ -297,7 +298,7 @@ class Answerer:
         done = part.before
         with open_output(str(target)) as write:
             for batch in self._batches(part):
-                write(answer(batch, done))
+                write(answer(batch, first=done))
                 done += len(batch)
 
     def _answering(self, part: Part) -> Answer:
@@ -338,40 +339,6 @@ class Answerer:
         if self.work.device == "cpu":
             return predictor
         return on_device(predictor, self.work.device)
-
-
-# The index of an evidence run, several times as large as its facts: it is made once and written down, and workers map
-# the files into their memory, where those of one machine share them.
-
-
-def write_index(predictor: Predictor, stage: Path) -> None:
-    """Write the index of the training graph, if the run answers from one."""
-    if predictor.method.evidence is not None:
-        folder = _index_folder(predictor, stage)
-        folder.mkdir()
-        for name, array in predictor.method.evidence.evidence.index().items():
-            np.save(folder / f"{name}.npy", array)
-
-
-def use_index(predictor: Predictor, stage: Path) -> None:
-    """Have a predictor of the same run use what `write_index` wrote; nothing of it is copied."""
-    if predictor.method.evidence is not None and (folder := _index_folder(predictor, stage)).is_dir():
-        predictor.method.evidence.evidence.use_index(
-            {path.name.removesuffix(".npy"): _mapped(path) for path in folder.iterdir()}
-        )
-
-
-def _index_folder(predictor: Predictor, stage: Path) -> Path:
-    """Another one for every run: a worker may find that a run has taken the place of the one that was planned for."""
-    return stage / f"{INDEX}-{predictor.provenance['files'][CALIBRATION]['sha256']}"
-
-
-def _mapped(path: Path) -> NDArray[Any]:
-    """Mapped as if to be written, which nobody does: for arrays that may not be, loops would be compiled once more."""
-    try:
-        return np.asarray(np.load(path, mmap_mode="c"))
-    except ValueError:  # an array without numbers, of which there is nothing to map
-        return np.asarray(np.load(path))
 
 
 # A predictor whose models score on a GPU: the same formulas on the same tables, moved to the device once. Sums are

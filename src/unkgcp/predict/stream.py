@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,15 +26,15 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
 from unkgcp.methods.intervals import Levels
 from unkgcp.parallel import cores
-from unkgcp.progress import Progress, Silent, speed
 from unkgcp.run.answers import answer_batch
-from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import query_batches
 from unkgcp.tabular.writer import USUAL, Style, open_output
 
 if TYPE_CHECKING:
     from unkgcp.predict.filter import Condition
+    from unkgcp.progress import Progress
     from unkgcp.run.answer_sets import Asked
+    from unkgcp.run.predictor import Predictor
 
 SMALL = 1 << 17  # bytes of a file of queries that is answered before threads would be ready
 AT_MOST = 4  # threads that work on a stream: with more the reader cannot keep up
@@ -45,8 +46,11 @@ PATIENCE = 0.5  # seconds to wait for a reader that is told to stop
 T = TypeVar("T")
 R = TypeVar("R")
 
-# a batch of queries and the number of rows before it -> their answers
-Answer = Callable[[pa.RecordBatch, int], pa.RecordBatch]
+
+class Answer(Protocol):
+    """A batch of queries and the number of rows before it -> their answers."""
+
+    def __call__(self, batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch: ...
 
 
 def answering(
@@ -64,17 +68,14 @@ def answering(
     if sets is not None:
         found = predictor.answer_sets(sets.least, sets.per)
         return lambda batch, first: found.answer(batch, sets, first)
+    answer: Answer = partial(answer_batch, predictor, confidence=confidence)
     if completion is not None:
         from unkgcp.run.completion import complete_batch
 
-    def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        if completion is None:
-            found = answer_batch(predictor, batch, confidence)
-        else:
-            found = complete_batch(predictor, batch, confidence=confidence, first=first, **completion)
-        return found if keep is None else keep.keep(found)
-
-    return answer
+        answer = partial(complete_batch, predictor, confidence=confidence, **completion)
+    if keep is None:
+        return answer
+    return lambda batch, first: keep.keep(answer(batch, first=first))
 
 
 def answer_file(
@@ -88,54 +89,58 @@ def answer_file(
     sets: Asked | None = None,
     asked: Answer | None = None,
     progress: Progress | None = None,
-    total: float | None = None,
     style: Style = USUAL,
     **reading: Any,
 ) -> int:
     """Answer every query of a file (`-`: standard input); returns how many there were.
 
     `target` is a file or None for standard output; it appears when all of it is written. `completion`, `keep` and
-    `sets` are those of `answering`; `asked` takes the place of what these make (`unkgcp.predict.two_passes`). `total`
-    is how many queries are expected, for `progress`. `style` has the format to write and the prefixes of IRIs.
-    `reading` goes to `unkgcp.graph.query_batches`.
+    `sets` are those of `answering`; `asked` takes the place of what these make (`unkgcp.predict.two_passes`). `style`
+    has the format to write and the prefixes of IRIs. `reading` goes to `unkgcp.graph.query_batches`.
     """
-    report, start, done = progress or Silent(), time.monotonic(), 0
-    in_threads = not _is_small(queries)
-
+    start, done = time.monotonic(), 0
     asked = asked or answering(predictor, confidence, completion, keep, sets)
     open_places = completion is not None or sets is not None
-
-    def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        try:
-            return asked(batch, first)
-        except InputError as error:
-            if not open_places:
-                raise
-            raise InputError(f"{'standard input' if queries == '-' else queries}: {error}") from None
-
-    with open_output(target, style) as write:
-        batches = in_pieces(query_batches(queries, open_places=open_places, **reading), predictor, sets)
-        if in_threads:
-            with closing(_overlapping(predictor, batches, answer)) as answers:
-                for count, found in answers:
-                    write(found)
-                    done += count
-                    report.update(done, speed(done, time.monotonic() - start, total))
-        else:
-            for batch in batches:
-                write(answer(batch, done))
+    if open_places:
+        asked = _naming(queries, asked)
+    small = _is_small(queries)
+    batches = query_batches(queries, open_places=open_places, **reading)
+    if sets is not None:
+        batches = in_pieces(batches, predictor, sets)
+    if small:
+        waiting = list(batches)
+        with open_output(target, style) as write:
+            for batch in waiting:
+                write(asked(batch, first=done))
                 done += len(batch)
-    if not in_threads:
-        report.update(done, speed(done, time.monotonic() - start, total))
+        if progress is not None:
+            progress.update(done, since=start)
+        return done
+    with open_output(target, style) as write, closing(_overlapping(predictor, batches, asked)) as answers:
+        for count, found in answers:
+            write(found)
+            done += count
+            if progress is not None:
+                progress.update(done, since=start)
     return done
 
 
+def _naming(queries: str, asked: Answer) -> Answer:
+    """The same; what is wrong with a question is said of the file it stands in."""
+
+    def answer(batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch:
+        try:
+            return asked(batch, first=first)
+        except InputError as error:
+            raise InputError(f"{'standard input' if queries == '-' else queries}: {error}") from None
+
+    return answer
+
+
 def in_pieces(
-    batches: Iterator[pa.RecordBatch], predictor: Predictor, sets: Asked | None
+    batches: Iterator[pa.RecordBatch], predictor: Predictor, sets: Asked
 ) -> Iterator[pa.RecordBatch]:
     """Batches of questions cut into so few that their answer sets, which may be all entities each, fit into memory."""
-    if sets is None:
-        return batches
     most = min(sets.k or MOST_ROWS, len(predictor.model.seen_entities), MOST_ROWS)
     step = max(1, MOST_ROWS // max(most, 1))
     return (batch.slice(start, step) for batch in batches for start in range(0, max(len(batch), 1), step))
@@ -156,7 +161,7 @@ def _overlapping(
     def work(numbered: tuple[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
         first, batch = numbered
         ready.result()
-        return len(batch), answer(batch, first)
+        return len(batch), answer(batch, first=first)
 
     with ThreadPoolExecutor(1, "unkgcp-ready") as pool:
         ready = pool.submit(_ready, predictor)  # while the first queries are read

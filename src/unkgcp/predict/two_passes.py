@@ -32,7 +32,7 @@ from unkgcp.methods.intervals import Levels, as_batch
 from unkgcp.predict.filter import Condition
 from unkgcp.predict.parts import ROWS, spooled
 from unkgcp.predict.stream import Answer, in_order
-from unkgcp.progress import Progress, Silent, speed
+from unkgcp.progress import Progress, Silent
 from unkgcp.run.answers import answer
 from unkgcp.run.choosing import Choice, Chooser, answer_chosen
 from unkgcp.run.predictor import Predictor
@@ -58,7 +58,7 @@ class Chosen(NamedTuple):
         answer_places = self.chooser.answering(self.cuts, confidence)
         untouched = _stamp(self.queries)
 
-        def answer(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        def answer(batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch:
             start = first - self.before
             places = np.array(self.places[start : start + len(batch)])
             if len(places) < len(batch) or _stamp(self.queries) != untouched:
@@ -77,7 +77,6 @@ def chosen_in_file(
     choice: Choice,
     *,
     progress: Progress | None = None,
-    total: float | None = None,
     **reading: Any,
 ) -> Iterator[Chosen]:
     """The first pass over a file of candidates (`-`: standard input). Temporary files are gone at the end."""
@@ -96,7 +95,7 @@ def chosen_in_file(
                 file.write(places.tobytes())
                 counts += chooser.reference.count(places)
                 done += len(places)
-                report.update(done, speed(done, time.monotonic() - start, total))
+                report.update(done, since=start)
         check_some(done, queries)
         yield Chosen(chooser, chooser.cuts(counts), np.memmap(path, np.int32, "r"), again, how)
 

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,13 +36,16 @@ from unkgcp.conformal.group_rankings import GroupRankings, largest
 from unkgcp.conformal.ranking import Codes, Standing
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.errors import InputError
-from unkgcp.methods.intervals import STATUSES, Floats
-from unkgcp.methods.partitions import BASES, RelationGroups, group_relations
-from unkgcp.run.answers import LABELS, Calibrated
+from unkgcp.methods.intervals import BASES, STATUSES, Floats
+from unkgcp.methods.partitions import RelationGroups, group_relations
+from unkgcp.run.answers import LABELS
 from unkgcp.run.candidates import Candidates, least_weight, new_facts, total, training_facts
 from unkgcp.run.completion import Found, asked_places, completer_of, labels_of_found
 from unkgcp.tabular.arrow_arrays import numbers, texts
 from unkgcp.tabular.label_index import OPEN
+
+if TYPE_CHECKING:
+    from unkgcp.run.answers import Calibrated
 
 Ints = NDArray[np.int64]
 

@@ -14,27 +14,30 @@ open place are for `unkgcp.run.completion`.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import Queries, to_triples
 from unkgcp.methods.intervals import BY_LEVEL, Intervals, Levels, as_batch, columns
-from unkgcp.methods.method import IntervalPredictor
 from unkgcp.tabular.arrow_arrays import Coded
-from unkgcp.training.model import Model
+
+if TYPE_CHECKING:
+    from unkgcp.methods.method import IntervalPredictor
+    from unkgcp.training.model import Model
+
+    class Calibrated(Protocol):
+        """What answers are made of; `unkgcp.run.predictor.Predictor` is such a pair."""
+
+        @property
+        def model(self) -> Model: ...
+
+        @property
+        def method(self) -> IntervalPredictor: ...
+
 
 LABELS = ("head", "relation", "tail")
-
-
-class Calibrated(Protocol):
-    """What answers are made of; `unkgcp.run.predictor.Predictor` is such a pair."""
-
-    @property
-    def model(self) -> Model: ...
-
-    @property
-    def method(self) -> IntervalPredictor: ...
 
 
 def answer(predictor: Calibrated, queries: Queries, confidence: Levels = 0.9) -> Intervals:
@@ -45,13 +48,16 @@ def answer(predictor: Calibrated, queries: Queries, confidence: Levels = 0.9) ->
     return predictor.method.interval(to_triples(queries, predictor.model.vocabulary), confidence)
 
 
-def answer_batch(predictor: Calibrated, batch: pa.RecordBatch, confidence: Levels = 0.9) -> pa.RecordBatch:
+def answer_batch(
+    predictor: Calibrated, batch: pa.RecordBatch, confidence: Levels = 0.9, first: int = 0
+) -> pa.RecordBatch:
     """head, relation and tail of a batch as given, then its answers; see `as_batch`.
 
-    Labels are strings or dictionaries of strings.
+    Labels are strings or dictionaries of strings. How many rows come before the batch (`first`) is of no consequence.
     """
-    labels = {name: batch.column(name) for name in LABELS}
-    return as_batch(answer(predictor, batch, confidence), labels)
+    labels = dict(zip(LABELS, map(batch.column, LABELS), strict=True))
+    triples = Triples(*predictor.model.vocabulary.triple_ids(*labels.values()))
+    return as_batch(predictor.method.interval(triples, confidence), labels)
 
 
 def as_lists(

@@ -9,7 +9,7 @@ question once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,10 @@ from unkgcp.graph.facts import Graph
 from unkgcp.graph.known import KnownFacts
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import status_codes
-from unkgcp.run.answers import Calibrated
 from unkgcp.run.completion import candidate_scores, completer_of
+
+if TYPE_CHECKING:
+    from unkgcp.run.answers import Calibrated
 
 Ints = NDArray[np.int64]
 

@@ -12,23 +12,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, exact_levels, percent, rank
-from unkgcp.conformal.selection import Counts, Cuts, Places, Reference, check_shares
+from unkgcp.conformal.selection import UNKNOWN, Counts, Cuts, Places, Range, Reference, Wrong, check_shares
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Triples
+from unkgcp.graph.facts import HasTriples, Triples
 from unkgcp.graph.queries import Queries, to_triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch
-from unkgcp.methods.method import status_codes
-from unkgcp.methods.ranges import Range
-from unkgcp.methods.selecting import Selector
-from unkgcp.run.answers import LABELS, Calibrated
+from unkgcp.methods.method import IntervalPredictor, status_codes
+from unkgcp.run.answers import LABELS
 from unkgcp.tabular.arrow_arrays import numbers
+
+if TYPE_CHECKING:
+    from unkgcp.run.answers import Calibrated
 
 Answer = Callable[[Triples, Places], Intervals]
 """Candidates and their places -> their answers."""
@@ -179,3 +180,50 @@ def answer_chosen(
         batch, places = batch.take(numbers(rows)), places[rows]
     labels = {name: batch.column(name) for name in LABELS}
     return as_batch(answer(chooser.triples(batch), places), labels)
+
+
+# Where candidates stand among the calibration facts that fail a condition on their confidence.
+#
+# A `Selector` joins a condition with a calibrated method: it scores the calibration facts and every candidate by how
+# likely the confidence passes, as the method sees it (`IntervalPredictor.passing`), and finds the place of each
+# candidate among the calibration facts that do not pass. Choosing itself is `unkgcp.conformal.selection`. In the open
+# world a candidate may also be wrong because it is no fact (its confidence is 0): each kind of non-facts that the run
+# was calibrated with counts apart, by the same score.
+
+
+class Selector:
+    """A condition over a calibrated method."""
+
+    def __init__(self, method: IntervalPredictor, condition: Range) -> None:
+        """InputError where the calibration says nothing about the condition, or does not hold what is needed."""
+        self.method, self.condition = method, condition
+        facts = method.calibration_facts()
+        self.score = method.passing(facts, condition)
+        self.passes = condition.holds(facts.confidence)
+        if self.passes.all() or not self.passes.any():
+            all_or_none = "every one" if self.passes.all() else "none"
+            raise InputError(
+                f"{all_or_none} of the {len(facts):,} calibration facts has {condition}, so they say nothing about "
+                "who is wrong; choose another bound, or calibrate with more facts"
+            )
+        nonfacts = method.wrong_nonfacts(condition)
+        self.nonfacts = tuple(nonfacts)  # the kinds of triples that would be wrong because they are no facts
+        self.reference = Reference.of([Wrong(self.score[~self.passes], len(facts)), *nonfacts.values()])
+
+    def places(self, triples: HasTriples, known: NDArray[np.intp]) -> Places:
+        """The place of each triple, of which the rows `known` are known: (n,)."""
+        places = np.full(len(triples.head), UNKNOWN, np.int32)
+        if len(known):
+            asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
+            places[known] = self.reference.places(self.method.passing(asked, self.condition))
+        return places
+
+    def alike(self, cuts: Cuts) -> list[IntervalPredictor]:
+        """The method calibrated with the facts that would have been chosen in place of a chosen candidate.
+
+        Once for a candidate that passes and once for one that does not, see `Reference.alike`. InputError where there
+        are none, or for a method that cannot do that.
+        """
+        facts = self.method.calibration_facts()
+        pair = self.reference.alike(cuts, self.score, self.passes)
+        return [self.method.among(facts[rows]) for rows in pair]

@@ -26,12 +26,13 @@ from unkgcp.graph.facts import Triples
 from unkgcp.graph.queries import spelt, to_triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch
 from unkgcp.methods.method import status_codes
-from unkgcp.run.answers import LABELS, Calibrated, answer
+from unkgcp.run.answers import LABELS, answer
 from unkgcp.tabular.arrow_arrays import numbers
 from unkgcp.tabular.label_index import OPEN
 
 if TYPE_CHECKING:
     from unkgcp.evidence.completing import Completer
+    from unkgcp.run.answers import Calibrated
 
 RANKINGS = ("score", "lower")
 SHORTLIST = 2048  # candidates asked where only the answers themselves can rank

@@ -22,13 +22,11 @@ from unkgcp.errors import InputError, missing
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.graph.negatives import KINDS, corrupt
-from unkgcp.methods.partitioned import Partitioned
 from unkgcp.methods.registry import create, predictor_class
 from unkgcp.progress import Progress, Silent
-from unkgcp.run.calibration import calibrate, check_population
+from unkgcp.run.calibration import calibrate, check_apart, check_population, method_options, only_repeats
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import fitted
-from unkgcp.run.untrained import check_apart, only_repeats
 from unkgcp.training.config import GIVEN, NONE, TrainConfig
 from unkgcp.training.model import Model, NoModel
 
@@ -320,7 +318,7 @@ def recalibrate(
 ) -> Predictor:
     """Another method, or other calibration facts, for a trained model. Nothing is trained.
 
-    Facts on which the model was trained must not be among them (`unkgcp.run.untrained`).
+    Facts on which the model was trained must not be among them (`unkgcp.run.calibration`).
     """
     if "quantiles" in predictor_class(method).needs and not predictor.quantiles:
         raise InputError(
@@ -351,24 +349,6 @@ def recalibrate(
     provenance = {**predictor.provenance, "times": times}
     provenance.pop("held_out_rate", None)  # that of other calibration facts
     return replace(again, provenance=provenance)
-
-
-def method_options(
-    method: str, data: str, protocol: str, per: str | None = None, allow_empty: bool = False
-) -> dict[str, Any]:
-    """The settings of a method: those of the paper's experiments on a data set, and those that were asked for."""
-    options: dict[str, Any] = {}
-    if per is not None and issubclass(predictor_class(method), Partitioned):
-        options["per"] = per
-    if allow_empty:
-        if "evidence" not in predictor_class(method).needs:
-            raise InputError(f"--allow-empty goes with --method evidence, not with {method}; leave it out")
-        options["allow_empty"] = True
-        create(method, **options)  # refused before hours of training if it does not go with the groups
-    # the paper's numbers on CN15k need the entropy at 0.5 M + 0.5, which its text does not say
-    if (method, data, protocol) == ("unkgcp", "cn15k", "paper"):
-        options["mapped_entropy"] = True
-    return options
 
 
 def calibration_negatives(dataset: Dataset, seed: int) -> Graph:

@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -45,15 +45,16 @@ from unkgcp.files import (
     umask,
     write_npz,
 )
-from unkgcp.graph.facts import Vocabulary
-from unkgcp.graph.known import Columns, KnownFacts, restored
-from unkgcp.run.replacing import INCOMING, NOT_ALWAYS, STAGE, places, replace_files, settle, writing
+from unkgcp.run.replacing import NOT_ALWAYS, STAGE, replace_files, settle, writing
 from unkgcp.run.safe_files import (
+    INCOMING,
     Weights,
+    damage,
     digest,
     finite,
     labels_in,
     open_plain,
+    places,
     read_bytes,
     read_weights,
     reading,
@@ -61,6 +62,10 @@ from unkgcp.run.safe_files import (
     values_in,
     write_labels,
 )
+
+if TYPE_CHECKING:
+    from unkgcp.graph.facts import Vocabulary
+    from unkgcp.graph.known import KnownFacts
 
 FORMAT, VERSION = "unkgcp-run", 2
 CONFIG, MODEL, VOCABULARY = "config.yaml", "model.safetensors", "vocabulary.parquet"
@@ -171,7 +176,6 @@ def _write_weights(path: Path, tensors: Arrays) -> None:
 
 def read_run(folder: str | os.PathLike[str]) -> RunParts:
     """Read a run, all of whose files are what its list says. One that is replaced meanwhile is read again."""
-    check_here(folder, DOWNLOAD)
     folder = Path(folder)
     for _ in range(ATTEMPTS):
         found = _read_list(folder)
@@ -184,27 +188,35 @@ def read_run(folder: str | os.PathLike[str]) -> RunParts:
 
 
 def _read_parts(folder: Path, provenance: dict[str, Any]) -> RunParts:
-    files = provenance["files"]
+    files, contents, path = provenance["files"], {}, folder
+    try:
+        with ThreadPoolExecutor(1, "unkgcp-weights") as pool:
+            # the largest file, while the others are read
+            weights = pool.submit(_verified_weights, folder, files[MODEL]) if MODEL in files else None
+            for name in files.keys() - {MODEL}:
+                path = folder / name
+                contents[name] = _verified(folder, name, files[name])
+            path = folder / VOCABULARY
+            *labels, seen_entities, seen_relations = labels_in(contents[VOCABULARY])
+            path = folder / METRICS
+            metrics = values_in(contents[METRICS])
+            path = folder / MODEL
+            tensors = {} if weights is None else weights.result()
+        path = folder / CONFIG
+        config = settings_in(contents[CONFIG])
+        path = folder / CALIBRATION
+        calibration = arrays_of(contents[CALIBRATION])
+    except InputError:
+        raise
+    except Exception as error:
+        raise damage(path, error) from error
+    from unkgcp.graph.facts import Vocabulary
+    from unkgcp.graph.known import KnownFacts, unpacked
 
-    def content(name: str) -> bytes:
-        return _verified(folder, name, files[name])
-
-    with ThreadPoolExecutor(1, "unkgcp-weights") as pool:
-        # the largest file, while the others are read
-        weights = pool.submit(_verified_weights, folder, files[MODEL]) if MODEL in files else None
-        with reading(folder / CONFIG):
-            config = settings_in(content(CONFIG))
-        with reading(folder / VOCABULARY):
-            vocabulary, seen_entities, seen_relations = labels_in(content(VOCABULARY))
-        with reading(folder / CALIBRATION):
-            calibration = arrays_of(content(CALIBRATION))
-        with reading(folder / METRICS):
-            metrics = values_in(content(METRICS))
-        facts = None
-        if FACTS in files:
-            with reading(folder / FACTS):
-                facts = KnownFacts(partial(_facts, folder / FACTS, content(FACTS), vocabulary))
-        tensors = {} if weights is None else weights.result()
+    vocabulary, facts = Vocabulary(*labels), None
+    if FACTS in files:
+        sizes = len(vocabulary.entities), len(vocabulary.relations)
+        facts = KnownFacts(partial(unpacked, contents[FACTS], *sizes, partial(damage, folder / FACTS)))
     return RunParts(
         config, tensors, vocabulary, seen_entities, seen_relations, calibration, metrics, provenance, facts
     )
@@ -236,14 +248,8 @@ def _verified_weights(folder: Path, written: dict[str, Any]) -> Weights:
     return tables
 
 
-def _facts(path: Path, content: bytes, vocabulary: Vocabulary) -> Columns:
-    with reading(path):
-        return restored(arrays_of(content), len(vocabulary.entities), len(vocabulary.relations))
-
-
 def check_run(folder: str | os.PathLike[str]) -> None:
     """InputError unless the folder is a finished run, as far as its names tell."""
-    check_here(folder, DOWNLOAD)
     _read_list(Path(folder))
 
 
@@ -260,6 +266,7 @@ class List(NamedTuple):
 def _read_list(folder: Path) -> List:
     """The list of the files, once it is certain that the folder is a finished run."""
     if not folder.is_dir():
+        check_here(folder, DOWNLOAD)
         raise InputError(
             f"{folder} is no run: there is no such folder; make one with unkgcp fit DATA -o {folder}"
         )
@@ -319,6 +326,11 @@ def _check_data(data: Any) -> None:
     for name, kind in (("argument", str), ("name", str), ("seed", int), ("options", dict), ("hashes", dict)):
         if name in data and type(data[name]) is not kind:
             raise ValueError(f"the {name} of the data is {json.dumps(data[name])[:40]}")
+    prefixes = data.get("options", {}).get("prefixes")
+    if prefixes is not None and not (
+        isinstance(prefixes, dict) and set(map(type, [*prefixes, *prefixes.values()])) <= {str}
+    ):
+        raise ValueError(f"the prefixes of the data are {json.dumps(prefixes)[:40]}")
     if data.get("seed", 0) < 0:
         raise ValueError(f"the seed of the data is {data['seed']}")
 

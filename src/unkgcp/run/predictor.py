@@ -10,7 +10,10 @@ method; it joins one of each with the labels of the vocabulary.
 
 from __future__ import annotations
 
+import logging
 import os
+import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,34 +24,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp._version import __version__
-from unkgcp.conformal.ranks import Confidence
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Triples
-from unkgcp.graph.known import KnownFacts
-from unkgcp.graph.queries import Queries, as_queries, labels_of
-from unkgcp.methods.intervals import Intervals, Levels, draw
-from unkgcp.methods.method import IntervalPredictor, numbered
-from unkgcp.methods.registry import restore
-from unkgcp.progress import detailed
-from unkgcp.run.answers import answer
 from unkgcp.run.folder import RunParts, read_run, write_run
-from unkgcp.training.config import GIVEN, NONE, TrainConfig
-from unkgcp.training.given_model import GivenModel, OwnModel, given, restored_model
-from unkgcp.training.model import Model, NoModel
 
 if TYPE_CHECKING:
+    from unkgcp.conformal.ranks import Confidence
+    from unkgcp.graph.known import KnownFacts
+    from unkgcp.graph.queries import Queries
+    from unkgcp.methods.intervals import Intervals, Levels
+    from unkgcp.methods.method import IntervalPredictor
     from unkgcp.run.answer_sets import AnswerSet, AnswerSets
+    from unkgcp.training.given_model import OwnModel
+    from unkgcp.training.model import Model
 
-QUANTILE = "quantile/"
+LOG = logging.getLogger(__name__)
+
 NOT_STRICT = "not strict, because the calibration facts also chose the model (the paper's protocol)"
 MOST_ANSWER_SETS = 8
 """Calibrations of answer sets that are kept; a service may be asked for any least confidence."""
-
-
-def _sizes(predictor: Predictor) -> str:
-    return (
-        f"{predictor.folder}: a run of {predictor.method.name}, {predictor.method.size:,} calibration facts"
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +69,9 @@ class Predictor:
         Queries are label triples, a table (Arrow, pandas, polars) with columns head, relation and tail, a graph, or
         ids. An unknown entity or relation gives the whole range [0, 1], no score, and says so in `status`.
         """
+        from unkgcp.graph.queries import as_queries, labels_of
+        from unkgcp.run.answers import answer
+
         queries = as_queries(queries)
         return replace(answer(self, queries, confidence), labels=labels_of(queries))
 
@@ -96,7 +92,8 @@ class Predictor:
         Nothing is promised for a part of them that is picked afterwards. Unknown queries are never selected. With
         `after_selection` only the selected are answered, with intervals that hold for those that are selected.
         """
-        from unkgcp.run.choosing import Choice, Chooser  # few ask for it
+        from unkgcp.graph.queries import as_queries, labels_of
+        from unkgcp.run.choosing import Choice, Chooser
 
         asked = as_queries(queries)
         chooser = Chooser(self, Choice.of(condition, fdr, after_selection))
@@ -105,7 +102,7 @@ class Predictor:
         cuts = chooser.cuts(chooser.reference.count(places))
         if after_selection:
             rows = np.flatnonzero(places >= cuts[0].chosen)
-            triples, places = Triples(*(column[rows] for column in triples)), places[rows]
+            triples, places = type(triples)(*(column[rows] for column in triples)), places[rows]
             labels = None if labels is None else labels.take(rows)
         return replace(chooser.answering(cuts, confidence)(triples, places), labels=labels)
 
@@ -175,6 +172,8 @@ class Predictor:
 
         Returns matplotlib's axes; `ax` draws into those of a figure of your own.
         """
+        from unkgcp.methods.intervals import draw
+
         return draw(self.interval(queries, confidence), ax)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -185,7 +184,6 @@ class Predictor:
         write_run(folder, self._parts())
 
     @classmethod
-    @detailed(_sizes)
     def load(cls, folder: str | os.PathLike[str], model: OwnModel | None = None) -> Predictor:
         """Read a run folder, safe whoever wrote it; a damaged or foreign one is an `InputError`.
 
@@ -193,14 +191,46 @@ class Predictor:
         not change the predictor. A run of a model of your own does not keep it: give it again as `model`, and it is
         compared with the one that was calibrated.
         """
-        parts = read_run(folder)
-        if parts.config.get("method") == "cv+" and "seed" in (parts.config.get("options") or ()):
+        start, parts = time.monotonic(), read_run(folder)
+        config = parts.config
+        if config.get("method") == "cv+" and "seed" in (config.get("options") or ()):
             raise InputError(
                 f"{folder} is a cv+ run of an older version, which may have ranked facts with models that had seen "
                 "them; fit the run again"
             )
+        arrays: defaultdict[str, dict[str, NDArray[Any]]] = defaultdict(dict)
+        for name, array in parts.calibration.items():
+            part, _, own = name.partition("/")
+            arrays[part][own] = array
         try:
-            predictor = replace(_assemble(parts), folder=Path(folder))
+            # from room to room, each imported where it is entered
+            from unkgcp.graph.known import RANKED, WAITING, KnownFacts, facts_from_arrays
+
+            labels = parts.vocabulary
+            sizes = len(labels.entities), len(labels.relations)
+            held = facts_from_arrays(arrays["facts"], (RANKED, WAITING), *sizes, labels)
+            stopping = KnownFacts.stored(arrays["stopping"], *sizes) if arrays["stopping"] else None
+            from unkgcp.training.given_model import restored_models
+
+            kind: type[Model] | None = None
+            if config["training"]["model"].startswith("pykeen:"):
+                from unkgcp.training.pykeen_models import PykeenModel as kind  # few runs are of such a one
+            seen = (parts.seen_entities, parts.seen_relations)
+            models = restored_models(config, parts.tensors, labels, seen, arrays["given"], kind)
+            models["model"] = replace(models["model"], facts=parts.facts, stopping=stopping)
+            from unkgcp.methods.method import numbered
+            from unkgcp.methods.registry import restore
+
+            quantiles = numbered(models, "quantile", float)
+            given = (config["method"], config["options"], models)
+            method = restore(*given, arrays["facts"], held)
+            if method.asks_model and config["training"]["model"] == "none":
+                raise ValueError(f"there is no model, which the method {method.name} needs")
+            if arrays["nonfacts"]:
+                from unkgcp.methods.open_world import restore_open_world  # it loads the evidence room
+
+                method = restore_open_world(method, arrays["nonfacts"])
+            negative = restore(*given, arrays["negatives"]) if arrays["negatives"] else None
         except (ImportError, SyntaxError):
             raise
         except MemoryError:
@@ -210,15 +240,21 @@ class Predictor:
         except Exception as error:  # whatever a stranger's settings make of the code that reads them
             why = " ".join(str(error).split())[:200] or type(error).__name__
             raise InputError(f"{folder} is damaged: its files do not fit together ({why})") from error
-        return predictor._with_own(model)
+        found = cls(
+            models["model"], method, negative, quantiles, parts.provenance, parts.metrics, Path(folder)
+        )
+        if LOG.isEnabledFor(logging.INFO):
+            what = f"a run of {method.name}, {method.size:,} calibration facts"
+            LOG.info("%s: %s: took %.2f s", found.folder, what, time.monotonic() - start)
+        return found if model is None and found.model.config.model != "given" else found._with_own(model)
 
     def _with_own(self, model: OwnModel | None) -> Predictor:
         """The same with a model of one's own, where the run is of such a one, and where it is asked for scores."""
+        from unkgcp.training.given_model import GivenModel, given
+
         kept = self.model
         if not isinstance(kept, GivenModel):
-            if model is not None:
-                raise InputError(f"{self.folder} keeps its model: leave out the one that you give")
-            return self
+            raise InputError(f"{self.folder} keeps its model: leave out the one that you give")
         if model is None:
             if not self.method.asks_model:
                 return self
@@ -264,6 +300,8 @@ class Predictor:
         return self.model.facts
 
     def _parts(self) -> RunParts:
+        from unkgcp.training.given_model import GivenModel
+
         models = self.models()
         calibration = {"facts": self.method.arrays(), "nonfacts": self.method.nonfact_arrays()}
         if self.negative is not None:
@@ -271,7 +309,7 @@ class Predictor:
         if self.model.stopping is not None:
             calibration["stopping"] = self.model.stopping.arrays()
         if isinstance(self.model, GivenModel):
-            calibration[GIVEN] = self.model.sample
+            calibration["given"] = self.model.sample
         config = {
             "method": self.method.name,
             "options": self.method.options(),
@@ -298,76 +336,12 @@ class Predictor:
         )
 
 
-def _assemble(parts: RunParts) -> Predictor:
-    facts, nonfacts, negatives = (
-        _under(name, parts.calibration) for name in ("facts", "nonfacts", "negatives")
-    )
-    models = _models(parts, _stopping(parts))
-    quantiles = numbered(models, "quantile", float)
-    given = (parts.config["method"], parts.config["options"], models)
-    method = restore(*given, facts)
-    if method.asks_model and isinstance(models["model"], NoModel):
-        raise ValueError(f"there is no model, which the method {method.name} needs")
-    if nonfacts:
-        from unkgcp.methods.open_world import (
-            restore_open_world,  # it loads the evidence room, which few runs need
-        )
-
-        method = restore_open_world(method, nonfacts)
-    negative = restore(*given, negatives) if negatives else None
-    return Predictor(models["model"], method, negative, quantiles, parts.provenance, parts.metrics)
-
-
-def _models(parts: RunParts, stopping: KnownFacts | None) -> dict[str, Model]:
-    """All models of a run by their names; a table is stored as `name of its model/name of the table`."""
-    tables: dict[str, dict[str, NDArray[Any]]] = {}
-    for name, table in parts.tensors.items():
-        owner, _, own_name = name.rpartition("/")
-        tables.setdefault(owner, {})[own_name] = table
-    config, seed = TrainConfig.from_dict(parts.config["training"]), int(parts.config["seed"])
-    seen = (parts.seen_entities, parts.seen_relations)
-    models: dict[str, Model] = {}
-    if config.model == NONE:
-        if tables:
-            raise ValueError(f"there are tables of {min(tables)!r}, although it was fitted without a model")
-        models["model"] = NoModel({}, parts.vocabulary, config, seed, *seen)
-    if config.model == GIVEN:
-        if tables:
-            raise ValueError(f"there are tables of {min(tables)!r}, although its model is not kept")
-        name, sample = str(parts.config["name"])[:200], _under(GIVEN, parts.calibration)
-        models["model"] = restored_model(parts.vocabulary, config, seed, *seen, name, sample)
-    for name, own in tables.items():
-        quantile = float(name.removeprefix(QUANTILE)) if name.startswith(QUANTILE) else None
-        settings = replace(config, quantile=quantile)
-        models[name] = _kind_of_model(config).from_tensors(own, parts.vocabulary, settings, seed, *seen)
-    return models | {"model": replace(models["model"], facts=parts.facts, stopping=stopping)}
-
-
-def _kind_of_model(config: TrainConfig) -> type[Model]:
-    if not config.of_pykeen:
-        return Model
-    from unkgcp.training.pykeen_models import PykeenModel  # few runs are of such a one
-
-    return PykeenModel
-
-
 def _quantile(tau: float) -> str:
+    from unkgcp.training.given_model import QUANTILE
+
     return f"{QUANTILE}{tau!r}"
-
-
-def _stopping(parts: RunParts) -> KnownFacts | None:
-    """The facts that early stopping looked at, where these were no training facts."""
-    arrays = _under("stopping", parts.calibration)
-    if not arrays:
-        return None
-    return KnownFacts.stored(arrays, len(parts.vocabulary.entities), len(parts.vocabulary.relations))
 
 
 def _joined(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """All arrays, each called `name of its part/its own name`."""
     return {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
-
-
-def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    start = f"{prefix}/"
-    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}

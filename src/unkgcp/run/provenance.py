@@ -72,12 +72,12 @@ def reload(record: Mapping[str, Any], run: str, data_dir: str | None = None) -> 
     if data_dir is not None:
         options["data_dir"] = data_dir
     dataset = load_dataset(record["argument"], seed=record["seed"], **options)
-    changed = [name for name, digest in record["hashes"].items() if dataset.hashes.get(name) != digest]
-    if changed:
-        raise InputError(
-            f"{changed[0]} of {record['argument']} has changed since the run was fitted; "
-            "restore it, or name the data to use"
-        )
+    for name, digest in record["hashes"].items():
+        if dataset.hashes.get(name) != digest:
+            raise InputError(
+                f"{name} of {record['argument']} has changed since the run was fitted; "
+                "restore it, or name the data to use"
+            )
     return replace(dataset, name=record["name"])
 
 
@@ -96,8 +96,8 @@ def load_named(data: str, record: Mapping[str, Any], seed: int, reading: Mapping
 
 def prefixes(record: Mapping[str, Any]) -> dict[str, str] | None:
     """The prefixes of IRIs that a run's data were read with, so that its labels can become IRIs again."""
-    found = record.get("options", {}).get("prefixes")
-    return {str(name): str(start) for name, start in found.items()} if isinstance(found, dict) else None
+    found: dict[str, str] | None = record.get("options", {}).get("prefixes")
+    return found
 
 
 def _is_split(data: str) -> bool:

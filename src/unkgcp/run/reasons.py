@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,9 @@ from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods.intervals import Intervals
-from unkgcp.run.answers import Calibrated
+
+if TYPE_CHECKING:
+    from unkgcp.run.answers import Calibrated
 
 Label = tuple[str, str, str]
 

@@ -3,9 +3,9 @@
 The files of a new run are written to a hidden folder inside the run's own, which is then renamed to `.incoming`. This
 one rename is the step: before it the run is the old one, after it the new one, whenever the program is killed or the
 power fails. Only then do the files move to their places, one after the other, `provenance.json` last. A reader looks
-for each file in `.incoming` first (`places`), so that it finds the new run whole however far the move has come; the
-next writer finishes a move that was cut short (`settle`). A reader that began before the step may meet files of both
-runs: it notices by their hashes, and by a `provenance.json` that is another one now, and begins again
+for each file in `.incoming` first (`safe_files.places`), so that it finds the new run whole however far the move has
+come; the next writer finishes a move that was cut short (`settle`). A reader that began before the step may meet files
+of both runs: it notices by their hashes, and by a `provenance.json` that is another one now, and begins again
 (`unkgcp.run.folder`).
 
 Writers keep each other out by a lock on the folder (`writing`), which the system takes back from a process that dies.
@@ -25,24 +25,19 @@ from pathlib import Path
 
 from unkgcp.errors import InputError
 from unkgcp.files import explained, sync
+from unkgcp.run.safe_files import INCOMING
 
 try:
     import fcntl
 except ImportError:  # not on this system: see above
     fcntl = None  # type: ignore[assignment]
 
-INCOMING = ".incoming"
 STAGE = ".partial-run-"
 """How the names begin of all that writers make for themselves."""
 NOT_ALWAYS = ("model.safetensors", "facts.npz")
 """The files that not every run has: one that takes the place of another leaves none of them behind."""
 
 _HELD: ContextVar[frozenset[str]] = ContextVar("the folders that this work may write to", default=frozenset())
-
-
-def places(folder: Path, name: str) -> tuple[Path, Path]:
-    """Where a file of a run may be, in the order in which to look."""
-    return folder / INCOMING / name, folder / name
 
 
 @contextmanager

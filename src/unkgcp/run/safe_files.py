@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,9 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.files import parse_yaml
-from unkgcp.graph.facts import Vocabulary
+
+if TYPE_CHECKING:
+    from unkgcp.graph.facts import Vocabulary
 
 Mask = NDArray[np.bool_]
 Weights = dict[str, NDArray[np.float32]]
@@ -39,6 +41,8 @@ HEADER = 1 << 20  # bytes of the header of weights, far more than the names and 
 BLOCK = 1 << 18  # numbers that stay in the processor's cache while they are hashed and looked at
 LARGEST = 1 << 48
 LINE = 64  # bytes of a line of the processor's cache
+INCOMING = ".incoming"
+"""The folder inside a run's own from which a new run moves to its place, see `unkgcp.run.replacing`."""
 
 # Any file
 
@@ -50,13 +54,21 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except MemoryError:
-        raise MemoryError(
-            f"there is too little memory for {path}: free some, or use a machine with more"
-        ) from None
     except Exception as error:
-        why = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(f"{path} is damaged or foreign ({why}); fit the run again") from error
+        raise damage(path, error) from error
+
+
+def damage(path: Path, error: Exception) -> Exception:
+    """The sentence for what went wrong while `path` was read."""
+    if isinstance(error, MemoryError):
+        return MemoryError(f"there is too little memory for {path}: free some, or use a machine with more")
+    why = " ".join(str(error).split())[:200] or type(error).__name__
+    return InputError(f"{path} is damaged or foreign ({why}); fit the run again")
+
+
+def places(folder: Path, name: str) -> tuple[Path, Path]:
+    """Where a file of a run may be, in the order in which to look."""
+    return folder / INCOMING / name, folder / name
 
 
 @contextmanager
@@ -103,7 +115,7 @@ def digest(path: Path) -> str:
 def settings_in(content: bytes) -> dict[str, Any]:
     """Settings by name; a ValueError if it holds anything else."""
     found = parse_yaml(content.decode("utf-8"))
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+    if not isinstance(found, dict) or set(map(type, found)) - {str}:
         raise ValueError("it holds no settings")
     return found
 
@@ -141,8 +153,8 @@ def write_labels(path: Path, vocabulary: Vocabulary, seen_entities: Mask, seen_r
     )
 
 
-def labels_in(content: bytes) -> tuple[Vocabulary, Mask, Mask]:
-    """The labels, and which of them have training facts; ValueError if something is wrong."""
+def labels_in(content: bytes) -> tuple[pa.StringArray, pa.StringArray, Mask, Mask]:
+    """Entities, relations, and which of them have training facts; ValueError if something is wrong."""
     source = pa.BufferReader(pa.py_buffer(content))
     with pq.ParquetFile(source, read_dictionary=["kind", "label"]) as parquet:
         rows = _check(parquet, len(content))
@@ -162,8 +174,7 @@ def labels_in(content: bytes) -> tuple[Vocabulary, Mask, Mask]:
             raise ValueError("a label stands twice in a vocabulary, so it has no one id")
     seen = pa.concat_arrays(table["seen"].chunks).cast(pa.uint8())
     known = np.frombuffer(seen.buffers()[1], np.uint8, rows).astype(np.bool_)
-    vocabulary = Vocabulary(labels[:n], labels[n:])
-    return vocabulary, known[:n], known[n:]
+    return labels[:n], labels[n:], known[:n], known[n:]
 
 
 def _check(parquet: pq.ParquetFile, most: int) -> int:

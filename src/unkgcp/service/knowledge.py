@@ -17,15 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp._version import __version__
-from unkgcp.conformal.selection import Places
+from unkgcp.conformal.selection import Places, Range
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.known import Facts
 from unkgcp.methods.intervals import Intervals
-from unkgcp.methods.ranges import Range
-from unkgcp.methods.selecting import Selector
 from unkgcp.run.answers import LABELS, answer, as_lists
-from unkgcp.run.choosing import Choice, Chooser
+from unkgcp.run.choosing import Choice, Chooser, Selector
 from unkgcp.run.completion import EXPECTED, SHORTLIST, completer_of, presumption
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.reasons import evidence_of, known_facts, masses, without

@@ -128,7 +128,7 @@ def parse_intervals(data: bytes, settings: Settings) -> Asked:
 
 
 def parse_selection(data: bytes, settings: Settings) -> Selecting:
-    """The checked request for a selection in a body; the condition itself is read by `unkgcp.methods.ranges`."""
+    """The checked request for a selection in a body; the condition itself is read by `unkgcp.conformal.selection`."""
     document = _fields(data, settings, OF_SELECTION)
     asked = _asked(document, settings, MORE_CANDIDATES)
     if not asked.head:

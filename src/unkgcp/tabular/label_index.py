@@ -18,8 +18,9 @@ lives on from batch to batch, so that nothing is merged.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,16 +30,14 @@ from numpy.typing import NDArray
 from unkgcp.tabular.arrow_arrays import binary, buffers, content, numbers, values
 
 Ids = NDArray[np.int32]
+Labels: TypeAlias = pa.Array | pa.ChunkedArray
 
 OPEN = "?"
 """What stands in the place of a head or tail that is to be found."""
 
-# Rows handled at a time: so many that threads seldom wait for each other between two calls of NumPy.
-CHUNK = 1 << 17
-# Labels from which on compiled code looks them up, which takes a moment to load.
-MANY = 1 << 16
-# Slots of the table for each label.
-SPARSE = 4
+CHUNK = 1 << 17  # rows at a time: so many that threads seldom wait for each other between two calls of NumPy
+MANY = 1 << 16  # labels from which on compiled code looks them up, which takes a moment to load
+SPARSE = 4  # slots of the table for each label
 _ALL_FOUR = np.uint32(0x01010101)
 _FIRST_BYTE = np.uint64(0xFF)
 
@@ -248,6 +247,34 @@ class LabelIndex:
         """Slots for ids, -1 in an empty one; of so many, few are ever used."""
         self._bits, self._mask = bits, (1 << bits) - 1
         self._table = np.full(1 << bits, -1, np.int32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelIds:
+    """The labels of entities and those of relations, by which columns of labels become ids."""
+
+    entities: pa.StringArray
+    relations: pa.StringArray
+    # made when first needed: a graph that is only read never looks a label up
+    _indexes: dict[str, LabelIndex] = field(default_factory=dict, init=False, repr=False)
+
+    def entity_ids(self, labels: Sequence[str] | Labels) -> Ids:
+        """Ids of entity labels, -1 for an unknown one: (n,) int32."""
+        return self._index("entities").ids(labels)
+
+    def relation_ids(self, labels: Sequence[str] | Labels) -> Ids:
+        """Ids of relation labels, -1 for an unknown one: (n,) int32."""
+        return self._index("relations").ids(labels)
+
+    def triple_ids(self, head: Labels, relation: Labels, tail: Labels) -> tuple[Ids, Ids, Ids]:
+        """Ids of the three columns of triples, -1 for an unknown label: (n,) int32 each."""
+        entities, relations = self._index("entities"), self._index("relations")
+        return entities.ids(head), relations.ids(relation), entities.ids(tail)
+
+    def _index(self, kind: str) -> LabelIndex:
+        if kind not in self._indexes:
+            self._indexes[kind] = LabelIndex(binary(getattr(self, kind)))
+        return self._indexes[kind]
 
 
 def _rows_equal(one: Words, other: Words) -> NDArray[np.bool_]:

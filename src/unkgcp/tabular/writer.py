@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
@@ -103,7 +104,7 @@ def open_output(target: str | None, style: Style = USUAL) -> Iterator[Write]:
     if target is None or target == "-":
         stream: IO[bytes] = standard_output()
         with room_for("standard output"):
-            yield _text_writer(stream, style.format or "tsv", style, "standard output")
+            yield _text_writer(style.format or "tsv", style, "standard output")(stream)
             stream.flush()
         return
     with write_file(target, style) as write:
@@ -114,29 +115,32 @@ def open_output(target: str | None, style: Style = USUAL) -> Iterator[Write]:
 def write_file(target: str, style: Style = USUAL) -> Iterator[Write]:
     """The same for a file whose name says how to write it."""
     plain = target.lower().removesuffix(".gz")
+    format = style.format or next((_BY_ENDING[end] for end in _BY_ENDING if plain.endswith(end)), "tsv")
+    text = None if format == "parquet" else _text_writer(format, style, target)
     with (sent if is_remote(target) else atomic_path)(target) as path, ExitStack() as opened:
         sink: Any = opened.enter_context(pa.OSFile(str(path), "wb"))
         if plain != target.lower():
             # without a name and a time inside, the same rows give the same bytes
             packed = gzip.GzipFile("", "wb", LEVEL, cast(IO[bytes], sink), mtime=0)
             sink = opened.enter_context(packed)
-        format = style.format or next((_BY_ENDING[end] for end in _BY_ENDING if plain.endswith(end)), "tsv")
-        if format == "parquet":
-            yield opened.enter_context(_parquet_writer(sink, style))
-        else:
-            yield _text_writer(sink, format, style, target)
+        yield opened.enter_context(_parquet_writer(sink, style)) if text is None else text(sink)
 
 
-def _text_writer(stream: IO[bytes], format: str, style: Style, name: str) -> Write:
+def _text_writer(format: str, style: Style, name: str) -> Callable[[IO[bytes]], Write]:
+    """What makes a stream a writer of text; chosen before the stream is opened."""
     if format in ("turtle", "ntriples", "ntriples-star"):
         from unkgcp.tabular.rdf_lines import RdfWriter
 
-        return RdfWriter(stream, format, _rdf_prefixes(style))
+        return partial(RdfWriter, format=format, prefixes=_rdf_prefixes(style))
     if format == "neo4j":
-        text = TextWriter(stream, ",", "needed", name)
-        return lambda batch: text(_for_neo4j(batch))
+        return partial(_neo4j_writer, name=name)
     delimiter, quoting = (",", style.csv) if format == "csv" else ("\t", style.tsv)
-    return TextWriter(stream, delimiter, quoting, name)
+    return partial(TextWriter, delimiter=delimiter, quoting=quoting, name=name)
+
+
+def _neo4j_writer(stream: IO[bytes], name: str) -> Write:
+    text = TextWriter(stream, ",", "needed", name)
+    return lambda batch: text(_for_neo4j(batch))
 
 
 def _for_neo4j(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -122,7 +122,7 @@ class CompiledEngine:
 
     def _distmult(self, epoch: int) -> tuple[Any, list[float], list[int], list[int], list[Any]]:
         """The kernel of `ukge`, `ukge-rect` and `passleaf`, its settings, its streams and its own arguments."""
-        from unkgcp.training import distmult_kernels
+        import unkgcp.training.distmult_kernels as distmult_kernels
 
         config = self.config
         share = share_at(config, epoch) if config.uses_pool else 0.0

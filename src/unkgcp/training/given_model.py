@@ -9,7 +9,7 @@ calibration, the labels and some scores, by which the model is recognised when i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,9 +20,11 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary
 from unkgcp.graph.known import KnownFacts
 from unkgcp.graph.queries import to_triples
-from unkgcp.training.config import GIVEN, TrainConfig
-from unkgcp.training.model import Model, seen
+from unkgcp.training.config import GIVEN, NONE, TrainConfig
+from unkgcp.training.model import Model, NoModel, seen
 
+QUANTILE = "quantile/"
+"""How the names of models of quantiles begin in a run."""
 AT_ONCE = 1 << 16  # triples in one call of the model
 SAMPLE = 256  # calibration facts whose scores are kept
 APART = 1e-4
@@ -217,6 +219,40 @@ def restored_model(
         raise ValueError("the scores by which its model is recognised are damaged")
     known = (seen_entities, seen_relations)
     return GivenModel({}, vocabulary, config, seed, *known, name=name, sample=sample)
+
+
+def restored_models(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, NDArray[np.float32]],
+    vocabulary: Vocabulary,
+    seen: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    sample: dict[str, NDArray[Any]],
+    kind: type[Model] | None = None,
+) -> dict[str, Model]:
+    """All models of a run by their names; ValueError if its files do not fit together.
+
+    config: the settings of the run. tensors: a table is called `name of its model/name of the table`. sample: what the
+    run keeps of a model of one's own. kind: the class of models that are kept, where it is not `Model`.
+    """
+    tables: dict[str, dict[str, NDArray[np.float32]]] = {}
+    for name, table in tensors.items():
+        owner, _, own_name = name.rpartition("/")
+        tables.setdefault(owner, {})[own_name] = table
+    training, seed = TrainConfig.from_dict(config["training"]), int(config["seed"])
+    if training.model in (NONE, GIVEN) and tables:
+        why = "it was fitted without a model" if training.model == NONE else "its model is not kept"
+        raise ValueError(f"there are tables of {min(tables)!r}, although {why}")
+    if training.model == NONE:
+        return {"model": NoModel({}, vocabulary, training, seed, *seen)}
+    if training.model == GIVEN:
+        called = str(config["name"])[:200]
+        return {"model": restored_model(vocabulary, training, seed, *seen, called, sample)}
+    models = {}
+    for name, own in tables.items():
+        quantile = float(name.removeprefix(QUANTILE)) if name.startswith(QUANTILE) else None
+        settings = replace(training, quantile=quantile)
+        models[name] = (kind or Model).from_tensors(own, vocabulary, settings, seed, *seen)
+    return models
 
 
 def _by_labels(function: Callable[..., Any], vocabulary: Vocabulary) -> Callable[..., Any]:

@@ -185,16 +185,17 @@ def distmult_scores(name: str, tables: Tables, head: Ids, relation: Ids, tail: I
     out = np.empty(len(ids[0]), np.float32)
     _check(ids, len(tables["entity"]), len(tables["relation"]))
     fill = _products()
+    if len(out) <= ROWS:
+        fill(tables["entity"], tables["relation"], *ids, out)
+        squash(name, tables, out)
+        return out
 
     def work(start: int, stop: int) -> None:
         rows = slice(start, stop)
         fill(tables["entity"], tables["relation"], *(column[rows] for column in ids), out[rows])
         squash(name, tables, out[rows])
 
-    if len(out) <= ROWS:
-        work(0, len(out))
-    else:
-        run_chunks(len(out), work)
+    run_chunks(len(out), work)
     return out
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
+from unkgcp.conformal.ranks import exact_levels
 from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import LEVELS, ask, judge, known_triples
 from unkgcp.evaluation.report.html import readable_relations
@@ -25,10 +26,8 @@ from unkgcp.evaluation.slices import TENTHS, bands_of, tenths_of_doubt
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.queries import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
-from unkgcp.methods.intervals import MODES, columns
-from unkgcp.run.fitting import method_options
+from unkgcp.run.calibration import check_untrained, method_options, only_repeats
 from unkgcp.run.predictor import Predictor
-from unkgcp.run.untrained import check_untrained, only_repeats
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
@@ -183,8 +182,9 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
 
     def answered(answer: Intervals, rows: Any = slice(None)) -> list[Answered]:
         """Some rows of the answers, level by level."""
-        score, told = answer.score[rows].astype(np.float64), columns(answer)
-        modes = tuple(np.asarray(told[name])[rows] for name in MODES if name in told)
+        score = answer.score[rows].astype(np.float64)
+        told = (answer.value, answer.belief, answer.other, answer.other_belief)
+        modes = tuple(column[rows] for column in told if column is not None)
         ends_at = zip(answer.lower[rows].T, answer.upper[rows].T, strict=True)
         return [Answered(facts, ends, middle, score, lower, upper, modes) for lower, upper in ends_at]
 
@@ -197,7 +197,12 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
     asked = known_triples(answers)
     compared = sorted({*LEVELS, confidence})
     rivals = _rivals(predictor, dataset)
-    theirs = {name: rival.interval(asked, compared) for name, rival in rivals.items() if rival is not method}
+    exactly, theirs, doubts = exact_levels(compared), {}, {}
+    for name, rival in rivals.items():
+        if rival is not method:
+            theirs[name] = rival.interval(asked, exactly)
+        score = (theirs[name].score if name in theirs else answer.score[known]).astype(np.float64)
+        doubts[name] = rival.doubt(asked, None if rival.own_answers else score)
     found = {name: dict(zip(compared, answered(answer), strict=True)) for name, answer in theirs.items()}
     found[method.name] = dict(zip(shown, own, strict=True))
     sizes = method.threshold_sizes(asked)
@@ -219,7 +224,7 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         conditional["worst"],
         conditional["ert"],
         _correlation(main),
-        [_rival(rival, found[name], rival.doubt(asked), main, confidence) for name, rival in rivals.items()],
+        [_rival(rival, found[name], doubts[name], main, confidence) for name, rival in rivals.items()],
         _best(dataset, facts, confidence),
         intervals,
     )

@@ -8,7 +8,6 @@ from typing import Any
 from unkgcp.evaluation.assessment import LEVELS
 from unkgcp.evaluation.figures.charts import Curve, Panel, draw_levels
 from unkgcp.evaluation.figures.style import design, look
-from unkgcp.evaluation.report.chosen_facts import choice_section
 from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose
 from unkgcp.evaluation.report.html import (
     WIDTH,
@@ -23,6 +22,7 @@ from unkgcp.evaluation.report.html import (
     tiles,
 )
 from unkgcp.evaluation.report.sections import (
+    choice_section,
     conditional_section,
     error_section,
     fact_section,

@@ -23,7 +23,7 @@ from unkgcp.evaluation.slices import tenths_of_doubt
 from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.methods.split_methods import ConformalPredictor
-from unkgcp.run.fitting import method_options
+from unkgcp.run.calibration import method_options
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset

@@ -27,13 +27,14 @@ from unkgcp.evaluation.report import write_report
 from unkgcp.evaluation.reproduction import plan, scoring
 from unkgcp.evaluation.reproduction.cell import measure
 from unkgcp.evaluation.reproduction.paper_tables import write_tables
-from unkgcp.evaluation.reproduction.plan import FORMAT, Block, Plan
+from unkgcp.evaluation.reproduction.plan import FORMAT, Block, Plan, roughly
 from unkgcp.evaluation.reproduction.scoring import (
     Say,
     file_digest,
     read_cell,
     read_scores,
     silently,
+    training_record,
     write_cell,
 )
 from unkgcp.evaluation.reproduction.summary import write_summary
@@ -312,7 +313,7 @@ class Work:
                 "format": FORMAT,
                 **cell,
                 "statistics": self._statistics(),
-                "training": _training(about, other),
+                "training": training_record(about, other),
                 "seconds": {
                     "training": about["seconds"] / about["together"],
                     "quantiles": 0.0 if other is None else other["seconds"] / other["together"],
@@ -337,21 +338,6 @@ class Work:
             "calibration": len(splits.calibration),
             "test": len(splits.test),
         }
-
-
-def _training(about: Mapping[str, Any], quantiles: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {
-        "epochs": about["epochs"],
-        "best_epoch": about["best_epoch"][0],
-        "together": about["together"],
-        "seconds": about["seconds"],
-        "quantile_seconds": None if quantiles is None else quantiles["seconds"],
-        "quantile_epochs": None if quantiles is None else quantiles["epochs"],
-        "quantile_best_epoch": None if quantiles is None else quantiles["best_epoch"],
-        "machine": about["machine"],
-        "config": about["config"],
-        "quantile_config": None if quantiles is None else quantiles["config"],
-    }
 
 
 # What a plan will cost, before anything is done: blocks, what is there already, and rough times.
@@ -382,9 +368,9 @@ def schedule(
         missing, cells = len(work.missing()), len(block.seeds)
         seconds = estimate(work, missing)
         total, missing_cells = total + seconds, missing_cells + missing
-        rows.append([block.name, str(cells), str(cells - missing), str(missing), _time(seconds)])
+        rows.append([block.name, str(cells), str(cells - missing), str(missing), roughly(seconds)])
         records.append({"block": block.name, "cells": cells, "missing": missing, "seconds": seconds})
-    rows.append(["all", "", "", str(missing_cells), _time(total)])
+    rows.append(["all", "", "", str(missing_cells), roughly(total)])
     where = "one H200-class GPU" if scoring.uses_gpu(device) else "two CPU cores"
     note = f"Times are rough, for {where}."
     return Table(["block", "cells", "done", "to do", "about"], rows, records=records, note=note)
@@ -405,9 +391,3 @@ def estimate(work: Work, seeds: int) -> float:
         products = len(work.dataset.splits.train) * config.epochs * count * (1 + 2 * config.negatives)
         seconds += float(products) * config.dimension / SPEED[kind, "beurre" if slow else what]
     return seconds
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -333,3 +333,19 @@ class Rows:
         """Stored scores of a part: (n,), NaN where unknown."""
         found: NDArray[np.float32] = self.model.column[self.graphs[part].head]
         return found
+
+
+def training_record(about: Mapping[str, Any], quantiles: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a cell tells of how its scores were trained."""
+    return {
+        "epochs": about["epochs"],
+        "best_epoch": about["best_epoch"][0],
+        "together": about["together"],
+        "seconds": about["seconds"],
+        "quantile_seconds": None if quantiles is None else quantiles["seconds"],
+        "quantile_epochs": None if quantiles is None else quantiles["epochs"],
+        "quantile_best_epoch": None if quantiles is None else quantiles["best_epoch"],
+        "machine": about["machine"],
+        "config": about["config"],
+        "quantile_config": None if quantiles is None else quantiles["config"],
+    }

@@ -271,3 +271,26 @@ def push_map(g_shift: Any, g_scale: Any, box: Any, sign: Any, by_corner: Any, by
     add(g_shift, 0, sign, by_corner, 0, len(g_shift))
     for k in range(len(g_scale)):
         g_scale[k] += by_side[k] * by_scale[k]
+
+
+@njit(**fast)
+def norm(row, weight, inner, g_row):
+    """weight |row|; its gradient times `inner` is added to g_row."""
+    total = F(0)
+    for k in range(len(row)):
+        total += row[k] * row[k]
+    size = F(math.sqrt(total))
+    scale = weight / size if size > F(0) else F(0)
+    for k in range(len(row)):
+        g_row[k] += scale * row[k] * inner[k]
+    return weight * size
+
+
+@njit(**fast)
+def half_square(row, weight, g_row):
+    """weight |row|^2 / 2, and its gradient."""
+    total = F(0)
+    for k in range(len(row)):
+        total += row[k] * row[k]
+        g_row[k] += weight * row[k]
+    return F(0.5) * weight * total

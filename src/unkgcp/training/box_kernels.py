@@ -18,11 +18,13 @@ from unkgcp.training.box_geometry import (
     LOG_TINY,
     add,
     exponential,
+    half_square,
     intersect,
     measure,
     new_box,
     new_out,
     new_work,
+    norm,
     place,
     product,
     pull,
@@ -58,29 +60,6 @@ GROUP = 5  # corruptions that are computed side by side, in rows so many times a
 PAIRS = 256  # as in `box_losses`
 
 # fmt: off
-
-
-@njit(**fast)
-def norm(row, weight, inner, g_row):
-    """weight |row|; its gradient times `inner` is added to g_row."""
-    total = F(0)
-    for k in range(len(row)):
-        total += row[k] * row[k]
-    size = F(math.sqrt(total))
-    scale = weight / size if size > F(0) else F(0)
-    for k in range(len(row)):
-        g_row[k] += scale * row[k] * inner[k]
-    return weight * size
-
-
-@njit(**fast)
-def half_square(row, weight, g_row):
-    """weight |row|^2 / 2, and its gradient."""
-    total = F(0)
-    for k in range(len(row)):
-        total += row[k] * row[k]
-        g_row[k] += weight * row[k]
-    return F(0.5) * weight * total
 
 
 @njit(**fast)

@@ -1,6 +1,4 @@
-"""Compiled loops of the DistMult family on the CPU: an epoch of training, and the dot products of scores.
-
-Importing this imports numba, but not torch, which scoring does without.
+"""Compiled loops of the DistMult family on the CPU: an epoch of training.
 
 One call trains a whole epoch. Facts of a batch are dealt to shards, each with a gradient table of its own;
 shards run in parallel and are summed in a fixed order, so the result depends on the number of shards but
@@ -36,6 +34,7 @@ from unkgcp.training.compiled_common import (
     fast,
     fetch,
     fetch_row,
+    quick,
 )
 from unkgcp.training.lazy_steps import (
     ALONE,
@@ -54,9 +53,6 @@ W_NEGATIVE, W_REGULAR, W_SOFT, SHARE, QUANTILE = range(5)
 NEGATIVES, RECTIFIED, INSERTS, FILTERED = range(4)
 # positions in the vector of stream bases
 S_NEGATIVE, S_SOFT, S_CHOICE, S_DRAW = range(4)
-
-# the order of a sum is left to the compiler, so that it can add several numbers at once; nothing else is
-quick: Any = exact | {"fastmath": {"reassoc", "nsz"}}
 
 # fmt: off
 
@@ -394,25 +390,3 @@ def run_epoch(
         adam_rows(model, first[2], second[2], memory[2], gradients[2], momentum, lr, eps, 0, 1)
     if lazy:
         finish_rows(entity, first[0], second[0], memory[0], momentum, rates, done, blocks)
-
-
-# What follows serves `unkgcp.training.model`.
-
-AHEAD = 16  # triples: rows come in time, and the second cache still holds them
-
-
-@njit(alone=True, **quick)
-def products(entity: Any, relation: Any, head: Any, middle: Any, tail: Any, out: Any) -> None:
-    """Fill `out` (n,) with the sum over the dimensions of h r t; ids must be within the tables."""
-    n, width = len(out), entity.shape[1]
-    for i in range(n):
-        later = min(i + AHEAD, n - 1)
-        for row in (head[later], tail[later]):
-            fetch_row(entity, row)
-            # a row that begins within a line of the cache ends in one that nobody has asked for yet
-            fetch(entity, np.int64(row), np.int64(width - 1))
-        h, r, t = head[i], middle[i], tail[i]
-        total = np.float32(0)
-        for k in range(width):
-            total += entity[h, k] * relation[r, k] * entity[t, k]
-        out[i] = total

@@ -238,7 +238,7 @@ def _check(ids: list[NDArray[np.int32]], entities: int, relations: int) -> None:
 def _products() -> Any:
     """The function that fills an array with dot products: compiled, or by NumPy where there is no numba."""
     try:
-        from unkgcp.training.distmult_kernels import products
+        from unkgcp.training.compiled_common import products
     except ImportError:
         return _numpy_products
     return products

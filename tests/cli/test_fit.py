@@ -60,9 +60,7 @@ def test_a_seed_gives_the_same_bytes(fitted: Path, small: Path, tmp_path: Path, 
         assert (tmp_path / "run" / name).read_bytes() == (fitted / name).read_bytes()
 
 
-def test_what_it_says(
-    small: Path, tmp_path: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_it_says(small: Path, tmp_path: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unkgcp.evaluation.assessment.PIECE", 100)  # of 480 queries it tells how far it is
     outcome = run_command("fit", small / "facts.tsv", "-o", tmp_path / "run", "--config", small / "quick.yaml",
                           "--protocol", "paper", "--method", "cp", "--seed", 1)  # fmt: skip

@@ -38,7 +38,6 @@ from unkgcp.training.box_geometry import (
 from unkgcp.training.compiled_common import (
     F,
     U,
-    adam_all,
     adam_rows,
     below,
     count_facts,
@@ -50,7 +49,7 @@ from unkgcp.training.compiled_common import (
     fast,
     fetch_row,
 )
-from unkgcp.training.lazy_steps import FREE, finish_rows, read_rows, together, touch_batch, write_rows
+from unkgcp.training.lazy_steps import FREE, finish_rows, read_rows, step_rows, together, touch_batch
 
 # positions in the vectors of real settings, of whole settings and of stream bases
 W_NEGATIVE, W_REGULAR, W_SOFT, QUANTILE, W_SIDE, W_OTHER, W_LOGIC = range(7)
@@ -369,13 +368,10 @@ def run_epoch(
         step += 1
         start += batch_size
         lr, eps = rates[0, i], rates[1, i]
-        if lazy:
-            write_rows(
-                entity, first[0], second[0], memory[0], gradients[0], momentum, rates, touched[:count], places, done, i,
-                values, shrunk, blocks,
-            )
-        else:
-            adam_all(entity, first[0], second[0], memory[0], gradients[0], momentum, lr, eps, blocks)
+        step_rows(
+            lazy, entity, first[0], second[0], memory[0], gradients[0], momentum, rates, touched[:count], places, done,
+            i, values, shrunk, blocks,
+        )
         adam_rows(relation, first[1], second[1], memory[1], gradients[1], momentum, lr, eps, 0, relation.shape[0])
     if lazy:
         finish_rows(entity, first[0], second[0], memory[0], momentum, rates, done, blocks)

@@ -22,7 +22,6 @@ from unkgcp.training.compiled_common import (
     F,
     U,
     adam,
-    adam_all,
     adam_rows,
     below,
     count_facts,
@@ -43,9 +42,9 @@ from unkgcp.training.lazy_steps import (
     later,
     missed,
     read_rows,
+    step_rows,
     together,
     touch_batch,
-    write_rows,
 )
 
 # positions in the vector of real settings and in that of whole settings, which the kernels share
@@ -379,13 +378,10 @@ def run_epoch(
         step += 1
         start += batch_size
         lr, eps = rates[0, i], rates[1, i]
-        if lazy:
-            write_rows(
-                entity, first[0], second[0], memory[0], gradients[0], momentum, rates, touched[:count], places, done, i,
-                values, shrunk, blocks,
-            )
-        else:
-            adam_all(entity, first[0], second[0], memory[0], gradients[0], momentum, lr, eps, blocks)
+        step_rows(
+            lazy, entity, first[0], second[0], memory[0], gradients[0], momentum, rates, touched[:count], places, done,
+            i, values, shrunk, blocks,
+        )
         adam_rows(relation, first[1], second[1], memory[1], gradients[1], momentum, lr, eps, 0, relation.shape[0])
         adam_rows(model, first[2], second[2], memory[2], gradients[2], momentum, lr, eps, 0, 1)
     if lazy:

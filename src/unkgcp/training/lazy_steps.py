@@ -14,7 +14,7 @@ import numpy as np
 from numba import prange
 
 from unkgcp.compiling import njit
-from unkgcp.training.compiled_common import F, adam, exact, fetch, fetch_row, summed
+from unkgcp.training.compiled_common import F, adam, adam_all, exact, fetch, fetch_row, summed
 
 AHEAD = 4  # rows that are asked for ahead of the one at hand
 FREE, ALONE = -1, -2  # instead of a place: nothing in the batch reads the row, or one corruption alone
@@ -93,6 +93,16 @@ def later(parameter, first, second, row, k, size, eps):
     return parameter[row, k] - size * first[row, k] / (math.sqrt(second[row, k]) + eps)
 
 
+@njit(forceinline=True, **exact)
+def ask_ahead(parameter, first, second, rows, at):
+    """The row at hand; memory is asked for one that comes soon."""
+    soon = rows[min(at + AHEAD, len(rows) - 1)]
+    fetch_row(parameter, soon)
+    fetch_row(first, soon)
+    fetch_row(second, soon)
+    return rows[at]
+
+
 @njit(parallel=True, **exact)
 def read_rows(parameter, first, second, memory, momentum, rates, at_once, rows, done, now, values, shrunk, blocks):
     """Put rows (k,) as they are after the steps before `now` into `values` (k, d), what their moments shrink to beside.
@@ -101,10 +111,7 @@ def read_rows(parameter, first, second, memory, momentum, rates, at_once, rows, 
     """
     for block in prange(blocks):
         for at in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
-            row, soon = rows[at], rows[min(at + AHEAD, len(rows) - 1)]
-            fetch_row(parameter, soon)
-            fetch_row(first, soon)
-            fetch_row(second, soon)
+            row = ask_ahead(parameter, first, second, rows, at)
             size, eps, shrunk[at, 0], shrunk[at, 1] = missed(
                 parameter, first, second, memory, momentum, rates, at_once, row, done[row], now
             )
@@ -120,10 +127,7 @@ def write_rows(
     lr, eps = rates[0, now], rates[1, now]
     for block in prange(blocks):
         for at in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
-            row, soon = rows[at], rows[min(at + AHEAD, len(rows) - 1)]
-            fetch_row(parameter, soon)
-            fetch_row(first, soon)
-            fetch_row(second, soon)
+            row = ask_ahead(parameter, first, second, rows, at)
             gradient = summed(gradients, at, memory, momentum, row)
             for k in range(parameter.shape[1]):
                 adam(
@@ -131,6 +135,20 @@ def write_rows(
                 )
                 gradient[k] = F(0)
             done[row], places[row] = now + 1, FREE
+
+
+@njit(**exact)
+def step_rows(
+    lazy, parameter, first, second, memory, gradients, momentum, rates, rows, places, done, now, values, shrunk, blocks
+):
+    """Step `now` of a table: `write_rows`, or a dense one."""
+    if lazy:
+        write_rows(
+            parameter, first, second, memory, gradients, momentum, rates, rows, places, done, now, values, shrunk,
+            blocks,
+        )
+    else:
+        adam_all(parameter, first, second, memory, gradients, momentum, rates[0, now], rates[1, now], blocks)
 
 
 @njit(parallel=True, **exact)

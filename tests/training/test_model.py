@@ -13,9 +13,11 @@ from tests.rounding import assert_within, scores_apart
 from unkgcp.backbones import get, score_triples
 from unkgcp.parallel import ROWS
 from unkgcp.training import TrainConfig, model
+from unkgcp.training.compiled_common import products
 from unkgcp.training.config import DISTMULT
 
 ENTITIES, RELATIONS = 300, 7
+KINDS = ("entity", "relation", "entity")
 
 
 def tables(dimension: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -85,10 +87,33 @@ def test_a_triple_has_one_score_wherever_its_rows_lie_in_memory(dimension: int) 
         np.testing.assert_array_equal(again, found)
 
 
+@pytest.mark.parametrize("dimension", [1, 7, 15, 16, 17, 50, 64, 100, 128, 200])
+def test_numpy_and_the_compiled_loop_add_in_one_order(dimension: int) -> None:
+    own, triples = tables(dimension), ids(1000)
+    found = [np.empty(1000, np.float32) for _ in range(3)]
+    model._numpy_products(own["entity"], own["relation"], *triples, found[0])
+    products(own["entity"], own["relation"], *(column.astype(np.int32) for column in triples), found[1])
+    np.testing.assert_array_equal(found[0], found[1])
+    found[2][:] = np.einsum("nd,nd,nd->n", *(own[k][v] for k, v in zip(KINDS, triples, strict=True)))
+    if dimension > 16:
+        assert (found[2] != found[1]).any()  # another order is not the same, so the test above can fail
+
+
 def test_parameters_that_overflow_give_no_made_up_number() -> None:
     own = {name: np.full_like(table, 1e30) for name, table in tables(8).items()}
     found = model.distmult_scores("ukge", own, *ids(10))
     assert ((found >= 0) & (found <= 1)).all()
+
+
+def test_a_program_that_will_be_asked_for_long_loads_numba_before() -> None:
+    code = (
+        "import sys\n"
+        "from tests.worlds import random_model, vocabulary\n"
+        "assert 'numba' not in sys.modules\n"
+        "random_model(vocabulary(5, 2), dimension=4).prepare()\n"
+        "assert 'unkgcp.training.compiled_common' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("bad", [-1, ENTITIES])
@@ -99,7 +124,7 @@ def test_ids_outside_the_tables_are_refused(bad: int) -> None:
         model.distmult_scores("ukge", tables(8), head, relation, tail)
 
 
-def test_asking_a_model_does_not_load_torch() -> None:
+def test_asking_a_model_loads_no_torch_and_asking_it_little_no_numba() -> None:
     code = (
         "import sys, numpy as np\n"
         "from unkgcp.training import Model, TrainConfig\n"
@@ -108,7 +133,11 @@ def test_asking_a_model_does_not_load_torch() -> None:
         "shapes = table_shapes(TrainConfig(dimension=4), 2, 1)\n"
         "t = {k: np.ones(s, np.float32) for k, s in shapes.items()}\n"
         "m = Model.from_tensors(t, Vocabulary.of(['a', 'b'], ['r']), TrainConfig(dimension=4), 0, None, None)\n"
-        "m.score([0], [0], [1]); m.tails([0], [0]); m.heads([0], [1])\n"
-        "assert 'torch' not in sys.modules\n"
+        "few = m.score([0], [0], [1]); m.tails([0], [0]); m.heads([0], [1])\n"
+        "assert not {'torch', 'numba'} & set(sys.modules)\n"
+        "many = m.score(*np.repeat([[0], [0], [1]], 5000, axis=1))\n"
+        "assert 'torch' not in sys.modules and 'numba' in sys.modules and (many == few).all()\n"
+        "from unkgcp.training.model import _numpy_products, _products\n"
+        "assert _products(1) is not _numpy_products  # once loaded, it also serves few\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

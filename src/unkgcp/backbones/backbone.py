@@ -1,4 +1,4 @@
-"""What a backbone is: parameter tables and a scoring formula over their rows. Nothing else.
+"""What a backbone is: parameter tables and a scoring formula over their rows. Nothing else. And which there are.
 
 It is not a trainer, holds no parameters, knows no device and reads no file. A backbone names its tables;
 somebody else owns them, looks rows up and hands them to `value`. Rows broadcast, so one formula serves both
@@ -12,13 +12,18 @@ d), or the reverse).
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from unkgcp.errors import InputError
 
 Rows = Mapping[str, Tensor]
 Kind = Literal["entity", "relation", "model"]
@@ -118,3 +123,29 @@ def score_triples(
         rows_of(backbone, parameters, "entity", tail),
         rows_of(backbone, parameters, "model", torch.zeros_like(relation)),
     )
+
+
+# To add a backbone: subclass `Backbone` in a file of its own and add it to this table; the contract test in
+# `tests/backbones` then runs on it.
+
+# name -> (module here, class); a module is imported when one of its backbones is first asked for
+REGISTRY = {
+    "ukge": ("ukge_passleaf", "UKGE"),
+    "ukge-rect": ("ukge_passleaf", "UKGERect"),
+    "passleaf": ("ukge_passleaf", "Passleaf"),
+    "passleaf-complex": ("ukge_passleaf", "PassleafComplEx"),
+    "passleaf-rotate": ("ukge_passleaf", "PassleafRotatE"),
+    "beurre": ("beurre", "BEUrRE"),
+}
+
+
+@cache
+def get(name: str) -> Backbone:
+    """The backbone called `name`."""
+    if name not in REGISTRY:
+        near = difflib.get_close_matches(name, REGISTRY, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(REGISTRY)}"
+        raise InputError(f"there is no model {name!r}; {hint}")
+    module, kind = REGISTRY[name]
+    backbone: Backbone = getattr(import_module(f"unkgcp.backbones.{module}"), kind)()
+    return backbone

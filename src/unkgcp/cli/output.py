@@ -24,6 +24,8 @@ from typing import Any
 
 import click
 
+from unkgcp.progress import Progress
+
 JSON = "unkgcp.json"
 
 
@@ -202,7 +204,7 @@ def _watched() -> bool:
     return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
-class Reporter:
+class Reporter(Progress):
     """A progress bar on a terminal; lines no more often than every `every` seconds elsewhere.
 
     >>> with Reporter("training", total=100) as progress:
@@ -218,15 +220,15 @@ class Reporter:
     def __enter__(self) -> Reporter:
         self._start = time.monotonic()
         if _watched() and not is_quiet():
+            import rich.progress as rich
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.fields[text]}"),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
+            self._bar = rich.Progress(
+                rich.TextColumn("{task.description}"),
+                rich.BarColumn(),
+                rich.TextColumn("{task.fields[text]}"),
+                rich.TimeElapsedColumn(),
+                rich.TimeRemainingColumn(),
                 console=Console(stderr=True),
             )
             self._task = self._bar.add_task(self.title, total=self.total, text="")

@@ -28,12 +28,12 @@ from unkgcp.methods.method import IntervalPredictor, status_codes
 from unkgcp.methods.partitions import NONE, Partitioned, partition_names
 from unkgcp.methods.registry import create, predictor_class
 from unkgcp.run.predictor import Predictor
-from unkgcp.training.given_model import GivenModel, OwnModel, given
 from unkgcp.training.model import Model
 
 if TYPE_CHECKING:
     from unkgcp.evidence import EvidenceModel
     from unkgcp.evidence.nonfacts import FactLikeness
+    from unkgcp.training.given_model import OwnModel
 
 POPULATIONS = ("asserted", "open")
 
@@ -75,13 +75,15 @@ def calibrate(
     """
     check_population(population, kinds, share, method, options.get("per"))
     if not isinstance(model, Model):
+        from unkgcp.training.given_model import given
+
         model = given(model, vocabulary or facts.vocabulary, training, name=name)
     elif any(argument is not None for argument in (vocabulary, training, name)):
         raise InputError(
             "vocabulary, training and name are for a model of your own; a trained one has its own"
         )
-    if isinstance(model, GivenModel) and not model.sample:
-        model = model.tried(_own(facts, model))
+    facts = _own(facts, model)
+    model = model.tried(facts)
     if not issubclass(predictor_class(method), Partitioned):
         options.pop("per", None)  # it is `none`, which goes with every method
     elif share is not None:
@@ -95,7 +97,6 @@ def calibrate(
         options["evidence"] = _learn_evidence(model)
     if "members" in needs and "members" not in options:
         raise InputError(f"method {method!r} needs models of its own; fit them with --calibrate {method}")
-    facts = _own(facts, model)
     if "members" not in needs:
         check_untrained(model, facts, protocol)
     asked = create(method, **options).calibrate(model, facts)

@@ -210,13 +210,19 @@ class Predictor:
             sizes = len(labels.entities), len(labels.relations)
             held = facts_from_arrays(arrays["facts"], (RANKED, WAITING), *sizes, labels)
             stopping = KnownFacts.stored(arrays["stopping"], *sizes) if arrays["stopping"] else None
-            from unkgcp.training.given_model import restored_models
+            from unkgcp.training.model import restored_models
 
-            kind: type[Model] | None = None
-            if config["training"]["model"].startswith("pykeen:"):
-                from unkgcp.training.pykeen_models import PykeenModel as kind  # few runs are of such a one
-            seen = (parts.seen_entities, parts.seen_relations)
-            models = restored_models(config, parts.tensors, labels, seen, arrays["given"], kind)
+            kept = (config, parts.tensors, labels, (parts.seen_entities, parts.seen_relations))
+            if config["training"]["model"] == "given":
+                from unkgcp.training.given_model import restored_given
+
+                models = restored_given(*kept, arrays["given"])
+            elif config["training"]["model"].startswith("pykeen:"):
+                from unkgcp.training.pykeen_models import PykeenModel
+
+                models = restored_models(*kept, PykeenModel)
+            else:
+                models = restored_models(*kept)
             models["model"] = replace(models["model"], facts=parts.facts, stopping=stopping)
             from unkgcp.methods.method import numbered
             from unkgcp.methods.registry import restore
@@ -300,24 +306,15 @@ class Predictor:
         return self.model.facts
 
     def _parts(self) -> RunParts:
-        from unkgcp.training.given_model import GivenModel
-
         models = self.models()
-        calibration = {"facts": self.method.arrays(), "nonfacts": self.method.nonfact_arrays()}
+        calibration = {
+            "facts": self.method.arrays(),
+            "nonfacts": self.method.nonfact_arrays(),
+            **self.model.arrays(),
+        }
         if self.negative is not None:
             calibration["negatives"] = self.negative.arrays()
-        if self.model.stopping is not None:
-            calibration["stopping"] = self.model.stopping.arrays()
-        if isinstance(self.model, GivenModel):
-            calibration["given"] = self.model.sample
-        config = {
-            "method": self.method.name,
-            "options": self.method.options(),
-            "seed": self.model.seed,
-            "training": self.model.config.to_dict(),
-        }
-        if isinstance(self.model, GivenModel):
-            config["name"] = self.model.name
+        config = {"method": self.method.name, "options": self.method.options(), **self.model.settings()}
         made = {
             "unkgcp": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -337,7 +334,7 @@ class Predictor:
 
 
 def _quantile(tau: float) -> str:
-    from unkgcp.training.given_model import QUANTILE
+    from unkgcp.training.model import QUANTILE
 
     return f"{QUANTILE}{tau!r}"
 

@@ -122,6 +122,8 @@ def warm_up(app: FastAPI, predictor: Predictor, name: str = ONLY) -> None:
     example = example_of(predictor)
     if example is None:
         return
+    for model in predictor.models().values():
+        model.prepare()
     app.state.batchers[name].measure(example)
     with suppress(InputError):  # a label such as "?" cannot be completed
         predictor.complete(example[0], example[1], k=1)

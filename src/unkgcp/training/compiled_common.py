@@ -17,6 +17,7 @@ from numba.extending import intrinsic
 
 import unkgcp.training.randomness as randomness
 from unkgcp.compiling import njit
+from unkgcp.training.config import LANES
 
 F = np.float32
 U = np.uint64
@@ -247,9 +248,60 @@ def adam_all(parameter, first, second, memory, gradients, momentum, lr, eps, blo
 # Scores of `unkgcp.training.model`, which does without torch.
 
 
-@njit(alone=True, **quick)
+@intrinsic
+def sum_of_products(typing: Any, entity: Any, head: Any, relation: Any, middle: Any, tail: Any) -> Any:
+    """The sum over the dimensions of h r t, in one order on every processor; ids must be within the tables.
+
+    LANES partial sums take the dimensions in turn, as far as these go whole; halves of them are added until there is
+    one number, and the dimensions that are left are added to it one by one. A compiler that is free to choose an order
+    chooses that of the processor's registers, and one that is not adds one number at a time.
+    """
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        real, number, tables = ir.FloatType(), ir.IntType(32), {}
+        for place in (0, 2):
+            tables[place] = context.make_array(signature.args[place])(context, builder, arguments[place])
+        width = cgutils.unpack_tuple(builder, tables[0].shape)[1]
+        nothing, one, lanes = (ir.Constant(width.type, size) for size in (0, 1, LANES))
+        rows = [
+            cgutils.get_item_pointer(
+                context, builder, signature.args[table], tables[table], [arguments[row], nothing], wraparound=False
+            )
+            for table, row in ((0, 1), (2, 3), (0, 4))
+        ]
+
+        def product(first: Any, kind: Any) -> Any:
+            places = (builder.bitcast(builder.gep(row, [first]), kind.as_pointer()) for row in rows)
+            h, r, t = (builder.load(place, align=4) for place in places)
+            return builder.fmul(builder.fmul(h, r), t)
+
+        several = ir.VectorType(real, LANES)
+        whole = builder.sub(width, builder.srem(width, lanes))
+        parts = cgutils.alloca_once_value(builder, ir.Constant(several, [0.0] * LANES))
+        with cgutils.for_range_slice(builder, nothing, whole, lanes, width.type) as (first, _):
+            builder.store(builder.fadd(builder.load(parts), product(first, several)), parts)
+        part, half = builder.load(parts), LANES // 2
+        while half:
+            low, high = (
+                builder.shuffle_vector(
+                    part,
+                    ir.Constant(part.type, ir.Undefined),
+                    ir.Constant(ir.VectorType(number, half), [number(start + lane) for lane in range(half)]),
+                )
+                for start in (0, half)
+            )
+            part, half = builder.fadd(low, high), half // 2
+        total = cgutils.alloca_once_value(builder, builder.extract_element(part, number(0)))
+        with cgutils.for_range_slice(builder, whole, width, one, width.type) as (first, _):
+            builder.store(builder.fadd(builder.load(total), product(first, real)), total)
+        return builder.load(total)
+
+    return types.float32(entity, types.int64, relation, types.int64, types.int64), code
+
+
+@njit(alone=True, **exact)
 def products(entity: Any, relation: Any, head: Any, middle: Any, tail: Any, out: Any) -> None:
-    """Fill `out` (n,) with the sum over the dimensions of h r t; ids must be within the tables."""
+    """Fill `out` (n,) with sums of products."""
     n, width = len(out), entity.shape[1]
     for i in range(n):
         later = min(i + SOON, n - 1)
@@ -257,8 +309,6 @@ def products(entity: Any, relation: Any, head: Any, middle: Any, tail: Any, out:
             fetch_row(entity, row)
             # a row that begins within a line of the cache ends in one that nobody has asked for yet
             fetch(entity, np.int64(row), np.int64(width - 1))
-        h, r, t = head[i], middle[i], tail[i]
-        total = np.float32(0)
-        for k in range(width):
-            total += entity[h, k] * relation[r, k] * entity[t, k]
-        out[i] = total
+        out[i] = sum_of_products(
+            entity, np.int64(head[i]), relation, np.int64(middle[i]), np.int64(tail[i])
+        )

@@ -47,8 +47,9 @@ class CompiledEngine:
         self._parameters: dict[str, Tensor] = {}
         self.tables: dict[str, Tensor] = {}
         """Name -> (1, rows, width), as the backbone names them: parts of the tables above."""
+        kinds = backbone.kinds()
         for kind in KINDS:
-            named = {name: tables[name] for name, of in backbone.kinds().items() if of == kind}
+            named = {name: table for name, table in tables.items() if kinds[name] == kind}
             widths = [table.shape[-1] for table in named.values()]
             whole = _zeros(1, next(iter(named.values())).shape[1] if named else 1, sum(widths))
             if named:

@@ -20,6 +20,8 @@ from unkgcp.errors import InputError, at
 MODELS = ("ukge", "ukge-rect", "passleaf", "passleaf-complex", "passleaf-rotate", "beurre")
 DISTMULT = ("ukge", "ukge-rect", "passleaf")
 """Models with the score f(w (h o r) . t + b): they are scored without torch."""
+LANES = 16
+"""Partial sums that such a score is made of, so that several numbers can be added at once."""
 COMPILED = (*DISTMULT, "beurre")
 """Models that compiled kernels train on a CPU; torch trains the others."""
 NONE = "none"

@@ -20,11 +20,9 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary
 from unkgcp.graph.known import KnownFacts
 from unkgcp.graph.queries import to_triples
-from unkgcp.training.config import GIVEN, NONE, TrainConfig
-from unkgcp.training.model import Model, NoModel, seen
+from unkgcp.training.config import GIVEN, TrainConfig
+from unkgcp.training.model import Model, seen
 
-QUANTILE = "quantile/"
-"""How the names of models of quantiles begin in a run."""
 AT_ONCE = 1 << 16  # triples in one call of the model
 SAMPLE = 256  # calibration facts whose scores are kept
 APART = 1e-4
@@ -103,8 +101,16 @@ class GivenModel(Model):
     def _against_all(self, entity: ArrayLike, relation: ArrayLike, *, as_head: bool) -> NDArray[np.float32]:
         return against_all(self.score, entity, relation, len(self.vocabulary.entities), as_head=as_head)
 
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"name": self.name}
+
+    def arrays(self) -> dict[str, dict[str, NDArray[Any]]]:
+        return super().arrays() | {"given": self.sample}
+
     def tried(self, facts: HasTriples) -> GivenModel:
         """The same with the scores of some known facts, asked twice; InputError if the answers differ."""
+        if self.sample:
+            return self
         rows = np.flatnonzero((facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0))
         rows = rows[np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows)), dtype=np.intp)]
         triples = Triples(facts.head[rows], facts.relation[rows], facts.tail[rows])
@@ -192,16 +198,16 @@ def given(
     return GivenModel({}, vocabulary, TrainConfig(GIVEN), 0, *known, facts=facts, asked=asked, name=called)
 
 
-def restored_model(
+def restored_given(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, NDArray[np.float32]],
     vocabulary: Vocabulary,
-    config: TrainConfig,
-    seed: int,
-    seen_entities: NDArray[np.bool_],
-    seen_relations: NDArray[np.bool_],
-    name: str,
+    known: tuple[NDArray[np.bool_], NDArray[np.bool_]],
     sample: dict[str, NDArray[Any]],
-) -> GivenModel:
-    """What a run keeps of a model of one's own; ValueError if its sample is damaged."""
+) -> dict[str, Model]:
+    """What a run keeps of a model of one's own, as `model.restored_models`; ValueError if its sample is damaged."""
+    if tensors:
+        raise ValueError(f"there are tables of {min(tensors)!r}, although its model is not kept")
     sizes = {
         "head": len(vocabulary.entities),
         "relation": len(vocabulary.relations),
@@ -217,42 +223,9 @@ def restored_model(
             raise ValueError("the triples by which its model is recognised are damaged")
     if sample["score"].dtype.kind != "f" or not np.isfinite(sample["score"]).all():
         raise ValueError("the scores by which its model is recognised are damaged")
-    known = (seen_entities, seen_relations)
-    return GivenModel({}, vocabulary, config, seed, *known, name=name, sample=sample)
-
-
-def restored_models(
-    config: Mapping[str, Any],
-    tensors: Mapping[str, NDArray[np.float32]],
-    vocabulary: Vocabulary,
-    seen: tuple[NDArray[np.bool_], NDArray[np.bool_]],
-    sample: dict[str, NDArray[Any]],
-    kind: type[Model] | None = None,
-) -> dict[str, Model]:
-    """All models of a run by their names; ValueError if its files do not fit together.
-
-    config: the settings of the run. tensors: a table is called `name of its model/name of the table`. sample: what the
-    run keeps of a model of one's own. kind: the class of models that are kept, where it is not `Model`.
-    """
-    tables: dict[str, dict[str, NDArray[np.float32]]] = {}
-    for name, table in tensors.items():
-        owner, _, own_name = name.rpartition("/")
-        tables.setdefault(owner, {})[own_name] = table
-    training, seed = TrainConfig.from_dict(config["training"]), int(config["seed"])
-    if training.model in (NONE, GIVEN) and tables:
-        why = "it was fitted without a model" if training.model == NONE else "its model is not kept"
-        raise ValueError(f"there are tables of {min(tables)!r}, although {why}")
-    if training.model == NONE:
-        return {"model": NoModel({}, vocabulary, training, seed, *seen)}
-    if training.model == GIVEN:
-        called = str(config["name"])[:200]
-        return {"model": restored_model(vocabulary, training, seed, *seen, called, sample)}
-    models = {}
-    for name, own in tables.items():
-        quantile = float(name.removeprefix(QUANTILE)) if name.startswith(QUANTILE) else None
-        settings = replace(training, quantile=quantile)
-        models[name] = (kind or Model).from_tensors(own, vocabulary, settings, seed, *seen)
-    return models
+    training, name = TrainConfig.from_dict(config["training"]), str(config["name"])[:200]
+    seed = int(config["seed"])
+    return {"model": GivenModel({}, vocabulary, training, seed, *known, name=name, sample=sample)}
 
 
 def _by_labels(function: Callable[..., Any], vocabulary: Vocabulary) -> Callable[..., Any]:

@@ -6,19 +6,20 @@ a model where none was trained.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, Vocabulary
+from unkgcp.graph.facts import Graph, HasTriples, Vocabulary
 from unkgcp.graph.known import KnownFacts
 from unkgcp.parallel import ROWS, run_chunks
-from unkgcp.training.config import DISTMULT, NONE, TrainConfig
+from unkgcp.training.config import DISTMULT, LANES, NONE, TrainConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,6 +84,11 @@ class Model:
 
         return torch_scores.scores(self.backbone, self.parameters, *ids)
 
+    def prepare(self) -> None:
+        """Load what only many triples are worth loading, for a program that will be asked for long."""
+        if self.config.model in DISTMULT:
+            _products(WORTH_LOADING)
+
     def tails(self, head: ArrayLike, relation: ArrayLike) -> NDArray[np.float32]:
         """Every entity as the tail of each (head, relation): (n, n_entities)."""
         return self._against_all(head, relation, as_head=True)
@@ -125,6 +131,18 @@ class Model:
             tables[name] = np.asarray(tensors[name])
         return cls(tables, vocabulary, config, seed, seen_entities, seen_relations)
 
+    def settings(self) -> dict[str, Any]:
+        """What a run says about it in its settings, from which `restored_models` makes it again."""
+        return {"seed": self.seed, "training": self.config.to_dict()}
+
+    def arrays(self) -> dict[str, dict[str, NDArray[Any]]]:
+        """What a run keeps of it beside its tables and its training facts, by the name of each part."""
+        return {} if self.stopping is None else {"stopping": self.stopping.arrays()}
+
+    def tried(self, facts: HasTriples) -> Model:
+        """The model as it is to be calibrated; one that is not made here is tried on some of the facts first."""
+        return self
+
 
 @dataclass(frozen=True, eq=False)
 class NoModel(Model):
@@ -152,6 +170,39 @@ WITHOUT = (
 )
 
 
+QUANTILE = "quantile/"
+"""How the names of models of quantiles begin in a run."""
+
+
+def restored_models(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, NDArray[np.float32]],
+    vocabulary: Vocabulary,
+    known: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    kind: type[Model] = Model,
+) -> dict[str, Model]:
+    """All models of a run by their names; ValueError if its files do not fit together.
+
+    config: the settings of the run. tensors: a table is called `name of its model/name of the table`. known: which
+    entities and relations have training facts. kind: the class of the models.
+    """
+    tables: dict[str, dict[str, NDArray[np.float32]]] = {}
+    for name, table in tensors.items():
+        owner, _, own_name = name.rpartition("/")
+        tables.setdefault(owner, {})[own_name] = table
+    training, seed = TrainConfig.from_dict(config["training"]), int(config["seed"])
+    if training.model == NONE:
+        if tables:
+            raise ValueError(f"there are tables of {min(tables)!r}, although it was fitted without a model")
+        return {"model": NoModel({}, vocabulary, training, seed, *known)}
+    models = {}
+    for name, own in tables.items():
+        quantile = float(name.removeprefix(QUANTILE)) if name.startswith(QUANTILE) else None
+        settings = replace(training, quantile=quantile)
+        models[name] = kind.from_tensors(own, vocabulary, settings, seed, *known)
+    return models
+
+
 def table_shapes(config: TrainConfig, entities: int, relations: int) -> dict[str, tuple[int, int]]:
     """The shape of every table."""
     if config.model in DISTMULT:
@@ -175,8 +226,11 @@ def seen(facts: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 # Scores of the DistMult family from plain arrays, without torch: f(w (h o r) . t + b). The formula is that of
 # `unkgcp.backbones.ukge_passleaf`, for asking a trained model rather than for training one. The sum over the dimensions
-# runs in a compiled loop that fetches the rows it needs and stores no product, one triple like the next: a triple has
-# the same score alone as among others.
+# has one order, whoever adds: a triple has the same score alone as among others, and on every processor. Many are added
+# by a compiled loop that fetches the rows it needs and stores no product, few by NumPy: loading numba takes longer.
+
+WORTH_LOADING = 4096
+"""Triples of one call from which on loading the compiled loop pays; once loaded it is used for fewer too."""
 
 
 def distmult_scores(name: str, tables: Tables, head: Ids, relation: Ids, tail: Ids) -> Floats:
@@ -184,7 +238,7 @@ def distmult_scores(name: str, tables: Tables, head: Ids, relation: Ids, tail: I
     ids = [np.ascontiguousarray(column, np.int32) for column in (head, relation, tail)]
     out = np.empty(len(ids[0]), np.float32)
     _check(ids, len(tables["entity"]), len(tables["relation"]))
-    fill = _products()
+    fill = _products(len(out))
     if len(out) <= ROWS:
         fill(tables["entity"], tables["relation"], *ids, out)
         squash(name, tables, out)
@@ -234,16 +288,30 @@ def _check(ids: list[NDArray[np.int32]], entities: int, relations: int) -> None:
             raise IndexError(f"an id is not between 0 and {size - 1}")
 
 
-@cache
-def _products() -> Any:
-    """The function that fills an array with dot products: compiled, or by NumPy where there is no numba."""
+def _products(count: int) -> Callable[..., None]:
+    """The function that fills an array with so many dot products, by NumPy also where there is no numba."""
+    if count < WORTH_LOADING and "unkgcp.training.compiled_common" not in sys.modules:
+        return _numpy_products
     try:
         from unkgcp.training.compiled_common import products
     except ImportError:
         return _numpy_products
-    return products
+    return products  # type: ignore[no-any-return]
 
 
 def _numpy_products(entity: Floats, relation: Floats, head: Ids, middle: Ids, tail: Ids, out: Floats) -> None:
-    """The same sums, rounded in another order."""
-    out[:] = np.einsum("nd,nd->n", entity[head] * relation[middle], entity[tail])
+    """The floats of `compiled_common.products`, which tells the order."""
+    with np.errstate(all="ignore"):
+        each = entity[head] * relation[middle]
+        each *= entity[tail]
+        width = each.shape[1]
+        whole = width - width % LANES
+        part = np.zeros((len(out), LANES), np.float32)
+        for start in range(0, whole, LANES):
+            part += each[:, start : start + LANES]
+        while part.shape[1] > 1:
+            half = part.shape[1] // 2
+            part = part[:, :half] + part[:, half:]
+        out[:] = part[:, 0]
+        for column in range(whole, width):
+            out += each[:, column]

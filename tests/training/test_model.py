@@ -135,7 +135,7 @@ def test_asking_a_model_loads_no_torch_and_asking_it_little_no_numba() -> None:
         "m = Model.from_tensors(t, Vocabulary.of(['a', 'b'], ['r']), TrainConfig(dimension=4), 0, None, None)\n"
         "few = m.score([0], [0], [1]); m.tails([0], [0]); m.heads([0], [1])\n"
         "assert not {'torch', 'numba'} & set(sys.modules)\n"
-        "many = m.score(*np.repeat([[0], [0], [1]], 5000, axis=1))\n"
+        "many = m.score(*np.repeat([[0], [0], [1]], 1 << 18, axis=1))\n"
         "assert 'torch' not in sys.modules and 'numba' in sys.modules and (many == few).all()\n"
         "from unkgcp.training.model import _numpy_products, _products\n"
         "assert _products(1) is not _numpy_products  # once loaded, it also serves few\n"

@@ -229,8 +229,9 @@ def seen(facts: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 # has one order, whoever adds: a triple has the same score alone as among others, and on every processor. Many are added
 # by a compiled loop that fetches the rows it needs and stores no product, few by NumPy: loading numba takes longer.
 
-WORTH_LOADING = 4096
-"""Triples of one call from which on loading the compiled loop pays; once loaded it is used for fewer too."""
+WORTH_LOADING = 1 << 19
+"""Numbers to add in one call from which on loading the compiled loop pays (4,096 triples of 128 dimensions); once loaded
+it is used for fewer too."""
 
 
 def distmult_scores(name: str, tables: Tables, head: Ids, relation: Ids, tail: Ids) -> Floats:
@@ -238,7 +239,7 @@ def distmult_scores(name: str, tables: Tables, head: Ids, relation: Ids, tail: I
     ids = [np.ascontiguousarray(column, np.int32) for column in (head, relation, tail)]
     out = np.empty(len(ids[0]), np.float32)
     _check(ids, len(tables["entity"]), len(tables["relation"]))
-    fill = _products(len(out))
+    fill = _products(len(out) * tables["entity"].shape[1])
     if len(out) <= ROWS:
         fill(tables["entity"], tables["relation"], *ids, out)
         squash(name, tables, out)
@@ -288,9 +289,9 @@ def _check(ids: list[NDArray[np.int32]], entities: int, relations: int) -> None:
             raise IndexError(f"an id is not between 0 and {size - 1}")
 
 
-def _products(count: int) -> Callable[..., None]:
-    """The function that fills an array with so many dot products, by NumPy also where there is no numba."""
-    if count < WORTH_LOADING and "unkgcp.training.compiled_common" not in sys.modules:
+def _products(numbers: int) -> Callable[..., None]:
+    """The function that fills an array with dot products of so many numbers in all; without numba that of NumPy."""
+    if numbers < WORTH_LOADING and "unkgcp.training.compiled_common" not in sys.modules:
         return _numpy_products
     try:
         from unkgcp.training.compiled_common import products

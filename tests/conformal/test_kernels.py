@@ -162,6 +162,20 @@ def test_small_calls_do_not_load_numba_and_large_ones_work_without_it() -> None:
     assert done.stdout.strip() == "False"
 
 
+def test_kernels_are_loaded_for_fewer_rows_where_numba_is_there_already() -> None:
+    code = (
+        "import sys, numba, numpy as np\n"
+        "from unkgcp.conformal import SplitConformal, scores\n"
+        "cal = SplitConformal().calibrate([0.1, 0.5], [0.2, 0.9])\n"
+        "for rows in (1000, scores.WORTH_ADDING):\n"
+        "    ends = cal.interval(np.full(rows, 0.3), confidence=0.5)\n"
+        "    print('unkgcp.conformal.residual_kernels' in sys.modules, *ends[-1])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    few, many = done.stdout.splitlines()
+    assert few.replace("False", "True") == many != few
+
+
 def test_the_entropy_has_the_same_bits_with_and_without(monkeypatch):
     from unkgcp.conformal import scores
 

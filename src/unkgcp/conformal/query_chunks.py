@@ -277,9 +277,13 @@ class Answers:
         if not calibration.weighted:
             tables = calibration.rankings.tables(levels, calibration.training_conditional)
             self.tables = [table.astype(queries.dtype, copy=False) for table in tables]
+        plain = not calibration.weighted and not calibration.grouped
+        self.common = largest(self.tables, [None]) if plain else None  # the thresholds of all queries
 
     def thresholds(self, start: int, stop: int) -> list[Any]:
         """For each level one threshold, or an array of one a row."""
+        if self.common is not None:
+            return self.common
         places, weight = self.places(start, stop), self._weight(start, stop)
         grouped = self.calibration.grouped
         if weight is not None:

@@ -243,6 +243,8 @@ class ScaledResidual:
 
 WORTH_LOADING = 10_000_000
 """Rows of one call from which on loading the kernels pays; once loaded they are used for fewer too."""
+WORTH_ADDING = 1 << 17
+"""The same where numba is loaded already: the kernels alone take a hundredth of a second."""
 
 
 def loaded_kernels() -> ModuleType | None:
@@ -252,7 +254,7 @@ def loaded_kernels() -> ModuleType | None:
 
 def kernels_for(rows: int) -> ModuleType | None:
     """The kernels if they are there, or if so many rows are worth loading them and they can be."""
-    if rows < WORTH_LOADING:
+    if rows < (WORTH_ADDING if "numba" in sys.modules else WORTH_LOADING):
         return loaded_kernels()
     try:
         from unkgcp.conformal import residual_kernels

@@ -85,7 +85,8 @@ def status_codes(model: Scorer, triples: HasTriples) -> NDArray[np.int8]:
     """Position in `STATUSES` of each triple: (n,). Unknown entities are reported first."""
     entity = _seen(model.seen_entities, triples.head) & _seen(model.seen_entities, triples.tail)
     relation = _seen(model.seen_relations, triples.relation)
-    return np.where(entity, np.where(relation, 0, 2), 1).astype(np.int8)
+    known, unknown_entity, unknown_relation = np.arange(3, dtype=np.int8)
+    return np.where(entity, np.where(relation, known, unknown_relation), unknown_entity)
 
 
 def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_]:

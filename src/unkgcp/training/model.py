@@ -230,8 +230,8 @@ def seen(facts: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 # by a compiled loop that fetches the rows it needs and stores no product, few by NumPy: loading numba takes longer.
 
 WORTH_LOADING = 1 << 19
-"""Numbers to add in one call from which on loading the compiled loop pays (4,096 triples of 128 dimensions); once loaded
-it is used for fewer too."""
+"""Numbers to add in one call from which on loading the compiled loop pays (4,096 triples of 128 dimensions); once it is
+loaded it is used for fewer too."""
 
 
 def distmult_scores(name: str, tables: Tables, head: Ids, relation: Ids, tail: Ids) -> Floats:

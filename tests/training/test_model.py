@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from numba.core.errors import TypingError
 
 from tests.rounding import assert_within, scores_apart
 from unkgcp.backbones import get, score_triples
@@ -97,6 +98,26 @@ def test_numpy_and_the_compiled_loop_add_in_one_order(dimension: int) -> None:
     found[2][:] = np.einsum("nd,nd,nd->n", *(own[k][v] for k, v in zip(KINDS, triples, strict=True)))
     if dimension > 16:
         assert (found[2] != found[1]).any()  # another order is not the same, so the test above can fail
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_tables_in_any_order_give_the_same_scores(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(model, "_products", lambda numbers: model._numpy_products)
+    own, triples = tables(50), ids(300)
+    found = model.distmult_scores("ukge", own, *triples)
+    wide = np.zeros((2 * ENTITIES, 100), np.float32)
+    wide[::2, ::2] = own["entity"]
+    for entity in (np.asfortranarray(own["entity"]), wide[::2, ::2], own["entity"].astype(np.float64)):
+        other = own | {"entity": entity, "relation": np.asfortranarray(own["relation"])}
+        np.testing.assert_array_equal(model.distmult_scores("ukge", other, *triples), found)
+
+
+def test_the_compiled_loop_takes_no_table_that_it_would_misread() -> None:
+    own, triples = tables(50), [column.astype(np.int32) for column in ids(3)]
+    for wrong in (np.asfortranarray(own["entity"]), own["entity"].astype(np.float64)):
+        with pytest.raises(TypingError):
+            products(wrong, own["relation"], *triples, np.empty(3, np.float32))
 
 
 def test_parameters_that_overflow_give_no_made_up_number() -> None:

@@ -252,10 +252,13 @@ def adam_all(parameter, first, second, memory, gradients, momentum, lr, eps, blo
 def sum_of_products(typing: Any, entity: Any, head: Any, relation: Any, middle: Any, tail: Any) -> Any:
     """The sum over the dimensions of h r t, in one order on every processor; ids must be within the tables.
 
+    Tables hold float32 in C order, no others are compiled.
     LANES partial sums take the dimensions in turn, as far as these go whole; halves of them are added until there is
     one number, and the dimensions that are left are added to it one by one. A compiler that is free to choose an order
     chooses that of the processor's registers, and one that is not adds one number at a time.
     """
+    if any(table.dtype != types.float32 or table.layout != "C" for table in (entity, relation)):
+        return None
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         real, number, tables = ir.FloatType(), ir.IntType(32), {}

@@ -237,17 +237,18 @@ loaded it is used for fewer too."""
 def distmult_scores(name: str, tables: Tables, head: Ids, relation: Ids, tail: Ids) -> Floats:
     """Scores of triples given by ids (n,), on all cores when there are many: (n,) float32 in [0, 1]."""
     ids = [np.ascontiguousarray(column, np.int32) for column in (head, relation, tail)]
+    rows_of = [np.ascontiguousarray(tables[kind], np.float32) for kind in ("entity", "relation")]
     out = np.empty(len(ids[0]), np.float32)
-    _check(ids, len(tables["entity"]), len(tables["relation"]))
-    fill = _products(len(out) * tables["entity"].shape[1])
+    _check(ids, *map(len, rows_of))
+    fill = _products(len(out) * rows_of[0].shape[1])
     if len(out) <= ROWS:
-        fill(tables["entity"], tables["relation"], *ids, out)
+        fill(*rows_of, *ids, out)
         squash(name, tables, out)
         return out
 
     def work(start: int, stop: int) -> None:
         rows = slice(start, stop)
-        fill(tables["entity"], tables["relation"], *(column[rows] for column in ids), out[rows])
+        fill(*rows_of, *(column[rows] for column in ids), out[rows])
         squash(name, tables, out[rows])
 
     run_chunks(len(out), work)

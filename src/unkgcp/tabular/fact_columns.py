@@ -51,9 +51,10 @@ class Prepared:
 
 @dataclass(slots=True)
 class PlainPrepared:
-    """The same for facts that still stand in their block, whose entities are looked for when their turn comes."""
+    """The same for facts that still stand in their block; ids of heads and tails in turns, -1 for unknown ones."""
 
     facts: Plain
+    entity: Ids
     relation: Ids
     relations: pa.BinaryArray
 
@@ -191,11 +192,13 @@ class Collector:
         if not scale.accepts(facts.confidence):
             raise Malformed
         known = self._known_relations
-        relation = facts.find_relations(known)
+        entity, relation = facts.find(self._known, facts.entities), facts.find(known, facts.relations)
         rows = np.flatnonzero(relation < 0)
         others = facts.labels(facts.relations[rows]).dictionary_encode()
         relation[rows] = np.asarray(others.indices) + len(known)
-        return PlainPrepared(facts, relation, pa.concat_arrays([binary(known.labels()), others.dictionary]))
+        return PlainPrepared(
+            facts, entity, relation, pa.concat_arrays([binary(known.labels()), others.dictionary])
+        )
 
     def add_all(self, batches: Batches[AnyPrepared]) -> None:
         """Take in the batches of a file; what is wrong with one of them is said in a sentence."""
@@ -210,7 +213,7 @@ class Collector:
         entities, relations = len(self._entities), len(self._relations)
         if isinstance(prepared, PlainPrepared):
             confidence = prepared.facts.confidence
-            head, tail = prepared.facts.enter_entities(self._entities)
+            head, tail = self._enter_plain(prepared)
         else:
             confidence = prepared.confidence
             head, tail = self._enter(prepared)
@@ -222,6 +225,8 @@ class Collector:
         self._pieces.append((head, relation, tail, confidence))
         if len(self._relations) > relations:
             self._known_relations = self._relations.frozen()
+        if len(self._entities) > len(self._known) * (1 + GROWTH):
+            self._known = self._entities.frozen()
 
     def _enter(self, prepared: Prepared) -> tuple[Ids, Ids]:
         """Ids of heads and tails, those of new labels filled in."""
@@ -229,9 +234,14 @@ class Collector:
         ids = self._entities.encode_distinct(prepared.unknown.dictionary)
         ids = ids[np.asarray(prepared.unknown.indices)]
         head[prepared.unknown_heads], tail[prepared.unknown_tails] = ids[:split], ids[split:]
-        if len(self._entities) > len(self._known) * (1 + GROWTH):
-            self._known = self._entities.frozen()
         return head, tail
+
+    def _enter_plain(self, prepared: PlainPrepared) -> tuple[Ids, Ids]:
+        """The same for facts that still stand in their block."""
+        facts, ids = prepared.facts, prepared.entity
+        unknown = np.flatnonzero(ids < 0)
+        ids[unknown] = facts.enter(self._entities, facts.entities[unknown])
+        return ids[::2], ids[1::2]
 
     @property
     def waiting(self) -> int:
@@ -308,19 +318,17 @@ class Plain:
     def __len__(self) -> int:
         return len(self.relations)
 
-    def find_relations(self, index: LabelIndex) -> Ids:
-        """Ids of the relations, -1 for those the index does not know."""
-        if not index.settled_by_words:
-            return np.full(len(self), -1, np.int32)
-        return index.search(self.kernels, self.data, self.relations)
+    def find(self, index: LabelIndex, spans: NDArray[np.int32]) -> Ids:
+        """Ids of the labels in the spans (m, 2), -1 for those the index does not know."""
+        if not len(index) or not index.settled_by_words:
+            return np.full(len(spans), -1, np.int32)
+        return index.search(self.kernels, self.data, spans)
 
-    def enter_entities(self, index: LabelIndex) -> tuple[Ids, Ids]:
-        """Ids of heads and tails; labels the index did not know are added to it, row by row, head before tail."""
+    def enter(self, index: LabelIndex, spans: NDArray[np.int32]) -> Ids:
+        """The same; labels the index did not know are added to it in their order."""
         if index.settled_by_words:
-            ids = index.search(self.kernels, self.data, self.entities, add=True)
-        else:
-            ids = index.encode(self.labels(self.entities))
-        return ids[::2], ids[1::2]
+            return index.search(self.kernels, self.data, spans, add=True)
+        return index.encode(self.labels(spans))
 
     def labels(self, spans: NDArray[np.int32]) -> pa.BinaryArray:
         """What stands in the spans (m, 2) of the block."""

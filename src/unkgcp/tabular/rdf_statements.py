@@ -331,7 +331,7 @@ class RdfFile:
             shown = f"the statement {row['s']} {row['p']} {row['o']}"[:200]
             if "value" in row:
                 try:
-                    value = float(_numbers(pa.array([row["value"]]))[0])
+                    value = _numbers(pa.array([row["value"]]))[0].as_py()
                 except Malformed:
                     return InputError(
                         f"{place} has {row['value'][:60]!r} as the confidence of {shown}, no number: correct it"

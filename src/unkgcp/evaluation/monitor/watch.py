@@ -258,7 +258,8 @@ class Monitor:
         To be called before any fact. After an error the monitor is of no use.
         """
         scores = np.array(state["scores"], np.float64)
-        relations, covered = np.array(state["relations"], np.int32), np.array(state["covered"], np.bool_)
+        # wide enough that a number which is too large is seen as such: older NumPy would cut it
+        relations, covered = np.array(state["relations"], np.int64), np.array(state["covered"], np.bool_)
         if not scores.shape == relations.shape == covered.shape == (len(scores),):
             raise ValueError("scores, relations and coverage are not of the same facts")
         if not np.isfinite(scores).all() or not ((relations >= 0) & (relations < len(self.facts_of))).all():
@@ -273,7 +274,7 @@ class Monitor:
         self.all.resume(state["all"], scores)
         for code, stream in self.relations.items():
             stream.resume(state["by_relation"][str(code)], scores[relations == code])
-        self._note(scores, relations, covered)
+        self._note(scores, relations.astype(np.int32), covered)
         # ties are broken by numbers that no earlier fact had; a number is one step of the generator
         for generator in (self._ties, self._relation_ties):
             bits = generator.bit_generator

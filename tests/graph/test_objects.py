@@ -41,6 +41,19 @@ def test_there_and_back(form):
     assert again.confidence.tobytes() == graph.confidence.tobytes()
 
 
+def test_a_frame_that_only_gives_an_arrow_table_is_one_too():
+    class OldFrame:
+        """As polars before 1.3: iterating it gives columns, which are not rows."""
+
+        def to_arrow(self) -> pa.Table:
+            return graph_of(ROWS).table()
+
+        def __iter__(self):
+            return iter(self.to_arrow().columns)
+
+    assert facts_of(graph_from(OldFrame())) == ROWS
+
+
 def test_a_networkx_graph_keeps_every_fact():
     graph = graph_of(ROWS)
     network = graph.to_networkx()

@@ -108,6 +108,8 @@ def _table(data: Any) -> pa.Table | None:
             return pa.Table.from_pandas(data.reset_index() if named else data, preserve_index=False)
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
+        if hasattr(data, "to_arrow"):  # polars before 1.3
+            return data.to_arrow()
         if isinstance(data, Mapping):
             return pa.table({str(name): _column(column) for name, column in data.items()})
     except (pa.ArrowException, TypeError, ValueError) as error:

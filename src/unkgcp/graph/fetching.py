@@ -88,7 +88,7 @@ def fetch(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     url: str | None = None,
-    patience: Patience = Patience(),  # noqa: B008 - frozen
+    patience: Patience = Patience(),
     progress: Progress = Silent(),  # noqa: B008 - stateless
 ) -> Path:
     """Bring the official files of a benchmark into `data_dir` (by default the user's cache): its folder.

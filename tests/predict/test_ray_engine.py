@@ -25,11 +25,11 @@ from tests.predict.conftest import LEVELS, ROWS, same_bytes
 from tests.worlds import crowded_graph
 from unkgcp.errors import InputError
 from unkgcp.evidence import Evidence
-from unkgcp.predict.filter import parse
-from unkgcp.predict.parts import ANSWERS, ATTEMPTS, part_name, use_index, write_index
+from unkgcp.predict.filter import after_filter, parse
+from unkgcp.predict.parts import ANSWERS, ATTEMPTS, part_name
 from unkgcp.predict.ray_engine import answer_on_ray
-from unkgcp.predict.stream import answer_file
-from unkgcp.predict.two_passes import after_filter, chosen_in_file
+from unkgcp.predict.ray_worker import use_index, write_index
+from unkgcp.predict.stream import answer_file, chosen_in_file
 from unkgcp.run import Predictor
 from unkgcp.run.choosing import Choice
 

@@ -12,7 +12,7 @@ import pytest
 from tests.predict.conftest import LEVELS, ROWS, same_bytes
 from unkgcp.predict.filter import parse
 from unkgcp.predict.parts import ANSWERS, ATTEMPTS, Part, part_name, plan, staged
-from unkgcp.predict.ray_engine import LIMIT, Answerer, Work
+from unkgcp.predict.ray_worker import LIMIT, Answerer, Work
 from unkgcp.predict.stream import answer_file
 from unkgcp.run import Predictor
 

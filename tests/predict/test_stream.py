@@ -23,7 +23,7 @@ from unkgcp.graph.known import KnownFacts
 from unkgcp.predict import stream
 from unkgcp.predict.filter import parse
 from unkgcp.predict.parts import deliver, plan, staged
-from unkgcp.predict.ray_engine import Answerer, Work
+from unkgcp.predict.ray_worker import Answerer, Work
 from unkgcp.predict.stream import AHEAD, answer_file, in_order
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.answer_sets import AnswerSets, Asked

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +19,9 @@ from tests.predict.conftest import same_bytes
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
-from unkgcp.predict import two_passes
-from unkgcp.predict.filter import parse
-from unkgcp.predict.stream import answer_file
-from unkgcp.predict.two_passes import after_filter, chosen_in_file
+from unkgcp.predict import stream
+from unkgcp.predict.filter import after_filter, parse
+from unkgcp.predict.stream import answer_file, chosen_in_file, in_order
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.choosing import Choice
 from unkgcp.training import Model
@@ -97,17 +95,10 @@ def test_batches_of_any_size_give_the_same_rows(
     pq.write_table(part, path)
     batches = lambda *_, **__: iter(part.to_batches(rows))  # noqa: E731
     with monkeypatch.context() as patched:
-        patched.setattr(two_passes, "query_batches", batches)
-        patched.setattr("unkgcp.predict.stream.query_batches", batches)
-        patched.setattr(two_passes, "in_order", lambda items, work: _in_order(items, work, threads))
+        patched.setattr(stream, "query_batches", batches)
+        patched.setattr(stream, "in_order", lambda items, work: in_order(items, work, threads))
         found = choose(predictor, path, tmp_path / "out.parquet")
     same_bytes(found, choose(predictor, path, tmp_path / "plain.parquet"))
-
-
-def _in_order(items: Any, work: Any, threads: int) -> Any:
-    from unkgcp.predict.stream import in_order
-
-    return in_order(items, work, threads)
 
 
 def test_a_pipe_is_kept_and_read_twice(

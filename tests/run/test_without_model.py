@@ -28,7 +28,7 @@ from unkgcp.evidence.nonfacts import learn_likeness
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset
-from unkgcp.predict.ray_engine import on_device
+from unkgcp.predict.ray_worker import on_device
 from unkgcp.run import Predictor, fit, fit_folds, recalibrate
 from unkgcp.training import TrainConfig, config_for
 from unkgcp.training.model import NoModel

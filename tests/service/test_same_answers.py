@@ -183,7 +183,7 @@ def on_ray(
     """
 
     def answer_all(works: list[tuple[dict[str, Any], list[dict[str, Any]]]]) -> list[str]:
-        from unkgcp.predict.ray_engine import Answerer, Work
+        from unkgcp.predict.ray_worker import Answerer, Work
 
         return [
             answer(part)["error"]

@@ -216,7 +216,7 @@ def command(
         return
     with ExitStack() as stack:
         if choice is not None:
-            from unkgcp.predict.two_passes import chosen_in_file
+            from unkgcp.predict.stream import chosen_in_file
 
             with Reporter("choosing", total) as progress:
                 found = chosen_in_file(predictor, queries, choice, progress=progress, **reading)
@@ -225,7 +225,7 @@ def command(
                 say(f"unkgcp: {caution}")
             queries, reading = chosen.queries, {**chosen.reading, "asked": chosen.answering(exactly)}
         elif keep is not None and after_selection:
-            from unkgcp.predict.two_passes import after_filter
+            from unkgcp.predict.filter import after_filter
 
             predictor = after_filter(predictor, keep, confidence)
             for level in exactly.levels:

@@ -1,7 +1,5 @@
-"""Where a file of queries is answered other than in a plain loop: on a Ray cluster (`--engine ray`).
+"""Files of queries answered, on this machine (`stream`) or on a Ray cluster (`ray_engine`).
 
-The local engine is `unkgcp.predict.stream`. Every engine calls the same pure function on batches of the same
-rows, so that the answers are the same, bit for bit.
+Every engine calls the same pure functions on batches of queries, so that the answers are the same, bit for bit.
+`prediction_tables` is another door: intervals for a table of predictions, without a run (`unkgcp conformalize`).
 """
-
-from __future__ import annotations

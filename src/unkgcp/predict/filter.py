@@ -2,8 +2,8 @@
 
 A tiny language of comparisons between a column of the answers and a value, joined by `and` and `or` (`and` binds
 tighter) and grouped by parentheses. Each comparison is checked here, because its words are not Python's (`=`, bare
-`unknown-entity`, `lower_99.5`); what joins them is parsed by Python's own `ast`. Nothing of the text is ever executed.
-A comparison with something that is not there, such as the score of an unknown query, does not hold, whatever it is.
+`unknown-entity`, `lower_99.5`); `and`, `or` and parentheses are parsed by Python's own `ast`. Nothing of the text is
+ever executed. A comparison with a missing value, such as the score of an unknown query, never holds.
 
     column      score, lower, upper, width, status; with several levels lower_80, upper_80, width_80, ...;
                 of a run that answers from a distribution (evidence) value, belief, other, other_belief too
@@ -18,6 +18,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
 
@@ -27,7 +28,9 @@ import pyarrow.compute as pc
 
 from unkgcp.conformal.ranks import percent
 from unkgcp.errors import InputError
-from unkgcp.methods.intervals import MODES, STATUSES
+from unkgcp.methods.intervals import MODES, STATUSES, as_batch
+from unkgcp.run.answers import answer
+from unkgcp.run.predictor import Predictor
 
 LONGEST = 1000
 DEEPEST = 50
@@ -179,3 +182,24 @@ def _tokens(text: str) -> list[Token]:
         tokens.append(Token(kind, found.group(kind), found.start(kind)))
         place = found.end()
     return [*tokens, Token("end", "", len(text))]
+
+
+def after_filter(predictor: Predictor, keep: Condition, confidence: Sequence[float]) -> Predictor:
+    """The predictor whose intervals hold for the answers that a filter keeps.
+
+    The method is calibrated anew with the calibration facts that the filter keeps. These are exchangeable with the
+    queries that it keeps, because the filter looks at each answer alone and at no column that calibration decides. A
+    filter on the ends of intervals is refused, because calibration decides these.
+    """
+    for comparison in keep.comparisons:
+        if comparison.column.split("_")[0] in ("lower", "upper", "width"):
+            raise InputError(
+                f"--after-selection does not go with a filter on {comparison.column!r}, which depends on the "
+                "calibration facts itself; compare score, value or belief, or choose with --select"
+            )
+    predictor.method.check_subsets()
+    facts = predictor.method.calibration_facts()
+    told = as_batch(answer(predictor, facts, confidence[0]), {})
+    return replace(
+        predictor, method=predictor.method.among(facts[keep.mask(told).to_numpy(zero_copy_only=False)])
+    )

@@ -1,8 +1,9 @@
 """A file or folder of queries cut into parts, each answered as a whole by one worker.
 
-A part is a run of rows of one Parquet file, whole row groups where they are not too large. Parts are numbered in the
-order of the input, files of a folder by name, so that answers named by their part and read in the order of their
-names are in the order of the input. Their answers wait in a folder until all are there, and become the output then.
+A part is a range of rows of one Parquet file, whole row groups where they are not too large. Parts are numbered in the
+order of the input, in which the files of a folder come by name. The answers of a part are a file named by its number,
+so that the order of the names is the order of the input. They wait in a folder until all are there, and become the
+output then.
 
 >>> plan(["a.parquet"], 1 << 20)[0]     # doctest: +SKIP
 Part(number=0, path='a.parquet', first=0, rows=1048576, before=0)
@@ -17,17 +18,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.files import explained, umask
-from unkgcp.run.folder import CALIBRATION
-from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.writer import ENDINGS, USUAL, Style, open_output
 
 ROWS = 1 << 20
@@ -47,7 +44,7 @@ class Part(NamedTuple):
 def plan(paths: Sequence[str], rows_per_part: int = ROWS) -> list[Part]:
     """All rows of the files in parts of about `rows_per_part` rows, in order. Only the footers are read.
 
-    There is at least one part, empty if there are no rows: its answers have columns all the same.
+    There is at least one part, empty if there are no rows, so that the output has its columns.
     """
     parts: list[Part] = []
     before = 0
@@ -116,7 +113,7 @@ def _group_sizes(path: str) -> list[int]:
         ) from None
 
 
-# Where parts are kept until all of them are there, and how they become the output, whole or not at all.
+# The folder in which the answers of parts wait, and how they become the output, whole or not at all.
 
 ANSWERS, ATTEMPTS, QUERIES, PLACES, INDEX = "answers", "attempts", "queries", "places", "index"
 
@@ -171,7 +168,7 @@ def deliver(stage: Path, parts: int, target: str | None, style: Style = USUAL) -
     if missing := set(names) - there:
         raise FileNotFoundError(f"{min(missing)} is missing among the answers in {answers}")
     for name in there - set(names):
-        (answers / name).unlink()  # what a worker was writing when it died
+        (answers / name).unlink()  # an unfinished file of a worker that died
     if is_folder(target):
         answers.rename(str(target).rstrip("/" + os.sep) or "/")
         return
@@ -180,38 +177,4 @@ def deliver(stage: Path, parts: int, target: str | None, style: Style = USUAL) -
             with pq.ParquetFile(answers / name) as file:
                 for batch in file.iter_batches():
                     write(batch)
-            (answers / name).unlink()  # the disk never holds the answers twice
-
-
-# The index of an evidence run, several times as large as its facts: it is made once and written down, and workers map
-# the files into their memory, where those of one machine share them.
-
-
-def write_index(predictor: Predictor, stage: Path) -> None:
-    """Write the index of the training graph, if the run answers from one."""
-    if predictor.method.evidence is not None:
-        folder = _index_folder(predictor, stage)
-        folder.mkdir()
-        for name, array in predictor.method.evidence.evidence.index().items():
-            np.save(folder / f"{name}.npy", array)
-
-
-def use_index(predictor: Predictor, stage: Path) -> None:
-    """Have a predictor of the same run use what `write_index` wrote; nothing of it is copied."""
-    if predictor.method.evidence is not None and (folder := _index_folder(predictor, stage)).is_dir():
-        predictor.method.evidence.evidence.use_index(
-            {path.name.removesuffix(".npy"): _mapped(path) for path in folder.iterdir()}
-        )
-
-
-def _index_folder(predictor: Predictor, stage: Path) -> Path:
-    """Another one for every run: a worker may find that a run has taken the place of the one that was planned for."""
-    return stage / f"{INDEX}-{predictor.provenance['files'][CALIBRATION]['sha256']}"
-
-
-def _mapped(path: Path) -> NDArray[Any]:
-    """Mapped as if to be written, which nobody does: for arrays that may not be, loops would be compiled once more."""
-    try:
-        return np.asarray(np.load(path, mmap_mode="c"))
-    except ValueError:  # an array without numbers, of which there is nothing to map
-        return np.asarray(np.load(path))
+            (answers / name).unlink()  # so that the disk never holds all answers twice

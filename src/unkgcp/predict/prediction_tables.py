@@ -1,4 +1,4 @@
-"""From a table with truth and a table without it to intervals: what `unkgcp conformalize` does."""
+"""Intervals for a table of predictions, calibrated with a table of predictions and truth: `unkgcp conformalize`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ CARRIED = Style(tsv="needed", csv="needed", parquet=lambda _: {})
 
 
 class Outcome(NamedTuple):
-    """What a user should know of the answers: whether the calibration table had too few rows for the score that was
-    asked for, so that the residual was used; and a sentence for every level that is out of reach, for all rows or for
-    those of small groups."""
+    """What a user should know of the answers.
+
+    too_few: whether the calibration table had too few rows for the score that was asked for, so that the residual was
+    used. cautions: a sentence for every level that is out of reach, for all rows or for those of small groups.
+    """
 
     too_few: bool
     cautions: tuple[str, ...] = ()
@@ -182,7 +184,7 @@ def _column(table: Table, batch: pa.RecordBatch, first: int, name: str, groups: 
 
 
 def _with_groups(arrays: dict[str, Any], groups: Sequence[str]) -> dict[str, Any]:
-    """The same arrays, with the columns of groups as the one argument `group`."""
+    """The same arrays, with the columns of groups joined into the argument `group`."""
     if not groups:
         return arrays
     rest = {name: array for name, array in arrays.items() if name not in groups}
@@ -205,7 +207,7 @@ def _carried(table: Table, batch: pa.RecordBatch, name: str, first: int, typed: 
 
 @contextmanager
 def _located(table: Table, first: int) -> Iterator[None]:
-    """Errors of the arrays, `prediction[3] is nan, ...`, said of the file and line they came from."""
+    """Errors about arrays (`prediction[3] is nan, ...`) become errors that name the file and the line."""
     try:
         yield
     except InputError:
@@ -220,7 +222,7 @@ def _located(table: Table, first: int) -> Iterator[None]:
 
 
 def _destination(output: str | None, asked: Table) -> AbstractContextManager[Write]:
-    """What writes the answers; they appear only on success, on standard output separated like the source."""
+    """The writer of the answers, which appear only on success; standard output has the delimiter of the source."""
     if output is None:
         return write_at_the_end(standard_output(), asked.delimiter or ",")
     return write_file(output, CARRIED)

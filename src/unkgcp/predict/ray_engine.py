@@ -1,9 +1,12 @@
 """A file of queries answered on a Ray cluster, part by part, with the answers of the local engine.
 
-A Ray Data pipeline whose rows are the parts of a plan and whose stateful workers read, answer and write them
-(`Answerer`). Queries and answers never pass through the driver or Ray's object store, so neither grows with the
-file. A worker that dies is replaced, and its part computed again. All machines must see the run, the queries and the
-output under the same names.
+The work is a Ray Data pipeline: its rows are the parts of a plan (`unkgcp.predict.parts`), and its workers read, answer
+and write them (`unkgcp.predict.ray_worker`). Queries and answers never pass through the driver or Ray's object store,
+so neither grows with the file. A worker that dies is replaced, and its part computed again. All machines must see the
+run, the queries and the output under the same names.
+
+The cluster is a running one, or one on this machine that is started for this work and gone after it. Ray's usage
+statistics are off, and its messages stay out of our output.
 
 >>> answer_on_ray("run", "queries/", "answers/", confidence=0.9, workers=8)     # doctest: +SKIP
 1000000000
@@ -11,32 +14,26 @@ output under the same names.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import os
 import shutil
 import socket
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
 
-from unkgcp._version import __version__
-from unkgcp.conformal.selection import Counts, Cuts
+from unkgcp.conformal.selection import Counts
 from unkgcp.errors import InputError
-from unkgcp.files import atomic_path
 from unkgcp.methods.intervals import Levels
 from unkgcp.parallel import cores
-from unkgcp.predict.cluster import connected
-from unkgcp.predict.filter import parse
 from unkgcp.predict.parts import (
-    ANSWERS,
-    ATTEMPTS,
-    ENDING,
     PLACES,
     QUERIES,
     ROWS,
@@ -47,23 +44,28 @@ from unkgcp.predict.parts import (
     plan,
     spooled,
     staged,
-    use_index,
-    write_index,
 )
-from unkgcp.predict.stream import Answer, answering, in_pieces
-from unkgcp.predict.two_passes import Chosen, after_filter, check_some
+from unkgcp.predict.ray_worker import COUNTED, Answerer, Work, write_index
+from unkgcp.predict.stream import check_some
 from unkgcp.progress import Progress, Silent
 from unkgcp.run.choosing import Choice, Chooser
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import parquet_files, query_batches
 from unkgcp.tabular.source import is_parquet
-from unkgcp.tabular.writer import USUAL, Style, open_output
-from unkgcp.training.model import Model
+from unkgcp.tabular.writer import USUAL, Style
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from unkgcp.run.answer_sets import Asked
+
+# bytes of the object store of a local cluster: only the plan of the parts and the reports on them pass through it
+STORE_BYTES = 80 << 20
+PATIENCE = 10.0  # seconds for a cluster to accept a connection
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise a warning on machines without accelerators
+    "RAY_TQDM": "0",
+}
 
 
 def answer_on_ray(
@@ -119,7 +121,7 @@ def answer_on_ray(
                     work = work._replace(cuts=chooser.cuts(_counted(stage, len(parts))))
                 _compute(ray, parts, work, started, report)
             except BaseException:
-                # before Ray is shut down: where its processes got the same signal as we, it ends ours at once
+                # before Ray is shut down: if its processes got the same signal as this one, Ray ends this one at once
                 shutil.rmtree(stage, ignore_errors=True)
                 raise
         deliver(stage, len(parts), target, style)
@@ -147,7 +149,7 @@ def _is_parquet(path: str) -> bool:
 
 
 def _compute(ray: Any, parts: Sequence[Part], work: Work, workers: int, progress: Progress) -> None:
-    """Have every part answered; returns when all are there, raises at the first that cannot be."""
+    """Have every part answered; raises an error at the first that cannot be."""
     rows = [part._asdict() for part in parts]
     outcomes = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
         Answerer,
@@ -185,208 +187,118 @@ def _workers(ray: Any, asked: int | None, parts: int, device: str) -> int:
     return max(1, min(asked or room, room, parts))
 
 
-# What runs on a worker: a predictor, loaded once, that answers one part after another.
-
-FOUND, COUNTED = ".places.npy", ".counts.npy"
-LIMIT = 5  # attempts at one part: something that kills its worker every time would go on for ever
+# The cluster.
 
 
-class Work(NamedTuple):
-    """What every worker is told.
+@contextlib.contextmanager
+def connected(workers: int, address: str | None = None, gpus: bool = False) -> Iterator[Any]:
+    """Yield the module `ray`, connected.
 
-    `stage` is the folder where answers are written: all workers must see it, and the run and the queries, under
-    the same name. `completion` holds options of `complete_batch`, for queries with an open place, and `sets` what is
-    asked of answer sets for such. `condition` is the text of a filter, and `after` asks for intervals that hold for
-    what it keeps. `threads` is how many Arrow may use in a process. `version` is that of the program that made the
-    plan. With a `choice` and no `cuts` yet, workers only find the places of candidates.
+    To the cluster this process is connected to already, if there is one; else to `address` or $RAY_ADDRESS
+    (`auto`, `host:port`); else to a new one on this machine with as many CPUs as `workers`.
     """
-
-    run: str
-    stage: str
-    confidence: Levels
-    reading: dict[str, Any]
-    completion: dict[str, Any] | None = None
-    condition: str | None = None
-    device: str = "cpu"
-    threads: int | None = None
-    version: str = __version__
-    choice: Choice | None = None
-    cuts: list[Cuts] | None = None
-    after: bool = False
-    sets: Asked | None = None
-
-    @property
-    def open_places(self) -> bool:
-        """Whether queries leave a place open."""
-        return self.completion is not None or self.sets is not None
-
-    @property
-    def only_places(self) -> bool:
-        return self.choice is not None and self.cuts is None
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    ray = _imported()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_muted())
+        if not ray.is_initialized():
+            stack.callback(ray.shutdown)
+            _connect(ray, workers, address or os.environ.get("RAY_ADDRESS"), gpus, stack)
+        stack.enter_context(_hushed(ray))
+        yield ray
 
 
-class Answerer:
-    """Answers parts of a plan, each a dictionary of the fields of `Part`, and says for each what came of it."""
+def _imported() -> Any:
+    try:
+        import ray
+        import ray.data
+    except ImportError as error:
+        raise InputError("--engine ray needs ray: pip install 'unkgcp[ray]'") from error
+    return ray
 
-    def __init__(self, work: Work) -> None:
-        self.work, self.stage = work, Path(work.stage)
-        if work.threads is not None:
-            pa.set_cpu_count(work.threads)  # other workers are on this machine too
-        self._predictor: Predictor | None = None
-        self._chooser: Chooser | None = None
 
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The rows of the part, the attempts at it so far, and a sentence if it cannot be answered."""
-        part, attempts, error, bad_input = Part(**row), 0, "", False
+def _connect(ray: Any, workers: int, address: str | None, gpus: bool, stack: contextlib.ExitStack) -> None:
+    quiet = {"logging_level": logging.CRITICAL, "log_to_driver": False}
+    if address is not None and address != "local":
         try:
-            attempts = self._answer(part)
-        except InputError as caught:
-            error, bad_input = str(caught), True
-        except Exception as caught:
-            error = f"{caught} ({type(caught).__name__} on {socket.gethostname()})"
-        return {"rows": part.rows, "attempts": attempts, "error": error, "bad_input": bad_input}
-
-    def _answer(self, part: Part) -> int:
-        """Write the answers of a part; returns how many attempts were made at it so far."""
-        if not self.stage.is_dir():
+            _knock(address)
+            ray.init(address=address, **quiet)
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            why = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
             raise InputError(
-                f"{self.stage.parent} is not there on {socket.gethostname()}: every machine of the cluster must "
-                "see the run, the queries and the output under the same names, on a shared file system"
-            )
-        folder, ending, mark = (
-            (PLACES, COUNTED, "places-") if self.work.only_places else (ANSWERS, ENDING, "")
-        )
-        target = self.stage / folder / part_name(part.number, ending)
-        attempts = len(list((self.stage / ATTEMPTS).glob(f"{mark}{part.number}-*")))
-        if target.exists():  # only its report was lost
-            return attempts
-        if attempts >= LIMIT:
-            raise RuntimeError(
-                f"a worker died {LIMIT} times over rows {part.first + 1} to {part.first + part.rows} of "
-                f"{part.path}; there may be too little memory for so many workers"
-            )
-        # the mark names its process, so that one can see who is at work on what
-        (self.stage / ATTEMPTS / f"{mark}{part.number}-{attempts}").write_text(
-            f"{os.getpid()} {socket.gethostname()}"
-        )
-        if self.work.only_places:
-            self._count(part, target)
-        else:
-            self._write(part, target)
-        return attempts + 1
-
-    def _batches(self, part: Part) -> Iterator[pa.RecordBatch]:
-        rows = range(part.first, part.first + part.rows)
-        asked = query_batches(part.path, rows=rows, open_places=self.work.open_places, **self.work.reading)
-        sets = self.work.sets
-        return asked if sets is None else in_pieces(asked, self._loaded(), sets)
-
-    def _count(self, part: Part, target: Path) -> None:
-        """The first pass of a choice: the places of a part's candidates, and how many there are at each, the target."""
-        chooser = self._choosing()
-        places = [chooser.places(chooser.triples(batch)) for batch in self._batches(part)]
-        found = np.concatenate(places) if places else np.zeros(0, np.int32)
-        for path, array in (
-            (target.with_name(part_name(part.number, FOUND)), found),
-            (target, chooser.reference.count(found)),
-        ):
-            with atomic_path(path) as temporary:
-                np.save(temporary, array)
-
-    def _write(self, part: Part, target: Path) -> None:
-        answer = self._answering(part)
-        done = part.before
-        with open_output(str(target)) as write:
-            for batch in self._batches(part):
-                write(answer(batch, first=done))
-                done += len(batch)
-
-    def _answering(self, part: Part) -> Answer:
-        """The function of the local engine: a batch and the number of rows before it in, answers out."""
-        if self.work.choice is not None:
-            assert self.work.cuts is not None
-            places = np.load(self.stage / PLACES / part_name(part.number, FOUND))
-            return Chosen(self._choosing(), self.work.cuts, places, part.path, {}, part.before).answering(
-                self.work.confidence
-            )
-        predictor = self._loaded()
-        confidence, condition = self.work.confidence, self.work.condition
-        levels: Any = [confidence] if isinstance(confidence, float) else confidence
-        keep = None if condition is None else parse(condition, levels)
-        if keep is not None and self.work.after:
-            predictor = after_filter(predictor, keep, levels)
-        return answering(predictor, confidence, self.work.completion, keep, self.work.sets)
-
-    def _choosing(self) -> Chooser:
-        assert self.work.choice is not None
-        if self._chooser is None:
-            self._chooser = Chooser(self._loaded(), self.work.choice)
-        return self._chooser
-
-    def _loaded(self) -> Predictor:
-        if self._predictor is None:
-            self._predictor = self._load()
-        return self._predictor
-
-    def _load(self) -> Predictor:
-        if self.work.version != __version__:
-            raise InputError(
-                f"{socket.gethostname()} has unkgcp {__version__}, this program is {self.work.version}: "
-                "install the same version on every machine of the cluster"
-            )
-        predictor = Predictor.load(self.work.run)
-        use_index(predictor, self.stage)
-        if self.work.device == "cpu":
-            return predictor
-        return on_device(predictor, self.work.device)
-
-
-# A predictor whose models score on a GPU: the same formulas on the same tables, moved to the device once. Sums are
-# rounded in another order there, so scores differ from those of the CPU in the last bits, and intervals with them. It
-# is no reason to expect speed: most of the time goes into labels and Parquet, and only costly scores (boxes) gain.
-
-MOVED_AT_ONCE = 1 << 17  # triples scored on a device at once
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceModel(Model):
-    """A model that scores triples on `device`."""
-
-    device: str = "cuda"
-
-    def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
-        """As `Model.score`."""
-        import torch
-
-        from unkgcp.backbones import score_triples
-
-        ids = [torch.from_numpy(np.asarray(column).astype(np.int64)) for column in (head, relation, tail)]
-        out = np.empty(len(ids[0]), np.float32)
-        with torch.no_grad():
-            for begin in range(0, len(out), MOVED_AT_ONCE):
-                part = [column[begin : begin + MOVED_AT_ONCE].to(self.device) for column in ids]
-                out[begin : begin + MOVED_AT_ONCE] = (
-                    score_triples(self.backbone, self.moved, *part).cpu().numpy()
-                )
-        return out
-
-    @cached_property
-    def moved(self) -> dict[str, Tensor]:
-        """The tables on the device; they are moved once."""
-        return {name: table.to(self.device) for name, table in self.parameters.items()}
-
-
-def on_device(predictor: Predictor, device: str) -> Predictor:
-    """The predictor with its models on a device (`cuda`, `cuda:1`)."""
-    import torch
-
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("there is no CUDA device here; choose --device cpu")
-
-    def move(model: Model) -> Model:
-        return DeviceModel(**{each.name: getattr(model, each.name) for each in fields(model)}, device=device)
-
-    models = predictor.models()
-    return predictor.with_models(
-        {name: move(model) if model.tables else model for name, model in models.items()}
+                f"no Ray cluster answers at {address} ({why}); start one with `ray start --head`, "
+                "or leave --address out"
+            ) from error
+        return
+    folder = tempfile.mkdtemp(prefix="unkgcp-ray-")
+    # callbacks run in reverse: Ray is shut down before its folder goes
+    shutdown = stack.pop_all()
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    stack.push(shutdown)
+    ray.init(
+        address="local",
+        num_cpus=workers,
+        num_gpus=workers if gpus else None,
+        include_dashboard=False,
+        object_store_memory=STORE_BYTES,
+        _temp_dir=folder,
+        **quiet,
     )
+
+
+def _knock(address: str) -> None:
+    """An error unless something listens at this address: Ray itself goes on trying for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon:
+        if not host or not port.isdecimal():
+            raise ValueError("an address is auto or HOST:PORT")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+
+
+@contextlib.contextmanager
+def _muted() -> Iterator[None]:
+    """Keep what Ray itself prints out of our output.
+
+    It prints the deaths of workers to standard output, where answers may go, and remarks of its C++ core straight
+    to file descriptor 2. What Python writes to `sys.stderr`, our progress for instance, still gets there.
+    """
+    before = sys.stderr
+    before.flush()
+    with contextlib.ExitStack() as stack:
+        kept = os.dup(2)
+        stack.callback(os.close, kept)
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        if _is_descriptor_2(before):
+            direct = stack.enter_context(
+                open(kept, "w", buffering=1, encoding=before.encoding, errors="replace", closefd=False)
+            )
+            stack.enter_context(contextlib.redirect_stderr(direct))
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        stack.callback(os.dup2, kept, 2)
+        yield
+
+
+def _is_descriptor_2(stream: TextIO) -> bool:
+    try:
+        return stream.fileno() == 2
+    except (OSError, ValueError):
+        return False  # a notebook or a test has put another stream in its place
+
+
+@contextlib.contextmanager
+def _hushed(ray: Any) -> Iterator[None]:
+    """No progress bars and no log lines of Ray Data: progress is reported by us."""
+    context = ray.data.DataContext.get_current()
+    loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
+    before = context.enable_progress_bars, [logger.level for logger in loggers]
+    context.enable_progress_bars = False
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        context.enable_progress_bars = before[0]
+        for logger, level in zip(loggers, before[1], strict=True):
+            logger.setLevel(level)

@@ -15,7 +15,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, exact_levels, percent, rank
@@ -23,10 +22,8 @@ from unkgcp.conformal.selection import UNKNOWN, Counts, Cuts, Places, Range, Ref
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import HasTriples, Triples
 from unkgcp.graph.queries import Queries, to_triples
-from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch
+from unkgcp.methods.intervals import Floats, Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, status_codes
-from unkgcp.run.answers import LABELS
-from unkgcp.tabular.arrow_arrays import numbers
 
 if TYPE_CHECKING:
     from unkgcp.run.answers import Calibrated
@@ -169,17 +166,6 @@ class Chooser:
 
     def _told(self, answers: Intervals, places: Places, cuts: list[Cuts]) -> Intervals:
         return replace(answers, **self.verdict(places, cuts)._asdict())
-
-
-def answer_chosen(
-    chooser: Chooser, answer: Answer, cuts: list[Cuts], batch: pa.RecordBatch, places: Places
-) -> pa.RecordBatch:
-    """head, relation and tail of a batch of candidates, then their answers; after a selection those of chosen ones."""
-    if chooser.choice.after:
-        rows = np.flatnonzero(places >= cuts[0].chosen)
-        batch, places = batch.take(numbers(rows)), places[rows]
-    labels = {name: batch.column(name) for name in LABELS}
-    return as_batch(answer(chooser.triples(batch), places), labels)
 
 
 # Where candidates stand among the calibration facts that fail a condition on their confidence.

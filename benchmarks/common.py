@@ -1,8 +1,10 @@
-"""What the benchmarks share: two cores, what machine it is, where results go, and the one table of all figures.
+"""What the benchmarks share: two cores, timed commands, the machine, where results go, and the table of all figures.
 
-A benchmark is run as a script, so that this folder is on its path. Import this before NumPy, torch and numba where
-`use_two_cores` has to limit their threads. It ends with `judge`: figures that have something to keep go into
-results/figures.json, and README.md of this folder is made anew from all that stand there.
+A benchmark is run as a script, so that this folder is on its path. Import this module before NumPy, torch and numba
+where `use_two_cores` has to limit their threads. A benchmark ends with `write`, which writes a page results/NAME.md and
+the raw numbers results/NAME.json, and with `judge`, which adds figures that have a limit to results/figures.json and
+makes README.md of this folder anew. Raw numbers that no page or script reads are not kept in the repository
+(.gitignore names those that are).
 
 >>> common.use_two_cores()                                         # doctest: +SKIP
 >>> common.write("train", {"machine": common.machine()}, text)     # doctest: +SKIP
@@ -14,12 +16,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 CORES = 2
 RESULTS = Path(__file__).parent / "results"
@@ -51,12 +55,48 @@ def machine() -> dict[str, Any]:
         "processor": processor(),
         "cores": cores(),
         "python": platform.python_version(),
-        "load_after": round(os.getloadavg()[0], 2),  # far above the cores: others were at work too
+        "load_after": round(
+            os.getloadavg()[0], 2
+        ),  # far above the number of cores: other programs were running
     }
 
 
+def unkgcp(*arguments: object) -> list[str]:
+    """`unkgcp ARGUMENTS` as a command of this Python."""
+    return [sys.executable, "-m", "unkgcp", *map(str, arguments)]
+
+
+class Took(NamedTuple):
+    """Seconds of a command by the clock and by the processor, and what it printed."""
+
+    clock: float
+    processor: float
+    said: str
+
+
+def timed(command: Sequence[str]) -> Took:
+    """Run a command to its end."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    clock, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Took(clock, processor, done.stdout)
+
+
+def data_folder(name: str) -> Path | None:
+    """Where the data set is; None, after a sentence, where it is not."""
+    from unkgcp.graph.datasets import find
+
+    found = find(name)
+    if found is None:
+        print(
+            f"skipped: {name} is not here; set UNKGCP_DATA or run `unkgcp data fetch {name}`", file=sys.stderr
+        )
+    return found
+
+
 def write(name: str, record: Any, text: str | None = None, folder: Path = RESULTS) -> None:
-    """NAME.json and, with a text, NAME.md; what was measured before is replaced."""
+    """NAME.json and, with a text, NAME.md; earlier ones are replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
     if text is not None:
@@ -113,9 +153,13 @@ def page(kept: dict[str, Any]) -> str:
     lines = [
         "# What is measured, and what it must be",
         "",
-        "`make bench` runs everything below and writes this page; `make bench-NAME` runs one. Each ratio comes from",
-        "one run of both sides on the same machine. Details are in [results](results), and the docstring of each",
-        "script says what it measures. A figure that misses what is required is set in bold.",
+        "For people who compare speed and quality with other libraries, or who check that a change costs nothing. Each",
+        "row is a measured figure beside the value that is required and the one that is aimed at. The column *run*",
+        "points to the second table, which gives date, machine and command. A figure that misses its requirement is in",
+        "bold. Each ratio comes from one run of both sides on the same machine.",
+        "",
+        "`make bench` runs these benchmarks and writes this page; `make bench-NAME` runs one script. The docstring of",
+        "a script says what it measures and needs; its details are in [results](results).",
         "",
         "| figure | measured | required | goal | beside | run |",
         "|---|---|---|---|---|---|",

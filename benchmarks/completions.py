@@ -1,23 +1,32 @@
-"""Completions: how high the tails and heads of test facts stand among all entities, and how long a question takes.
-
-For each run given: mean reciprocal rank and hits of the test facts of its data with a confidence of at least 0.7, of
-what completions are ranked by and, where the run has one, of its backbone alone, and the time of one question among all
-entities.
+"""Queries with an open head or tail: how well completions rank, and how often answer sets contain the answer.
 
     unkgcp fit nl27k -o run --method evidence --quick
-    python benchmarks/completions.py run [RUN ...] [--facts 3000]
+    python benchmarks/completions.py run [RUN ...] [--facts 3000]                   writes results/completions.md
+    python benchmarks/completions.py run [RUN ...] --answers [--min-confidence 0.7] writes results/answers.md
+
+Completions: for each run, mean reciprocal rank and hits of the test facts of its data with a confidence of at least
+0.7 among all entities, by what completions are ranked by and, where the run has one, by its backbone alone; and the
+time of a question.
+
+Answer sets (`--answers`): for each run, coverage of new test facts beside the band that holds it 999 times in 1,000 if
+the promise is kept, mean size beside the k of which the best k contain as many answers, and the mean distance of a
+relation's coverage from the level, with one threshold for all relations and with one a relation; and the time of the
+first question, which calibrates, and of later ones. Exits with status 1 if a coverage is outside its band.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import common
+from unkgcp.evaluation.answer_quality import judge_answers
 from unkgcp.evaluation.completion_quality import ranking
 from unkgcp.evaluation.tables import Table
 from unkgcp.graph.datasets import Dataset
@@ -26,8 +35,41 @@ from unkgcp.run import Predictor
 from unkgcp.run.provenance import reload
 from unkgcp.training.model import Model
 
-LEAST = 0.7
-QUESTIONS = 200
+LEAST = 0.7  # confidence of the test facts that completions are judged by
+LEVELS = (0.8, 0.9, 0.95)  # of answer sets
+
+
+def loaded(folders: list[str]) -> Iterator[tuple[Predictor, Dataset]]:
+    """Each run with the data that it was fitted on."""
+    for folder in folders:
+        predictor = Predictor.load(folder)
+        yield predictor, reload(predictor.provenance.get("data", {}), folder)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Milliseconds of each question after the first, and processor seconds of the first."""
+
+    first: float
+    later: list[float]
+
+
+def wait(data: Dataset, questions: int, ask: Callable[[str, str], object]) -> Waits:
+    """Ask for the tails of so many random test facts and one more."""
+    test, names = data.splits.test, data.splits.test.vocabulary
+    rows = np.random.default_rng(1).permutation(len(test))[: questions + 1].tolist()
+    took, first = [], 0.0
+    for row in rows:
+        head = names.entities[int(test.head[row])].as_py()
+        relation = names.relations[int(test.relation[row])].as_py()
+        start, used = time.perf_counter(), time.process_time()
+        ask(head, relation)
+        took.append(1000 * (time.perf_counter() - start))
+        first = first or time.process_time() - used
+    return Waits(first, took[1:])
+
+
+# Completions.
 
 
 @dataclass(frozen=True)
@@ -38,7 +80,7 @@ class Backbone:
     method: IntervalPredictor
 
 
-def figures(name: str, data: Dataset, ranked: Any, facts: int) -> dict[str, Any]:
+def ranked_facts(name: str, data: Dataset, ranked: Any, facts: int) -> dict[str, Any]:
     splits = data.splits
     chosen = np.random.default_rng(0).permutation(len(splits.test))
     # facts that are not ranked are known ones all the same, and left out of the candidates
@@ -48,27 +90,7 @@ def figures(name: str, data: Dataset, ranked: Any, facts: int) -> dict[str, Any]
     return {"run": name, "data": data.name, "seconds": round(time.monotonic() - start, 1), **found}
 
 
-def latency(predictor: Predictor, data: Dataset) -> dict[str, float]:
-    """Milliseconds of `complete(k=10)`, after a first call that loads what is needed."""
-    test = data.splits.test
-    rows = np.random.default_rng(1).permutation(len(test))[: QUESTIONS + 1].tolist()
-    names = test.vocabulary
-    times = []
-    for row in rows:
-        head = names.entities[int(test.head[row])].as_py()
-        relation = names.relations[int(test.relation[row])].as_py()
-        start = time.perf_counter()
-        predictor.complete(head, relation, k=10)
-        times.append(1000 * (time.perf_counter() - start))
-    return {"median_ms": float(np.median(times[1:])), "p95_ms": float(np.quantile(times[1:], 0.95))}
-
-
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("runs", nargs="+")
-    options.add_argument("--facts", type=int, default=10**9, help="ask for this many test facts only")
-    asked = options.parse_args()
-    common.use_two_cores()
+def completions(folders: list[str], facts: int) -> int:
     title = (
         f"Completions: test facts with a confidence of at least {LEAST}, filtered, tails and heads together"
     )
@@ -76,25 +98,109 @@ def main() -> None:
         ["data", "ranked by", "facts", "MRR", "Hits@1", "Hits@3", "Hits@10", "raw MRR", "ms"], title=title
     )
     records = []
-    for folder in asked.runs:
-        predictor = Predictor.load(folder)
-        data = reload(predictor.provenance.get("data", {}), folder)
+    for predictor, data in loaded(folders):
         ways: dict[str, Any] = {} if predictor.method.evidence is None else {"evidence": predictor}
         if predictor.model.tables:
             score = create("cp").calibrate(predictor.model, data.splits.calibration)
             config = predictor.model.config
             ways[f"{config.model}, {config.epochs} epochs"] = Backbone(predictor.model, score)
         for name, ranked in ways.items():
-            found = figures(name, data, ranked, asked.facts)
-            waits = latency(predictor, data) if ranked is predictor else {}
-            records.append({**found, **waits})
+            found = ranked_facts(name, data, ranked, facts)
+            said = ""
+            if ranked is predictor:
+                later = wait(
+                    data, 200, lambda head, relation, of=predictor: of.complete(head, relation, k=10)
+                ).later
+                found["median_ms"] = float(np.median(later))
+                found["p95_ms"] = float(np.quantile(later, 0.95))
+                said = f"{found['median_ms']:.0f}"
+            records.append(found)
             both = found["both"]
             numbers = [both["mrr"], *both["hits"].values(), both["raw_mrr"]]
-            wait = f"{waits['median_ms']:.0f}" if waits else ""
-            table.add(data.name, name, f"{both['facts']:,}", *(f"{number:.3f}" for number in numbers), wait)
+            table.add(data.name, name, f"{both['facts']:,}", *(f"{number:.3f}" for number in numbers), said)
             print(table.terminal(), flush=True)
     common.write("completions", {"machine": common.machine(), "results": records}, table.markdown())
+    return 0
+
+
+# Answer sets.
+
+
+def answers(folders: list[str], least: float) -> int:
+    shares = [cell for side in ("tails", "heads") for cell in (side, "ties at random", "band")]
+    columns = ["data", "run", "level", "threshold", *shares, "mean size", "top k"]
+    title = "Answer sets: tails and heads of new test facts"
+    table = Table([*columns, "gap", "gap, large", "CPU s", "ms"], title=title)
+    records: list[dict[str, Any]] = []
+    for predictor, data in loaded(folders):
+        wait(data, 0, predictor.complete)  # compiles
+        waits = wait(data, 100, lambda head, relation, of=predictor: of.answers(head, relation, k=10))
+        median = float(np.median(waits.later))
+        used = time.process_time()
+        found = judge_answers(predictor, data.splits.test, LEVELS, least)
+        name = "evidence" if predictor.method.evidence is not None else predictor.model.config.model
+        records.append(
+            {
+                "run": name,
+                "data": data.name,
+                "judged_cpu_s": time.process_time() - used,
+                "calibration_cpu_s": waits.first,
+                "median_ms": median,
+                **found,
+            }
+        )
+        for level in found["levels"]:
+            for way, said in (("before", "one for all"), ("after", "per relation")):
+                sides = [level[side][way] for side in ("tails", "heads")]
+                cells = [
+                    cell
+                    for side in sides
+                    for cell in (
+                        f"{side['coverage']:.3f}",
+                        f"{side['coverage_smoothed']:.3f}",
+                        "{:.3f}-{:.3f}".format(*side["band"]),
+                    )
+                ]
+                both = level["both"][way]
+                numbers = (f"{both['mean_size']:,.1f}", f"{both['top_k']:,}")
+                gaps = (f"{both['gap']:.3f}", f"{both['gap_large']:.3f}")
+                times = (f"{waits.first:.1f}", f"{median:.0f}")
+                table.add(data.name, name, f"{level['confidence']:g}", said, *cells, *numbers, *gaps, *times)
+        print(table.terminal(), flush=True)
+    ending = f"-{least:g}" if least else ""
+    common.write(f"answers{ending}", {"machine": common.machine(), "results": records}, table.markdown())
+    return common.judge(f"answers{ending}", figures(records))
+
+
+def figures(records: list[dict[str, Any]]) -> list[common.Figure]:
+    """How far coverage lies outside its band, ties broken at random (they alone may raise it): the farthest."""
+    found = []
+    for record in records:
+        outside = [
+            max(side["band"][0] - side["coverage_smoothed"], side["coverage_smoothed"] - side["band"][1], 0.0)
+            for level in record["levels"]
+            for name in ("tails", "heads")
+            for side in (level[name]["before"], level[name]["after"])
+        ]
+        what = f"answer sets, {record['data']}, {record['run']}: coverage outside its band, at any level"
+        found.append(common.Figure(what, max(outside), 0.0))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--facts", type=int, default=10**9, help="ask for this many test facts only")
+    parser.add_argument("--answers", action="store_true", help="judge answer sets instead of completions")
+    parser.add_argument("--min-confidence", type=float, default=0.0, help="with --answers")
+    asked = parser.parse_args()
+    common.use_two_cores()
+    return (
+        answers(asked.runs, asked.min_confidence) if asked.answers else completions(asked.runs, asked.facts)
+    )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

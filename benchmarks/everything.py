@@ -1,7 +1,7 @@
-"""Every benchmark in turn, then one line for each of its figures; status 1 if one of them misses what is required.
+"""Runs the benchmarks in turn, then prints one line for each of their figures; status 1 if a requirement is missed.
 
-What needs data that are not here, or a GPU, says so and is left out; its last figures stay in README.md with their
-date. A benchmark that fails does not keep the others from running. Two cores take about two hours.
+A benchmark that needs data or a GPU that are not here says so and is left out; its last figures stay in README.md with
+their date. After a benchmark that fails the others still run. Two cores take about two hours.
 
     make bench
     python benchmarks/everything.py [NAME ...]      only these, as `make bench-NAME` would
@@ -27,12 +27,10 @@ def commands(folder: Path) -> dict[str, list[list[str]]]:
     return {
         "read": [["read.py"]],
         "conformal": [["conformal.py"]],
-        "train": [["train.py"]],
-        "fit-demo": [["fit_demo.py"]],
-        "large-graph": [["large_graph.py"]],
+        "train": [["train.py"], ["train.py", "--large"]],
+        "demo-commands": [["demo_commands.py"]],
         "large": [["large.py"], ["large.py", "--update", "--answer"]],
         "predict": [["predict.py", "compare", "calls"]],
-        "first-answer": [["first_answer.py"]],
         "serve": [["serve.py"]],
         "evidence": [["evidence.py"]],
         "selection": [

@@ -294,7 +294,7 @@ def times(names: list[str]) -> None:
         if folder is None:
             continue
         ours = next(one(name, 0, [DEFAULT]))["seconds"]
-        peer = peers.run(python, "openukge_epoch.py", str(folder), "1", threads=common.CORES)
+        peer = peers.run(python, "openukge_epoch.py", str(folder), "ukge", "1", threads=common.CORES)
         rows[name] = {
             "evidence_seconds": round(ours["learn"] + ours["calibrate"], 1),
             "parts": ours,

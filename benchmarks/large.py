@@ -1,32 +1,31 @@
-"""Large graphs, made here: popular and rare entities, 50 relations, a twentieth as many entities as facts.
+"""Evidence on large invented graphs: popular and rare entities, 50 relations, a twentieth as many entities as facts.
 
-`facts` makes such a graph of any size. The benchmark learns from the evidence of graphs of several sizes, each in a
-process of its own: processor time, the most memory above that of the training facts themselves, and processor time of
-answers, beside that on NL27k where its data are here. What boosting takes does not grow with the graph, and on a small
-one it takes the most memory; so bytes a fact are those that a fact more takes, from the last size but one to the last.
+Learns from graphs of several sizes, each in a process of its own. Measured are processor time, the most memory above
+that of the training facts themselves, and processor time of answers, beside that on NL27k where its data are here. The
+memory that boosting takes does not grow with the graph and is the larger part on a small one. Bytes a fact are
+therefore those of one fact more, from the last size but one to the last.
 
     python benchmarks/large.py                          # 1 and 10 million; writes results/large.json
     python benchmarks/large.py 100000 1000000 3000000
 
-With `--update` and `--answer` it fits evidence on such a graph, as a file and through the command line. Then it takes
-one per cent more facts into the run with `unkgcp update`, and asks the run with `unkgcp predict`, beside a run fitted
-on NL27k the same way where its data are here. All is measured by the processor time of whole commands, since other
-programs may use the machine too; the fit has the evaluation on test facts in it, which users wait for.
+With `--update` and `--answer` such a graph is written to a file and fitted by the command line. Then `unkgcp update`
+takes one per cent more facts into the run, and `unkgcp predict` asks the run, beside a run fitted on NL27k in the same
+way where its data are here. Figures are processor times of whole commands, since other programs may use the machine
+too. The time of the fit includes the evaluation on test facts, which users wait for.
 
     python benchmarks/large.py --update --answer 10000000        # writes results/update.json and results/answering.json
     python benchmarks/large.py --answer 10000000 --queries 10000000
 
-Both runs are asked the same number of queries, from a Parquet file to a Parquet file, one level: on the large graph
-different triples drawn as its facts are, on NL27k its test facts, again and again, which caches favour. The required
-ratio is that of the whole commands; reading a run of ten million facts is the larger a part of it the fewer the queries
-are, so what a further query takes is told apart from it, by a second command with few queries.
+Both runs are asked the same number of queries, from a Parquet file to a Parquet file, at one level: on the large graph
+different triples drawn like its facts, on NL27k its test facts again and again, which caches favour. The required ratio
+is that of the whole commands. Reading a run of ten million facts is a large part of a command with few queries, so a
+second command with few queries is timed to tell what a further query takes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -83,13 +82,8 @@ def triples(n: int, entities: int, rng: np.random.Generator) -> tuple[Any, Any, 
     return head, rng.integers(0, RELATIONS, n, dtype=np.int32), tail
 
 
-def timed(*arguments: object) -> tuple[float, str]:
-    """Processor seconds of `unkgcp ARGUMENTS`, and what it printed."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "unkgcp", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, done.stdout
+def timed(*arguments: object) -> common.Took:
+    return common.timed(common.unkgcp(*arguments))
 
 
 def commands(n: int, update: bool, queries: int) -> int:
@@ -105,23 +99,23 @@ def commands(n: int, update: bool, queries: int) -> int:
         del graph
         # compiled code is kept from here on
         timed("fit", few, "-o", folder / "small", "--method", "evidence", "--quick")
-        fit, said = timed("fit", old, "-o", run, "--method", "evidence", "--quick", "--json")
-        print(f"fit: {fit:.1f} s of the processor", flush=True)
-        status = updated(n, fit, json.loads(said)["times"], run, week, folder) if update else 0
+        fit = timed("fit", old, "-o", run, "--method", "evidence", "--quick", "--json")
+        print(f"fit: {fit.processor:.1f} s of the processor", flush=True)
+        status = updated(n, fit, run, week, folder) if update else 0
         return status | (answered(n, run, words, queries, folder) if queries else 0)
 
 
-def updated(n: int, fit: float, times: dict[str, float], run: Path, week: Path, folder: Path) -> int:
-    update, told = timed("update", run, week, "-o", folder / "new", "--json")
+def updated(n: int, fit: common.Took, run: Path, week: Path, folder: Path) -> int:
+    update = timed("update", run, week, "-o", folder / "new", "--json")
     found = {
         "facts": n,
-        "fit": round(fit, 1),
-        "fit_times": times,
-        "update": round(update, 1),
+        "fit": round(fit.processor, 1),
+        "fit_times": json.loads(fit.said)["times"],
+        "update": round(update.processor, 1),
         "update_record": {
-            name: said for name, said in json.loads(told)["update"].items() if name != "source"
+            name: said for name, said in json.loads(update.said)["update"].items() if name != "source"
         },
-        "ratio": round(update / fit, 3),
+        "ratio": round(update.processor / fit.processor, 3),
         "machine": common.machine(),
     }
     common.write("update", found)
@@ -132,8 +126,7 @@ def updated(n: int, fit: float, times: dict[str, float], run: Path, week: Path, 
 
 def answered(n: int, run: Path, words: Vocabulary, queries: int, folder: Path) -> int:
     """`unkgcp predict` on the large graph and on NL27k."""
-    if find("nl27k") is None:
-        print("skipped: nl27k is not here; set UNKGCP_DATA or run `unkgcp data fetch nl27k`", file=sys.stderr)
+    if common.data_folder("nl27k") is None:
         return 0
     beside, test = folder / "nl27k", load_dataset("nl27k").splits.test
     timed("fit", "nl27k", "-o", beside, "--method", "evidence", "--quick")
@@ -148,14 +141,10 @@ def answered(n: int, run: Path, words: Vocabulary, queries: int, folder: Path) -
             names=["head", "relation", "tail"],
         )
         seconds = []
-        for count in (
-            FEW,
-            FEW,
-            queries,
-        ):  # the first of them has the run in the system's cache for the others
+        for count in (FEW, FEW, queries):  # the first call only brings the run into the system's cache
             path = folder / "asked.parquet"
             pq.write_table(table[:count], path)
-            seconds.append(timed("predict", which, path, "-o", folder / "answers.parquet")[0])
+            seconds.append(timed("predict", which, path, "-o", folder / "answers.parquet").processor)
             assert pq.ParquetFile(folder / "answers.parquet").metadata.num_rows == count
         each = (seconds[2] - seconds[1]) / (queries - FEW)
         found[name] = {

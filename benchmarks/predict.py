@@ -348,7 +348,7 @@ def grow_entities(folder: Path) -> list[Result]:
 
 def whole_command(run: Path, queries: Path, target: Path, *options: str, rounds: int = 1) -> Result:
     """One command: seconds, the best of some rounds, and peak bytes, looked for in a round of its own."""
-    command = [sys.executable, "-m", "unkgcp", "predict", str(run), str(queries), "-o", str(target), *options]
+    command = common.unkgcp("predict", run, queries, "-o", target, *options)
     taken = [_run(command, target, None) for _ in range(rounds)]
     watch = Watch()
     _run(command, target, watch)

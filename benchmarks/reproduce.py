@@ -57,9 +57,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="unkgcp-reproduce-") as temporary:
         folder = Path(sys.argv[1] if len(sys.argv) > 1 else temporary)
-        command = ["-m", "unkgcp", "reproduce", "-o", str(folder), "--device", "cuda"]
         start = time.monotonic()
-        subprocess.run([sys.executable, *command], check=True)
+        subprocess.run(common.unkgcp("reproduce", "-o", folder, "--device", "cuda"), check=True)
         minutes = (time.monotonic() - start) / 60
         ours, kept = means(folder), means(KEPT)
     apart = [

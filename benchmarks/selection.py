@@ -24,7 +24,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -53,18 +52,8 @@ Column = NDArray[Any]
 def run_of(name: str, runs: Path) -> Path:
     folder = runs / name
     if not folder.exists():
-        options = (
-            "--method",
-            "evidence",
-            "--quick",
-            "--model",
-            "ukge",
-            "--population",
-            "open",
-            "--device",
-            "cpu",
-        )
-        subprocess.run([sys.executable, "-m", "unkgcp", "fit", name, "-o", folder, *options], check=True)
+        options = ["--method", "evidence", "--quick", "--model", "ukge", "--population", "open"]
+        subprocess.run(common.unkgcp("fit", name, "-o", folder, *options, "--device", "cpu"), check=True)
     return folder
 
 
@@ -208,11 +197,8 @@ def large(name: str, runs: Path, rows: int, method: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="selection-") as temporary:
         folder = Path(temporary)
         run = folder / "run"
-        options = ("--method", method)
-        subprocess.run(
-            [sys.executable, "-m", "unkgcp", "fit", name, "--from", run_of(name, runs), "-o", run, *options],
-            check=True,
-        )
+        again = common.unkgcp("fit", name, "--from", run_of(name, runs), "-o", run, "--method", method)
+        subprocess.run(again, check=True)
         train, rng = load_dataset(name).splits.train, np.random.default_rng(0)
         entities, relations = train.vocabulary.entities, train.vocabulary.relations
         schema = pa.schema([("head", pa.string()), ("relation", pa.string()), ("tail", pa.string())])
@@ -226,21 +212,11 @@ def large(name: str, runs: Path, rows: int, method: str) -> dict[str, Any]:
         record: dict[str, Any] = {"data": name, "method": method, "rows": rows}
         select = ("--select", "confidence >= 0.7", "--fdr", "0.1")
         for title, more in (("predict", ()), ("select", select)):
-            command = [
-                "predict",
-                str(run),
-                str(folder / "in.parquet"),
-                "-o",
-                str(folder / "out.parquet"),
-                *more,
-            ]
-            start_time = time.monotonic()
-            done = subprocess.run(
-                [sys.executable, "-c", PEAK, *command], check=True, capture_output=True, text=True
-            )
+            files = [str(run), str(folder / "in.parquet"), "-o", str(folder / "out.parquet")]
+            done = common.timed([sys.executable, "-c", PEAK, "predict", *files, *more])
             record[title] = {
-                "seconds": round(time.monotonic() - start_time, 1),
-                "MiB": round(int(done.stdout.split()[-1]) / 1024),
+                "seconds": round(done.clock, 1),
+                "MiB": round(int(done.said.split()[-1]) / 1024),
             }
         found = pq.read_table(folder / "out.parquet", columns=["selected"])["selected"]
         record["selected"] = int(np.asarray(found).sum())

@@ -81,7 +81,7 @@ def main() -> int:
     paths: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as temporary:
         run = make_run(Path(temporary))
-        command = [sys.executable, "-m", "unkgcp", "serve", str(run), "--port", "0", "--max-triples", "100"]
+        command = common.unkgcp("serve", run, "--port", 0, "--max-triples", 100)
         service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             base = service.stdout.readline().split()[-1]  # type: ignore[union-attr]

@@ -504,7 +504,7 @@ def seconds(method: Any, entities: int, n: int, repeats: int, part: str = "whole
 
 def fetch(table: Any, queries: Any) -> None:
     """The rows of heads and tails, by NumPy, into memory that is in the cache."""
-    from unkgcp.parallel import ROWS, run_chunks
+    from unkgcp.loops import ROWS, run_chunks
 
     def work(start: int, stop: int) -> None:
         for ids in (queries.head[start:stop], queries.tail[start:stop]):

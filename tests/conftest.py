@@ -15,7 +15,7 @@ import pytest
 from tests.worlds import random_graph, random_model
 from unkgcp.evidence import trees
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.parallel import cores
+from unkgcp.loops import cores
 from unkgcp.training import Model
 
 if not os.environ.get("UNKGCP_TEST_GPU"):

@@ -17,7 +17,7 @@ import unkgcp
 
 SOURCE = Path(unkgcp.__file__).parent
 MAP = Path(__file__).parents[1] / "docs" / "architecture.md"
-SUPPORT = ("_version", "compiling", "errors", "files", "progress", "parallel")
+SUPPORT = ("_version", "errors", "files", "loops", "progress")
 ROOMS = (
     "tabular",
     "graph",
@@ -121,7 +121,7 @@ def test_a_file_name_says_what_is_inside_and_stands_once() -> None:
 
 
 def test_compiled_loops_are_kept_on_disk() -> None:
-    """By `unkgcp.compiling.njit`: numba's own would compile them again in every process."""
+    """By `unkgcp.loops.njit`: numba's own would compile them again in every process."""
     own = re.compile(r"^\s*from numba import [^\n]*\bn?jit\b|numba\.n?jit\(", re.M)
     found = [path.name for path in SOURCE.rglob("*.py") if own.search(path.read_text(encoding="utf-8"))]
     assert found == []

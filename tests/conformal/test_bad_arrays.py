@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from unkgcp.conformal import SplitConformal
-from unkgcp.parallel import ROWS
+from unkgcp.loops import ROWS
 
 GOOD = np.linspace(0, 1, 30)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from unkgcp.conformal import EntropyResidual, SplitConformal, p_exceeds, rank
-from unkgcp.parallel import ROWS
+from unkgcp.loops import ROWS
 
 LEVELS = [0, 0.1, 0.5, 0.8, 0.85, 0.9, 0.95, 0.99, 1]
 

@@ -18,7 +18,6 @@ import yaml
 import unkgcp
 from tests.run.hostile import refused
 from tests.worlds import mirrored_graph
-from unkgcp.compiling import AloneCache
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.evaluation.monitor.state import Call, resume, save
@@ -28,6 +27,7 @@ from unkgcp.evidence.nonfacts import learn_likeness
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset
+from unkgcp.loops import alone_cache
 from unkgcp.predict.ray_worker import on_device
 from unkgcp.run import Predictor, fit, fit_folds, recalibrate
 from unkgcp.training import TrainConfig, config_for
@@ -152,7 +152,7 @@ def test_a_small_question_loads_neither_pandas_nor_what_only_compiling_needs(
 ) -> None:
     predictor.save(tmp_path / "run")
     expected = predictor.interval(dataset.splits.test[:50])  # whatever has to be compiled is compiled here
-    if not isinstance(tree_kernels.bounds._cache, AloneCache):
+    if not isinstance(tree_kernels.bounds._cache, alone_cache()):
         pytest.skip("there is no place for compiled code, or this version of numba was not tried")
     write(dataset.splits.test[:50], tmp_path / "queries.tsv")
     ask = (

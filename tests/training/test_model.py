@@ -12,7 +12,7 @@ from numba.core.errors import TypingError
 
 from tests.rounding import assert_within, scores_apart
 from unkgcp.backbones import get, score_triples
-from unkgcp.parallel import ROWS
+from unkgcp.loops import ROWS
 from unkgcp.training import TrainConfig, model
 from unkgcp.training.compiled_common import products
 from unkgcp.training.config import DISTMULT

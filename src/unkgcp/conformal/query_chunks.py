@@ -32,7 +32,7 @@ from unkgcp.conformal.group_rankings import (
 )
 from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score, kernels_for
 from unkgcp.conformal.storage import Calibration
-from unkgcp.parallel import ROWS, run_chunks
+from unkgcp.loops import ROWS, run_chunks
 
 Floats = NDArray[np.floating[Any]]
 

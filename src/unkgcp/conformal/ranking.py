@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import rank, training_conditional_rank
 from unkgcp.conformal.scores import loaded_kernels
-from unkgcp.parallel import ROWS, run_chunks
+from unkgcp.loops import ROWS, run_chunks
 
 Floats = NDArray[np.floating[Any]]
 Codes = NDArray[np.intp]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unkgcp.compiling import njit
+from unkgcp.loops import njit
 
 # no fastmath: every rounding is part of the definition of a score. The numpy error model leaves out checks
 # for division by zero, without which loops can be vectorised

@@ -29,7 +29,7 @@ from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, places, smalle
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.known import distinct, pieces, places_among, under
-from unkgcp.parallel import in_threads
+from unkgcp.loops import in_threads
 from unkgcp.progress import Progress
 
 SHORTLIST = 600

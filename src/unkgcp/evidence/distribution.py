@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.fact_groups import Values
-from unkgcp.parallel import in_threads
+from unkgcp.loops import in_threads
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

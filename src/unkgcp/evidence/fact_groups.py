@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.known import distinct, pieces
-from unkgcp.parallel import in_threads
+from unkgcp.loops import in_threads
 
 Ints = NDArray[np.int64]
 AnyInts = NDArray[np.signedinteger[Any]]

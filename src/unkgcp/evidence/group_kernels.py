@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unkgcp.compiling import njit
+from unkgcp.loops import njit
 
 SHORT = 96  # keys that are sorted by putting each into its place; more are sorted byte by byte
 

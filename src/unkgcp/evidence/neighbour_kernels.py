@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unkgcp.compiling import njit
 from unkgcp.evidence.group_kernels import lower_bound
+from unkgcp.loops import njit
 
 MOST = 64  # partners of an entity and relation that are compared, spread over all of them
 BUDGET = 5000  # steps that the comparison of two lists of neighbours may take

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, places, smallest
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.known import distinct, places_among
-from unkgcp.parallel import in_threads
+from unkgcp.loops import in_threads
 
 NAMES = (
     "neighbours: shared",

@@ -1,7 +1,7 @@
 """Compiled loops over queries: sums of trees, cells of a query, and the interval that grows through them.
 
 Everything here works row by row, so that a query gets the same bits alone as among others, and without the
-interpreter's lock: `unkgcp.parallel` gives each thread some of the rows. Imported only where it is used:
+interpreter's lock: `unkgcp.loops` gives each thread some of the rows. Imported only where it is used:
 numba takes a second to load.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unkgcp.compiling import njit
+from unkgcp.loops import njit
 
 BLOCK = 64  # rows whose features fit into the first cache together
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.parallel import cores, in_threads
+from unkgcp.loops import cores, in_threads
 from unkgcp.progress import Progress
 
 NAN_MISSING, DEFAULT_LEFT, CATEGORICAL = 8, 2, 1  # bits of LightGBM's decision_type

@@ -31,8 +31,8 @@ import numpy as np
 
 from unkgcp.conformal.selection import Counts
 from unkgcp.errors import InputError
+from unkgcp.loops import cores
 from unkgcp.methods.intervals import Levels
-from unkgcp.parallel import cores
 from unkgcp.predict.parts import (
     PLACES,
     QUERIES,

@@ -34,8 +34,8 @@ import pyarrow as pa
 from unkgcp.errors import InputError
 from unkgcp.files import room_for
 from unkgcp.graph.facts import Triples
+from unkgcp.loops import cores
 from unkgcp.methods.intervals import Levels, as_batch
-from unkgcp.parallel import cores
 from unkgcp.progress import Progress, Silent
 from unkgcp.run.answers import LABELS, answer_batch
 from unkgcp.tabular.arrow_arrays import numbers

@@ -23,7 +23,7 @@ import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, at
-from unkgcp.parallel import cores
+from unkgcp.loops import cores
 from unkgcp.tabular.arrow_arrays import LABELS, Batch, Batches, Malformed, one_array, one_relation
 from unkgcp.tabular.formats import Layout
 from unkgcp.tabular.source import SAMPLE, Source, records

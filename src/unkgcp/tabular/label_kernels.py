@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from unkgcp.compiling import njit
+from unkgcp.loops import njit
 
 compiled: Any = {"nogil": True, "error_model": "numpy"}
 

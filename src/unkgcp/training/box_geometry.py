@@ -21,7 +21,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from unkgcp.compiling import njit
+from unkgcp.loops import njit
 from unkgcp.training.compiled_common import F, U, exact, fast
 
 # as in `unkgcp.backbones.beurre`, which needs torch

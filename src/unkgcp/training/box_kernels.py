@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import prange
 
-from unkgcp.compiling import njit
+from unkgcp.loops import njit
 from unkgcp.training.box_geometry import (
     LARGEST_LOG_SIDE,
     LOG_TINY,

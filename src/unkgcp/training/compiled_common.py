@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 import unkgcp.training.randomness as randomness
-from unkgcp.compiling import njit
+from unkgcp.loops import njit
 from unkgcp.training.config import LANES
 
 F = np.float32

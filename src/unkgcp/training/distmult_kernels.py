@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from unkgcp.compiling import njit
+from unkgcp.loops import njit
 from unkgcp.training.compiled_common import (
     F,
     U,

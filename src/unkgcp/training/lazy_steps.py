@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numba import prange
 
-from unkgcp.compiling import njit
+from unkgcp.loops import njit
 from unkgcp.training.compiled_common import F, adam, adam_all, exact, fetch, fetch_row, summed
 
 AHEAD = 4  # rows that are asked for ahead of the one at hand

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary
 from unkgcp.graph.known import KnownFacts
-from unkgcp.parallel import ROWS, run_chunks
+from unkgcp.loops import ROWS, run_chunks
 from unkgcp.training.config import DISTMULT, LANES, NONE, TrainConfig
 
 if TYPE_CHECKING:

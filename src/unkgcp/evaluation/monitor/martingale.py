@@ -211,11 +211,12 @@ def _jump_function(rows: int) -> Any:
 
 @cache
 def _compiled() -> Any:
+    from unkgcp.loops import njit
+
     try:
-        from unkgcp.compiling import njit
+        return njit(alone=True)(jump_through)
     except ImportError:
         return None
-    return njit(alone=True)(jump_through)
 
 
 _Floats = NDArray[np.floating[Any]]

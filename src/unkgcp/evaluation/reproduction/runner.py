@@ -40,7 +40,7 @@ from unkgcp.evaluation.reproduction.scoring import (
 from unkgcp.evaluation.reproduction.summary import write_summary
 from unkgcp.evaluation.tables import Table
 from unkgcp.files import write_text
-from unkgcp.parallel import cores
+from unkgcp.loops import cores
 from unkgcp.run.fitting import Report, silent
 from unkgcp.training.config import TrainConfig, quantiles_of
 

@@ -99,7 +99,7 @@ def serve_with_echo(run: str) -> None:
 
     from unkgcp.run import Predictor
     from unkgcp.service import Settings, create_app
-    from unkgcp.service.request_body import Bodies, parse, to_text
+    from unkgcp.service.requests import Bodies, parse, to_text
     from unkgcp.service.server import Address, answer_requests, listen, warm_up
 
     settings = Settings()

@@ -11,11 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from unkgcp.service.batching import GUESS, LARGEST, SLICE, Batcher, Cost
-from unkgcp.service.limits import Problem, Settings
+from unkgcp.service.batching import SLICE, Batcher
+from unkgcp.service.limits import GUESS, LARGEST, Cost, Metrics, Problem, Settings
 from unkgcp.service.lookups import Lookup
-from unkgcp.service.middleware import Metrics
-from unkgcp.service.request_body import Asked
+from unkgcp.service.requests import Asked
 
 SLOW = 2 * SLICE  # seconds for a triple with which a slice has one triple only
 

@@ -14,11 +14,10 @@ from unkgcp.conformal.selection import Range
 from unkgcp.run import calibrate
 from unkgcp.run.choosing import Choice, Chooser, Selector
 from unkgcp.service import Settings, api_schema, create_app
-from unkgcp.service.batching import SLICE, Batcher, Cost
+from unkgcp.service.batching import SLICE, Batcher
 from unkgcp.service.knowledge import KEPT, Candidates
-from unkgcp.service.limits import Problem
-from unkgcp.service.middleware import Metrics
-from unkgcp.service.request_body import Asked, Selecting
+from unkgcp.service.limits import Cost, Metrics, Problem
+from unkgcp.service.requests import Asked, Selecting
 
 PATH = "/v1/select"
 ABOVE = "confidence >= 0.7"

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from unkgcp.run import calibrate
 from unkgcp.service import create_app
 from unkgcp.service.limits import Problem, Settings
-from unkgcp.service.request_body import Bodies
+from unkgcp.service.requests import Bodies
 
 PATH = "/v1/intervals"
 

@@ -12,7 +12,8 @@ from fastapi.testclient import TestClient
 
 from unkgcp.service import Settings, create_app
 from unkgcp.service.app import FILES
-from unkgcp.service.middleware import Metrics, Middleware, host_name
+from unkgcp.service.limits import Metrics
+from unkgcp.service.requests import Middleware, host_name
 
 TOKEN = "a-long-and-secret-token"
 GUARDED = ["/v1/about", "/v1/entities", "/metrics", "/v1/nothing", "/docs"]
@@ -49,7 +50,7 @@ def test_the_page_and_the_health_need_no_token(make_client, path):
 def test_tokens_are_compared_in_constant_time(make_client, monkeypatch):
     compared = []
     monkeypatch.setattr(
-        "unkgcp.service.middleware.compare_digest", lambda one, two: compared.append((one, two)) or False
+        "unkgcp.service.requests.compare_digest", lambda one, two: compared.append((one, two)) or False
     )
     client = make_client(token=TOKEN.encode())
     for header in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Bearer {TOKEN}"}):

@@ -204,7 +204,7 @@ def test_about_says_what_is_served(client, predictor):
 def test_a_completion_that_takes_too_long_is_refused_before_it_begins(predictor):
     """Ranked by the lower end every entity is asked for; with a score alone only the best are."""
     app = create_app(predictor, Settings(answer_seconds=20))
-    app.state.batcher.cost.learn(1, 1, 0.5)  # half a second a triple
+    app.state.batchers["run"].cost.learn(1, 1, 0.5)  # half a second a triple
     with TestClient(app) as client:
         asked = {"head": "Entity 7", "relation": "relation 0", "k": 3}
         refused = client.get("/v1/complete", params={**asked, "rank_by": "lower"})

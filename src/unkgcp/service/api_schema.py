@@ -335,7 +335,6 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The error answers of a path."""
     words = {
         400: "The request cannot be read.",
-        401: "The token is missing or wrong.",
         404: "There is no such thing.",
         408: "The body took too long to arrive.",
         413: "The request is too large.",

@@ -1,11 +1,11 @@
 """The web application: paths, their parameters, and how errors are said.
 
-Each path reads its parameters, asks `Knowledge` or the `Batcher`, and writes JSON; all numbers come from `unkgcp.run`.
-There is no `from __future__ import annotations` here, because FastAPI reads the parameters of a path from its
-annotations, and some of these are made from the run.
+Each path reads its parameters, asks `Knowledge`, `Candidates` or the `Batcher`, and writes JSON; all numbers come from
+`unkgcp.run`. There is no `from __future__ import annotations` here, because FastAPI reads the parameters of a path from
+its annotations, and some of these are made from the run.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
@@ -24,26 +24,19 @@ from unkgcp.run.predictor import Predictor
 from unkgcp.service import api_schema
 from unkgcp.service.batching import Batcher
 from unkgcp.service.knowledge import Candidates, Knowledge
-from unkgcp.service.limits import Jobs, Problem, Settings, Threads, quoted
-from unkgcp.service.middleware import Metrics, Middleware
-from unkgcp.service.request_body import (
+from unkgcp.service.limits import Jobs, Metrics, Problem, Settings, Threads, quoted
+from unkgcp.service.requests import (
     DEFAULT_LEVEL,
     Bodies,
+    Middleware,
     parse_answers,
     parse_intervals,
     parse_selection,
     to_text,
 )
 
-# The explorer page and its files, held in memory; a browser asks again only for what has changed.
-
-TYPES = {
-    "html": "text/html; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-}
-# path -> file
+TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+# the files of the explorer page by their paths
 FILES = {
     "/" if file.name == "index.html" else f"/{file.name}": file
     for file in sorted((files("unkgcp.service") / "page").iterdir(), key=lambda file: file.name)
@@ -52,7 +45,7 @@ FILES = {
 
 
 class Page:
-    """One file of the page as an endpoint."""
+    """One file of the explorer page as an endpoint, held in memory. A browser asks again only for what has changed."""
 
     def __init__(self, path: str) -> None:
         self._type = TYPES[FILES[path].name.rpartition(".")[2]]
@@ -69,8 +62,6 @@ class Page:
 
 
 Router = FastAPI | APIRouter
-JSON = "application/json"
-OF_A_RUN = ("data", "model", "method")
 LONGEST_LABEL = 4096
 QUICK_BODY = 1 << 15  # bytes of a body that are parsed in well under a millisecond
 DEFAULT_LEVELS = [DEFAULT_LEVEL]
@@ -97,9 +88,12 @@ Few = Annotated[int, Query(ge=1, le=50, description="How many facts of each grou
 
 
 class Served:
-    """One run, and the threads that answer for it."""
+    """One run, and the threads that answer for it; `bodies` and `reading` are those of all runs."""
 
-    def __init__(self, predictor: Predictor, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self, predictor: Predictor, settings: Settings, metrics: Metrics, bodies: Bodies, reading: Threads
+    ) -> None:
+        self.settings, self.bodies, self.reading = settings, bodies, reading
         self.knowledge = Knowledge(predictor, settings)
         self.batcher = Batcher(predictor, settings, metrics)
         self.candidates = Candidates(predictor, self.batcher, settings)
@@ -110,17 +104,15 @@ class Served:
         self.sets = Jobs(settings, 1, "answers")
 
     def close(self) -> None:
-        self.batcher.close()
-        self.candidates.close()
-        for jobs in (self.completions, self.questions, self.reasons, self.sets):
-            jobs.close()
+        for one in (self.batcher, self.candidates, self.completions, self.questions, self.reasons, self.sets):
+            one.close()
 
 
 def build(runs: Mapping[str, Predictor], settings: Settings) -> FastAPI:
     """The application over runs by their names. The first answers under /v1, and each under /runs/NAME/v1."""
     metrics = Metrics(__version__, {name: (run.model.called, run.method.name) for name, run in runs.items()})
-    served = {name: Served(predictor, settings, metrics) for name, predictor in runs.items()}
     bodies, reading = Bodies(settings), Threads(1, "body")
+    served = {name: Served(run, settings, metrics, bodies, reading) for name, run in runs.items()}
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -138,15 +130,14 @@ def build(runs: Mapping[str, Predictor], settings: Settings) -> FastAPI:
         lifespan=lifespan,
     )
     _handle_problems(app)
-    first = next(iter(served.values()))
-    app.state.batcher, app.state.metrics = first.batcher, metrics  # for the server around it
+    app.state.metrics = metrics  # these two are for the server around the application
     app.state.batchers = {name: one.batcher for name, one in served.items()}
-    _add_run(app, first, bodies, reading, settings)
+    _add_run(app, next(iter(served.values())))
     _add_upkeep(app, served, metrics)
     paths = [route.path for route in app.routes if hasattr(route, "path")]
     for name, one in served.items():
         router = APIRouter(prefix=f"/runs/{name}")
-        _add_run(router, one, bodies, reading, settings)
+        _add_run(router, one)
         app.include_router(router, include_in_schema=False)
         paths += [route.path for route in router.routes if hasattr(route, "path")]
     document = app.openapi()  # made once, and not while somebody waits for another answer
@@ -156,23 +147,25 @@ def build(runs: Mapping[str, Predictor], settings: Settings) -> FastAPI:
     return app
 
 
-def _add_run(app: Router, served: Served, bodies: Bodies, reading: Threads, settings: Settings) -> None:
+def _add_run(app: Router, served: Served) -> None:
     """The paths of one run."""
-    _add_intervals(app, served.batcher, bodies, reading, settings)
-    _add_selection(app, served.candidates, bodies, reading, settings)
-    _add_completions(app, served, settings)
-    _add_answers(app, served, bodies, settings)
-    _add_questions(app, served.knowledge, served.questions)
-    _add_reasons(app, served)
+    _add_triples(app, served)
+    _add_completions(app, served)
+    _add_questions(app, served)
 
 
-def _json(value: Any) -> Response:
-    return Response(to_text(value), media_type=JSON)
+def _json(text: bytes) -> Response:
+    return Response(text, media_type="application/json")
 
 
-def _add_intervals(
-    app: Router, batcher: Batcher, bodies: Bodies, reading: Threads, settings: Settings
-) -> None:
+async def _answer(jobs: Jobs, work: Callable[[], Any], seconds: float = 0.0) -> Response:
+    """The JSON of what `work` gives, made in one of the threads; `seconds` as in `Jobs.run`."""
+    return _json(await jobs.run(lambda: to_text(work()), seconds))
+
+
+def _add_triples(app: Router, served: Served) -> None:
+    settings, reading = served.settings, served.reading
+
     @app.post(
         "/v1/intervals",
         response_model=api_schema.Intervals,
@@ -181,17 +174,13 @@ def _add_intervals(
         summary="Score and interval of each triple",
     )
     async def intervals(request: Request) -> Response:
-        data = await bodies.read(request)
+        data = await served.bodies.read(request)
         if len(data) <= QUICK_BODY:
             asked = parse_intervals(data, settings)
         else:
             asked = await reading.run(partial(parse_intervals, data, settings))
-        return Response(await batcher.answer(asked), media_type=JSON)
+        return _json(await served.batcher.answer(asked))
 
-
-def _add_selection(
-    app: Router, candidates: Candidates, bodies: Bodies, reading: Threads, settings: Settings
-) -> None:
     @app.post(
         "/v1/select",
         response_model=api_schema.Selection,
@@ -200,13 +189,14 @@ def _add_selection(
         summary="Candidates that fulfil a condition, with few wrong ones among the selected",
     )
     async def select(request: Request) -> Response:
-        data = await bodies.read(request)
-        body = await reading.run(partial(parse_selection, data, settings))
-        return Response(await candidates.select(body), media_type=JSON)
+        data = await served.bodies.read(request)
+        return _json(
+            await served.candidates.select(await reading.run(partial(parse_selection, data, settings)))
+        )
 
 
-def _add_completions(app: Router, served: Served, settings: Settings) -> None:
-    knowledge, jobs = served.knowledge, served.completions
+def _add_completions(app: Router, served: Served) -> None:
+    knowledge, settings = served.knowledge, served.settings
 
     @app.get(
         "/v1/complete",
@@ -239,11 +229,7 @@ def _add_completions(app: Router, served: Served, settings: Settings) -> None:
         asked, cost = knowledge.asked_by_completion(k, rank_by), served.batcher.cost
         seconds = cost.seconds(asked, 1) + cost.seconds(k, len(confidence)) if cost.known else 0.0
         work = partial(knowledge.complete, head, relation, tail, **options)
-        return Response(await jobs.run(lambda: to_text(work()), seconds), media_type=JSON)
-
-
-def _add_answers(app: Router, served: Served, bodies: Bodies, settings: Settings) -> None:
-    knowledge = served.knowledge
+        return await _answer(served.completions, work, seconds)
 
     @app.post(
         "/v1/answers",
@@ -253,12 +239,14 @@ def _add_answers(app: Router, served: Served, bodies: Bodies, settings: Settings
         summary="Entities among which the answer of (head, relation, ?) or (?, relation, tail) is",
     )
     async def answers(request: Request) -> Response:
-        asked = parse_answers(await bodies.read(request), settings)
+        asked = parse_answers(await served.bodies.read(request), settings)
         work = partial(knowledge.answers, asked.head, asked.relation, asked.tail, **asked.options)
-        return Response(await served.sets.run(lambda: to_text(work())), media_type=JSON)
+        return await _answer(served.sets, work)
 
 
-def _add_questions(app: Router, knowledge: Knowledge, jobs: Jobs) -> None:
+def _add_questions(app: Router, served: Served) -> None:
+    knowledge, about = served.knowledge, to_text(served.knowledge.about())
+
     @app.get(
         "/v1/evidence",
         response_model=api_schema.Evidence,
@@ -266,20 +254,14 @@ def _add_questions(app: Router, knowledge: Knowledge, jobs: Jobs) -> None:
         summary="The training facts around a triple",
     )
     async def evidence(head: Head, relation: Relation, tail: Tail, limit: Few = 5) -> Response:
-        return _json(await jobs.run(lambda: knowledge.evidence(head, relation, tail, limit)))
-
-    about = to_text(knowledge.about())
+        return await _answer(served.questions, partial(knowledge.evidence, head, relation, tail, limit))
 
     @app.get("/v1/about", response_model=api_schema.About, summary="What is being served")
     async def of_the_run() -> Response:
-        return Response(about, media_type=JSON)
+        return _json(about)
 
     for kind in ("entities", "relations"):
-        _add_labels(app, knowledge, jobs, kind)
-
-
-def _add_reasons(app: Router, served: Served) -> None:
-    knowledge = served.knowledge
+        _add_labels(app, served, kind)
 
     @app.get(
         "/v1/distribution",
@@ -288,7 +270,7 @@ def _add_reasons(app: Router, served: Served) -> None:
         summary="What an evidence run believes of the confidence of a triple",
     )
     async def distribution(head: Head, relation: Relation, tail: Tail) -> Response:
-        return _json(await served.questions.run(lambda: knowledge.distribution(head, relation, tail)))
+        return await _answer(served.questions, partial(knowledge.distribution, head, relation, tail))
 
     @app.get(
         "/v1/without",
@@ -302,11 +284,10 @@ def _add_reasons(app: Router, served: Served) -> None:
         tail: Tail,
         confidence: Annotated[Level, Query(description="The level of the intervals.")] = DEFAULT_LEVEL,
     ) -> Response:
-        work = partial(knowledge.without, head, relation, tail, confidence)
-        return _json(await served.reasons.run(work))
+        return await _answer(served.reasons, partial(knowledge.without, head, relation, tail, confidence))
 
 
-def _add_labels(app: Router, knowledge: Knowledge, jobs: Jobs, kind: str) -> None:
+def _add_labels(app: Router, served: Served, kind: str) -> None:
     @app.get(
         f"/v1/{kind}",
         response_model=api_schema.Labels,
@@ -315,25 +296,26 @@ def _add_labels(app: Router, knowledge: Knowledge, jobs: Jobs, kind: str) -> Non
         operation_id=kind,
     )
     async def labels(prefix: Prefix = "", limit: Limit = 20, anywhere: Anywhere = "false") -> Response:
-        if anywhere == "false":
-            return _json(knowledge.labels(kind, prefix, limit, False))
-        return _json(await jobs.run(lambda: knowledge.labels(kind, prefix, limit, True)))
+        work = partial(served.knowledge.labels, kind, prefix, limit, anywhere == "true")
+        # first letters are found at once; a search within all labels may take a while
+        return _json(to_text(work())) if anywhere == "false" else await _answer(served.questions, work)
 
 
 def _add_upkeep(app: FastAPI, served: Mapping[str, Served], metrics: Metrics) -> None:
     told = {name: one.knowledge.about() for name, one in served.items()}
+    of_a_run = ("data", "model", "method")
     runs = to_text(
-        {"runs": [{"name": name, **{key: about[key] for key in OF_A_RUN}} for name, about in told.items()]}
+        {"runs": [{"name": name, **{key: about[key] for key in of_a_run}} for name, about in told.items()]}
     )
 
     @app.get("/v1/runs", response_model=api_schema.Runs, summary="The runs that are being served")
     async def of_all_runs() -> Response:
-        return Response(runs, media_type=JSON)
+        return _json(runs)
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health", response_model=api_schema.Health, summary="Whether the service answers")
     async def health() -> Response:
-        return _json({"status": "ok"})
+        return _json(b'{"status":"ok"}')
 
     @app.get(
         "/metrics",

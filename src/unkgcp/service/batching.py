@@ -1,14 +1,14 @@
-"""The model answers what costs little at once, and what costs much in slices, so that nobody waits long for others.
+"""How requests for intervals share the model: small ones are answered at once, large ones in slices.
 
-Seconds count, not triples: `Cost` knows from earlier calls how long a request will take.
+What counts is seconds, not triples: `Cost` knows from earlier calls how long a request will take.
 
-- A small request is answered in the event loop, together with all that arrived in the same moment: handing it to a
-  thread would take longer than answering it. Nobody waits for a batch to fill.
-- Any other is cut into slices of some milliseconds that run in one thread. After each slice the next is taken from
-  the request with the highest ratio of the time since it came to all its work. Shorter requests so go ahead of longer
-  ones, but not for ever, since the ratio of a long one grows, too. Requests for the same levels share a slice.
-- Candidates to choose from (`POST /v1/select`) are answered in slices, too, and placed in the same slice.
-- What cannot be answered in time beside all that waits is refused at once.
+- A small request is answered in the event loop, together with all that arrived in the same moment, because handing it
+  to a thread would take longer than answering it. No request waits for a batch to fill.
+- Any other request is cut into slices of some milliseconds that run in one thread. Each slice is taken from the request
+  with the highest ratio of the time since it came to all its work. Shorter requests therefore go ahead of longer ones,
+  but not for ever, since the ratio of a long one grows too. Requests for the same levels share a slice.
+- Candidates to choose from (`POST /v1/select`) are answered in slices too, and placed in the same slice.
+- A request that cannot be answered in time beside all that waits is refused at once.
 
 >>> text = await Batcher(predictor, settings, metrics).answer(asked)     # doctest: +SKIP
 """
@@ -19,10 +19,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from math import ceil
-from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -32,10 +32,9 @@ from unkgcp.graph.facts import Triples
 from unkgcp.run.answers import answer, as_lists
 from unkgcp.run.choosing import Chooser
 from unkgcp.run.predictor import Predictor
-from unkgcp.service.limits import Problem, Settings, Threads
+from unkgcp.service.limits import Cost, Metrics, Problem, Settings, Threads
 from unkgcp.service.lookups import Lookup
-from unkgcp.service.middleware import Metrics
-from unkgcp.service.request_body import Asked, to_text
+from unkgcp.service.requests import Asked, to_text
 
 SMALL = 0.002  # seconds of a request that is answered in the event loop
 TOGETHER = 0.004  # seconds of small requests that are answered by one call there
@@ -49,24 +48,30 @@ Columns = dict[str, bytes]
 """The JSON of some rows of each column, without the brackets around it."""
 
 
+@dataclass(slots=True, eq=False)
 class Waiting:
-    """A request that waits for its answer, or for the rest of it."""
+    """A request that waits for its answer, or for the rest of it.
 
-    __slots__ = ("answer", "arrived", "asked", "begun", "chooser", "notes", "parts", "places")
+    chooser: for candidates only, which are placed besides being answered; `places` are those found so far.
+    begun: triples that are answered or in the slice that is being answered.
+    """
 
-    def __init__(
-        self, asked: Asked, answer: asyncio.Future[bytes], arrived: float, chooser: Chooser | None = None
-    ) -> None:
-        self.asked, self.answer, self.arrived = asked, answer, arrived
-        self.chooser = chooser  # of candidates, which are placed besides being answered
-        self.places: list[Places] = []
-        self.begun = 0  # triples that are answered or in the slice on its way
-        self.parts: list[Columns] = []
-        self.notes: list[str] = []
+    asked: Asked
+    answer: asyncio.Future[bytes]
+    arrived: float
+    chooser: Chooser | None = None
+    places: list[Places] = field(default_factory=list)
+    begun: int = 0
+    parts: list[Columns] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return len(self.asked.head)
 
     @property
     def left(self) -> int:
-        return len(self.asked.head) - self.begun
+        return self.size - self.begun
 
     @property
     def levels(self) -> int:
@@ -74,7 +79,7 @@ class Waiting:
 
     @property
     def works(self) -> int:
-        """How often the work of an answer is done: a candidate is also placed, which takes no longer than to answer."""
+        """How often the work of an answer is done: placing a candidate takes at most as long as answering it."""
         return 1 if self.chooser is None else 2
 
     def like(self, other: Waiting) -> bool:
@@ -83,7 +88,7 @@ class Waiting:
 
 
 class Part(NamedTuple):
-    """Some rows of a request in a call of the model."""
+    """Some rows of a request, to be answered in one call of the model."""
 
     of: Waiting
     rows: slice
@@ -94,7 +99,7 @@ class Part(NamedTuple):
 
 
 class Batcher:
-    """Answers requests of one event loop."""
+    """Answers the requests for one run, all from one event loop."""
 
     def __init__(self, predictor: Predictor, settings: Settings, metrics: Metrics) -> None:
         self._predictor, self._settings, self._metrics = predictor, settings, metrics
@@ -112,7 +117,7 @@ class Batcher:
         """Ask for one triple a few times, so that the cost is known before the first request."""
         head, relation, tail = triple
         for _ in range(2):
-            self.cost = Cost()  # the second time counts: in the first, much is loaded and compiled
+            self.cost = Cost()  # only the second time counts, since much is loaded and compiled in the first
             for size, levels in PROBES:
                 level = tuple(np.linspace(0.5, 0.95, levels or self._settings.max_levels).tolist())
                 asked = Asked((head,) * size, (relation,) * size, (tail,) * size, level, False)
@@ -120,25 +125,21 @@ class Batcher:
 
     async def answer(self, asked: Asked) -> bytes:
         """The JSON of the answers, in the order of the triples."""
-        loop = asyncio.get_running_loop()
-        return await self._wait(Waiting(asked, loop.create_future(), time.monotonic()), loop)
+        return (await self._answered(asked)).answer.result()
 
     async def place(self, asked: Asked, chooser: Chooser) -> tuple[bytes, Places]:
         """The same for candidates to choose from, and the place of each: (n,)."""
+        waiting = await self._answered(asked, chooser)
+        return waiting.answer.result(), np.concatenate(waiting.places)
+
+    async def _answered(self, asked: Asked, chooser: Chooser | None = None) -> Waiting:
+        """The request when its answer is there."""
         loop = asyncio.get_running_loop()
         waiting = Waiting(asked, loop.create_future(), time.monotonic(), chooser)
-        return await self._wait(waiting, loop), np.concatenate(waiting.places)
-
-    async def _wait(self, waiting: Waiting, loop: asyncio.AbstractEventLoop) -> bytes:
-        asked = waiting.asked
         seconds = self._work(waiting)
-        small = (
-            seconds <= SMALL
-            and waiting.chooser is None
-            and all(level in self._notes for level in asked.levels)
-        )
-        self._admit(asked, seconds, small)
-        self._rows += len(asked.head)
+        small = seconds <= SMALL and chooser is None and all(level in self._notes for level in asked.levels)
+        self._admit(waiting.size, seconds, small)
+        self._rows += waiting.size
         if small:
             self._small.append(waiting)
             if not self._gathering:
@@ -150,17 +151,18 @@ class Batcher:
                 self._slice()
         timer = loop.call_later(self._settings.answer_seconds, self._fail, [waiting], TOO_LATE)
         try:
-            return await waiting.answer
+            await waiting.answer
         finally:
             timer.cancel()
-            self._rows -= len(asked.head)
+            self._rows -= waiting.size
+        return waiting
 
     def close(self) -> None:
         self._threads.close()
 
-    def _admit(self, asked: Asked, seconds: float, small: bool) -> None:
+    def _admit(self, size: int, seconds: float, small: bool) -> None:
         """Refuse what would not be answered in time: alone, or beside what waits already."""
-        limit, size = self._settings.answer_seconds, len(asked.head)
+        limit = self._settings.answer_seconds
         if self.cost.known and seconds > limit:
             fits = max(1, int(size * limit / seconds / 2))
             raise Problem(
@@ -172,9 +174,8 @@ class Batcher:
         before = 0.0 if small else sum(min(self._left(one), seconds) for one in self._queue)
         if (before and before + seconds > limit) or self._rows + size > self._settings.max_waiting:
             pause = max(1, ceil(min(before, limit)))
-            raise Problem(
-                429, f"too much is waiting; try again in {pause} seconds", {"Retry-After": str(pause)}
-            )
+            sentence = f"too much is waiting; try again in {pause} seconds"
+            raise Problem(429, sentence, {"Retry-After": str(pause)})
 
     def _left(self, one: Waiting) -> float:
         """Seconds of work that a request still needs."""
@@ -182,24 +183,26 @@ class Batcher:
 
     def _work(self, one: Waiting) -> float:
         """Seconds of work of a whole request."""
-        return one.works * self.cost.seconds(len(one.asked.head), one.levels)
+        return one.works * self.cost.seconds(one.size, one.levels)
 
     # small requests, in the event loop
 
     def _gather(self, loop: asyncio.AbstractEventLoop, before: int) -> None:
-        """Let those that arrived in the same moment, and are still on their way here, join the call."""
+        """Answer the small requests. While more of them keep arriving, wait for these to join the call."""
         if before < len(self._small) and self._seconds(self._small) < TOGETHER:
             loop.call_soon(self._gather, loop, len(self._small))
             return
         batch = self._take_small()
         if batch:
-            whole = [Part(one, slice(0, len(one.asked.head))) for one in batch]
+            whole = [Part(one, slice(0, one.size)) for one in batch]
             try:
                 for one, columns in zip(batch, self._columns(whole), strict=True):
                     self._give(one, [columns])
             except Exception as error:
                 self._fail(batch, error)
-        if self._small:  # the event loop does other things in between
+        if (
+            self._small
+        ):  # called again, and not in a loop here, so that the event loop does other things in between
             loop.call_soon(self._gather, loop, len(self._small))
         else:
             self._gathering = False
@@ -246,7 +249,7 @@ class Batcher:
         parts = []
         for one in order:
             if room and one.like(first):
-                rows = slice(one.begun, min(one.begun + room, len(one.asked.head)))
+                rows = slice(one.begun, min(one.begun + room, one.size))
                 parts.append(Part(one, rows))
                 room -= parts[-1].size
                 one.begun = rows.stop
@@ -325,73 +328,3 @@ class Batcher:
         for one in batch:
             if not one.answer.done():
                 one.answer.set_exception(error)
-
-
-# What a call of the model costs, learned from the calls themselves. Methods differ a thousandfold: a triple takes a
-# microsecond with `unkgcp` and milliseconds with `cv+` over many facts. The number of triples therefore says little
-# about the work that a request makes; the seconds of earlier calls do.
-
-LARGEST = 1 << 16  # triples of one call: its memory stays small
-NEW = 0.25  # weight of the latest call in a running mean
-GUESS = 1e-3  # seconds for a triple at one level before anything was measured: rather too slow than too quick
-
-
-class Cost:
-    """Seconds for a triple, by the number of levels and the size of the call, each a running mean.
-
-    >>> cost = Cost()
-    >>> cost.learn(triples=64, levels=1, seconds=0.01)
-    >>> round(cost.seconds(640, 1), 6), cost.triples(0.05, 1)
-    (0.1, 256)
-
-    A call has a fixed cost beside that of its triples, so that a triple of a large call is the cheaper one. Whatever
-    was not measured is taken from smaller calls, or from more levels, and thus rather too high: a slow first
-    measurement, for example while something is compiled, is corrected by the next call of any smaller size.
-    """
-
-    def __init__(self) -> None:
-        # levels -> size of a call, as the power of two that is at most that -> seconds for a triple
-        self._rates: dict[int, dict[int, float]] = {}
-        self._lock = Lock()
-
-    @property
-    def known(self) -> bool:
-        """Whether anything was measured."""
-        return bool(self._rates)
-
-    def learn(self, triples: int, levels: int, seconds: float) -> None:
-        """A call with so many triples and levels took so long."""
-        if triples < 1:
-            return
-        with self._lock:
-            rates = self._rates.setdefault(levels, {})
-            size, rate = 1 << (triples.bit_length() - 1), seconds / triples
-            rates[size] = rate if size not in rates else rates[size] + NEW * (rate - rates[size])
-
-    def seconds(self, triples: int, levels: int) -> float:
-        """How long a call will take, rather too long than too short."""
-        if triples < 1:
-            return 0.0
-        with self._lock:
-            if not self._rates:
-                return GUESS * triples * levels
-            if levels in self._rates:
-                return _seconds(self._rates[levels], triples)
-            # with twice the levels a method takes at most twice as long
-            every = self._rates.items()
-            return min(_seconds(rates, triples) * max(1.0, levels / measured) for measured, rates in every)
-
-    def triples(self, seconds: float, levels: int) -> int:
-        """How many triples can be answered in that time, as a power of two; at least one."""
-        triples = 1
-        while triples < LARGEST and self.seconds(2 * triples, levels) <= seconds:
-            triples *= 2
-        return triples
-
-
-def _seconds(rates: dict[int, float], triples: int) -> float:
-    below = [rate for size, rate in rates.items() if size <= triples]
-    if below:
-        return triples * min(below)
-    smallest = min(rates)  # a larger call took no less than a smaller one will
-    return 2 * smallest * rates[smallest]

@@ -1,8 +1,7 @@
-"""Everything the service knows of one run, and the questions it answers beside intervals.
+"""The questions about one run that the service answers beside intervals, as plain values for JSON.
 
-`Knowledge` puts the predictor, the label searches and the training facts together once, when the service starts;
-`unkgcp.run.reasons` says what is behind an answer of an evidence run, and here it is bounded and put into words.
-`Candidates` chooses from a list.
+`Knowledge` puts the predictor, the label searches and the training facts together once, when the service starts.
+`Candidates` chooses from a list of triples for `POST /v1/select`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +28,13 @@ from unkgcp.run.predictor import Predictor
 from unkgcp.run.reasons import evidence_of, known_facts, masses, without
 from unkgcp.service.batching import Batcher
 from unkgcp.service.limits import Jobs, Problem, Settings, quoted
-from unkgcp.service.lookups import LabelSearch, Surroundings, spelt
-from unkgcp.service.request_body import DEFAULT_LEVEL, Selecting, to_text
+from unkgcp.service.lookups import LabelSearch, Surroundings, with_labels
+from unkgcp.service.requests import DEFAULT_LEVEL, Selecting, to_text
 
-# Training facts that one request for `without` goes through: all of them again for each fact that is left out.
+# Training facts that one request for `without` goes through. For each fact that is left out these are all of them.
 LEFT_OUT = 2_000_000
 MOST_LEFT_OUT = 12
+KEPT = 16  # conditions whose calibration facts stay scored
 
 
 class Knowledge:
@@ -70,17 +70,13 @@ class Knowledge:
     def labels(self, kind: str, prefix: str, limit: int, anywhere: bool) -> dict[str, Any]:
         """Labels of `entities` or `relations` that begin with (or hold) what was typed."""
         found = self._search[kind].find(prefix, limit, anywhere)
-        around = self._surroundings
-        count = None
-        if around is not None:
-            count = around.of_entity if kind == "entities" else around.of_relation
-        return {
-            "labels": [
-                {"label": self._labels[kind][i].as_py(), "facts": None if count is None else int(count[i])}
-                for i in found.ids.tolist()
-            ],
-            "more": found.more,
-        }
+        if self._surroundings is None:
+            facts = [None] * len(found.ids)
+        else:
+            facts = self._surroundings.counts[kind][found.ids].tolist()
+        labels = self._labels[kind].take(found.ids).to_pylist()
+        told = zip(labels, facts, strict=True)
+        return {"labels": [{"label": label, "facts": count} for label, count in told], "more": found.more}
 
     def complete(
         self,
@@ -190,7 +186,7 @@ class Knowledge:
         tried = close[: min(MOST_LEFT_OUT, LEFT_OUT // len(facts))].tolist()
         now = answer(self.predictor, [query], level)
         columns = (facts.head, facts.relation, facts.tail, facts.confidence)
-        named = spelt(Facts(*(column[tried] for column in columns)), self.predictor.model.vocabulary)
+        named = with_labels(Facts(*(column[tried] for column in columns)), self.predictor.model.vocabulary)
         found = [
             {**fact, **_ends(other), "change": float(now.score[0]) - float(other.score[0])}
             for fact, other in zip(named, without(self.predictor, query, tried, level), strict=True)
@@ -208,37 +204,25 @@ class Knowledge:
             evidence_of(self.predictor)
         except InputError as error:
             raise Problem(404, str(error)) from None
-        r = self._relation(relation)
-        return self._entity(head), r, self._entity(tail)
+        r = self._id("relation", relation)
+        return self._id("entity", head), r, self._id("entity", tail)
 
     def _ids(self, head: str | None, relation: str, tail: str | None) -> tuple[int | None, int, int | None]:
-        """Ids of the two labels of a question; a label without a training fact is a `Problem`."""
-        r = self._relation(relation)
-        return (None, r, self._entity(tail)) if head is None else (self._entity(head), r, None)
+        """Ids of the labels of a question; a label without a training fact is a `Problem`."""
+        r = self._id("relation", relation)
+        h, t = (None if label is None else self._id("entity", label) for label in (head, tail))
+        return h, r, t
 
-    def _relation(self, label: str) -> int:
+    def _id(self, kind: Literal["entity", "relation"], label: str) -> int:
         model = self.predictor.model
-        found = int(model.vocabulary.relation_ids([label])[0])
-        if found < 0 or not model.seen_relations[found]:
-            raise Problem(404, f"no training fact has the relation {quoted(label)}; see /v1/relations")
-        return found
-
-    def _entity(self, label: str | None) -> int:
-        model = self.predictor.model
-        found = int(model.vocabulary.entity_ids([label or ""])[0])
-        if found < 0 or not model.seen_entities[found]:
-            raise Problem(404, f"no training fact has the entity {quoted(label)}; see /v1/entities")
-        return found
-
-
-def example_of(predictor: Predictor) -> tuple[str, str, str] | None:
-    """A triple of labels with training facts, to try the model with; None where there are none."""
-    model = predictor.model
-    entities, relations = np.flatnonzero(model.seen_entities), np.flatnonzero(model.seen_relations)
-    if not (len(entities) and len(relations)):
-        return None
-    head, tail = (model.vocabulary.entities[int(entities[place])].as_py() for place in (0, -1))
-    return head, model.vocabulary.relations[int(relations[0])].as_py(), tail
+        if kind == "entity":
+            found, seen = model.vocabulary.entity_ids([label]), model.seen_entities
+        else:
+            found, seen = model.vocabulary.relation_ids([label]), model.seen_relations
+        if found[0] < 0 or not seen[found[0]]:
+            listed = "entities" if kind == "entity" else "relations"
+            raise Problem(404, f"no training fact has the {kind} {quoted(label)}; see /v1/{listed}")
+        return int(found[0])
 
 
 def _ends(answers: Intervals) -> dict[str, float]:
@@ -261,21 +245,19 @@ def closest(facts: Graph, head: int, relation: int, tail: int) -> NDArray[np.int
     return rows[order]
 
 
-# `POST /v1/select`: a list of candidates is answered, and chosen from with a bound on the share of wrong ones. They are
-# answered and placed in slices, beside all other requests (`unkgcp.service.batching`). When the last of them is placed,
-# `unkgcp.run.choosing` decides, as it does for `Predictor.select` and `unkgcp predict --select`. What it needs of the
-# calibration facts depends on the condition alone and is kept for the conditions asked for last.
-
-KEPT = 16  # conditions whose calibration facts stay scored
-
-
 class Candidates:
-    """Chooses among the candidates of a request."""
+    """Chooses among the candidates of a request, with a bound on the share of wrong ones.
+
+    The candidates are answered and placed in slices, beside all other requests (`unkgcp.service.batching`). When the
+    last of them is placed, `unkgcp.run.choosing` decides, as it does for `Predictor.select` and `unkgcp predict
+    --select`. What it needs of the calibration facts depends on the condition alone, and is kept for the conditions
+    asked for last.
+    """
 
     def __init__(self, predictor: Predictor, batcher: Batcher, settings: Settings) -> None:
         self._predictor, self._batcher, self._settings = predictor, batcher, settings
         self._jobs = Jobs(settings, 1, "selection")
-        # touched by the thread of the jobs alone
+        # by condition, the one asked for last at the end; only the thread of the jobs reads and changes it
         self._selectors: OrderedDict[Range, Selector] = OrderedDict()
 
     async def select(self, body: Selecting) -> bytes:
@@ -302,7 +284,7 @@ class Candidates:
     def _chooser(self, choice: Choice) -> Chooser:
         selector = self._selectors.pop(choice.condition, None)
         chooser = Chooser(self._predictor, choice, selector)
-        self._selectors[choice.condition] = chooser.selector  # the last is the one asked for last
+        self._selectors[choice.condition] = chooser.selector
         if len(self._selectors) > KEPT:
             self._selectors.popitem(last=False)
         return chooser

@@ -1,6 +1,6 @@
-"""What the service looks up: ids of labels, labels that begin with what was typed, training facts around a query.
+"""What the service looks up in a run: ids of labels, labels by what was typed, training facts around a query.
 
-All of it is made once for a run, when the service starts.
+Each of these is made once, when the service starts.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from unkgcp.graph.known import Facts, KnownFacts
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.label_index import Ids
 
-# Labels to ids for small batches: labels asked before are remembered.
-
-MOST = 1_000_000
+MOST_KNOWN = 1_000_000
+SEPARATOR = b"\xff"
+Rows = NDArray[np.integer[Any]] | NDArray[np.bool_]
 
 
 class Lookup:
-    """Ids of labels, -1 for an unknown one; `find` answers for those not seen before."""
+    """Ids of labels, -1 for an unknown one. `find` is asked for labels that were not asked for before.
+
+    For batches of a few triples remembering is faster than the index of the vocabulary.
+    """
 
     def __init__(self, find: Callable[[Sequence[str]], Ids]) -> None:
         self._find = find
@@ -40,16 +43,11 @@ class Lookup:
         if len(missing):
             new = [labels[place] for place in missing.tolist()]
             ids[missing] = found = self._find(new)
-            if len(self._known) < MOST:
+            if len(self._known) < MOST_KNOWN:
                 self._known.update(
                     (label, one) for label, one in zip(new, found.tolist(), strict=True) if one >= 0
                 )
         return ids
-
-
-# Labels that begin with what somebody has typed so far, whatever its case; fast for any number of labels.
-
-SEPARATOR = b"\xff"
 
 
 class Found(NamedTuple):
@@ -60,7 +58,7 @@ class Found(NamedTuple):
 
 
 class LabelSearch:
-    """Finds labels by their first letters, or by any letters within."""
+    """Finds labels by their first letters, or by any letters within, whatever their case; quick among millions."""
 
     def __init__(self, labels: pa.StringArray) -> None:
         lower = _plain(labels)
@@ -114,22 +112,20 @@ def _plain(labels: pa.StringArray) -> pa.StringArray:
     return pc.utf8_lower(pa.array(composed, pa.string()))
 
 
-# What the training facts say around a query: the facts that share its entities and its relation.
-
-Rows = NDArray[np.integer[Any]] | NDArray[np.bool_]
-
-
 class Surroundings:
-    """Looks facts up; safe from several threads, since nothing here changes after it is made."""
+    """Finds the training facts that share entities and relation with a query.
+
+    Several threads may ask, since nothing here changes after it is made.
+    """
 
     def __init__(self, predictor: Predictor, facts: KnownFacts) -> None:
         self._vocabulary, self._facts = predictor.model.vocabulary, facts
         graph = facts.graph(self._vocabulary)
-        self.of_entity = np.bincount(graph.head, minlength=graph.n_entities)
-        self.of_entity += np.bincount(graph.tail, minlength=graph.n_entities)
-        self.of_relation = np.bincount(graph.relation, minlength=graph.n_relations)
+        as_head, as_tail = (np.bincount(ids, minlength=graph.n_entities) for ids in (graph.head, graph.tail))
+        relations = np.bincount(graph.relation, minlength=graph.n_relations)
+        self.counts = {"entities": as_head + as_tail, "relations": relations}  # facts of each label
         total = np.bincount(graph.relation, graph.confidence, graph.n_relations)
-        self._mean = total / np.maximum(self.of_relation, 1)
+        self._mean = total / np.maximum(relations, 1)
 
     @property
     def size(self) -> int:
@@ -155,7 +151,7 @@ class Surroundings:
         groups = [
             ("same", _select(from_head, straight & related)),
             ("pair", _select(from_head, straight & ~related)),
-            ("reversed", _select(from_tail, from_tail.tail == h) if h != t else _select(from_tail, [])),
+            ("reversed", _select(from_tail, (from_tail.tail == h) & (h != t))),
             ("head_relation", _select(from_head, related & ~straight)),
             ("relation_tail", _select(to_tail, (to_tail.relation == r) & (to_tail.head != h))),
         ]
@@ -178,7 +174,7 @@ class Surroundings:
         return {
             "name": name,
             **_summary(facts.confidence),
-            "facts": spelt(_select(facts, order), self._vocabulary),
+            "facts": with_labels(_select(facts, order), self._vocabulary),
         }
 
     def _paths(
@@ -192,32 +188,24 @@ class Surroundings:
         inner = (shared != h) & (shared != t)
         shared, i, j = shared[inner], i[inner], j[inner]
         best = np.lexsort((shared, -near.confidence[i] * far.confidence[j]))[:limit]
-        sides = [spelt(_select(*side), self._vocabulary) for side in ((near, i[best]), (far, j[best]))]
+        sides = [with_labels(_select(*side), self._vocabulary) for side in ((near, i[best]), (far, j[best]))]
         return {"count": len(shared), "facts": [fact for pair in zip(*sides, strict=True) for fact in pair]}
 
     def _relation(self, relation: int) -> dict[str, Any]:
-        if relation < 0 or not self.of_relation[relation]:
-            return {"count": 0, "mean": None}
-        return {"count": int(self.of_relation[relation]), "mean": float(self._mean[relation])}
+        count = 0 if relation < 0 else int(self.counts["relations"][relation])
+        return {"count": count, "mean": float(self._mean[relation]) if count else None}
 
 
-def spelt(facts: Facts, vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """Facts with their labels, as JSON has them."""
+def with_labels(facts: Facts, vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """Facts as JSON has them: labels in the place of ids."""
     entities, relations = vocabulary.entities, vocabulary.relations
-    return [
-        {
-            "head": entities[h].as_py(),
-            "relation": relations[r].as_py(),
-            "tail": entities[t].as_py(),
-            "confidence": confidence,
-        }
-        for h, r, t, confidence in zip(*(column.tolist() for column in facts), strict=True)
-    ]
+    labels = [entities.take(facts.head), relations.take(facts.relation), entities.take(facts.tail)]
+    rows = zip(*(column.to_pylist() for column in labels), facts.confidence.tolist(), strict=True)
+    return [dict(zip(Facts._fields, row, strict=True)) for row in rows]
 
 
-def _select(facts: Facts, rows: Rows | list[int]) -> Facts:
-    picked = np.asarray(rows, np.intp) if isinstance(rows, list) else rows
-    return Facts(facts.head[picked], facts.relation[picked], facts.tail[picked], facts.confidence[picked])
+def _select(facts: Facts, rows: Rows) -> Facts:
+    return Facts._make(column[rows] for column in facts)
 
 
 def _summary(confidence: NDArray[np.floating[Any]]) -> dict[str, Any]:
@@ -231,13 +219,7 @@ def _other(facts: Facts, entity: int) -> NDArray[np.integer[Any]]:
 
 def _strongest(entity: int, facts: tuple[Facts, Facts]) -> Facts:
     """The strongest fact of an entity with each of its neighbours, in either direction, by the neighbour's id."""
-    one, two = facts
-    both = Facts(
-        np.concatenate([one.head, two.head]),
-        np.concatenate([one.relation, two.relation]),
-        np.concatenate([one.tail, two.tail]),
-        np.concatenate([one.confidence, two.confidence]),
-    )
+    both = Facts._make(np.concatenate([one, two]) for one, two in zip(facts[0], facts[1], strict=True))
     other = _other(both, entity)
     order = np.lexsort((-both.confidence, other))
     return _select(both, order[np.diff(other[order], prepend=-1) != 0])

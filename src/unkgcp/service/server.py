@@ -1,6 +1,6 @@
-"""Runs behind a port: the address is checked, the token read, the runs are loaded, and requests are answered.
+"""What `unkgcp serve` does: check the address, read the token, load the runs and answer requests.
 
-This is what `unkgcp serve` does: one process, one port, one run or several.
+There is one process and one port for one run or several.
 
 >>> serve("run", Address("127.0.0.1", 8000), Settings())     # doctest: +SKIP
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, cast
 
 import h11
+import numpy as np
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -27,17 +28,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from unkgcp.errors import InputError
 from unkgcp.run.predictor import Predictor
 from unkgcp.service import ONLY, create_app
-from unkgcp.service.knowledge import example_of
-from unkgcp.service.limits import Settings
-from unkgcp.service.middleware import Metrics
-from unkgcp.service.request_body import to_text
+from unkgcp.service.limits import Metrics, Settings
+from unkgcp.service.requests import to_text
 
 TOKEN_VARIABLE = "UNKGCP_TOKEN"
 BACKLOG = 2048
 SEND_BUFFER = 1 << 17  # bytes of an answer that the system may hold
 OTHER_FILES = 64  # files that the process has open beside its connections
 SWITCH = 0.0005  # seconds after which a thread that computes lets the event loop go on
-# a request of a hundred triples makes hundreds of lists that are gone with it: look for garbage less often
+# A request of a hundred triples makes hundreds of lists that are gone with it, so garbage is looked for less often.
 GARBAGE = (20_000, 20, 20)
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -117,16 +116,19 @@ def _stop_on_hangup(server: uvicorn.Server) -> None:
 def warm_up(app: FastAPI, predictor: Predictor, name: str = ONLY) -> None:
     """Ask a few times, so that whatever is loaded, compiled or sorted at first use is there before the first request.
 
-    It also tells how long this run takes for a triple.
+    The batcher learns in this way how long the run takes for a triple. A run without training facts is not asked.
     """
-    example = example_of(predictor)
-    if example is None:
+    own = predictor.model
+    entities, relations = np.flatnonzero(own.seen_entities), np.flatnonzero(own.seen_relations)
+    if not (len(entities) and len(relations)):
         return
+    head, tail = (own.vocabulary.entities[int(entities[place])].as_py() for place in (0, -1))
+    relation = own.vocabulary.relations[int(relations[0])].as_py()
     for model in predictor.models().values():
         model.prepare()
-    app.state.batchers[name].measure(example)
+    app.state.batchers[name].measure((head, relation, tail))
     with suppress(InputError):  # a label such as "?" cannot be completed
-        predictor.complete(example[0], example[1], k=1)
+        predictor.complete(head, relation, k=1)
 
 
 def allow_files(connections: int) -> int:
@@ -192,13 +194,13 @@ def read_token(token_file: str | None) -> bytes | None:
     if token_file is not None:
         where = token_file
         try:
-            text = Path(token_file).read_text(encoding="ascii")
+            text = Path(token_file).read_text(
+                encoding="ascii", errors="replace"
+            )  # by a sign that is not ASCII
         except OSError as error:
             raise InputError(
                 f"{token_file} cannot be read ({error.strerror}); it should hold the token"
             ) from None
-        except UnicodeDecodeError:
-            text = "ä"
     if text is None:
         return None
     token = text.strip()
@@ -223,12 +225,11 @@ def _loopback(host: str) -> bool:
     return ipaddress.ip_address(host.partition("%")[0]).is_loopback
 
 
-# HTTP connections that cannot be kept open for nothing: uvicorn has no time limit for a request to arrive, nor for its
-# answer to be read.
-
-
 class Connection(H11Protocol):
-    """A connection whose requests must arrive in time, and whose answers must be read in time."""
+    """An HTTP connection whose requests must arrive in time, and whose answers must be read in time.
+
+    uvicorn itself has no such limits, so that clients could keep connections open for nothing.
+    """
 
     settings: Settings
     metrics: Metrics

@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 
 import common
-from unkgcp.evaluation.answer_quality import judge_answers
-from unkgcp.evaluation.completion_quality import ranking
+from unkgcp.evaluation.completion_quality import judge_answers, ranking
 from unkgcp.evaluation.tables import Table
 from unkgcp.graph.datasets import Dataset
 from unkgcp.methods import IntervalPredictor, create

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import common
-from unkgcp.evaluation.reproduction.scoring import cell_names, read_cell, silently
+from unkgcp.evaluation.reproduction import silently
+from unkgcp.evaluation.reproduction.cells import cell_names, read_cell
 
 REQUIRED, GOAL = 15.0, 10.0  # minutes
 KEPT = Path(__file__).parents[1] / "docs" / "reproduction"

@@ -10,7 +10,7 @@ import pytest
 
 from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
-from unkgcp.evaluation.answer_quality import judge_answers
+from unkgcp.evaluation.completion_quality import judge_answers
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts

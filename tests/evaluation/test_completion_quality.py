@@ -10,7 +10,8 @@ import pytest
 
 from tests.worlds import random_ids, vocabulary
 from unkgcp.evaluation import completion_quality as module
-from unkgcp.evaluation.completion_quality import HITS, decide, ndcg, ranking
+from unkgcp.evaluation.assessment import decide
+from unkgcp.evaluation.completion_quality import HITS, ndcg, ranking
 from unkgcp.graph import Graph
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model, TrainConfig

@@ -12,7 +12,7 @@ import pytest
 
 from tests.evaluation.reports import HOSTILE, summary, write_summary
 from unkgcp.errors import InputError
-from unkgcp.evaluation.figures.charts import (
+from unkgcp.evaluation.charts import (
     Curve,
     ErrorPanel,
     Panel,
@@ -20,8 +20,7 @@ from unkgcp.evaluation.figures.charts import (
     draw_levels,
     draw_slices,
 )
-from unkgcp.evaluation.figures.paper_figures import draw_reproduction, drawings
-from unkgcp.evaluation.figures.style import (
+from unkgcp.evaluation.figure_design import (
     COLOURS,
     INTERVAL_METHODS,
     METHODS,
@@ -32,6 +31,7 @@ from unkgcp.evaluation.figures.style import (
     to_svg,
 )
 from unkgcp.evaluation.metrics import error_bins, width_by_bin
+from unkgcp.evaluation.reproduction.reproduction_page import draw_reproduction, drawings
 
 SVG = "{http://www.w3.org/2000/svg}"
 

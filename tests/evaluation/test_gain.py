@@ -9,7 +9,7 @@ import pytest
 
 from tests.worlds import random_ids, vocabulary
 from unkgcp.evaluation import gain as module
-from unkgcp.evaluation.gain import Gain, Learned, gain, gain_sentence, learned, learned_sentence
+from unkgcp.evaluation.fit_advice import Gain, Learned, gain, gain_sentence, learned, learned_sentence
 from unkgcp.graph import Dataset, Graph, Splits
 from unkgcp.run.fitting import fit
 from unkgcp.run.predictor import Predictor

@@ -12,9 +12,9 @@ import pytest
 
 from tests.worlds import scored_facts, small_model
 from unkgcp.errors import InputError
-from unkgcp.evaluation.monitor import Monitor
-from unkgcp.evaluation.monitor.findings import describe
-from unkgcp.evaluation.monitor.state import Call, counted, resume, save
+from unkgcp.evaluation.monitor import Monitor, monitor_state
+from unkgcp.evaluation.monitor.monitor_findings import describe
+from unkgcp.evaluation.monitor.monitor_state import Call, counted, resume, save
 from unkgcp.graph import Graph, concatenate
 from unkgcp.run import Predictor, calibrate
 
@@ -169,7 +169,6 @@ SPOILED: dict[str, Spoil] = {
 @pytest.mark.parametrize("what", SPOILED)
 def test_a_spoiled_state_is_refused(what: str, cp: Predictor, tmp_path: Path) -> None:
     """Each change is refused even where its sum was made right again."""
-    from unkgcp.evaluation.monitor import state
 
     path = tmp_path / "watch.json"
     sit(Monitor(cp), path, scored_facts(small_model(), 30, np.random.default_rng(6)))
@@ -177,7 +176,7 @@ def test_a_spoiled_state_is_refused(what: str, cp: Predictor, tmp_path: Path) ->
     del found["checksum"]
     spoiled = SPOILED[what](found)
     if isinstance(spoiled, dict):
-        spoiled["checksum"] = state._checksum(spoiled)
+        spoiled["checksum"] = monitor_state._checksum(spoiled)
     path.write_text(json.dumps(spoiled))
     with pytest.raises(InputError, match=r"watch\.json is damaged or no state of a monitor") as caught:
         resume(Monitor(cp), path)

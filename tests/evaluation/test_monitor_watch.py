@@ -10,7 +10,7 @@ import pytest
 from tests.worlds import scored_facts, small_model
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
-from unkgcp.evaluation.monitor.findings import describe, monitor_text, order_caution, sparkline
+from unkgcp.evaluation.monitor.monitor_findings import describe, monitor_text, order_caution, sparkline
 from unkgcp.graph import Graph
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model

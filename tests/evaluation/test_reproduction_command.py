@@ -14,7 +14,7 @@ import pytest
 
 from unkgcp.cli import main
 from unkgcp.errors import InputError
-from unkgcp.evaluation.reproduction.plan import Plan, has_quantiles
+from unkgcp.evaluation.reproduction import Plan, has_quantiles
 
 
 def arguments(folder: Path, out: Path, *more: str) -> list[str]:

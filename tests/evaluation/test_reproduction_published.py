@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unkgcp.evaluation.reproduction.checks import as_shown, printed_row, published
+from unkgcp.evaluation.reproduction.paper_claims import as_shown, printed_row, published
 
 
 @pytest.mark.parametrize("table", ["table1", "table3"])

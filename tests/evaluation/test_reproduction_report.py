@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.evaluation.reports import summary, write_summary
-from unkgcp.evaluation.figures.style import look
+from unkgcp.evaluation.figure_design import look
 from unkgcp.evaluation.report import write_report
-from unkgcp.evaluation.report.html import data_name, duration
+from unkgcp.evaluation.report.page_parts import data_name, duration
 from unkgcp.evaluation.reproduction.paper_tables import make_tables
 from unkgcp.evaluation.tables import difference, with_spread
 

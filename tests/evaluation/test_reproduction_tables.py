@@ -14,12 +14,10 @@ import pytest
 
 from tests.evaluation.conftest import by_hand
 from unkgcp.errors import InputError
-from unkgcp.evaluation.reproduction import checks
-from unkgcp.evaluation.reproduction.cell import measure
+from unkgcp.evaluation.reproduction import LEVELS, PREDICTORS, Block, paper_claims
+from unkgcp.evaluation.reproduction.cells import aggregate, cell_names, read_cell, write_cell, write_summary
+from unkgcp.evaluation.reproduction.measuring import measure
 from unkgcp.evaluation.reproduction.paper_tables import make_tables, write_tables
-from unkgcp.evaluation.reproduction.plan import LEVELS, PREDICTORS, Block
-from unkgcp.evaluation.reproduction.scoring import cell_names, read_cell, write_cell
-from unkgcp.evaluation.reproduction.summary import aggregate, write_summary
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +147,7 @@ def test_valid_is_marked_and_the_sharpest_valid_is_bold(folder):
 
 
 def check_of(summary, name):
-    return next(check for check in checks.all_checks(summary) if check["name"] == name)
+    return next(check for check in paper_claims.all_checks(summary) if check["name"] == name)
 
 
 def test_a_check_fails_when_its_claim_is_false(folder):
@@ -193,10 +191,10 @@ def test_the_size_that_is_enough():
         "sharpness": [0.6, 0.5, 0.5, 0.5, 0.5],
         "coverage_sd": [0.05, 0.03, 0.009, 0.005, 0.0],
     }
-    assert checks.enough(sizes, curve) == 40
-    assert checks.enough(sizes, {**curve, "coverage_sd": [0.05, 0.03, 0.02, 0.005, 0.0]}) == 80
+    assert paper_claims.enough(sizes, curve) == 40
+    assert paper_claims.enough(sizes, {**curve, "coverage_sd": [0.05, 0.03, 0.02, 0.005, 0.0]}) == 80
     # close by chance at a small size, then far again: it does not count
-    assert checks.enough(sizes, {**curve, "sharpness": [0.5, 0.5, 0.5, 0.6, 0.5]}) == 100
+    assert paper_claims.enough(sizes, {**curve, "sharpness": [0.5, 0.5, 0.5, 0.6, 0.5]}) == 100
 
 
 def pack(folder):

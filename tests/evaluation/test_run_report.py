@@ -21,8 +21,8 @@ from unkgcp.evaluation import evaluate
 from unkgcp.evaluation.metrics import coverage_band, proportion_band
 from unkgcp.evaluation.report import write_report
 from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose
-from unkgcp.evaluation.report.html import label
-from unkgcp.evaluation.report.sections import choice_section, choose_test_facts, remarkable
+from unkgcp.evaluation.report.page_parts import label
+from unkgcp.evaluation.report.report_sections import choice_section, choose_test_facts, remarkable
 from unkgcp.evaluation.tables import Html, Table, tag
 from unkgcp.run import Predictor, provenance
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unkgcp.evaluation.terminal import evaluation_text, slice_name
+from unkgcp.evaluation.evaluation_texts import evaluation_text, slice_name
 
 
 def test_evaluation_as_text() -> None:

@@ -16,8 +16,8 @@ from unkgcp.conformal import SplitConformal, rank
 from unkgcp.conformal.ranking import rank_groups, rank_scores
 from unkgcp.conformal.ranks import smoothed_coverages, smoothed_exceeds
 from unkgcp.evaluation import evaluate
+from unkgcp.evaluation.evaluation_texts import evaluation_text
 from unkgcp.evaluation.metrics import coverage_band
-from unkgcp.evaluation.terminal import evaluation_text
 from unkgcp.graph import Dataset, Graph, Splits
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import TrainConfig

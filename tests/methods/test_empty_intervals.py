@@ -20,10 +20,10 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
 from unkgcp.evaluation.assessment import ask
 from unkgcp.evaluation.by_relation import by_relation
+from unkgcp.evaluation.evaluation_texts import evaluation_text
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.evaluation.report.diagnosis import diagnose
-from unkgcp.evaluation.report.sections import fact_section, remarkable
-from unkgcp.evaluation.terminal import evaluation_text
+from unkgcp.evaluation.report.report_sections import fact_section, remarkable
 from unkgcp.evidence import learn
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Dataset, Graph, Splits, write

@@ -14,10 +14,11 @@ import unkgcp
 from tests.worlds import random_graph, random_model, vocabulary
 from unkgcp.cli import main
 from unkgcp.errors import InputError
+from unkgcp.evaluation import report
 from unkgcp.evaluation.assessment import evaluate
 from unkgcp.evaluation.monitor import Monitor
-from unkgcp.evaluation.monitor.findings import describe
-from unkgcp.evaluation.report import run_page, write_report
+from unkgcp.evaluation.monitor.monitor_findings import describe
+from unkgcp.evaluation.report import write_report
 from unkgcp.graph import Graph, Splits, Vocabulary
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.known import KnownFacts
@@ -124,7 +125,7 @@ def test_it_is_judged_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert_same(predictor, own)
         raise Reached
 
-    monkeypatch.setattr(run_page, "diagnose", diagnosed)
+    monkeypatch.setattr(report, "diagnose", diagnosed)
     with pytest.raises(Reached):
         write_report(tmp_path / "run", data=str(tmp_path / "test.tsv"), model=Ids())
 

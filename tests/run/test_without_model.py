@@ -20,7 +20,7 @@ from tests.run.hostile import refused
 from tests.worlds import mirrored_graph
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
-from unkgcp.evaluation.monitor.state import Call, resume, save
+from unkgcp.evaluation.monitor.monitor_state import Call, resume, save
 from unkgcp.evidence import learn, tree_kernels
 from unkgcp.evidence.completing import learn_completer
 from unkgcp.evidence.nonfacts import learn_likeness

@@ -36,7 +36,7 @@ def command(output: str | None) -> None:
 def report_on(output: str) -> str:
     """Write the report and say where it is; without the drawing library say how to get one."""
     from unkgcp.errors import InputError
-    from unkgcp.evaluation.figures.style import matplotlib
+    from unkgcp.evaluation.figure_design import matplotlib
     from unkgcp.evaluation.report import write_report
 
     try:

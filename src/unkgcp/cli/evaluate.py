@@ -82,18 +82,18 @@ def command(
         for level in confidence:  # said before anything takes long
             answer_level(level)
     with Reporter("evaluating", 100) as progress:
-        from unkgcp.evaluation import terminal
+        from unkgcp.evaluation import evaluation_texts
         from unkgcp.evaluation.assessment import ask, judge
 
         found = ask(predictor, dataset, exactly, progress)
         result = judge(found, progress)
-        text = terminal.evaluation_text(result)
+        text = evaluation_texts.evaluation_text(result)
     if per is not None:
         from unkgcp.evaluation.by_relation import by_relation
 
         result["per_relation"] = by_relation(found)
     if ranking:
-        from unkgcp.evaluation.completion_quality import decisions
+        from unkgcp.evaluation.assessment import decisions
         from unkgcp.evaluation.completion_quality import ranking as rank_facts
 
         splits = found.dataset.splits
@@ -101,7 +101,7 @@ def command(
         result["ranking"] = rank_facts(predictor, splits.test, known, min_confidence)
         result["decisions"] = decisions(found, threshold)
     if answers:
-        from unkgcp.evaluation.answer_quality import judge_answers
+        from unkgcp.evaluation.completion_quality import judge_answers
 
         result["answers"] = judge_answers(predictor, found.dataset.splits.test, confidence, min_confidence)
     print_json(result)
@@ -109,9 +109,9 @@ def command(
     if result.get("taken_in"):
         print_text(f"{result['taken_in']:,} test facts were taken into the run by updates, and are left out")
     for part in result.get("per_relation", []):
-        print_text("\n" + terminal.relations_text(part))
+        print_text("\n" + evaluation_texts.relations_text(part))
     if ranking:
-        print_text("\n" + terminal.ranking_text(result["ranking"]))
-        print_text("\n" + terminal.decisions_text(result["decisions"]))
+        print_text("\n" + evaluation_texts.ranking_text(result["ranking"]))
+        print_text("\n" + evaluation_texts.decisions_text(result["decisions"]))
     if answers:
-        print_text("\n" + terminal.answers_text(result["answers"]))
+        print_text("\n" + evaluation_texts.answers_text(result["answers"]))

@@ -290,7 +290,7 @@ def _train(
 
 def _gain(predictor: Predictor, dataset: Dataset, output: str) -> dict[str, Any] | None:
     """What evidence intervals would gain, where that can be told in seconds."""
-    from unkgcp.evaluation.gain import gain, gain_sentence, learned, learned_sentence
+    from unkgcp.evaluation.fit_advice import gain, gain_sentence, learned, learned_sentence
 
     found = gain(predictor, dataset)
     said = gain_sentence(found, output) or learned_sentence(learned(predictor, dataset))
@@ -357,7 +357,7 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
     start, metrics = time.monotonic(), None
     if dataset is not None and len(dataset.splits.test):
         from unkgcp.evaluation.assessment import LEVELS, WORK, evaluate, not_taken_in
-        from unkgcp.evaluation.terminal import evaluation_text
+        from unkgcp.evaluation.evaluation_texts import evaluation_text
 
         if len(not_taken_in(predictor, dataset)[0].splits.test):
             with Reporter("evaluating", WORK) as progress:

@@ -78,8 +78,14 @@ def command(
 
     from unkgcp.cli.output import say
     from unkgcp.evaluation.monitor import Monitor
-    from unkgcp.evaluation.monitor import state as states
-    from unkgcp.evaluation.monitor.findings import check_target, describe, draw, monitor_text, order_caution
+    from unkgcp.evaluation.monitor import monitor_state as states
+    from unkgcp.evaluation.monitor.monitor_findings import (
+        check_target,
+        describe,
+        draw,
+        monitor_text,
+        order_caution,
+    )
     from unkgcp.files import check_file
     from unkgcp.graph.fact_files import read
     from unkgcp.run.predictor import Predictor

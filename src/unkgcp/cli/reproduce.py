@@ -79,7 +79,7 @@ def command(
     cells/, summary.json, tables/ (Markdown, CSV, LaTeX), figures/ (SVG, PNG) and report.html.
     """
     from unkgcp.cli.output import Reporter, say
-    from unkgcp.evaluation.reproduction.plan import Plan
+    from unkgcp.evaluation.reproduction import Plan
     from unkgcp.evaluation.reproduction.runner import finish, reproduce
     from unkgcp.files import check_place
 

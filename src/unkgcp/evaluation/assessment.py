@@ -41,6 +41,8 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LEVELS = (0.8, 0.85, 0.9, 0.95)
+THRESHOLD = 0.7
+"""The confidence from which on a triple is worth keeping."""
 WORK = 100
 """What progress counts up to: percent."""
 ASKED, DESCRIBED = 45, 60
@@ -359,3 +361,59 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
             band = [(end * count + unknown) / len(known) for end in metrics.rank_band(k, size, count)]
         found.append({"confidence": level, "coverage_smoothed": coverage, "band": band})
     return found
+
+
+# Confidence filtering: keep triples whose whole interval is good, drop those whose whole one is not, else abstain.
+
+
+def decisions(answers: Answers, threshold: float = THRESHOLD) -> dict[str, Any]:
+    """Decisions about the test facts (`positive`) and about these and the negatives (`mixed`) at each level."""
+    predictor, negative = answers.predictor, answers.of_negatives
+    if predictor.negative is not None:  # whoever filters does not know which triples are negatives
+        negative = predictor.interval(answers.negatives, answers.levels)
+    parts = (answers.facts, negative)
+    truth = np.concatenate([answers.dataset.splits.test.confidence, answers.negatives.confidence])
+    score = np.concatenate([part.score for part in parts]).astype(np.float64)
+    lower = np.concatenate([part.lower for part in parts])
+    upper = np.concatenate([part.upper for part in parts])
+    rows = {"positive": slice(len(answers.facts.score)), "mixed": slice(None)}
+    return {
+        "threshold": threshold,
+        "levels": [
+            {"confidence": level}
+            | {
+                name: decide(truth[some], lower[some, place], upper[some, place], score[some], threshold)
+                for name, some in rows.items()
+            }
+            for place, level in enumerate(answers.levels)
+        ],
+    }
+
+
+def decide(
+    truth: Floats, lower: Floats, upper: Floats, score: Floats, threshold: float = THRESHOLD
+) -> dict[str, Any]:
+    """Shares and accuracies of decisions about labels (n,) with intervals (n,) and scores (n,), NaN if unknown.
+
+    `accuracy` is the share of right decisions among those made, `precision` that of good triples among those kept,
+    `wrong` the share of wrong decisions among all triples, `score_accuracy` the accuracy of the score alone, where
+    an unknown triple is dropped. None where there is nothing to divide by.
+    """
+    good, keep, drop = truth >= threshold, lower >= threshold, upper < threshold
+    decided, right = keep | drop, (keep & good) | (drop & ~good)
+    by_score = np.nan_to_num(score, nan=-np.inf) >= threshold
+
+    def share(rows: Mask, of: int) -> float | None:
+        return int(rows.sum()) / of if of else None
+
+    n = len(truth)
+    return {
+        "n": n,
+        "kept": share(keep, n),
+        "dropped": share(drop, n),
+        "abstained": share(~decided, n),
+        "accuracy": share(right, int(decided.sum())),
+        "precision": share(keep & good, int(keep.sum())),
+        "wrong": share(decided & ~right, n),
+        "score_accuracy": share(by_score == good, n),
+    }

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from unkgcp.evaluation import metrics
 from unkgcp.evaluation.assessment import LEVELS, evaluate
+from unkgcp.evaluation.evaluation_texts import SCORE
 from unkgcp.evaluation.slices import tenths_of_doubt
 from unkgcp.evaluation.tables import Table, draw_interval, number
-from unkgcp.evaluation.terminal import SCORE
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.graph.demo_graph import Oracle, generate
 from unkgcp.graph.facts import Graph

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from unkgcp.errors import InputError
+from unkgcp.evaluation.monitor import Stream
 from unkgcp.evaluation.monitor.martingale import Bag, Martingale
-from unkgcp.evaluation.monitor.watch import Stream
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph
 from unkgcp.run.fitting import Report, silent

@@ -21,7 +21,7 @@ import unkgcp.evaluation.metrics as metrics
 from unkgcp.conformal.ranks import exact_levels
 from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import LEVELS, ask, judge, known_triples
-from unkgcp.evaluation.report.html import readable_relations
+from unkgcp.evaluation.report.page_parts import readable_relations
 from unkgcp.evaluation.slices import TENTHS, bands_of, tenths_of_doubt
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.queries import to_triples

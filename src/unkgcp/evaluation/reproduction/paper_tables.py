@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from unkgcp.evaluation.figures.style import DATA, look
-from unkgcp.evaluation.reproduction.checks import LEVEL, at_level, printed_row
+from unkgcp.evaluation.figure_design import DATA, look
+from unkgcp.evaluation.reproduction.paper_claims import LEVEL, at_level, printed_row
 from unkgcp.evaluation.tables import Cell, Table, difference, number, with_spread
 
 Summary = dict[str, Any]

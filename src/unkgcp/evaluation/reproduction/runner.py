@@ -22,22 +22,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unkgcp.errors import InputError
-from unkgcp.evaluation.figures.paper_figures import draw_reproduction, figure_names
 from unkgcp.evaluation.report import write_report
-from unkgcp.evaluation.reproduction import plan, scoring
-from unkgcp.evaluation.reproduction.cell import measure
-from unkgcp.evaluation.reproduction.paper_tables import write_tables
-from unkgcp.evaluation.reproduction.plan import FORMAT, Block, Plan, roughly
-from unkgcp.evaluation.reproduction.scoring import (
+from unkgcp.evaluation.reproduction import (
+    FORMAT,
+    Block,
+    Plan,
     Say,
-    file_digest,
-    read_cell,
-    read_scores,
+    fingerprint,
+    has_quantiles,
+    model_config,
+    quantile_config,
+    roughly,
+    scoring,
     silently,
-    training_record,
-    write_cell,
 )
-from unkgcp.evaluation.reproduction.summary import write_summary
+from unkgcp.evaluation.reproduction.cells import file_digest, read_cell, write_cell, write_summary
+from unkgcp.evaluation.reproduction.measuring import measure
+from unkgcp.evaluation.reproduction.paper_tables import write_tables
+from unkgcp.evaluation.reproduction.reproduction_page import draw_reproduction, figure_names
+from unkgcp.evaluation.reproduction.scoring import read_scores, training_record
 from unkgcp.evaluation.tables import Table
 from unkgcp.files import write_text
 from unkgcp.loops import cores
@@ -216,9 +219,9 @@ class Work:
 
     def __post_init__(self) -> None:
         self.dataset = load(self.block.data, self.data_dir)
-        self.config = plan.model_config(self.block, self.override)
-        self.quantile_config = plan.quantile_config(self.block, self.override)
-        wanted = "qr" in self.plan.predictors and plan.has_quantiles(self.block.model)
+        self.config = model_config(self.block, self.override)
+        self.quantile_config = quantile_config(self.block, self.override)
+        wanted = "qr" in self.plan.predictors and has_quantiles(self.block.model)
         self.levels = self.plan.levels
         self.quantiles = tuple(quantiles_of(self.levels)) if wanted else ()
 
@@ -248,13 +251,11 @@ class Work:
 
     def _scores_fingerprint(self, seed: int, quantiles: tuple[float, ...]) -> str:
         config = self.quantile_config if quantiles else self.config
-        return plan.fingerprint(
-            self.dataset, self.block, seed, config=config.to_dict(), quantiles=list(quantiles)
-        )
+        return fingerprint(self.dataset, self.block, seed, config=config.to_dict(), quantiles=list(quantiles))
 
     def _cell_fingerprint(self, seed: int) -> str:
         parts = [self._scores_fingerprint(seed, which) for which in ((), self.quantiles)]
-        return plan.fingerprint(
+        return fingerprint(
             self.dataset,
             self.block,
             seed,

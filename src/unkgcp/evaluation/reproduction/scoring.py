@@ -7,27 +7,24 @@ is answered from these files. A query about an entity or relation without a trai
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import os
 import platform
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import negatives_of
-from unkgcp.evaluation.reproduction.plan import FORMAT, digest
-from unkgcp.files import atomic_path, write_text
-from unkgcp.graph.facts import Graph, Vocabulary
+from unkgcp.evaluation.reproduction import Say
+from unkgcp.files import atomic_path
+from unkgcp.graph.facts import Graph
 from unkgcp.methods.method import status_codes
 from unkgcp.run.fitting import Report, calibration_negatives
 from unkgcp.training.batches import Member
@@ -36,7 +33,7 @@ from unkgcp.training.model import Model
 from unkgcp.training.trainer import train_many
 
 if TYPE_CHECKING:
-    from unkgcp.evaluation.reproduction.plan import Block
+    from unkgcp.evaluation.reproduction import Block
     from unkgcp.graph.datasets import Dataset
 
 
@@ -158,12 +155,6 @@ def machine(device: str) -> str:
 # Stored work: score files (.npz) and measured cells (.json), written whole and recognised when damaged.
 
 Arrays = dict[str, NDArray[Any]]
-ARCHIVE = "cells.zip"
-Say = Callable[[str], None]
-
-
-def silently(sentence: str) -> None:
-    """A `Say` that says nothing."""
 
 
 def write_scores(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
@@ -190,149 +181,6 @@ def read_scores(path: Path, fingerprint: str | None, say: Say) -> tuple[Arrays, 
         say(f"{path} was made from other data or settings and is made again")
         return None
     return arrays, about
-
-
-def cell_path(folder: Path, name: str) -> Path:
-    """The file of a cell, by its name: `paper/cn15k/ukge/seed-0`."""
-    return folder / "cells" / f"{name}.json"
-
-
-def cell_names(folder: Path) -> list[str]:
-    """All cells of a folder: those with a file of their own and those in its archive."""
-    paths = [path.relative_to(folder).as_posix() for path in folder.glob("cells/*/*/*/seed-*.json")]
-    with _archive(folder) as archive:
-        packed = [] if archive is None else archive.namelist()
-    found = {path for path in [*paths, *packed] if fnmatch.fnmatch(path, "cells/*/*/*/seed-*.json")}
-    return sorted(path.removeprefix("cells/").removesuffix(".json") for path in found)
-
-
-def write_cell(folder: Path, name: str, cell: Mapping[str, Any]) -> None:
-    """A measured cell with its checksum."""
-    text = json.dumps({**cell, "checksum": checksum(cell)}, allow_nan=False)
-    write_text(cell_path(folder, name), text + "\n")
-
-
-def read_cell(folder: Path, name: str, fingerprint: str | None, say: Say) -> dict[str, Any] | None:
-    """What `write_cell` wrote, or None after a sentence about why it is of no use; None alone if absent."""
-    path = cell_path(folder, name)
-    try:
-        content = _content(folder, path)
-        if content is None:
-            return None
-        cell = json.loads(content)
-        sound = cell["kind"] == "cell" and cell["checksum"] == checksum(cell)
-        current = cell["format"] == FORMAT and fingerprint in (None, cell["fingerprint"])
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
-        sound = current = False
-    if not sound:
-        say(f"{path} is damaged and is made again")
-        return None
-    if not current:
-        say(f"{path} was made from other data or settings and is made again")
-        return None
-    found: dict[str, Any] = cell
-    return found
-
-
-def _content(folder: Path, path: Path) -> bytes | None:
-    """The cell's own file or, where it has none, its member of the archive; None if it is in neither."""
-    if path.exists():
-        return path.read_bytes()
-    with _archive(folder) as archive:
-        member = path.relative_to(folder).as_posix()
-        return None if archive is None or member not in archive.namelist() else archive.read(member)
-
-
-@contextmanager
-def _archive(folder: Path) -> Iterator[zipfile.ZipFile | None]:
-    """`cells.zip`, which may stand in the place of the folder `cells`; None if there is none."""
-    path = folder / ARCHIVE
-    if not path.exists():
-        yield None
-        return
-    try:
-        archive = zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} cannot be read ({error}); restore it or remove it") from None
-    with archive:
-        yield archive
-
-
-def checksum(cell: Mapping[str, Any]) -> str:
-    """Of everything in the cell but the checksum."""
-    rest = {name: value for name, value in cell.items() if name != "checksum"}
-    return digest(json.dumps(rest, sort_keys=True).encode())
-
-
-def file_digest(path: Path) -> str | None:
-    """SHA-256 of a file, None if there is none."""
-    return digest(path.read_bytes()) if path.exists() else None
-
-
-# Stored scores in the place of a model, so that every interval method works on them unchanged.
-
-PARTS = ("calibration", "calibration_negatives", "test", "negatives")
-
-
-@dataclass(frozen=True, eq=False)
-class StoredScores:
-    """A scorer (see `unkgcp.methods.Scorer`) over rows; column: (n,), NaN where unknown."""
-
-    column: NDArray[np.float32]
-
-    @property
-    def seen_entities(self) -> NDArray[np.bool_]:
-        return ~np.isnan(self.column)
-
-    @property
-    def seen_relations(self) -> NDArray[np.bool_]:
-        return np.ones(1, dtype=np.bool_)
-
-    def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = self.column[np.asarray(head)]
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """The stored rows of one cell: its scorer, the graph of each part, and the quantile models' scorers."""
-
-    model: StoredScores
-    graphs: dict[str, Graph]
-    quantiles: dict[float, StoredScores]
-
-    @classmethod
-    def of(
-        cls,
-        scores: Mapping[str, NDArray[Any]],
-        truth: Mapping[str, NDArray[np.float64]],
-        quantiles: Mapping[str, NDArray[Any]] | None = None,
-    ) -> Rows:
-        """From a score file, the labels of every part and, where there is one, a file of quantile scores."""
-        nobody = Vocabulary.of([], [])
-        graphs, begin = {}, 0
-        for part in PARTS:
-            size = len(scores[part])
-            if truth[part].shape != (size,):
-                raise ValueError(f"{size} scores of {part} stand beside {len(truth[part])} labels")
-            rows = np.arange(begin, begin + size, dtype=np.int32)
-            graphs[part] = Graph(rows, np.zeros(size, np.int32), rows, truth[part], nobody)
-            begin += size
-        column = np.concatenate([scores[part] for part in PARTS])
-        taus = {} if quantiles is None else dict(enumerate(quantiles["quantiles"].tolist()))
-        others = {}
-        for place, tau in taus.items():
-            assert quantiles is not None
-            blank = np.full(begin, np.nan, np.float32)
-            for part in ("test", "negatives"):
-                blank[graphs[part].head] = quantiles[part][place]
-            others[float(tau)] = StoredScores(blank)
-        return cls(StoredScores(column), graphs, others)
-
-    def scores(self, part: str) -> NDArray[np.float32]:
-        """Stored scores of a part: (n,), NaN where unknown."""
-        found: NDArray[np.float32] = self.model.column[self.graphs[part].head]
-        return found
 
 
 def training_record(about: Mapping[str, Any], quantiles: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.conformal import SplitConformal
 from unkgcp.conformal.scores import Recipe, Score
 from unkgcp.evaluation import metrics
-from unkgcp.evaluation.reproduction.plan import Block, label
-from unkgcp.evaluation.reproduction.scoring import Rows, parts_of
+from unkgcp.evaluation.reproduction import Block, label
+from unkgcp.evaluation.reproduction.scoring import parts_of
 from unkgcp.evaluation.slices import tenths_of_doubt
-from unkgcp.graph.facts import Graph, concatenate
+from unkgcp.graph.facts import Graph, Vocabulary, concatenate
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.methods.split_methods import ConformalPredictor
 from unkgcp.run.calibration import method_options
@@ -38,6 +39,70 @@ JUDGED = {
     "combined_positive": (("calibration", "calibration_negatives"), "test"),
     "combined_negative": (("calibration", "calibration_negatives"), "negatives"),
 }
+
+
+PARTS = ("calibration", "calibration_negatives", "test", "negatives")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredScores:
+    """A scorer (see `unkgcp.methods.Scorer`) over rows; column: (n,), NaN where unknown."""
+
+    column: NDArray[np.float32]
+
+    @property
+    def seen_entities(self) -> NDArray[np.bool_]:
+        return ~np.isnan(self.column)
+
+    @property
+    def seen_relations(self) -> NDArray[np.bool_]:
+        return np.ones(1, dtype=np.bool_)
+
+    def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = self.column[np.asarray(head)]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The stored rows of one cell: its scorer, the graph of each part, and the quantile models' scorers."""
+
+    model: StoredScores
+    graphs: dict[str, Graph]
+    quantiles: dict[float, StoredScores]
+
+    @classmethod
+    def of(
+        cls,
+        scores: Mapping[str, NDArray[Any]],
+        truth: Mapping[str, NDArray[np.float64]],
+        quantiles: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Rows:
+        """From a score file, the labels of every part and, where there is one, a file of quantile scores."""
+        nobody = Vocabulary.of([], [])
+        graphs, begin = {}, 0
+        for part in PARTS:
+            size = len(scores[part])
+            if truth[part].shape != (size,):
+                raise ValueError(f"{size} scores of {part} stand beside {len(truth[part])} labels")
+            rows = np.arange(begin, begin + size, dtype=np.int32)
+            graphs[part] = Graph(rows, np.zeros(size, np.int32), rows, truth[part], nobody)
+            begin += size
+        column = np.concatenate([scores[part] for part in PARTS])
+        taus = {} if quantiles is None else dict(enumerate(quantiles["quantiles"].tolist()))
+        others = {}
+        for place, tau in taus.items():
+            assert quantiles is not None
+            blank = np.full(begin, np.nan, np.float32)
+            for part in ("test", "negatives"):
+                blank[graphs[part].head] = quantiles[part][place]
+            others[float(tau)] = StoredScores(blank)
+        return cls(StoredScores(column), graphs, others)
+
+    def scores(self, part: str) -> NDArray[np.float32]:
+        """Stored scores of a part: (n,), NaN where unknown."""
+        found: NDArray[np.float32] = self.model.column[self.graphs[part].head]
+        return found
 
 
 def measure(

@@ -1,23 +1,111 @@
-"""All cells of a folder, aggregated over seeds: `summary.json`, from which tables, figures and report are made."""
+"""The measured cells of a folder: their files, and what they come to over all seeds.
+
+A cell is stored whole, with a checksum by which a damaged one is recognised. `summary.json`, from which tables, figures
+and the report page are made, holds the mean and the spread of every figure over the seeds of a block.
+"""
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import math
-from collections.abc import Callable, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
-from unkgcp.evaluation.reproduction.cell import KINDS
-from unkgcp.evaluation.reproduction.checks import all_checks, published
-from unkgcp.evaluation.reproduction.plan import FORMAT, place
-from unkgcp.evaluation.reproduction.scoring import Say, cell_names, read_cell
+from unkgcp.evaluation.reproduction import FORMAT, Say, digest, place
+from unkgcp.evaluation.reproduction.measuring import KINDS
+from unkgcp.evaluation.reproduction.paper_claims import all_checks, published
 from unkgcp.files import write_text
 
 Cell = dict[str, Any]
 ERRORS = ("positive", "negative", "mixed", "overlap_free")
+ARCHIVE = "cells.zip"
+
+
+def cell_path(folder: Path, name: str) -> Path:
+    """The file of a cell, by its name: `paper/cn15k/ukge/seed-0`."""
+    return folder / "cells" / f"{name}.json"
+
+
+def cell_names(folder: Path) -> list[str]:
+    """All cells of a folder: those with a file of their own and those in its archive."""
+    paths = [path.relative_to(folder).as_posix() for path in folder.glob("cells/*/*/*/seed-*.json")]
+    with _archive(folder) as archive:
+        packed = [] if archive is None else archive.namelist()
+    found = {path for path in [*paths, *packed] if fnmatch.fnmatch(path, "cells/*/*/*/seed-*.json")}
+    return sorted(path.removeprefix("cells/").removesuffix(".json") for path in found)
+
+
+def write_cell(folder: Path, name: str, cell: Mapping[str, Any]) -> None:
+    """A measured cell with its checksum."""
+    text = json.dumps({**cell, "checksum": checksum(cell)}, allow_nan=False)
+    write_text(cell_path(folder, name), text + "\n")
+
+
+def read_cell(folder: Path, name: str, fingerprint: str | None, say: Say) -> dict[str, Any] | None:
+    """What `write_cell` wrote, or None after a sentence about why it is of no use; None alone if absent."""
+    path = cell_path(folder, name)
+    try:
+        content = _content(folder, path)
+        if content is None:
+            return None
+        cell = json.loads(content)
+        sound = cell["kind"] == "cell" and cell["checksum"] == checksum(cell)
+        current = cell["format"] == FORMAT and fingerprint in (None, cell["fingerprint"])
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
+        sound = current = False
+    if not sound:
+        say(f"{path} is damaged and is made again")
+        return None
+    if not current:
+        say(f"{path} was made from other data or settings and is made again")
+        return None
+    found: dict[str, Any] = cell
+    return found
+
+
+def _content(folder: Path, path: Path) -> bytes | None:
+    """The cell's own file or, where it has none, its member of the archive; None if it is in neither."""
+    if path.exists():
+        return path.read_bytes()
+    with _archive(folder) as archive:
+        member = path.relative_to(folder).as_posix()
+        return None if archive is None or member not in archive.namelist() else archive.read(member)
+
+
+@contextmanager
+def _archive(folder: Path) -> Iterator[zipfile.ZipFile | None]:
+    """`cells.zip`, which may stand in the place of the folder `cells`; None if there is none."""
+    path = folder / ARCHIVE
+    if not path.exists():
+        yield None
+        return
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} cannot be read ({error}); restore it or remove it") from None
+    with archive:
+        yield archive
+
+
+def checksum(cell: Mapping[str, Any]) -> str:
+    """Of everything in the cell but the checksum."""
+    rest = {name: value for name, value in cell.items() if name != "checksum"}
+    return digest(json.dumps(rest, sort_keys=True).encode())
+
+
+def file_digest(path: Path) -> str | None:
+    """SHA-256 of a file, None if there is none."""
+    return digest(path.read_bytes()) if path.exists() else None
+
+
+# The summary: all cells of a folder, aggregated over seeds.
 
 
 def write_summary(folder: Path, say: Say) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.evaluation.monitor.watch import Monitor, Stream
+from unkgcp.evaluation.monitor import Monitor, Stream
 from unkgcp.evaluation.tables import Table, number
 from unkgcp.files import atomic_path
 from unkgcp.graph.facts import Graph

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unkgcp.evaluation.figures.style import BAND, COLOURS, INK, RULE, SOFT, Drawn, curve, legend, sheet
+from unkgcp.evaluation.figure_design import BAND, COLOURS, INK, RULE, SOFT, Drawn, curve, legend, sheet
 
 
 @dataclass(frozen=True, slots=True)

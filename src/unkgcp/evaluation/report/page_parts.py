@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from unkgcp._version import __version__
-from unkgcp.evaluation.figures.style import DATA, Drawn, inline, to_svg
+from unkgcp.evaluation.figure_design import DATA, Drawn, inline, to_svg
 from unkgcp.evaluation.tables import Html, join, tag, text
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from unkgcp.errors import InputError
-from unkgcp.evaluation.monitor.watch import Monitor
+from unkgcp.evaluation.monitor import Monitor
 from unkgcp.files import write_text
 from unkgcp.graph.facts import Graph
 from unkgcp.run.folder import CALIBRATION, CONFIG, MODEL, VOCABULARY

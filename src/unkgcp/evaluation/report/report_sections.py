@@ -13,11 +13,11 @@ import unkgcp.evaluation.metrics as metrics
 from unkgcp.conformal.ranks import exact
 from unkgcp.conformal.selection import Range
 from unkgcp.errors import InputError
-from unkgcp.evaluation.figures.charts import ErrorPanel, draw_conditionality, draw_slices
-from unkgcp.evaluation.figures.style import look
+from unkgcp.evaluation.charts import ErrorPanel, draw_conditionality, draw_slices
+from unkgcp.evaluation.figure_design import look
 from unkgcp.evaluation.metrics import proportion_band
 from unkgcp.evaluation.report.diagnosis import Answered, Diagnosis, Slices
-from unkgcp.evaluation.report.html import (
+from unkgcp.evaluation.report.page_parts import (
     WIDTH,
     Section,
     bar,

@@ -155,6 +155,6 @@ def test_decisions() -> None:
         "wrong": 2 / 6,
         "score_accuracy": 4 / 6,
     }
-    nothing = decide(*(np.zeros(0) for _ in range(4)))
+    nothing = decide(*(np.zeros(0) for _ in range(4)), 0.7)
     assert nothing["n"] == 0
     assert nothing["accuracy"] is None

@@ -178,7 +178,7 @@ def test_remarkable_facts_are_the_extremes(diagnosis: Diagnosis) -> None:
 def test_a_broken_promise_is_said(diagnosis: Diagnosis) -> None:
     from dataclasses import replace
 
-    from unkgcp.evaluation.report.run_page import verdict
+    from unkgcp.evaluation.report import verdict
 
     for coverage, said in (
         (0.2, "strong evidence that an assumption is broken"),

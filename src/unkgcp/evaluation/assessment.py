@@ -1,11 +1,11 @@
-"""How a run is judged: its answers about test facts are asked once, and every figure is taken from these arrays.
+"""How a run is judged: it is asked about the test facts once, and every figure is computed from these answers.
 
-What it is: `ask` collects the answers at all levels; `judge` makes of them what `unkgcp evaluate --json` prints and a
-run keeps as `metrics.json`, `decisions` tells what keeping and dropping triples by their interval is worth, and
-`evaluate` does the first two in one step. What it is not: a table of the paper (those repeat it over seeds and models).
+What it is: `ask` collects the answers at all levels. `judge` computes the figures that `unkgcp evaluate --json` prints
+and that a run keeps as `metrics.json`; `evaluate` is both in one step. `decisions` says how good it is to keep and drop
+triples by their interval. What it is not: a table of the paper (those repeat it over seeds and models).
 
-Unknown test facts count: the whole range covers them at width 1. Their error is unknown, so `mse` and `mae`
-are those of the known facts; how many are unknown stands beside.
+Test facts about unknown entities or relations count: their interval is the whole range, which covers at width 1. They
+have no score, so that `mse` and `mae` are those of the known facts; `unknown` says how many have none.
 
 >>> evaluate(predictor, dataset)["levels"][0]["positive"]["coverage"]     # doctest: +SKIP
 0.8031
@@ -41,20 +41,18 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LEVELS = (0.8, 0.85, 0.9, 0.95)
-THRESHOLD = 0.7
-"""The confidence from which on a triple is worth keeping."""
 WORK = 100
-"""What progress counts up to: percent."""
+"""Progress counts up to this: percent."""
 ASKED, DESCRIBED = 45, 60
-"""Of it when all are asked, and when their doubt is known: about what evidence takes."""
-PIECE = 1 << 16  # queries after which progress is told; so many or fewer are judged in a moment
+"""Where progress stands when all queries are answered and when their doubt is known, about as an evidence run takes."""
+PIECE = 1 << 16  # queries between two reports of progress; fewer are judged in a moment and reported once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """What a run answers about the test facts of a data set, and about negatives, at all levels.
+    """The answers of a run about the test facts of a data set, and about negatives, at all levels.
 
-    Negatives come with the data set or, where it has none, are corrupted test facts (`origin` says which).
+    Negatives are those of the data set or, where it has none, corrupted test facts; `origin` says which.
     """
 
     predictor: Predictor
@@ -68,14 +66,13 @@ class Answers:
     """Which of them have a triple that is in neither the training nor the calibration facts: (n,)."""
     facts: Intervals
     negatives: Graph
-    truth_of_negatives: Floats
     of_negatives: Intervals
-    """A run of the paper's protocol judges negatives by a second threshold, calibrated on such; others by their own."""
+    """By a second threshold, calibrated on negatives, in runs of the paper's protocol; else by the run's only one."""
     origin: str
     known: Mask
     """Which test facts are about entities and a relation that the model knows: (n,)."""
-    taken_in: int = 0
-    """Test facts left out because an update of the run has brought them in."""
+    taken_in: int
+    """How many test facts are left out because an update brought them into the run."""
 
 
 def ask(
@@ -84,7 +81,7 @@ def ask(
     confidence: Sequence[float] | ExactLevels = LEVELS,
     progress: Progress | None = None,
 ) -> Answers:
-    """Ask a run about the test facts of a data set and about as many negatives; progress goes up to `ASKED`."""
+    """Ask a run about the test facts and negatives of a data set; progress goes up to `ASKED`."""
     if not len(dataset.splits.test.head):
         raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
     taken_in, updated = 0, bool(predictor.provenance.get("updates"))
@@ -97,7 +94,7 @@ def ask(
         )
     splits, vocabulary = dataset.splits, predictor.model.vocabulary
     exactly = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
-    facts, levels = splits.test, list(map(float, exactly.levels))
+    facts = splits.test
     negatives, origin = negatives_of(dataset, predictor.model.seed)
     if updated:
         from unkgcp.run.calibration import without_held
@@ -105,7 +102,6 @@ def ask(
         negatives = negatives[without_held(predictor, negatives, [])]
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
-    overlap_free, truth, negative_truth = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
     n, of = len(facts.head), len(negatives.head)
     if predictor.negative is None:
         both = Triples(*map(np.concatenate, zip(ids, other_ids, strict=True)))
@@ -113,21 +109,19 @@ def ask(
     else:
         found = _in_pieces(predictor.method, ids, exactly, progress, 0, n + of)
         of_negatives = _in_pieces(predictor.negative, other_ids, exactly, progress, n, n + of)
-    known: Mask = found.code == 0
     return Answers(
-        predictor,
-        dataset,
-        levels,
-        ids,
-        truth,
-        overlap_free,
-        found,
-        negatives,
-        negative_truth,
-        of_negatives,
-        origin,
-        known,
-        taken_in,
+        predictor=predictor,
+        dataset=dataset,
+        levels=list(map(float, exactly.levels)),
+        ids=ids,
+        truth=facts.truth,
+        overlap_free=~np.isin(facts.keys, taken),
+        facts=found,
+        negatives=negatives,
+        of_negatives=of_negatives,
+        origin=origin,
+        known=found.code == 0,
+        taken_in=taken_in,
     )
 
 
@@ -139,7 +133,7 @@ def _in_pieces(
     before: int,
     total: int,
 ) -> Intervals:
-    """What the method answers, asked piece by piece, so that one sees how far it is: `before` of `total` are done."""
+    """The method's answers, asked in pieces to report progress; `before` of `total` queries were answered before."""
     n = len(triples.head)
     if progress is None or total <= PIECE:
         return method.interval(triples, levels)
@@ -183,19 +177,20 @@ def evaluate(
 def judge(answers: Answers, progress: Progress | None = None) -> dict[str, Any]:
     """Figures at each level for test facts (`positive`), negatives (`negative`) and both (`mixed`).
 
-    Of a run that was updated, `taken_in` counts the test facts that an update brought in, which are left out.
+    `taken_in` (updated runs only) counts the test facts that an update brought into the run; they are left out.
     `overlap_free` are the test facts whose triple is in neither the training nor the calibration facts.
-    Negatives are judged with the run's own threshold, calibrated on facts, which is the one that predictions use;
-    a run of the paper's protocol has a second one, calibrated on corrupted calibration facts
-    (`negative_threshold` says which was used). In the open world all are judged by the hull, as predictions are.
-    `per` names the partitions in whose groups the method promises its level, None if it offers no groups.
-    Beside the averages, `positive` has what `slices.judge_slices` finds at each level among the known test facts:
-    coverage by doubt, degree and relation with bands, the worst of each, and ERT. `ties` tells, level by level,
-    coverage of facts above its band because of ties from facts unlike those of calibration. `empty` has, level by
-    level, the share of test facts whose interval is empty and the coverage of the others; None if none is.
+    Negatives are judged with the run's own threshold, calibrated on facts, which predictions use too. A run of the
+    paper's protocol has a second threshold for them, calibrated on corrupted calibration facts; `negative_threshold`
+    says which was used. In the open world facts and negatives are judged by the hull of both, as predictions are.
+    `per` names the partitions in whose groups the method promises its level; None if it offers no groups.
+    `positive` also has what `slices.judge_slices` finds at each level among the known test facts: coverage by doubt,
+    degree and relation with bands, the worst of each, and ERT. `ties` has coverage with ties broken at random at each
+    level: coverage above its band may come from ties, which are harmless, or from facts unlike those of calibration.
+    `empty` has, level by level, the share of test facts whose interval is empty and the coverage of the others; None
+    if no interval is empty.
     """
     predictor, method = answers.predictor, answers.predictor.method
-    negatives = _rows(answers.of_negatives, answers.truth_of_negatives)
+    negatives = _rows(answers.of_negatives, answers.negatives.truth)
     facts = _rows(answers.facts, answers.truth)
     overlap_free = Rows(*(column[answers.overlap_free] for column in facts))
     both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
@@ -234,7 +229,7 @@ def judge(answers: Answers, progress: Progress | None = None) -> dict[str, Any]:
 
 
 class Rows(NamedTuple):
-    """Answers beside labels: scores (n,), ends (n, levels) each, and both ends of the label (n, 2)."""
+    """Answers and labels of the same n triples: scores (n,), ends (n, levels) each, both ends of the label (n, 2)."""
 
     score: Floats
     lower: Floats
@@ -249,7 +244,7 @@ def _rows(answers: Intervals, truth: Floats) -> Rows:
 
 
 def _threshold(answers: Answers) -> str:
-    """What negatives are judged by: the calibration on facts, the one on negatives, or both as in the open world."""
+    """What the threshold for negatives was calibrated on: facts, negatives, or (in the open world) both."""
     if answers.predictor.negative is not None:
         return "negatives"
     return "facts" if answers.facts.no_fact is None else "both"
@@ -258,8 +253,8 @@ def _threshold(answers: Answers) -> str:
 def _figures(rows: Rows, place: int, level: float) -> dict[str, float | int | None]:
     """n, coverage, sharpness, interval score, mse and mae at one level; None where n is 0.
 
-    Labels that are intervals are covered if all of each is; errors are those of the middle. The interval score is
-    also None where it is infinite, at level 1 with a label missed.
+    A label that is an interval is covered if all of it is; its error is that of its middle. The interval score is
+    also None where it is infinite, which happens at level 1 if a label is missed.
     """
     lower, upper = rows.lower[:, place], rows.upper[:, place]
     known = ~np.isnan(rows.score)
@@ -276,12 +271,11 @@ def _figures(rows: Rows, place: int, level: float) -> dict[str, float | int | No
 
 def known_triples(answers: Answers) -> Triples:
     """The known test facts, in the ids of the model."""
-    ids = answers.ids
-    return Triples(ids.head[answers.known], ids.relation[answers.known], ids.tail[answers.known])
+    return Triples(*(column[answers.known] for column in answers.ids))
 
 
 def training_facts(answers: Answers) -> Graph:
-    """What the model was trained on or, where it does not say, the training facts of the data set, in its ids."""
+    """The facts that the model keeps of its training, else the training facts of the data set, in the model's ids."""
     model = answers.predictor.model
     if model.facts is not None:
         return model.facts.graph(model.vocabulary)
@@ -293,7 +287,7 @@ def training_facts(answers: Answers) -> Graph:
 
 
 def _conditional(answers: Answers, facts: Rows, progress: Progress | None) -> list[dict[str, Any]]:
-    """What `slices.judge_slices` finds at each level; nothing where no test fact is known."""
+    """The result of `slices.judge_slices` at each level; empty where no test fact is known."""
     predictor, known = answers.predictor, answers.known
     if not known.any():
         return [{} for _ in answers.levels]
@@ -334,21 +328,17 @@ def _empty(rows: Rows, levels: Sequence[float]) -> list[dict[str, Any]] | None:
     return found
 
 
-# Coverage above its band may come from ties, which are harmless, or from facts unlike those of calibration.
-
-
 def _ties(answers: Answers) -> list[dict[str, Any]] | None:
     """`confidence`, `coverage_smoothed` and `band` (low, high) of test facts at each level; unknown facts are covered.
 
     None for a method that ranks no scores, and in the open world, whose hulls have two thresholds. The band is None
-    where every relation has a threshold, and where the answer at a level is no matter of rank.
+    where every relation has a threshold of its own, and where the rank of the level is 0 or above the calibration size.
     """
     known, method, count = answers.known, answers.predictor.method, int(answers.known.sum())
-    asked, standing = known_triples(answers), None
-    one_threshold = method.one_threshold
-    if count:
-        score = None if method.own_answers else answers.facts.score[known].astype(np.float64)
-        standing = method.standing(asked, answers.truth[known], score)
+    if not count:
+        return None
+    score = None if method.own_answers else answers.facts.score[known].astype(np.float64)
+    standing = method.standing(known_triples(answers), answers.truth[known], score)
     if standing is None:
         return None
     size, unknown = int(standing.size[0]), len(known) - count
@@ -357,19 +347,16 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
     found = []
     for level, k, coverage in zip(answers.levels, ranks, smoothed, strict=True):
         band = None
-        if one_threshold and 1 <= k <= size:
+        if method.one_threshold and 1 <= k <= size:
             band = [(end * count + unknown) / len(known) for end in metrics.rank_band(k, size, count)]
         found.append({"confidence": level, "coverage_smoothed": coverage, "band": band})
     return found
 
 
-# Confidence filtering: keep triples whose whole interval is good, drop those whose whole one is not, else abstain.
-
-
-def decisions(answers: Answers, threshold: float = THRESHOLD) -> dict[str, Any]:
-    """Decisions about the test facts (`positive`) and about these and the negatives (`mixed`) at each level."""
+def decisions(answers: Answers, threshold: float) -> dict[str, Any]:
+    """Decisions about the test facts (`positive`) and about these and the negatives (`mixed`) at each level; `decide`."""
     predictor, negative = answers.predictor, answers.of_negatives
-    if predictor.negative is not None:  # whoever filters does not know which triples are negatives
+    if predictor.negative is not None:  # a user who filters does not know which triples are negatives
         negative = predictor.interval(answers.negatives, answers.levels)
     parts = (answers.facts, negative)
     truth = np.concatenate([answers.dataset.splits.test.confidence, answers.negatives.confidence])
@@ -390,12 +377,11 @@ def decisions(answers: Answers, threshold: float = THRESHOLD) -> dict[str, Any]:
     }
 
 
-def decide(
-    truth: Floats, lower: Floats, upper: Floats, score: Floats, threshold: float = THRESHOLD
-) -> dict[str, Any]:
-    """Shares and accuracies of decisions about labels (n,) with intervals (n,) and scores (n,), NaN if unknown.
+def decide(truth: Floats, lower: Floats, upper: Floats, score: Floats, threshold: float) -> dict[str, Any]:
+    """How good decisions by intervals are; every column (n,), score NaN if unknown.
 
-    `accuracy` is the share of right decisions among those made, `precision` that of good triples among those kept,
+    A triple is good if its label is at least the threshold. It is kept if its whole interval is at least the
+    threshold and dropped if its whole interval is below; otherwise there is no decision. `accuracy` is the share of right decisions among those made, `precision` that of good triples among those kept,
     `wrong` the share of wrong decisions among all triples, `score_accuracy` the accuracy of the score alone, where
     an unknown triple is dropped. None where there is nothing to divide by.
     """

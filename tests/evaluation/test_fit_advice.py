@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.worlds import random_ids, vocabulary
-from unkgcp.evaluation import gain as module
+from unkgcp.evaluation import fit_advice
 from unkgcp.evaluation.fit_advice import Gain, Learned, gain, gain_sentence, learned, learned_sentence
 from unkgcp.graph import Dataset, Graph, Splits
 from unkgcp.run.fitting import fit
@@ -79,9 +79,9 @@ def test_nothing_is_said_where_it_cannot_be_measured(
     assert gain(replace(predictor, provenance={"protocol": "paper"}), dataset) is None
     few = replace(dataset.splits, train=dataset.splits.train[:1000])
     assert gain(predictor, replace(dataset, splits=few)) is None
-    monkeypatch.setattr(module, "MOST", 1000)
+    monkeypatch.setattr(fit_advice, "MOST", 1000)
     assert gain(predictor, dataset) is None
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(fit_advice.importlib.util, "find_spec", lambda name: None)
     assert gain(predictor, dataset) is None
 
 

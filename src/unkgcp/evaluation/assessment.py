@@ -354,7 +354,7 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
 
 
 def decisions(answers: Answers, threshold: float) -> dict[str, Any]:
-    """Decisions about the test facts (`positive`) and about these and the negatives (`mixed`) at each level; `decide`."""
+    """Decisions about the test facts (`positive`) and about these and the negatives (`mixed`) at each level."""
     predictor, negative = answers.predictor, answers.of_negatives
     if predictor.negative is not None:  # a user who filters does not know which triples are negatives
         negative = predictor.interval(answers.negatives, answers.levels)
@@ -381,9 +381,10 @@ def decide(truth: Floats, lower: Floats, upper: Floats, score: Floats, threshold
     """How good decisions by intervals are; every column (n,), score NaN if unknown.
 
     A triple is good if its label is at least the threshold. It is kept if its whole interval is at least the
-    threshold and dropped if its whole interval is below; otherwise there is no decision. `accuracy` is the share of right decisions among those made, `precision` that of good triples among those kept,
-    `wrong` the share of wrong decisions among all triples, `score_accuracy` the accuracy of the score alone, where
-    an unknown triple is dropped. None where there is nothing to divide by.
+    threshold and dropped if its whole interval is below; otherwise there is no decision. `accuracy` is the share of
+    right decisions among those made, `precision` that of good triples among those kept, `wrong` the share of wrong
+    decisions among all triples, `score_accuracy` the accuracy of the score alone, by which an unknown triple is
+    dropped. None where there is nothing to divide by.
     """
     good, keep, drop = truth >= threshold, lower >= threshold, upper < threshold
     decided, right = keep | drop, (keep & good) | (drop & ~good)

@@ -185,9 +185,9 @@ def test_only_a_header_gives_only_a_header(files: tuple[Path, Path], capfd: Any,
 def test_many_batches_keep_their_order(
     files: tuple[Path, Path], capfd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from unkgcp.tabular import string_table
+    from unkgcp.tabular import query_files
 
-    monkeypatch.setattr(string_table, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(query_files, "BLOCK_BYTES", 200)
     status, _, _ = _run(capfd, "--calibration", files[0], "--input", files[1], "-o", tmp_path / "out.csv")
     assert status == 0
     assert np.array_equal(_read(tmp_path / "out.csv")["prediction"], PREDICTION[::-1])

@@ -16,8 +16,7 @@ from tests.worlds import facts_of, graph_of, written
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, load_dataset, query_batches, read, write
 from unkgcp.tabular import delimited
-from unkgcp.tabular.rdf_lines import lines_of, parse
-from unkgcp.tabular.rdf_terms import Prefixes
+from unkgcp.tabular.rdf_text import Prefixes, lines_of, parse
 
 EX = {"ex": "http://example.org/"}
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"

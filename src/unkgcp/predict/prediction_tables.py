@@ -18,7 +18,7 @@ from unkgcp.conformal.scores import recipe_names
 from unkgcp.conformal.split import SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.files import standard_output
-from unkgcp.tabular.string_table import Table
+from unkgcp.tabular.query_files import Table
 from unkgcp.tabular.writer import Style, Write, check_target, write_at_the_end, write_file
 
 GROUP = "group"

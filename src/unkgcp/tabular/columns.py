@@ -321,7 +321,7 @@ class Request:
     language         ConceptNet only: keep the assertions within one language, `en` for instance
     skip_missing     leave out rows whose confidence is empty or NaN; they are an error otherwise
     default_confidence     the number that such rows have instead, as if it stood in the file
-    prefixes               RDF: names for the beginnings of IRIs, see `unkgcp.tabular.rdf_terms`; not used elsewhere
+    prefixes               RDF: names for the beginnings of IRIs, see `unkgcp.tabular.rdf_text`; not used elsewhere
     confidence_predicates  RDF only: IRIs of the predicates that tell a confidence; None: recognise them
     with_confidence  False for queries, whose confidence column, if there is one, is not looked at
     """

@@ -277,7 +277,7 @@ def _rdf_kind(line: str) -> str | None:
     """The format of RDF that a first line is in, None if it is in none."""
     if not line.startswith(("<", "_:")):
         return TURTLE
-    from unkgcp.tabular.rdf_lines import is_statement
+    from unkgcp.tabular.rdf_text import is_statement
 
     return next((kind for kind in RDF if kind != TURTLE and is_statement(line, kind)), None)
 

@@ -30,8 +30,7 @@ from unkgcp.tabular.arrow_arrays import Batch, Batches, Malformed, acceptable, b
 from unkgcp.tabular.columns import NTRIPLES, ROLES, TURTLE, Request, Scale, confidence_words
 from unkgcp.tabular.delimited import Block, blocks_of, in_turn, line_of_first
 from unkgcp.tabular.label_index import LabelIndex
-from unkgcp.tabular.rdf_lines import Lines, objection, parse, turtle_blocks
-from unkgcp.tabular.rdf_terms import Prefixes
+from unkgcp.tabular.rdf_text import Lines, Prefixes, objection, parse, turtle_blocks
 from unkgcp.tabular.source import Source
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from tests.rounding import EXP_ULPS, apart
 from unkgcp.conformal import EntropyResidual, Residual, ScaledResidual, make_score
-from unkgcp.conformal.inverse import outermost
-from unkgcp.conformal.scores import score_names
+from unkgcp.conformal.scores import outermost, score_names
 
 UNLIMITED = (-np.inf, np.inf)
 

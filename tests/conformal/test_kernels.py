@@ -19,9 +19,6 @@ from unkgcp.conformal import (
     SplitConformal,
     query_chunks,
 )
-from unkgcp.conformal import (
-    scores as score_module,
-)
 from unkgcp.conformal.query_chunks import Engine, read_queries
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
@@ -36,7 +33,7 @@ def _both(
     """Ends by the kernels and by NumPy."""
     given = scale if score.takes_scale else None
     queries = read_queries(score, limits, prediction, given, None, None)
-    fast = Engine(queries, score_module.WORTH_LOADING)
+    fast = Engine(queries, query_chunks.WORTH_LOADING)
     assert fast.kernels is not None
     with np.errstate(all="ignore"):
         rows = fast.rows(0, len(prediction))
@@ -67,7 +64,7 @@ def test_the_same_scores_as_numpy(score: Any) -> None:
     truth = np.random.default_rng(2).random(20_000)
     given = scale if score.takes_scale else None
     queries = read_queries(score, (0.0, 1.0), prediction, given, None, None)
-    fast = Engine(queries, score_module.WORTH_LOADING)
+    fast = Engine(queries, query_chunks.WORTH_LOADING)
     assert np.array_equal(fast.scores(truth, 5, 20_000), queries.scores(truth, 5, 20_000))
 
 
@@ -144,10 +141,10 @@ def test_small_calls_do_not_load_numba_and_large_ones_work_without_it() -> None:
     code = (
         "import sys; sys.modules['numba'] = None\n"
         "import numpy as np\n"
-        "from unkgcp.conformal import SplitConformal, scores\n"
+        "from unkgcp.conformal import SplitConformal, query_chunks\n"
         "cal = SplitConformal().calibrate([0.1, 0.5], [0.2, 0.9])\n"
         "small = cal.interval([0.3], confidence=0.5)\n"
-        "scores.WORTH_LOADING = 1\n"
+        "query_chunks.WORTH_LOADING = 1\n"
         "print((cal.interval([0.3], confidence=0.5) == small).all())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -165,9 +162,9 @@ def test_small_calls_do_not_load_numba_and_large_ones_work_without_it() -> None:
 def test_kernels_are_loaded_for_fewer_rows_where_numba_is_there_already() -> None:
     code = (
         "import sys, numba, numpy as np\n"
-        "from unkgcp.conformal import SplitConformal, scores\n"
+        "from unkgcp.conformal import SplitConformal, query_chunks\n"
         "cal = SplitConformal().calibrate([0.1, 0.5], [0.2, 0.9])\n"
-        "for rows in (1000, scores.WORTH_ADDING):\n"
+        "for rows in (1000, query_chunks.WORTH_ADDING):\n"
         "    ends = cal.interval(np.full(rows, 0.3), confidence=0.5)\n"
         "    print('unkgcp.conformal.residual_kernels' in sys.modules, *ends[-1])\n"
     )

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unkgcp.conformal import SplitConformal, ranking
-from unkgcp.conformal.ranking import Order, select
+from unkgcp.conformal import SplitConformal
+from unkgcp.conformal import ranks as rank_module
+from unkgcp.conformal.ranks import Order, select
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'unkgcp[train]'")
 from unkgcp.conformal import residual_kernels
@@ -19,7 +20,7 @@ from unkgcp.conformal import residual_kernels
 
 @pytest.fixture(autouse=True)
 def _small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "WORTH_SELECTING", 1)
+    monkeypatch.setattr(rank_module, "WORTH_SELECTING", 1)
 
 
 NUMBERS = st.floats(0, 1) | st.sampled_from([0.0, 0.5, 1.0, np.inf])
@@ -29,7 +30,7 @@ NUMBERS = st.floats(0, 1) | st.sampled_from([0.0, 0.5, 1.0, np.inf])
 @settings(max_examples=200, deadline=None)
 def test_the_kth_smallest_in_any_order_of_questions(values: list[float], data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "WORTH_SELECTING", 1)
+        patch.setattr(rank_module, "WORTH_SELECTING", 1)
         lazy = Order(np.array(values))
         expected = np.sort(values)
         for _ in range(data.draw(st.integers(1, 4))):
@@ -86,7 +87,7 @@ def test_a_calibrator_answers_the_same_before_and_after_sorting(monkeypatch: pyt
     rng = np.random.default_rng(2)
     prediction, truth = rng.random(3000), np.round(rng.random(3000), 2)
     lazy = SplitConformal().calibrate(prediction, truth)
-    monkeypatch.setattr(ranking, "WORTH_SELECTING", 1_000_000)
+    monkeypatch.setattr(rank_module, "WORTH_SELECTING", 1_000_000)
     eager = SplitConformal().calibrate(prediction, truth)
     levels = [0.8, 0.9, 0.85, 0.95, 0, 1]
     before = lazy.interval(prediction, confidence=levels)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from unkgcp.conformal import EntropyResidual, SplitConformal, make_score, register, scores
-from unkgcp.conformal.inverse import outermost
-from unkgcp.conformal.scores import score_names, score_parameters
+from unkgcp.conformal.scores import outermost, score_names, score_parameters
 
 
 @pytest.mark.parametrize("name", score_names())

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unkgcp.conformal import MissingWeightWarning, SplitConformal, rank
-from unkgcp.conformal.ranking import tail_sums, weighted_ranks
+from unkgcp.conformal.ranks import tail_sums, weighted_ranks
 
 LEVELS = [0, 0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 1]
 

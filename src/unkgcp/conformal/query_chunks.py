@@ -1,70 +1,70 @@
-"""The queries of one call and how a calibration answers them, chunk by chunk.
+"""The queries of one call, and how a calibration answers them, one chunk of rows at a time.
 
-`Queries` are the arrays of the call: checked as a whole when they arrive, and value by value as each chunk is worked
-on. `Engine` makes scores and ends of their rows, with compiled code for large calls, and with NumPy otherwise and
-wherever in doubt. `Answers` finds the threshold or the p-value of each row in what calibration left behind.
+`Queries` hold the arrays of the call. Shapes are checked when they arrive, values when their chunk is worked on.
+`Engine` computes scores and interval ends of rows, with compiled code for large calls and with NumPy otherwise.
+`Answers` looks up the threshold or the p-value of each row in the calibration.
 
-With groups (Mondrian conformal prediction) a query is compared with the calibration points of its own group and with no
-others. A group with too few points for a level is answered with the whole range, and so is a group without any, at
-every level: then the promise holds in every group, and so on average over all. A threshold borrowed from the other
-groups would break both promises: the large groups use their own, so nobody would make up for what the small ones miss.
-Where points are put into groups in several ways, the largest threshold answers (`group_rankings`).
+With groups (Mondrian conformal prediction) a query is compared with the calibration points of its own group alone. A
+group with too few points for a level, or with none, is answered with the whole range, so that the promise holds in
+every group, and therefore on average over all. A threshold borrowed from other groups would break both promises:
+large groups use their own thresholds, so nothing would make up for the labels that small groups miss. Where points are
+put into groups in several ways, the largest threshold answers (`ranking`).
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.group_rankings import (
-    Group,
-    Places,
-    check_names,
-    group_columns,
-    labels,
-    largest,
-)
-from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score, kernels_for
+from unkgcp.conformal.ranking import Group, Places, check_names, group_columns, labels, largest
+from unkgcp.conformal.scores import Floats, LearnedScore, Limits, Recipe, Score, loaded_kernels
 from unkgcp.conformal.storage import Calibration
 from unkgcp.loops import ROWS, run_chunks
 
-Floats = NDArray[np.floating[Any]]
-
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
-# float64 arrays of so many rows are just below the 128 KiB from which on the allocator asks the system for each
+# Rows in a chunk of compiled code, if NumPy makes temporary arrays for it and if not. Float64 arrays of 15 * 1024 rows
+# stay below 128 KiB, the size from which on the allocator asks the operating system for every array.
 _WITH_TEMPORARIES = 15 * 1024
 _WITHOUT = 8 * ROWS
+WORTH_LOADING = 10_000_000
+"""Rows of a call from which on loading numba and the kernels pays; kernels that are loaded serve small calls too."""
+WORTH_ADDING = 1 << 17
+"""The same limit where numba is loaded already, since the kernels alone load quickly."""
 
 
 class MissingWeightWarning(UserWarning):
-    """Queries without a weight are asked of a calibration with weights."""
+    """Queries have no weight, but the calibration points had."""
 
 
 class SmallCalibrationWarning(UserWarning):
-    """There are too few calibration points to learn a score from; a plainer one is used."""
+    """There are too few calibration points to learn a score from; a simpler score is used."""
 
 
 class SmallGroupWarning(UserWarning):
-    """Some queries are in groups with too few calibration points for the level and got the whole range."""
+    """Some queries got the whole range, because their groups have too few calibration points for the level."""
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Predictions and what comes with them, (n,) each; `dtype` is the precision everything is computed in."""
+    """Predictions and their other columns, (n,) each; `groups` has one for each partition.
+
+    `dtype` is the precision in which everything is computed.
+    """
 
     score: Score
     bounds: Limits
     prediction: Floats
     scale: Floats | None
     groups: dict[str, NDArray[Any]] | None
-    """A column for each partition."""
     weight: NDArray[np.float64] | None
     dtype: np.dtype[Any]
     kind: NDArray[Any] | None = None
@@ -73,11 +73,11 @@ class Queries:
         return len(self.prediction)
 
     def at_least(self, dtype: np.dtype[Any]) -> Queries:
-        """The same in a precision no lower than `dtype`."""
+        """The same queries, computed in a precision no lower than `dtype`."""
         return replace(self, dtype=np.result_type(self.dtype, dtype))
 
     def heaviest(self) -> float | None:
-        """The largest weight, None without weights; a ValueError if no sums can be made of them."""
+        """The largest weight, None without weights; ValueError if weights are unusable or their sum may overflow."""
         if self.weight is None:
             return None
         check_non_negative("weight", self.weight, 0)
@@ -92,10 +92,10 @@ class Queries:
         """ValueError if a value of these rows cannot be used; it names the first one."""
         check_finite("prediction", self.prediction[start:stop], start)
         if self.scale is not None:
-            check_positive("scale", self.scale[start:stop], start)
+            check_non_negative("scale", self.scale[start:stop], start, positive=True)
 
     def rows(self, start: int, stop: int) -> tuple[Floats, Floats | None]:
-        """Prediction and prepared scale of some rows, contiguous: the same bits alone as among others."""
+        """Prediction and prepared scale of some rows, contiguous: a query gets the same bits alone as among others."""
         prediction = np.ascontiguousarray(self.prediction[start:stop], self.dtype)
         scale = None if self.scale is None else np.ascontiguousarray(self.scale[start:stop], self.dtype)
         if self.kind is not None and isinstance(self.score, LearnedScore):
@@ -103,7 +103,7 @@ class Queries:
         return prediction, self.score.prepare(prediction, scale)
 
     def scores(self, truth: Floats, start: int, stop: int) -> Floats:
-        """Nonconformity of the labels of some rows, everything checked: (n,)."""
+        """Nonconformity of the labels of some rows, after all values were checked: (n,)."""
         self.check(start, stop)
         prediction, scale = self.rows(start, stop)
         labels = truth[start:stop]
@@ -111,7 +111,7 @@ class Queries:
         near = np.ascontiguousarray(labels, self.dtype)
         value = self.score.score(prediction, near, scale)
         if truth.dtype.itemsize > self.dtype.itemsize:
-            # a label between two floats of the interval's precision is inside exactly when both of them are
+            # the label lies between two floats of the lower precision; it is inside exactly when both of them are
             towards = np.where(near < labels, np.inf, -np.inf).astype(self.dtype)
             other = np.where(near == labels, near, np.nextafter(near, towards))
             value = np.maximum(value, self.score.score(prediction, other, scale))
@@ -127,7 +127,7 @@ def read_queries(
     weight: ArrayLike | None,
     kind: ArrayLike | None = None,
 ) -> Queries:
-    """Arrays of a caller as `Queries`; a ValueError names the one that does not fit."""
+    """Arrays of a caller as `Queries`; a ValueError names an array that cannot be used."""
     given = column("prediction", prediction)
     size = len(given)
     if score.takes_scale != (scale is not None):
@@ -137,7 +137,7 @@ def read_queries(
     wanted = isinstance(score, LearnedScore) and score.kinds is not None
     if wanted and kind is None:
         raise ValueError("kind is missing: the score was learned from predictions with a kind")
-    # a bound that float32 cannot hold would be rounded, and with it the range of the labels
+    # float32 is used only if it holds the bounds exactly: rounding them would change the range of labels
     small = all(float(np.float32(bound)) == bound for bound in bounds)
     dtypes = [given.dtype, FLOAT32 if small else FLOAT64]
     return Queries(
@@ -161,11 +161,11 @@ def learn_score(
     weight: ArrayLike | None,
     kind: ArrayLike | None = None,
 ) -> tuple[Score, tuple[Any, ...]]:
-    """The score that a part of the points teaches, and all columns of the others; a ValueError names a bad value."""
+    """The score learned from a part of the points, and the columns of the others; a ValueError names a bad value."""
     given = column("prediction", prediction)
     size = len(given)
     label = column("truth", truth, size)
-    # every value is checked before any is used, so that messages name its place among all points
+    # all values are checked before the points are divided, so that messages name the place among all points
     check_finite("prediction", given, 0)
     check_within("truth", label, 0, *bounds)
     members = group_columns(group, size)
@@ -191,8 +191,19 @@ def learn_score(
     return score, (given[left], label[left], ranked, weights, kinds)
 
 
+def kernels_for(rows: int) -> ModuleType | None:
+    """The compiled kernels if they are loaded, or if so many rows make loading them worth it; None without numba."""
+    if rows < (WORTH_ADDING if "numba" in sys.modules else WORTH_LOADING):
+        return loaded_kernels()
+    try:
+        from unkgcp.conformal import residual_kernels
+    except ImportError:
+        return None
+    return residual_kernels
+
+
 class Engine:
-    """Computes with the rows of `queries`; compiled if the score is a residual, in float64, and work is large."""
+    """Computes scores and ends of `queries`; compiled code is used for residuals in float64 if `work` rows are many."""
 
     def __init__(self, queries: Queries, work: int) -> None:
         self.queries = queries
@@ -203,7 +214,7 @@ class Engine:
             self.chunk = _WITHOUT if queries.score.takes_scale else _WITH_TEMPORARIES
 
     def each_chunk(self, work: Callable[[int, int], None]) -> None:
-        """Have `work(start, stop)` done for all rows: at once if they are few, else chunk by chunk in threads."""
+        """Call `work(start, stop)` for all rows: once if they are few, otherwise chunk by chunk in threads."""
         size = len(self.queries)
         if size > self.chunk:
             run_chunks(size, work, self.chunk)
@@ -212,7 +223,7 @@ class Engine:
                 work(0, size)
 
     def rows(self, start: int, stop: int) -> tuple[Floats, Floats | None]:
-        """Prediction and prepared scale of some rows; checked here unless a kernel will do it."""
+        """Prediction and prepared scale of some rows. They are checked here unless a kernel will check them."""
         if self.kernels is None:
             self.queries.check(start, stop)
         return self.queries.rows(start, stop)
@@ -226,7 +237,7 @@ class Engine:
         lower: Floats,
         upper: Floats,
     ) -> None:
-        """Write the ends of what `rows(start, stop)` gave, at one threshold or one a row, into `lower`, `upper`."""
+        """Write the ends for `rows(start, stop)` into `lower` and `upper`, at one threshold or one for each row."""
         prediction, scale = rows
         if self.kernels is not None:
             unit = np.ones_like(prediction) if scale is None else scale
@@ -254,7 +265,7 @@ class Engine:
 
 
 class Answers:
-    """Thresholds and p-values for the queries of one call; counts those whose group is too small."""
+    """Thresholds and p-values for the queries of one call, and the number of queries whose group is too small."""
 
     def __init__(self, calibration: Calibration, queries: Queries, levels: Sequence[Fraction]) -> None:
         if calibration.grouped:
@@ -271,32 +282,32 @@ class Answers:
                 stacklevel=4,
             )
         self.calibration, self.queries, self.levels = calibration, queries, levels
-        self.wide: list[int] = []  # one count a chunk: appending is safe from several threads
+        self.wide: list[int] = []  # for each chunk the queries in too small groups; threads may append
         below = [level for level in levels if level < 1]
         self.highest = levels.index(max(below)) if below else None
         if not calibration.weighted:
             tables = calibration.rankings.tables(levels, calibration.training_conditional)
             self.tables = [table.astype(queries.dtype, copy=False) for table in tables]
         plain = not calibration.weighted and not calibration.grouped
-        self.common = largest(self.tables, [None]) if plain else None  # the thresholds of all queries
+        self.common = largest(self.tables, [None]) if plain else None  # thresholds that all queries share
 
     def thresholds(self, start: int, stop: int) -> list[Any]:
-        """For each level one threshold, or an array of one a row."""
+        """For each level one threshold for all queries, or one for each row."""
         if self.common is not None:
             return self.common
         places, weight = self.places(start, stop), self._weight(start, stop)
-        grouped = self.calibration.grouped
         if weight is not None:
             rankings = self.calibration.rankings
             rows = [rankings.weighted_thresholds(level, weight, places) for level in self.levels]
             rows = [row.astype(self.queries.dtype, copy=False) for row in rows]
         else:
             rows = largest(self.tables, places)
-        if grouped and self.highest is not None:
+        if self.calibration.grouped and self.highest is not None:
             self.wide.append(int(np.count_nonzero(rows[self.highest] == np.inf)))
         return rows
 
     def p_values(self, scores: Floats, start: int, stop: int) -> NDArray[np.float64]:
+        """The p-value of each row, whose score is given: (n,)."""
         places = self.places(start, stop)
         missing = [codes < 0 for codes in places if codes is not None]
         if missing:
@@ -304,31 +315,24 @@ class Answers:
         return self.calibration.rankings.p_values(scores, places, self._weight(start, stop))
 
     def warn(self) -> None:
-        """Say how many queries got the whole range, or the p-value 1, because of their group."""
+        """Warn of the queries that got the whole range, or the p-value 1, because their group is too small."""
         count = sum(self.wide)
         if not count:
             return
         said = "without calibration points: their p-value is 1"
         if self.highest is not None:
             level = float(self.levels[self.highest])
-            few = (
-                "too little weight at calibration"
-                if self.calibration.weighted
-                else "too few calibration points"
-            )
+            weighted = self.calibration.weighted
+            few = "too little weight at calibration" if weighted else "too few calibration points"
             said = f"with {few} for confidence {level:g}: their set is the whole range"
-        warnings.warn(
-            f"{count:,} of {len(self.queries):,} queries are in groups {said}",
-            SmallGroupWarning,
-            stacklevel=3,
-        )
+        said = f"{count:,} of {len(self.queries):,} queries are in groups {said}"
+        warnings.warn(said, SmallGroupWarning, stacklevel=3)
 
     def places(self, start: int, stop: int) -> Places:
-        """For each partition the segment of each row, -1 if its group had no calibration point; None without groups."""
+        """For each partition the segment of each row, see `GroupRankings.places`."""
         columns = self.queries.groups or {}
-        return self.calibration.rankings.places(
-            {name: column[start:stop] for name, column in columns.items()}
-        )
+        some = {name: column[start:stop] for name, column in columns.items()}
+        return self.calibration.rankings.places(some)
 
     def _weight(self, start: int, stop: int) -> NDArray[np.float64] | None:
         if self.calibration.heaviest is None:
@@ -340,11 +344,11 @@ class Answers:
         return weight
 
 
-# The border: arrays of a stranger become columns of one length, or a ValueError says what is wrong and where.
+# Checks of the caller's arrays. A ValueError says what is wrong and where.
 
 
 def column(name: str, values: ArrayLike, size: int | None = None, ndim: int = 1) -> Floats:
-    """`values` as a float32 array (if it is one, or float16) or a float64 one, of `size` rows."""
+    """`values` as an array of `size` rows: float32 if it is that or float16, float64 otherwise."""
     array = np.asarray(values)
     if array.dtype.kind == "O":
         try:
@@ -363,28 +367,24 @@ def column(name: str, values: ArrayLike, size: int | None = None, ndim: int = 1)
 
 
 def check_finite(name: str, chunk: Floats, start: int) -> None:
-    """Every value is a number and not infinite; `start` is the position of the chunk in its array."""
+    """ValueError unless all values are finite; `start` is the position of the chunk in its array."""
     good = np.isfinite(chunk)
     if not good.all():
         place = np.unravel_index(int(np.argmin(good)), good.shape)
         raise ValueError(f"{_where(name, place, start)} is {chunk[place]}, expected a finite number")
 
 
-def check_positive(name: str, chunk: Floats, start: int) -> None:
+def check_non_negative(name: str, chunk: Floats, start: int, positive: bool = False) -> None:
+    """ValueError unless all values are finite and at least 0, or above 0 if they must be positive."""
     check_finite(name, chunk, start)
-    if len(chunk) and not chunk.min() > 0:
-        place = (int(np.argmax(chunk <= 0)),)
-        raise ValueError(f"{_where(name, place, start)} is {chunk[place]}, expected a positive number")
-
-
-def check_non_negative(name: str, chunk: Floats, start: int) -> None:
-    check_finite(name, chunk, start)
-    if len(chunk) and not chunk.min() >= 0:
-        place = (int(np.argmax(chunk < 0)),)
-        raise ValueError(f"{_where(name, place, start)} is {chunk[place]}, expected no negative number")
+    if len(chunk) and not (chunk.min() > 0 if positive else chunk.min() >= 0):
+        place = (int(np.argmax(chunk <= 0 if positive else chunk < 0)),)
+        expected = "a positive number" if positive else "no negative number"
+        raise ValueError(f"{_where(name, place, start)} is {chunk[place]}, expected {expected}")
 
 
 def check_within(name: str, chunk: Floats, start: int, low: float, high: float) -> None:
+    """ValueError unless all values are finite and from low to high."""
     check_finite(name, chunk, start)
     if len(chunk) and not (chunk.min() >= low and chunk.max() <= high):
         place = (int(np.argmax((chunk < low) | (chunk > high))),)

@@ -1,31 +1,42 @@
-"""Calibration scores in order: thresholds by rank and p-values by bisection, for one or many groups at once.
+"""Calibration scores in order, group by group: thresholds by rank, and p-values by counting.
 
-A ranking holds one sorted segment a group and a last, empty one for queries whose group had no calibration point;
-without groups the only segment has all scores. It knows ranks and orders, but nothing of predictions, labels or
+A `Ranking` holds one sorted segment of scores for each group, and a last, empty segment for queries whose group had no
+calibration point. Without groups its only segment holds all scores.
+
+A partition puts every point into one group. `GroupRankings` rank the same scores in one partition or in several. With
+several, a query has a group in each of them and is answered with the largest of the thresholds of its groups. A larger
+threshold only adds labels to a set, so the promise of each partition for its groups holds in every group of every
+partition. In terms of p-values: a label gets the largest of its p-values. Nothing here knows of predictions, labels or
 intervals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from threading import Lock
+from functools import reduce
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.ranks import rank, training_conditional_rank
-from unkgcp.conformal.scores import loaded_kernels
-from unkgcp.loops import ROWS, run_chunks
+from unkgcp.conformal.ranks import Order, bisected, rank, tail_sums, training_conditional_rank, weighted_ranks
+from unkgcp.conformal.scores import Floats
 
-Floats = NDArray[np.floating[Any]]
 Codes = NDArray[np.intp]
+Group = ArrayLike | Mapping[str, ArrayLike]
+"""What a caller gives: the groups of one partition, (n,), or those of several partitions by name."""
+Columns = Mapping[str, NDArray[Any]]
+Places = Sequence[Codes | None]
+"""For each partition the segment of each query, (n,); -1 where its group had no calibration point."""
+
+MOST_KEPT = 64
+"""How many answers of `GroupRankings.tables` are kept: single queries are mostly asked at the same levels."""
 
 
 class Standing(NamedTuple):
-    """Where scores stand among the calibration scores that answer them: counts, (n,) each."""
+    """How many scores of its segment lie below each score, how many equal it, and how many there are: (n,) each."""
 
     below: NDArray[np.int64]
     equal: NDArray[np.int64]
@@ -34,14 +45,14 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranking:
-    """Sorted scores of S segments; a query's code says which one answers it, -1 or no code is the last one."""
+    """Sorted scores of S segments. The code of a query is its segment; -1, or no code, means the last segment."""
 
     order: Order
-    """The scores (total,), upwards within each segment; a single segment is put in order as far as needed."""
+    """The scores (total,), ascending within each segment; a single large segment is sorted only when needed."""
     offsets: NDArray[np.int64]
     """(S + 1,) segment g is scores[offsets[g]:offsets[g + 1]]."""
     tails: NDArray[np.float64] | None = None
-    """(total + S,) with weights: for each segment of size l the l + 1 sums of the weights from a rank up."""
+    """(total + S,) with weights: for each segment of l scores the l + 1 sums of the weights from a position upwards."""
     sizes: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,7 +60,7 @@ class Ranking:
 
     @property
     def scores(self) -> Floats:
-        """The scores of all segments one after the other, upwards within each: (total,)."""
+        """The scores of all segments one after the other, ascending within each: (total,)."""
         return self.order.sorted()
 
     @property
@@ -57,13 +68,13 @@ class Ranking:
         return self.order.dtype
 
     def pooled(self) -> Ranking:
-        """The same scores in one segment; without weights, which cannot be told from their sums."""
+        """The same scores in one segment, without weights."""
         if len(self.sizes) == 1:
             return self
         return Ranking(Order(np.sort(self.scores), True), self.offsets[[0, -1]])
 
     def ranks(self, level: Fraction, delta: float | None) -> list[int]:
-        """k of every segment, on average over calibration sets or for all but a share delta of them."""
+        """The rank of every segment: for coverage on average, or for all but a share delta of calibration sets."""
         ranks = {
             size: rank(level, size) if delta is None else training_conditional_rank(level, size, delta)
             for size in np.unique(self.sizes).tolist()
@@ -71,7 +82,7 @@ class Ranking:
         return [ranks[size] for size in self.sizes.tolist()]
 
     def thresholds(self, levels: Sequence[Fraction], delta: float | None) -> Floats:
-        """The k-th smallest score of every segment and level: (S, levels); -inf if k = 0, inf if k > l."""
+        """The k-th smallest score of every segment at each level: (S, levels); -inf if k = 0, inf if k > l."""
         ranks = np.empty((len(self.sizes), len(levels)), np.int64)
         for index, level in enumerate(levels):
             ranks[:, index] = self.ranks(level, delta)
@@ -83,7 +94,7 @@ class Ranking:
     def weighted_thresholds(
         self, level: Fraction, weight: NDArray[np.float64], codes: Codes | None
     ) -> Floats:
-        """The threshold of each query when it carries the given weight itself: (n,)."""
+        """The threshold of each query that has the given weight: (n,)."""
         assert self.tails is not None
         segments = self._segments(codes)
         starts = self.offsets[segments] + segments
@@ -92,7 +103,7 @@ class Ranking:
         return self.at_rank(segments, ranks)
 
     def at_rank(self, segments: NDArray[Any] | np.intp, ranks: NDArray[Any]) -> Floats:
-        """The k-th smallest score of given segments, for arrays of segments and ranks that broadcast."""
+        """The k-th smallest scores of segments; the arrays of segments and ranks broadcast against each other."""
         sizes, starts = self.sizes[segments], self.offsets[segments]
         found = self.scores[starts + np.clip(ranks, 1, sizes) - 1]
         return self._beyond(found, ranks, sizes)
@@ -113,12 +124,12 @@ class Ranking:
         assert weight is not None
         starts = self.offsets[segments] + segments
         total = weight + self.tails[starts]
-        share = np.ones(len(scores))  # where nothing has any weight
+        share = np.ones(len(scores))  # 1 where neither the query nor any score has weight
         np.divide(weight + self.tails[starts + below], total, out=share, where=total > 0)
         return share
 
     def standing(self, scores: Floats, codes: Codes | None) -> Standing:
-        """How many scores of its segment lie below each score, how many equal it, and how many there are."""
+        """Where each score stands in its segment."""
         segments = self._segments(codes)
         below = self._count_below(scores, segments)
         equal = self._count_below(scores, segments, "right") - below
@@ -133,7 +144,7 @@ class Ranking:
     ) -> NDArray[np.int64]:
         """#{s_i < s} within each query's segment, or #{s_i <= s} on the right side: (n,)."""
         if isinstance(segments, np.intp):
-            # in order, neighbouring queries walk the same branch of the bisection, which is then in the cache
+            # sorted queries are faster: consecutive bisections touch the same part of the array, which is then cached
             order = np.argsort(scores)
             below = np.empty(len(scores), np.int64)
             below[order] = np.searchsorted(self.scores[self.offsets[-2] :], scores[order], side)
@@ -149,7 +160,7 @@ class Ranking:
 
 
 def group_codes(known: NDArray[Any], group: NDArray[Any]) -> NDArray[np.intp]:
-    """Position of each label in `known` (sorted), -1 where it is not there: (n,)."""
+    """The position of each label among the sorted labels `known`, -1 where it is missing: (n,)."""
     if (known.dtype.kind == "U") != (group.dtype.kind == "U"):
         raise ValueError(f"group has dtype {group.dtype}, but the calibration groups were {known.dtype}")
     if not len(known):
@@ -159,18 +170,20 @@ def group_codes(known: NDArray[Any], group: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def rank_scores(scores: Floats, weight: NDArray[np.float64] | None = None) -> Ranking:
-    """A ranking of one segment, which takes over the array of scores."""
+    """A ranking of one segment. It takes over the array of scores."""
     offsets = np.array([0, len(scores)], np.int64)
     if weight is None:
         return Ranking(Order(scores), offsets)
-    order = np.lexsort((weight, scores))  # by weight within ties: the same sums for every order of the input
+    order = np.lexsort(
+        (weight, scores)
+    )  # ties in order of weight, so that sums do not depend on the order of input
     return Ranking(Order(scores[order], True), offsets, tail_sums(weight[order]))
 
 
 def rank_groups(
     scores: Floats, codes: Codes, groups: int, weight: NDArray[np.float64] | None = None
 ) -> Ranking:
-    """A segment for each of the codes 0 .. groups - 1, and the empty one."""
+    """A ranking with a segment for each of the codes 0 .. groups - 1, and the empty one."""
     order = np.lexsort((scores, codes) if weight is None else (weight, scores, codes))
     offsets = np.append(np.searchsorted(codes[order], np.arange(groups + 1)), len(scores)).astype(np.int64)
     tails = None
@@ -179,165 +192,169 @@ def rank_groups(
     return Ranking(Order(scores[order], True), offsets, tails)
 
 
-def bisected(
-    sizes: NDArray[np.int64], within: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
-) -> NDArray[np.int64]:
-    """How many of the first `sizes` places of each row are within, which are the first ones, by bisection: (n,).
+class Partition(NamedTuple):
+    """The groups that have calibration points, and the scores of each."""
 
-    `within` gets one place a row; what it says of places beyond the size does not matter.
-    """
-    low, high = np.zeros_like(sizes), sizes
-    for _ in range(int(sizes.max(initial=0)).bit_length()):
-        middle = (low + high) // 2
-        more = within(middle) & (low < high)
-        low, high = np.where(more, middle + 1, low), np.where(more, high, middle)
-    return low
+    groups: NDArray[Any] | None
+    """The labels of the groups, sorted; None where there are no groups."""
+    ranking: Ranking
 
 
-def tail_sums(weight: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sum of the weights from each position to the end, and 0 after the last: (l + 1,)."""
-    return np.concatenate([np.cumsum(weight[::-1])[::-1], [0.0]])
+@dataclass(frozen=True)
+class GroupRankings:
+    """The same scores ranked in the groups of each partition.
 
-
-# Numbers that are put in order once, and only when anybody needs more than a few ranks.
-
-WORTH_SELECTING = 1_000_000
-"""Smaller arrays are sorted at once."""
-FEW = 8
-"""How many ranks are selected before sorting is cheaper."""
-_SAMPLE = 1 << 16
-
-
-class Order:
-    """Takes over an array (l,) and answers with its k-th smallest values; `in_order` if it is sorted already.
-
-    >>> Order(np.array([0.3, 0.1, 0.2])).smallest([1, 3]).tolist()
-    [0.1, 0.3]
+    partitions: by name. A single partition that was given without a name is called "", and so is the only partition of
+    points without groups.
     """
 
-    def __init__(self, values: Floats, in_order: bool = False) -> None:
-        self._values = values
-        self._lock = Lock()
-        self._known: dict[int, Any] = {}
-        self._sorted = in_order
-        if len(values) < WORTH_SELECTING:
-            self.sorted()
+    partitions: Mapping[str, Partition]
+    _known: dict[Any, list[Floats]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def __len__(self) -> int:
-        return len(self._values)
+    @classmethod
+    def of(
+        cls, scores: Floats, columns: Columns | None, weight: NDArray[np.float64] | None = None
+    ) -> GroupRankings:
+        """Rankings of scores (l,) with their groups in every partition. They take over the array of scores."""
+        if columns is None:
+            return cls({"": Partition(None, rank_scores(scores, weight))})
+        found = {}
+        for name, column in columns.items():
+            known = np.unique(column)
+            ranking = rank_groups(scores, group_codes(known, column), len(known), weight)
+            found[name] = Partition(known, ranking)
+        return cls(found)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._values.dtype
+    def grouped(self) -> bool:
+        return self.first.groups is not None
 
-    def smallest(self, ranks: Sequence[int]) -> Floats:
-        """The k-th smallest value for each rank k from 1 to l: (ranks,)."""
-        with self._lock:
-            if not self._sorted and self._select(set(ranks)):
-                return np.array([self._known[k] for k in ranks], self.dtype)
-            self._sort()
-            return self._values[np.array(ranks, np.intp) - 1]
+    @property
+    def first(self) -> Partition:
+        """The first partition; all of them hold the same scores."""
+        return next(iter(self.partitions.values()))
 
-    def sorted(self) -> Floats:
-        """All values upwards: (l,). It never changes afterwards."""
-        with self._lock:
-            self._sort()
-        return self._values
+    def pooled(self) -> GroupRankings:
+        """The same scores in one group, without weights: only sums of weights are stored, not the weights."""
+        return GroupRankings({"": Partition(None, self.first.ranking.pooled())})
 
-    def _sort(self) -> None:
-        if not self._sorted:
-            self._values.sort()
-            self._sorted = True
+    def places(self, columns: Columns) -> list[Codes | None]:
+        """For each partition the segments of queries, from their columns of groups; None without groups."""
+        if not self.grouped:
+            return [None]
+        return [
+            None if part.groups is None else group_codes(part.groups, columns[name])
+            for name, part in self.partitions.items()
+        ]
 
-    def _select(self, ranks: set[int]) -> bool:
-        """Make the values at these ranks known without sorting; False if it cannot be done or does not pay."""
-        kernels = loaded_kernels()
-        if kernels is None or self.dtype != np.float64 or len(self._known.keys() | ranks) > FEW:
-            return False
-        new = sorted(ranks - self._known.keys())
-        found = select(self._values, new, kernels) if new else []
-        if found is None:
-            return False
-        self._known.update(zip(new, found, strict=True))
-        return True
+    def tables(self, levels: Sequence[Fraction], delta: float | None = None) -> list[Floats]:
+        """For each partition the threshold of each segment at each level: (segments, levels)."""
+        asked = (tuple(levels), delta)
+        if (found := self._known.get(asked)) is None:
+            found = [part.ranking.thresholds(levels, delta) for part in self.partitions.values()]
+            if len(self._known) >= MOST_KEPT:
+                self._known.clear()
+            self._known[asked] = found
+        return found
+
+    def weighted_thresholds(
+        self, level: Fraction, weight: NDArray[np.float64], places: Places
+    ) -> NDArray[np.floating[Any]]:
+        """The largest threshold of each query that has the given weight: (n,)."""
+        found = [ranking.weighted_thresholds(level, weight, codes) for ranking, codes in self._with(places)]
+        return reduce(np.maximum, found)
+
+    def p_values(
+        self, scores: Floats, places: Places, weight: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """The largest of the p-values that each score has in the groups of its query: (n,)."""
+        return reduce(
+            np.maximum, [part.p_values(scores, codes, weight) for part, codes in self._with(places)]
+        )
+
+    def standing(self, scores: Floats, places: Places) -> Standing:
+        """Where each score stands in the group in which its p-value is largest; that group decides at every level."""
+        found = [ranking.standing(scores, codes) for ranking, codes in self._with(places)]
+        if len(found) == 1:
+            return found[0]
+        p_values = [(each.size + 1 - each.below) / (each.size + 1) for each in found]
+        best = np.argmax(p_values, axis=0)[None]
+        columns = (np.stack(counts) for counts in zip(*found, strict=True))
+        return Standing(*(np.take_along_axis(column, best, axis=0)[0] for column in columns))
+
+    def group_sizes(self) -> dict[str, dict[Any, int]]:
+        """For each partition the number of calibration points of each group that has any."""
+        found = {}
+        for name, part in self.partitions.items():
+            labels = [] if part.groups is None else part.groups.tolist()
+            found[name] = dict(zip(labels, part.ranking.sizes.tolist(), strict=False))
+        return found
+
+    def sizes(self, columns: Columns) -> NDArray[np.int64]:
+        """How many calibration points the smallest group of each query has: (n,)."""
+        # code -1, a group without points, picks the last segment, which is empty
+        return reduce(np.minimum, [part.sizes[codes] for part, codes in self._with(self.places(columns))])
+
+    def _with(self, places: Places) -> Iterator[tuple[Ranking, Codes | None]]:
+        """The ranking of each partition and the segments of the queries in it."""
+        return zip((part.ranking for part in self.partitions.values()), places, strict=True)
 
 
-def select(values: Floats, ranks: Sequence[int], kernels: Any) -> list[Any] | None:
-    """The values at these ranks (upwards), exactly and without moving anything; None if sorting is better.
+def largest(tables: Sequence[Floats], places: Places) -> list[Floats]:
+    """For each level the largest threshold of each query, (n,), from the answer of `GroupRankings.tables`.
 
-    A sorted sample gives two values that almost surely enclose the answers. One pass counts what is below the
-    lower one and equal to it, and keeps the values between the two, among which the answers are. None if there
-    are many of these, or if the sample was misleading.
+    Without groups it is one number for all queries: ().
     """
-    sample = np.sort(values[:: max(1, len(values) // _SAMPLE)])
-    margin = 5 * int(np.sqrt(len(sample)))
-    first, last = (rank * len(sample) // len(values) for rank in (ranks[0], ranks[-1]))
-    if last - first > len(sample) // 4:
+    rows = [
+        [column[-1] if codes is None else np.take(column, codes) for column in table.T]
+        for table, codes in zip(tables, places, strict=True)
+    ]
+    return [reduce(np.maximum, level) for level in zip(*rows, strict=True)]
+
+
+def labels(values: ArrayLike, size: int | None = None, name: str = "group") -> NDArray[Any]:
+    """Group labels of `size` rows as an array of strings or integers: (n,); errors call the array `name`."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}, expected (n,)")
+    if size is not None and len(array) != size:
+        raise ValueError(f"{name} has {len(array)} rows, but prediction has {size}")
+    if array.dtype.kind in "iu":
+        return array
+    if array.dtype.kind == "b":
+        return array.astype(np.int8)
+    if array.dtype.kind in "OT":
+        strings = np.fromiter((isinstance(label, str) for label in array), np.bool_, len(array))
+        if not strings.all():
+            index = int(np.argmin(strings))
+            raise ValueError(f"{name}[{index}] is {array[index]!r}, expected strings or integers throughout")
+        return array.astype(np.str_)
+    if array.dtype.kind != "U":
+        raise ValueError(f"{name} has dtype {array.dtype}, expected strings or integers")
+    return array
+
+
+def group_columns(group: Group | None, size: int | None = None) -> dict[str, NDArray[Any]] | None:
+    """The groups of `size` rows in each partition; a ValueError names a column that cannot be used."""
+    if group is None:
         return None
-    low = sample[first - margin] if first >= margin else np.float64(-np.inf)
-    high = sample[last + margin] if last + margin < len(sample) else np.float64(np.inf)
-    found: list[tuple[int, int, Floats]] = []
-
-    def work(start: int, stop: int) -> None:
-        kept = np.empty(stop - start)
-        below, equal, size = kernels.enclosed(values[start:stop], low, high, kept)
-        found.append((below, equal, kept[:size].copy()))
-
-    run_chunks(len(values), work, 8 * ROWS)
-    below, equal = (sum(part[index] for part in found) for index in (0, 1))
-    between = np.concatenate([kept for _, _, kept in found])
-    between.sort()
-    if ranks[0] <= below or ranks[-1] > below + equal + len(between):
-        return None
-    return [low if rank <= below + equal else between[rank - below - equal - 1] for rank in ranks]
+    if isinstance(group, Mapping):
+        if not group:
+            raise ValueError("group is an empty dict; give a column of groups, several by name, or None")
+        return {
+            str(name): labels(column, size, f"group[{name!r}]" if name else "group")
+            for name, column in group.items()
+        }
+    if np.ndim(np.asarray(group)) > 1:
+        raise ValueError(
+            f"group has shape {np.shape(np.asarray(group))}, expected (n,), or several columns as a dict, "
+            'for example {"relation": ..., "source": ...}'
+        )
+    return {"": labels(group, size)}
 
 
-# Weighted conformal prediction for a known shift (Tibshirani, Barber, Candes and Ramdas, 2019).
-
-# the cutoff below is three roundings away from its exact value; eight is on the safe side
-_ROUNDING = 8 * np.finfo(np.float64).eps
-
-
-def weighted_ranks(
-    tails: NDArray[np.float64],
-    starts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    weight: NDArray[np.float64],
-    level: Fraction,
-) -> NDArray[np.int64]:
-    """k of each query: the number of j in 0 .. l with w + tail_j > (1 - level) (w + tail_0), exactly: (n,).
-
-    tail_j, at tails[start + j], is the weight of the scores from position j upwards. A label with j smaller
-    calibration scores is in the set exactly when j < k. Equal weights give k = ceil(level (l + 1)).
-    """
-    total = tails[starts] + weight
-    cutoff = float(1 - level) * total - weight
-    low = bisected(sizes + 1, lambda place: tails[starts + np.minimum(place, sizes)] > cutoff)
-    margin = _ROUNDING * total
-    near = np.abs(tails[starts + np.maximum(low - 1, 0)] - cutoff) <= margin
-    near |= np.abs(tails[starts + np.minimum(low, sizes)] - cutoff) <= margin
-    rows = np.flatnonzero(near)
-    if len(rows):
-        queries = np.stack([starts[rows], sizes[rows], weight[rows].view(np.int64)], axis=1)
-        unique, inverse = np.unique(queries, axis=0, return_inverse=True)
-        exact = [_exact_rank(tails, start, size, weight, level) for start, size, weight in _decode(unique)]
-        low[rows] = np.array(exact, np.int64)[inverse.reshape(-1)]
-    # nothing has any weight: nothing is known, and only the empty set at level 0 leaves anything out
-    return np.where((total == 0) & (level > 0), sizes + 1, low)
-
-
-def _decode(unique: NDArray[np.int64]) -> list[tuple[int, int, float]]:
-    weights = np.ascontiguousarray(unique[:, 2]).view(np.float64)
-    return list(zip(unique[:, 0].tolist(), unique[:, 1].tolist(), weights.tolist(), strict=True))
-
-
-def _exact_rank(tails: NDArray[np.float64], start: int, size: int, weight: float, level: Fraction) -> int:
-    cutoff = (1 - level) * (Fraction(float(tails[start])) + Fraction(weight)) - Fraction(weight)
-    low, high = 0, size + 1
-    while low < high:
-        middle = (low + high) // 2
-        if Fraction(float(tails[start + middle])) > cutoff:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def check_names(known: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
+    """ValueError unless queries have the same columns of groups as the calibration points had."""
+    if known.keys() != columns.keys():
+        had, have = (", ".join(name or "one column" for name in names) for names in (known, columns))
+        raise ValueError(f"group has {have}, but at calibration it had {had}")

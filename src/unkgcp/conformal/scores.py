@@ -1,20 +1,25 @@
 """Nonconformity scores, each with its exact inverse, found by name: the residual, plain or in units of a scale.
 
-A score says how strange a label is beside a prediction; larger is stranger. It is not a calibrator: it sees
-no calibration set and knows no level. Adding one is a registered class:
+A score says how strange a label is for a prediction; larger is stranger. A score sees no calibration set and knows no
+level. To add one, register a class:
 
     @register
     @dataclass(frozen=True)
     class MyScore:
         name = "mine"
         ...
+
+A conformal set is defined by its scores: it holds the labels y with score(y) <= q. Scores are floats and are rounded at
+every step. The textbook ends, prediction - q scale and prediction + q scale, are therefore off by a unit in the last
+place for about every second query, and then a label whose score ties with the threshold falls out of its own interval.
+`outermost` finds the exact ends instead.
 """
 
 from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from types import ModuleType
@@ -23,30 +28,36 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.inverse import outermost
-
 Floats = NDArray[np.floating[Any]]
 Threshold = Floats | np.floating[Any]
+"""One threshold for all queries, or one for each: (n,)."""
 Limits = tuple[float, float]
+Rows = slice | NDArray[np.intp]
+Excess = Callable[[Floats, Rows], Floats]
+
+
+def loaded_kernels() -> ModuleType | None:
+    """The compiled kernels if they are loaded already (`query_chunks.kernels_for` decides about that)."""
+    return sys.modules.get("unkgcp.conformal.residual_kernels")
 
 
 class Score(Protocol):
     """A nonconformity score and its exact inverse, over arrays of one float dtype.
 
-    `bounds` inverts `score` to the last bit: for every float y between the limits,
-    lower <= y <= upper holds exactly when score(prediction, y, scale) <= threshold. So the labels with
-    score(y) <= threshold must form an interval that grows with the threshold. Parameters are dataclass fields
-    (numbers), so that a saved calibration can name them.
+    `bounds` inverts `score` to the last bit: for every float y between the limits, lower <= y <= upper holds exactly
+    when score(prediction, y, scale) <= threshold. The labels with score(y) <= threshold must therefore form an interval
+    that grows with the threshold. Parameters of a score are dataclass fields (numbers), which a saved calibration
+    stores by name.
     """
 
     name: ClassVar[str]
     takes_scale: ClassVar[bool]
     """Whether the caller has to give a scale for every query."""
     centred: ClassVar[bool]
-    """Whether the score is |prediction - truth| over what `prepare` returns, for which ends are compiled."""
+    """Whether the score is |prediction - truth| divided by what `prepare` returns; compiled code serves such scores."""
 
     def prepare(self, prediction: Floats, scale: Floats | None) -> Floats | None:
-        """What `score` and `bounds` get as `scale`: computed once a query, shared by all levels."""
+        """What `score` and `bounds` take as `scale`. It is computed once for each query and serves all levels."""
         ...
 
     def score(self, prediction: Floats, truth: Floats, scale: Floats | None) -> Floats:
@@ -56,48 +67,50 @@ class Score(Protocol):
     def bounds(
         self, prediction: Floats, threshold: Threshold, scale: Floats | None, limits: Limits
     ) -> tuple[Floats, Floats]:
-        """Smallest and largest label whose score is at most `threshold` (one, or one a query), within limits.
+        """Smallest and largest label within the limits whose score is at most `threshold`: two new arrays (n,).
 
-        Two new arrays (n,). Where no label qualifies the lower end exceeds the upper one.
+        Where no label qualifies, the lower end exceeds the upper one.
         """
         ...
 
 
 class LearnedScore(Score):
-    """A score made by a `Recipe`; `arrays` is all it learned."""
+    """A score that a `Recipe` learned."""
 
     kinds: NDArray[Any] | None
-    """Labels of kinds of predictions that it tells apart; None if predictions come without a kind."""
+    """Labels of the kinds of predictions that the score tells apart; None if predictions come without a kind."""
 
     @abstractmethod
-    def arrays(self) -> dict[str, NDArray[Any]]: ...
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that was learned, for saving."""
 
     @abstractmethod
     def places(self, kind: NDArray[Any]) -> NDArray[np.intp]:
-        """What `prepare` takes as scale for predictions of these kinds: (n,)."""
+        """The numbers that `prepare` takes as scale for predictions of these kinds: (n,)."""
 
 
 class Recipe(ABC):
-    """A score that has yet to be learned from labelled predictions: a part of the calibration points teaches it,
-    the others are ranked by it. Parameters are dataclass fields, as those of a score.
+    """A score that has yet to be learned: a part of the calibration points teaches it, the others are ranked by it.
+
+    Parameters are dataclass fields, as those of a score.
     """
 
     name: ClassVar[str]
 
     @abstractmethod
     def learning_rows(self, size: int) -> NDArray[np.bool_] | None:
-        """Which of `size` points to learn from, chosen by their position alone; None: too few to learn from."""
+        """Which of `size` points teach the score, chosen by position alone; None if there are too few to learn from."""
 
     @abstractmethod
     def learn(self, prediction: Floats, truth: Floats, kind: NDArray[Any] | None) -> LearnedScore: ...
 
     @abstractmethod
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> LearnedScore:
-        """The score whose `arrays` these are; ValueError or KeyError if they are no such thing."""
+        """The score whose `arrays` these are; ValueError or KeyError if they belong to no such score."""
 
     @abstractmethod
     def fallback(self) -> Score:
-        """The score for too few points."""
+        """The score that is used where there are too few points to learn from."""
 
 
 _SCORES: dict[str, type[Any]] = {}
@@ -106,7 +119,7 @@ ScoreClass = TypeVar("ScoreClass", bound=type[Any])
 
 
 def register(score: ScoreClass) -> ScoreClass:
-    """Class decorator: makes a score available by its name."""
+    """Class decorator that makes a score, or a recipe of one, available by its name."""
     if score.name in _SCORES:
         raise ValueError(f"there is already a score named {score.name!r}")
     _SCORES[score.name] = score
@@ -114,19 +127,19 @@ def register(score: ScoreClass) -> ScoreClass:
 
 
 def score_names() -> list[str]:
-    """Scores that are ready to use."""
+    """Names of the scores that need no learning."""
     return sorted(name for name, kind in _SCORES.items() if not issubclass(kind, Recipe))
 
 
 def recipe_names() -> list[str]:
-    """Scores that calibration has to learn first."""
+    """Names of the scores that calibration learns first."""
     for module in _MODULES.values():
         import_module(module)
     return sorted(name for name, kind in _SCORES.items() if issubclass(kind, Recipe))
 
 
 def make_score(name: str, **parameters: float) -> Score | Recipe:
-    """The registered score (or recipe of one) of that name."""
+    """The registered score, or recipe of a score, with that name."""
     if name in _MODULES:
         import_module(_MODULES[name])
     if name not in _SCORES:
@@ -137,7 +150,7 @@ def make_score(name: str, **parameters: float) -> Score | Recipe:
 
 
 def score_parameters(score: Score | Recipe) -> dict[str, float]:
-    """The numbers with which `make_score(score.name, ...)` builds an equal score."""
+    """The parameters with which `make_score(score.name, ...)` builds an equal score."""
     if _SCORES.get(score.name) is not type(score):
         raise ValueError(
             f"the score {score.name!r} is not registered, so it could not be found again by name"
@@ -171,44 +184,13 @@ class Residual:
         return ends_within(prediction, threshold, limits)
 
 
-def ends_within(prediction: Floats, radius: Threshold, limits: Limits) -> tuple[Floats, Floats]:
-    """Smallest and largest float whose rounded distance from the prediction is at most `radius`."""
-    slack, positive = rounding_slack(radius), limits[0] >= 0
-    below = prediction - radius
-    below -= slack
-    lower = outermost(lambda y, rows: prediction[rows] - y, radius, below, -1, limits[0], positive)
-    above = prediction + radius
-    above += slack
-    upper = outermost(lambda y, rows: y - prediction[rows], radius, above, 1, limits[1], positive)
-    return lower, upper
-
-
-def rounding_slack(values: Any) -> Any:
-    """How far beyond each float the numbers reach that still round to it: half a spacing.
-
-    A trifle more for even floats, because the number halfway to the next one rounds to the even of the two.
-    With this in a guess it is the right float or its neighbour, even where the end is much closer to zero
-    than the prediction, so that half a spacing of the radius is many floats there.
-    """
-    mask, even, half = _SLACK[values.dtype]
-    bits = values.view(mask.dtype) & mask
-    bits ^= even
-    return bits.view(values.dtype) * half
-
-
-# the bits of exponent and parity, the bit of parity, and half the spacing of the floats from 1 on
-_SLACK: dict[np.dtype[Any], tuple[Any, Any, Any]] = {
-    np.dtype(np.float32): (np.uint32(0x7F80_0001), np.uint32(1), np.float32(2**-24)),
-    np.dtype(np.float64): (np.uint64(0x7FF0_0000_0000_0001), np.uint64(1), np.float64(2**-53)),
-}
-
-
 @register
 @dataclass(frozen=True)
 class ScaledResidual:
-    """s = |prediction - truth| / scale, where errors differ in size: the set at threshold q is prediction -+ q scale.
+    """s = |prediction - truth| / scale; the set at threshold q is [prediction - q scale, prediction + q scale].
 
-    Any positive scale keeps the guarantee, as long as it was chosen without the calibration labels.
+    It fits predictions whose errors differ in size. Any positive scale keeps the guarantee, as long as it was chosen
+    without the calibration labels.
 
     >>> ScaledResidual().score(np.array([0.5]), np.array([0.75]), np.array([0.5]))
     array([0.5])
@@ -238,31 +220,6 @@ class ScaledResidual:
         return ends_within(prediction, radius, limits)
 
 
-# Compiled kernels: numba takes a second to load, longer the first time. Without it everything works on NumPy alone,
-# with the same numbers.
-
-WORTH_LOADING = 10_000_000
-"""Rows of one call from which on loading the kernels pays; once loaded they are used for fewer too."""
-WORTH_ADDING = 1 << 17
-"""The same where numba is loaded already: the kernels alone take a hundredth of a second."""
-
-
-def loaded_kernels() -> ModuleType | None:
-    """The kernels if they are there already."""
-    return sys.modules.get("unkgcp.conformal.residual_kernels")
-
-
-def kernels_for(rows: int) -> ModuleType | None:
-    """The kernels if they are there, or if so many rows are worth loading them and they can be."""
-    if rows < (WORTH_ADDING if "numba" in sys.modules else WORTH_LOADING):
-        return loaded_kernels()
-    try:
-        from unkgcp.conformal import residual_kernels
-    except ImportError:  # no numba
-        return None
-    return residual_kernels
-
-
 CLIP = 1e-6
 
 
@@ -271,9 +228,9 @@ CLIP = 1e-6
 class EntropyResidual(ScaledResidual):
     """s = |M - truth| / H(M), the paper's adaptive measure: H is the entropy of the predicted confidence M, in nats.
 
-    M is mapped to slope M + offset (the reference experiments on CN15k use 0.5 M + 0.5) and clipped to
-    [1e-6, 1 - 1e-6] before the entropy; the residual uses M as it is. The clip keeps H above 1.4e-5, so that
-    no score is infinite.
+    Before the entropy is taken, M is mapped to slope M + offset (the reference experiments on CN15k use 0.5 M + 0.5)
+    and clipped to [1e-6, 1 - 1e-6]; the residual uses M itself. The clip keeps H above 1.4e-5, so that no score is
+    infinite.
 
     >>> EntropyResidual().prepare(np.array([0.5]))
     array([0.69314718])
@@ -289,7 +246,7 @@ class EntropyResidual(ScaledResidual):
         """H(M) = -M log M - (1 - M) log(1 - M): (n,)."""
         plain = (self.slope, self.offset) == (1.0, 0.0)
         kernels: Any = loaded_kernels() if plain and prediction.dtype == np.float64 else None
-        if kernels is not None:  # fewer passes around the logarithms, the same floats
+        if kernels is not None:  # the same floats with fewer passes over the arrays
             mass, rest = np.empty_like(prediction), np.empty_like(prediction)
             kernels.split_mass(prediction, CLIP, 1 - CLIP, mass, rest)
             kernels.minus_products(mass, np.log(mass), rest, np.log(rest))
@@ -305,3 +262,134 @@ class EntropyResidual(ScaledResidual):
         rest *= np.log(rest)
         mass += rest
         return np.negative(mass, out=mass)
+
+
+# The exact inverse of a score.
+
+
+def ends_within(prediction: Floats, radius: Threshold, limits: Limits) -> tuple[Floats, Floats]:
+    """Smallest and largest float within the limits whose rounded distance from the prediction is at most `radius`."""
+    slack, positive = rounding_slack(radius), limits[0] >= 0
+    below = prediction - radius
+    below -= slack
+    lower = outermost(lambda y, rows: prediction[rows] - y, radius, below, -1, limits[0], positive)
+    above = prediction + radius
+    above += slack
+    upper = outermost(lambda y, rows: y - prediction[rows], radius, above, 1, limits[1], positive)
+    return lower, upper
+
+
+def rounding_slack(values: Any) -> Any:
+    """How far beyond each float the real numbers reach that still round to it: half the distance to the next float.
+
+    It is a trifle more for even floats, because the number halfway between two floats rounds to the even one. With this
+    slack the guess of an end is the right float or its neighbour, even near zero, where floats are much denser.
+    """
+    mask, even, half = _SLACK[values.dtype]
+    bits = values.view(mask.dtype) & mask
+    bits ^= even
+    return bits.view(values.dtype) * half
+
+
+# for each dtype: a mask of the exponent and of the last bit, the last bit, and half the distance of 1 to the next float
+_SLACK: dict[np.dtype[Any], tuple[Any, Any, Any]] = {
+    np.dtype(np.float32): (np.uint32(0x7F80_0001), np.uint32(1), np.float32(2**-24)),
+    np.dtype(np.float64): (np.uint64(0x7FF0_0000_0000_0001), np.uint64(1), np.float64(2**-53)),
+}
+
+
+def outermost(
+    excess: Excess, threshold: Threshold, guess: Floats, side: int, limit: float, positive: bool = False
+) -> Floats:
+    """Outermost floats y with excess(y) <= threshold, cut at `limit`: (n,), in the dtype of `guess`.
+
+    `side` is 1 for the largest such y and -1 for the smallest. `excess(y, rows)` is a rounded function, evaluated for
+    the given rows, that does not decrease as y moves outwards. `positive` promises that the answers (for side -1: the
+    limit) are not negative, which is faster. `guess` (n,) is overwritten.
+    The guess and the float beside it are tried first. Where one of them satisfies the threshold and the other does not,
+    the answer is known; only the other rows are searched.
+    """
+    every, inner = slice(None), np.fmin if side > 0 else np.fmax
+    if abs(limit) < np.inf:
+        inner(guess, np.full(guess.shape, limit, guess.dtype), out=guess)
+    inside = excess(guess, every) <= threshold
+    beside = _beside(guess, inside, side, positive)
+    settled = (excess(beside, every) <= threshold) != inside
+    if not positive:
+        settled &= guess != 0
+    if abs(limit) < np.inf:
+        settled |= inside & (guess == limit)
+    elif threshold.ndim > 0 or threshold == np.inf:
+        settled &= np.isfinite(guess)  # there is no float beside infinity
+    if not settled.all():
+        rows = np.flatnonzero(~settled)
+        found = _search(excess, np.broadcast_to(threshold, guess.shape), guess, inside, side, rows)
+        beside[rows] = guess[rows] = inner(found, guess.dtype.type(limit))
+    return inner(guess, beside, out=guess)
+
+
+def _beside(values: Floats, outwards: NDArray[np.bool_], side: int, positive: bool) -> Floats:
+    """The float next to each value that is not zero, on the outer or on the inner side: (n,)."""
+    bits = values.view(f"i{values.dtype.itemsize}")
+    step: NDArray[Any] = outwards.view(np.int8) * np.int8(2 * side)
+    step -= np.int8(side)
+    # positive floats are ordered like the integers with the same bits, negative floats in reverse
+    if not positive:
+        step = step * ((bits >> (8 * bits.itemsize - 1)) | 1)
+    # If `positive` is promised but a value is negative, the neighbour on the wrong side is returned. Then value and
+    # neighbour mostly agree about the threshold, and `outermost` leaves the row to `_search`.
+    beside: Floats = (bits + step).view(values.dtype)
+    return beside
+
+
+def _search(
+    excess: Excess,
+    threshold: Floats,
+    start: Floats,
+    inside: NDArray[np.bool_],
+    side: int,
+    rows: NDArray[np.intp],
+) -> Floats:
+    """The outermost floats of some rows, by strides from `start` that double, then by bisection: (rows,)."""
+    dtype = start.dtype
+    first, last = _position(np.array([-side * np.inf, side * np.inf], dtype), side)
+    low = _position(start[rows], side)  # becomes a position that satisfies the threshold
+    high = low.copy()  # becomes a position that does not
+    outwards = inside[rows]
+    one, two, four = (low.dtype.type(number) for number in (1, 2, 4))
+
+    def probe(positions: NDArray[Any], which: NDArray[np.intp]) -> NDArray[np.bool_]:
+        at = rows[which]
+        good = np.asarray(excess(_value(positions, side, dtype), at) <= threshold[at])
+        low[which[good]] = positions[good]
+        high[which[~good]] = positions[~good]
+        return good
+
+    open_, reach = np.arange(len(rows)), one
+    while len(open_):
+        away = outwards[open_]
+        origin = np.where(away, low[open_], high[open_])
+        stride = np.minimum(reach, np.where(away, last - origin, origin - first))
+        good = probe(np.where(away, origin + stride, origin - stride), open_)
+        at_infinity = good & away & (stride == 0)
+        high[open_[at_infinity]] = last + one
+        open_ = open_[(good == away) & ~at_infinity]
+        reach = min(reach * two, last // four)
+    while len(open_ := np.flatnonzero(high - low > 1)):
+        probe(low[open_] + (high[open_] - low[open_]) // two, open_)
+    return _value(low, side, dtype) + dtype.type(0)  # adding 0 turns a negative zero into zero
+
+
+def _position(values: Floats, side: int) -> NDArray[Any]:
+    """Floats as unsigned integers that grow outwards; neighbouring floats differ by one."""
+    bits = values.view(f"u{values.dtype.itemsize}")
+    sign = bits.dtype.type(1 << (8 * bits.itemsize - 1))
+    upwards = np.where(bits & sign, ~bits, bits | sign)
+    return upwards if side > 0 else ~upwards
+
+
+def _value(positions: NDArray[Any], side: int, dtype: np.dtype[Any]) -> Floats:
+    """The floats at these positions."""
+    upwards = positions if side > 0 else ~positions
+    sign = upwards.dtype.type(1 << (8 * upwards.itemsize - 1))
+    return np.where(upwards & sign, upwards ^ sign, ~upwards).view(dtype)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import bisected, group_codes
-from unkgcp.conformal.ranks import rank
+from unkgcp.conformal.ranking import group_codes
+from unkgcp.conformal.ranks import bisected, rank
 from unkgcp.conformal.scores import Floats, LearnedScore, Limits, Recipe, Residual, Threshold, register
 
 Array = NDArray[np.float64]

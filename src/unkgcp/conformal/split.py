@@ -1,7 +1,6 @@
-"""Split conformal prediction over arrays: bring predictions of any model, get intervals that hold.
+"""Split conformal prediction over arrays: intervals with a guarantee around the predictions of any model.
 
-Calibration sorts the nonconformity scores of labelled predictions once; after that any level is a rank. Knows
-nothing of graphs or models, and needs neither torch nor a training set.
+Calibration sorts the nonconformity scores of labelled predictions once. After that every level is the lookup of a rank.
 
 >>> rng = np.random.default_rng(0)
 >>> prediction, truth = rng.random(99), rng.random(99)
@@ -21,21 +20,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.conformal import storage
-from unkgcp.conformal.group_rankings import Group, GroupRankings, check_names, group_columns
-from unkgcp.conformal.query_chunks import (
-    Answers,
-    Engine,
-    Queries,
-    column,
-    learn_score,
-    read_queries,
-)
-from unkgcp.conformal.ranking import Standing
+from unkgcp.conformal.query_chunks import Answers, Engine, Queries, column, learn_score, read_queries
+from unkgcp.conformal.ranking import Group, GroupRankings, Standing, check_names, group_columns
 from unkgcp.conformal.ranks import Confidence, exact_levels
-from unkgcp.conformal.scores import LearnedScore, Recipe, Residual, ScaledResidual, Score, make_score
+from unkgcp.conformal.scores import Floats, LearnedScore, Recipe, Residual, ScaledResidual, Score, make_score
 from unkgcp.conformal.storage import Calibration, check_settings
 
-Floats = NDArray[np.floating[Any]]
 Levels = Confidence | Iterable[Confidence]
 
 
@@ -82,13 +72,13 @@ class SplitConformal:
         weight: ArrayLike | None = None,
         kind: ArrayLike | None = None,
     ) -> SplitConformal:
-        """Learn the order of the nonconformity scores of l labelled predictions; all arguments are (l,).
+        """Sort the nonconformity scores of l labelled predictions; all arguments are (l,).
 
-        `group` asks for a promise in every group, `weight` for one about queries of another distribution; queries
-        then come with a group or a weight, too. A list or array of labels is one column of groups; several ways to
+        `group` asks for a promise in every group, `weight` for a promise about queries of another distribution;
+        queries then need a group or a weight, too. A list or array of labels is one column of groups. Several ways to
         put the same points into groups are a dict of such columns by name. `kind` is for a score that is learned:
-        labels (the relation, say) that may tell more about the truth than the prediction does; the promise stays one
-        over all.
+        labels (the relation, say) that may tell more about the truth than the prediction does. Kinds do not change the
+        promise, which is one on average over all queries.
 
         Calling it again replaces the calibration. Returns self.
         """
@@ -139,7 +129,7 @@ class SplitConformal:
         """
         levels, single = exact_levels(confidence)
         calibration, queries = self._queries(prediction, scale, group, weight, kind)
-        # every column of ends in one piece: that is how they are computed, and mostly how they are used
+        # each column of ends is contiguous in memory, because it is computed, and mostly used, as a whole
         ends = np.empty((len(levels), 2, len(queries)), queries.dtype).transpose(2, 1, 0)
         answers = Answers(calibration, queries, levels)
         engine = Engine(queries, len(queries) * len(levels))
@@ -199,9 +189,9 @@ class SplitConformal:
     ) -> NDArray[np.float64]:
         """(1 + #{s_i >= s}) / (l + 1) of each label among the calibration scores of its group: (n,).
 
-        With several columns of groups it is the largest of its p-values in them, with weights the share of weight
-        instead of the share of points. To compare with 1 - confidence
-        exactly use `covers`, or `unkgcp.conformal.p_exceeds`: 1 - 0.9 is not 0.1 in floats.
+        With several columns of groups it is the largest of the label's p-values in them. With weights it is a share of
+        weight instead of a share of points. To compare it with 1 - confidence exactly use `covers`, or
+        `unkgcp.conformal.p_exceeds`: in floats 1 - 0.9 is not 0.1.
         """
         calibration, queries = self._queries(prediction, scale, group, weight, kind)
         label = column("truth", truth, len(queries))
@@ -222,8 +212,8 @@ class SplitConformal:
         truth: ArrayLike,
         scale: ArrayLike | None = None,
         kind: ArrayLike | None = None,
-    ) -> NDArray[np.floating[Any]]:
-        """Nonconformity of each label, as it was computed at calibration: (n,)."""
+    ) -> Floats:
+        """Nonconformity of each label, computed as at calibration: (n,)."""
         _, queries = self._queries(prediction, scale, None, None, kind)
         label = column("truth", truth, len(queries))
         return Engine(queries, 0).scores(label, 0, len(queries))
@@ -238,8 +228,8 @@ class SplitConformal:
     ) -> Standing:
         """How many calibration scores of its group lie below each label's score, equal it, and are there: (n,) each.
 
-        With several columns of groups the group in which its p-value is largest: a label is inside at a level exactly
-        when fewer scores lie below it there than the rank of the level.
+        With several columns of groups the counts are those of the group in which the label's p-value is largest: the
+        label is inside at a level exactly when fewer scores of that group lie below it than the rank of the level.
         """
         calibration, queries = self._queries(prediction, scale, group, None, kind)
         if calibration.weighted:
@@ -248,10 +238,10 @@ class SplitConformal:
         return calibration.rankings.standing(self.scores(prediction, truth, scale, kind), places)
 
     def threshold(self, confidence: Levels = 0.9) -> Any:
-        """The k-th smallest calibration score, inf where the whole range is the answer.
+        """The k-th smallest calibration score, inf where the answer is the whole range.
 
-        A float for one level, (levels,) for several; -inf at confidence 0. With groups or weights there is no
-        single threshold, so that it is a ValueError to ask.
+        A float for one level, (levels,) for several; -inf at confidence 0. With groups or weights queries have
+        different thresholds, so that this is a ValueError.
         """
         levels, single = exact_levels(confidence)
         calibration = self._calibrated()
@@ -263,7 +253,7 @@ class SplitConformal:
         return float(thresholds[0]) if single else thresholds
 
     def group_size(self, group: Group) -> NDArray[np.int64]:
-        """Calibration points in the group of each query, or the smallest of its groups if it has several: (n,)."""
+        """Calibration points in the group of each query, in the smallest one if it has several groups: (n,)."""
         calibration, columns = self._calibrated(), group_columns(group) or {}
         if not calibration.grouped:
             raise ValueError("there was no group at calibration")
@@ -271,7 +261,7 @@ class SplitConformal:
         return calibration.rankings.sizes(columns)
 
     def pooled(self) -> SplitConformal:
-        """The same calibration points without their groups: one threshold, and a promise only on average over all."""
+        """The same calibration points without their groups: one threshold, and a promise on average over all only."""
         calibration = self._calibrated()
         if not calibration.grouped:
             return self
@@ -281,7 +271,7 @@ class SplitConformal:
 
     @property
     def calibration_scores(self) -> Floats:
-        """The scores of all calibration points, upwards: (l,)."""
+        """The scores of all calibration points in ascending order: (l,)."""
         return self._calibrated().ranking.pooled().scores
 
     @property
@@ -301,24 +291,24 @@ class SplitConformal:
 
     @property
     def group_sizes(self) -> dict[Any, Any]:
-        """The number of calibration points of each group that has any; by column, where there are several of them."""
+        """The number of calibration points of each group; a dict of such dicts by name if there are several columns."""
         sizes = self._calibrated().rankings.group_sizes()
         return sizes.get("", sizes)
 
     @property
     def learned(self) -> bool:
-        """Whether the score was learned from a part of the calibration points; not so where they were too few."""
+        """Whether the score was learned from a part of the calibration points; it was not if they were too few."""
         return self._calibrated().learned
 
     @property
     def takes_kind(self) -> bool:
-        """Whether queries come with a kind: the score was learned with one."""
+        """Whether queries need a kind, because the score was learned with kinds."""
         score = self._calibrated().score
         return isinstance(score, LearnedScore) and score.kinds is not None
 
     @property
     def size(self) -> int:
-        """The number l of calibration points that are ranked; those that taught the score are not among them."""
+        """The number l of calibration points that are ranked, without those from which the score was learned."""
         return int(self._calibrated().ranking.offsets[-1])
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -336,7 +326,7 @@ class SplitConformal:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> SplitConformal:
-        """What `arrays` took apart; a ValueError if it is not such a thing."""
+        """The calibrator that `arrays` stored; ValueError if the arrays are no calibration."""
         return cls._of(storage.from_arrays(arrays))
 
     @classmethod

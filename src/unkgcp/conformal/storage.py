@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.group_rankings import GroupRankings, Partition
-from unkgcp.conformal.ranking import Order, Ranking
+from unkgcp.conformal.ranking import GroupRankings, Partition, Ranking
+from unkgcp.conformal.ranks import Order
 from unkgcp.conformal.scores import LearnedScore, Limits, Recipe, Score, make_score, score_parameters
 from unkgcp.errors import InputError
 

@@ -9,8 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.group_rankings import GroupRankings, largest
-from unkgcp.conformal.ranking import Standing
+from unkgcp.conformal.ranking import GroupRankings, Standing, largest
 from unkgcp.conformal.ranks import Confidence, exact, highest_level
 from unkgcp.conformal.selection import Range
 from unkgcp.errors import InputError

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.inverse import outermost
 from unkgcp.conformal.ranking import Ranking, Standing, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact, rank
-from unkgcp.conformal.scores import EntropyResidual
+from unkgcp.conformal.scores import EntropyResidual, outermost
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import IntervalPredictor, Scorer

@@ -6,7 +6,7 @@
 
 All groups are made from training facts and the number of calibration facts to come, never from calibration labels:
 calibration facts only fill them. With several partitions the promise holds in every group of each of them
-(`unkgcp.conformal.group_rankings`). `Partitioned` is what methods share that promise their level within groups.
+(`unkgcp.conformal.ranking`). `Partitioned` is what methods share that promise their level within groups.
 
 >>> partition_names("relation, doubt"), partition_names("none"), partition_names(None, ("doubt",))
 (('doubt', 'relation'), (), ('doubt',))
@@ -23,8 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.group_rankings import GroupRankings
-from unkgcp.conformal.ranking import group_codes
+from unkgcp.conformal.ranking import GroupRankings, group_codes
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import HasTriples

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.group_rankings import GroupRankings
 from unkgcp.conformal.query_chunks import SmallCalibrationWarning, SmallGroupWarning
-from unkgcp.conformal.ranking import Standing
+from unkgcp.conformal.ranking import GroupRankings, Standing
 from unkgcp.conformal.ranks import Confidence, exact, highest_level
 from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
 from unkgcp.conformal.split import SplitConformal

@@ -32,8 +32,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unkgcp.conformal.group_rankings import GroupRankings, largest
-from unkgcp.conformal.ranking import Codes, Standing
+from unkgcp.conformal.ranking import Codes, GroupRankings, Standing, largest
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.errors import InputError
 from unkgcp.methods.intervals import BASES, STATUSES, Floats

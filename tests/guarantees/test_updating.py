@@ -26,7 +26,7 @@ from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Graph
 from unkgcp.graph.demo_graph import generate
 from unkgcp.graph.facts import Triples, concatenate
-from unkgcp.graph.queries import to_triples
+from unkgcp.graph.objects import to_triples
 from unkgcp.methods import create, method
 from unkgcp.methods.method import status_codes
 from unkgcp.run import Predictor, calibrate

@@ -27,7 +27,7 @@ import unkgcp.evaluation.slices as slices
 from unkgcp.conformal.ranks import ExactLevels, exact_levels, rank, smoothed_coverages
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.queries import to_triples
+from unkgcp.graph.objects import to_triples
 from unkgcp.methods.intervals import Intervals
 from unkgcp.methods.method import IntervalPredictor
 from unkgcp.methods.partitions import Partitioned

@@ -22,7 +22,7 @@ from unkgcp.evaluation.assessment import Answers
 from unkgcp.evaluation.metrics import coverage, coverage_bands, coverage_by_group, sharpness
 from unkgcp.evaluation.slices import AT_LEAST, SLACK
 from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.queries import to_triples
+from unkgcp.graph.objects import to_triples
 from unkgcp.methods import create
 from unkgcp.methods.intervals import BASES
 from unkgcp.methods.open_world import OpenWorld

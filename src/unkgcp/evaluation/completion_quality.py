@@ -37,7 +37,7 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import summed_band
 from unkgcp.evaluation.slices import AT_LEAST
 from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.queries import to_triples
+from unkgcp.graph.objects import to_triples
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answer_sets import FACTS, SideSets, answer_level
 from unkgcp.run.candidates import least_weight, new_facts, strangeness, total

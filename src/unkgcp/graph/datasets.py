@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.graph.fact_files import read, read_parts
 from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, Vocabulary, contained, hold_out, split
-from unkgcp.graph.objects import graph_from
-from unkgcp.graph.queries import to_triples
+from unkgcp.graph.objects import graph_from, to_triples
 from unkgcp.tabular.columns import Scale
 from unkgcp.tabular.source import is_remote
 

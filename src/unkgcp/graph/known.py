@@ -4,7 +4,6 @@ What is known about an entity is found without a search through all facts. Sorte
 needs its relation, its tail and the number of its confidence among the distinct ones, each in as few bytes as will do
 (NL27k: 6 in all), and a head needs the place where its facts begin. `graph` makes a `Graph` of them.
 
->>> from unkgcp.graph import Graph, Vocabulary
 >>> columns = np.array([[0, 0], [0, 0], [1, 0]], np.int32)
 >>> known = KnownFacts.of(Graph(*columns, np.array([0.9, 0.5]), Vocabulary.of(["a", "b"], ["likes"])))
 >>> known.tails(0, 0).tolist(), known.of_tail(1).confidence.tolist()
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.files import arrays_of
@@ -280,3 +280,43 @@ def fingerprints(facts: Graph) -> NDArray[np.uint64]:
     number = facts.confidence.astype(np.float32).view(np.uint32).astype(np.uint64)
     keys = facts.keys.astype(np.uint64)
     return keys * np.uint64(0x9E3779B97F4A7C15) ^ number * np.uint64(0xD6E8FEB86659FD93)
+
+
+def adopted(facts: Graph, vocabulary: Vocabulary) -> Graph:
+    """The facts in the ids of a vocabulary that has grown by their new labels, in the order of their appearance.
+
+    >>> old = Vocabulary.of(["a", "b"], ["likes"])
+    >>> ids = np.array([0, 1], np.int32)
+    >>> facts = Graph(ids, np.zeros(2, np.int32), ids[::-1], np.ones(2), Vocabulary.of(["c", "b"], ["likes"]))
+    >>> found = adopted(facts, old)
+    >>> found.head.tolist(), found.vocabulary.entities.to_pylist()
+    ([2, 1], ['a', 'b', 'c'])
+    """
+    own = facts.vocabulary
+    entity, entities = _numbered(
+        vocabulary.entity_ids(own.entities),
+        np.stack([facts.head, facts.tail], axis=1).ravel(),
+        len(vocabulary.entities),
+    )
+    relation, relations = _numbered(
+        vocabulary.relation_ids(own.relations), facts.relation, len(vocabulary.relations)
+    )
+    if len(entities) or len(relations):
+        vocabulary = Vocabulary(
+            pa.concat_arrays([vocabulary.entities, own.entities.take(pa.array(entities))]),
+            pa.concat_arrays([vocabulary.relations, own.relations.take(pa.array(relations))]),
+        )
+    columns = (entity[facts.head], relation[facts.relation], entity[facts.tail])
+    return Graph(*columns, facts.confidence, vocabulary, facts.ends)
+
+
+def _numbered(
+    ids: NDArray[np.int32], used: NDArray[np.int32], size: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The ids of labels, where labels that are used but unknown (-1) get numbers from `size` on; and these labels."""
+    labels, first = np.unique(used, return_index=True)
+    new = labels[np.argsort(first)]
+    new = new[ids[new] < 0]
+    found = ids.copy()
+    found[new] = size + np.arange(len(new), dtype=np.int32)
+    return found, new

@@ -1,11 +1,14 @@
-"""Graphs as people hold them in Python: data frames, Arrow tables, NetworkX graphs, rows; `graph_from` takes them all.
+"""Facts and queries as people hold them in Python: data frames, Arrow tables, NetworkX graphs, rows, arrays of ids.
 
-Columns are guessed by their names, as those of files are (`unkgcp.tabular.columns`), or named. pandas, polars and
-NetworkX are not imported here: whoever gives such an object has it already. The ways back are methods of `Graph`:
-`table`, `to_pandas`, `to_polars` and `to_networkx`.
+`graph_from` makes a graph of facts, `to_triples` makes ids of queries. (Facts and queries in files are read by
+`unkgcp.graph.fact_files` and `unkgcp.tabular.query_files`.) Columns are guessed by their names, as those of files are
+(`unkgcp.tabular.columns`), or named. pandas, polars and NetworkX are not imported: whoever gives such an object has it
+already. The ways back are methods of `Graph`: `table`, `to_pandas`, `to_polars` and `to_networkx`.
 
 >>> graph_from([("TP53", "binds", "MDM2", 0.9)]).confidence.tolist()
 [0.9]
+>>> to_triples([("a", "likes", "b")], Vocabulary.of(["a", "b"], ["likes"])).tail.tolist()
+[1]
 """
 
 from __future__ import annotations
@@ -15,15 +18,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from numbers import Real
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, Vocabulary
+from unkgcp.graph.facts import Graph, Triples, Vocabulary
 from unkgcp.tabular.columns import ROLES, Options, Request, interval_positions, may_be_named
-from unkgcp.tabular.fact_columns import table_columns
 
 INTERVAL = (*ROLES[:3], "lower", "upper")
 TABLE, NETWORK, ROWS = "the table", "the NetworkX graph", "the list of facts"
@@ -66,6 +69,8 @@ def graph_from(data: Any, *, relation: str | None = None, **options: Unpack[Opti
 
 
 def _graph(table: pa.Table, name: str, options: Options) -> Graph:
+    from unkgcp.tabular.fact_columns import table_columns  # late, because queries do not need it
+
     request = Request(**options)
     names, chosen = table.column_names, request.columns
     ends: Sequence[int | str] | None = None
@@ -306,3 +311,87 @@ def _comes_from(data: Any, library: str) -> bool:
 
 def _said(error: Exception) -> str:
     return str(error).split("\n")[0].rstrip(".")
+
+
+# Queries.
+
+Queries: TypeAlias = (
+    Graph | Triples | pa.Table | pa.RecordBatch | Sequence[tuple[str, str, str]] | NDArray[np.integer]
+)
+
+
+def as_queries(queries: Any) -> Queries:
+    """Queries as one of the forms below: frames of pandas and polars become Arrow tables, other iterables lists."""
+    if isinstance(queries, Graph | Triples | pa.Table | pa.RecordBatch):
+        return queries
+    if isinstance(queries, np.ndarray):
+        if queries.dtype.kind in "UO" and queries.ndim == 2:
+            return [tuple(row) for row in queries.tolist()]
+        return queries
+    columns = list(getattr(queries, "columns", ()))
+    if columns and hasattr(queries, "__getitem__"):
+        names = [name for name in Triples._fields if name in columns]
+        return pa.table({name: _label_column(queries[name]) for name in names})
+    return list(queries)
+
+
+def _label_column(column: Any) -> pa.Array:
+    """The labels of a column of pandas or polars."""
+    if hasattr(column, "to_arrow"):
+        return column.to_arrow().cast(pa.string())
+    return pa.array(column, pa.string(), from_pandas=True)
+
+
+def to_triples(queries: Queries, vocabulary: Vocabulary) -> Triples:
+    """Ids of queries: label triples, an Arrow table with columns head, relation and tail, a graph, or ids.
+
+    Ids may come as `Triples` or as an integer array of shape (n, 3).
+    """
+    if isinstance(queries, Triples):
+        return queries
+    if isinstance(queries, Graph):
+        return _translate(queries, vocabulary)
+    if isinstance(queries, pa.Table | pa.RecordBatch):
+        missing = [name for name in Triples._fields if name not in queries.schema.names]
+        if missing:
+            raise ValueError(f"the table has no column {missing[0]!r}; it needs head, relation and tail")
+        head, relation, tail = (queries.column(name) for name in Triples._fields)
+        return Triples(*vocabulary.triple_ids(head, relation, tail))
+    if isinstance(queries, np.ndarray):
+        if queries.ndim != 2 or queries.shape[1] != 3 or queries.dtype.kind not in "iu":
+            raise ValueError(f"ids must be an integer array (n, 3), got {queries.dtype} {queries.shape}")
+        inside = (queries >= 0) & (queries <= np.iinfo(np.int32).max)
+        # converted first, since arrays of unsigned integers cannot hold -1
+        known = np.where(inside, queries.astype(np.int32), -1)
+        return Triples(*(np.ascontiguousarray(known[:, place]) for place in range(3)))
+    for place, query in enumerate(queries):
+        if isinstance(query, str) or len(query) != 3 or not all(isinstance(label, str) for label in query):
+            raise ValueError(f"query {place} is {query!r}; expected three labels (head, relation, tail)")
+    return Triples(*vocabulary.triple_ids(*_label_arrays(queries)))
+
+
+def labels_of(queries: Queries) -> pa.Table | pa.RecordBatch | None:
+    """Columns head, relation and tail of queries that came as labels; None for ids and graphs."""
+    if isinstance(queries, pa.Table | pa.RecordBatch):
+        return queries.select(list(Triples._fields))
+    if isinstance(queries, Graph | Triples | np.ndarray):
+        return None
+    return pa.table(_label_arrays(queries), names=list(Triples._fields))
+
+
+def _label_arrays(queries: Sequence[tuple[str, str, str]]) -> list[pa.StringArray]:
+    """Heads, relations and tails of label triples."""
+    return [pa.array([query[place] for query in queries], pa.string()) for place in range(3)]
+
+
+def _translate(graph: Graph, vocabulary: Vocabulary) -> Triples:
+    if graph.vocabulary == vocabulary:
+        return Triples(graph.head, graph.relation, graph.tail)
+    entity = vocabulary.entity_ids(graph.vocabulary.entities)
+    relation = vocabulary.relation_ids(graph.vocabulary.relations)
+    return Triples(entity[graph.head], relation[graph.relation], entity[graph.tail])
+
+
+def spelt(column: pa.Array) -> pa.StringArray:
+    """A column of labels as plain strings."""
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from unkgcp.graph.facts import Triples
-from unkgcp.graph.queries import Queries, to_triples
+from unkgcp.graph.objects import Queries, to_triples
 from unkgcp.methods.intervals import BY_LEVEL, Intervals, Levels, as_batch, columns
 from unkgcp.tabular.arrow_arrays import Coded
 

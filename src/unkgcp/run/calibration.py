@@ -23,7 +23,7 @@ from unkgcp.errors import InputError, TrainedFactsWarning
 from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained, triple_keys
 from unkgcp.graph.known import fingerprints
 from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
-from unkgcp.graph.queries import to_triples
+from unkgcp.graph.objects import to_triples
 from unkgcp.methods.method import IntervalPredictor, status_codes
 from unkgcp.methods.partitions import NONE, Partitioned, partition_names
 from unkgcp.methods.registry import create, predictor_class

@@ -21,7 +21,7 @@ from unkgcp.conformal.ranks import Confidence, exact_levels, percent, rank
 from unkgcp.conformal.selection import UNKNOWN, Counts, Cuts, Places, Range, Reference, Wrong, check_shares
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import HasTriples, Triples
-from unkgcp.graph.queries import Queries, to_triples
+from unkgcp.graph.objects import Queries, to_triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, status_codes
 

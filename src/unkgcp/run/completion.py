@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from unkgcp.conformal.ranks import exact_levels
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
-from unkgcp.graph.queries import spelt, to_triples
+from unkgcp.graph.objects import spelt, to_triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answers import LABELS, answer

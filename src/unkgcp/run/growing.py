@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, concatenate, contained
-from unkgcp.graph.queries import adopted, to_triples
+from unkgcp.graph.known import adopted
+from unkgcp.graph.objects import to_triples
 from unkgcp.methods.method import IntervalPredictor, status_codes
 from unkgcp.methods.registry import create
 from unkgcp.run.calibration import for_open_world

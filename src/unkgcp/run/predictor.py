@@ -30,7 +30,7 @@ from unkgcp.run.folder import RunParts, read_run, write_run
 if TYPE_CHECKING:
     from unkgcp.conformal.ranks import Confidence
     from unkgcp.graph.known import KnownFacts
-    from unkgcp.graph.queries import Queries
+    from unkgcp.graph.objects import Queries
     from unkgcp.methods.intervals import Intervals, Levels
     from unkgcp.methods.method import IntervalPredictor
     from unkgcp.run.answer_sets import AnswerSet, AnswerSets
@@ -69,7 +69,7 @@ class Predictor:
         Queries are label triples, a table (Arrow, pandas, polars) with columns head, relation and tail, a graph, or
         ids. An unknown entity or relation gives the whole range [0, 1], no score, and says so in `status`.
         """
-        from unkgcp.graph.queries import as_queries, labels_of
+        from unkgcp.graph.objects import as_queries, labels_of
         from unkgcp.run.answers import answer
 
         queries = as_queries(queries)
@@ -92,7 +92,7 @@ class Predictor:
         Nothing is promised for a part of them that is picked afterwards. Unknown queries are never selected. With
         `after_selection` only the selected are answered, with intervals that hold for those that are selected.
         """
-        from unkgcp.graph.queries import as_queries, labels_of
+        from unkgcp.graph.objects import as_queries, labels_of
         from unkgcp.run.choosing import Choice, Chooser
 
         asked = as_queries(queries)

@@ -23,7 +23,7 @@ from unkgcp.conformal.ranks import Confidence
 from unkgcp.errors import InputError
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.queries import to_triples
+from unkgcp.graph.objects import to_triples
 from unkgcp.methods.intervals import Intervals
 
 if TYPE_CHECKING:

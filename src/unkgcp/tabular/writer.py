@@ -142,11 +142,9 @@ def _text_writer(format: str, style: Style, name: str) -> Callable[[IO[bytes]], 
 
 def _neo4j_writer(stream: IO[bytes], name: str) -> Write:
     text = TextWriter(stream, ",", "needed", name)
-
-    def write(batch: pa.RecordBatch) -> None:
-        text(pa.record_batch([_exact(column) for column in batch.columns], neo4j_names(batch.schema)))
-
-    return write
+    return lambda batch: text(
+        pa.record_batch(list(map(_exact, batch.columns)), names=neo4j_names(batch.schema))
+    )
 
 
 def _exact(column: pa.Array) -> pa.Array:
@@ -248,7 +246,9 @@ class TextWriter:
     def __call__(self, batch: pa.RecordBatch) -> None:
         fresh, self.fresh = self.fresh, False
         if self.quoting == "always":
-            csv.write_csv(batch, self.stream, csv.WriteOptions(fresh, delimiter=self.delimiter))
+            csv.write_csv(
+                batch, self.stream, csv.WriteOptions(include_header=fresh, delimiter=self.delimiter)
+            )
             return
         titles = batch.schema.names
         if fresh:

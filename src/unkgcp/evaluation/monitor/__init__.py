@@ -32,7 +32,7 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import beta_binomial_p_value, contains, hypergeometric_p_value, middle
 from unkgcp.evaluation.monitor.martingale import Bag, Martingale
 from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.queries import Queries, to_triples
+from unkgcp.graph.objects import Queries, to_triples
 from unkgcp.methods import STATUSES, IntervalPredictor
 from unkgcp.methods.method import status_codes
 from unkgcp.run.predictor import Predictor

@@ -24,7 +24,7 @@ from unkgcp.evaluation.assessment import LEVELS, ask, judge, known_triples
 from unkgcp.evaluation.report.page_parts import readable_relations
 from unkgcp.evaluation.slices import TENTHS, bands_of, tenths_of_doubt
 from unkgcp.graph.facts import Graph
-from unkgcp.graph.queries import to_triples
+from unkgcp.graph.objects import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.run.calibration import check_untrained, method_options, only_repeats
 from unkgcp.run.predictor import Predictor

@@ -32,7 +32,7 @@ from unkgcp.evaluation.report.page_parts import (
 )
 from unkgcp.evaluation.slices import AT_LEAST, MASS, SLAB_SHARE
 from unkgcp.evaluation.tables import Cell, Html, Table, number, tag
-from unkgcp.graph.queries import to_triples
+from unkgcp.graph.objects import to_triples
 from unkgcp.methods.intervals import in_words
 from unkgcp.methods.method import status_codes
 from unkgcp.run.choosing import Selector

@@ -150,11 +150,11 @@ def test_the_map_lists_every_room_and_what_it_imports() -> None:
 @pytest.mark.parametrize(
     ("file", "text", "complaint"),
     [
-        ("graph/facts.py", "import unkgcp.run.folder\n", against_the_direction),
-        ("graph/facts.py", "def late():\n    from unkgcp.run import folder\n", against_the_direction),
-        ("run/folder.py", "def late():\n    from unkgcp.run.predictor import Predictor\n", circles),
+        ("graph/facts.py", "import unkgcp.run.run_reader\n", against_the_direction),
+        ("graph/facts.py", "def late():\n    from unkgcp.run import run_reader\n", against_the_direction),
+        ("run/run_reader.py", "def late():\n    from unkgcp.run.predictor import Predictor\n", circles),
         (
-            "run/folder.py",
+            "run/run_reader.py",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from unkgcp.run.predictor import Predictor\n",
             circles,
         ),
@@ -166,8 +166,8 @@ def test_a_way_back_is_found_wherever_it_hides(tmp_path: Path, file: str, text: 
         "graph/__init__.py": "",
         "graph/facts.py": "",
         "run/__init__.py": "",
-        "run/folder.py": "",
-        "run/predictor.py": "from unkgcp.graph.facts import Graph\nfrom unkgcp.run.folder import read\n",
+        "run/run_reader.py": "",
+        "run/predictor.py": "from unkgcp.graph.facts import Graph\nfrom unkgcp.run.run_reader import read\n",
     }
     for name, content in {**house, file: text}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

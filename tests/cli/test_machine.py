@@ -112,10 +112,10 @@ def test_too_little_memory_is_a_failure_of_the_machine(
     run: Path, queries: Path, error: str, said: str
 ) -> None:
     before = f"""
-import unkgcp.run.folder as folder
+import unkgcp.run.run_reader as run_reader
 def none_left(*_):
     raise {error}
-folder.read_weights = none_left
+run_reader.read_weights = none_left
 """
     done = command("predict", run, queries, before=before)
     assert (done.returncode, done.stdout) == (1, "")

@@ -19,7 +19,7 @@ from unkgcp.graph import read, write
 from unkgcp.graph.datasets import load_dataset
 from unkgcp.run import calibrate
 from unkgcp.run.provenance import describe
-from unkgcp.run.replacing import writing
+from unkgcp.run.run_writer import writing
 from unkgcp.training.model import NoModel
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")

@@ -21,7 +21,8 @@ from unkgcp.files import read_npz, write_npz
 from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
 from unkgcp.run import Predictor, calibrate
-from unkgcp.run.folder import FILES, check_target
+from unkgcp.run.provenance import ALWAYS, FACTS, MODEL, PROVENANCE
+from unkgcp.run.run_writer import check_target
 from unkgcp.training import Model
 
 
@@ -41,7 +42,7 @@ def refingerprint(run: Path, name: str) -> None:
     (run / "provenance.json").write_text(json.dumps(provenance))
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != "provenance.json"])
+@pytest.mark.parametrize("name", [*ALWAYS, MODEL])
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "append"])
 def test_every_damaged_file_is_noticed(run: Path, name: str, damage: str) -> None:
     content = bytearray((run / name).read_bytes())
@@ -56,7 +57,7 @@ def test_every_damaged_file_is_noticed(run: Path, name: str, damage: str) -> Non
         Predictor.load(run)
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != "provenance.json"])
+@pytest.mark.parametrize("name", [*ALWAYS, MODEL])
 @pytest.mark.parametrize("content", [b"", b"garbage \xff\x00", b"{}", b"[]"])
 def test_foreign_content_under_our_names_is_one_sentence(run: Path, name: str, content: bytes) -> None:
     if (name, content) == ("metrics.json", b"{}"):
@@ -67,7 +68,7 @@ def test_foreign_content_under_our_names_is_one_sentence(run: Path, name: str, c
         Predictor.load(run)
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != "provenance.json"])
+@pytest.mark.parametrize("name", [*ALWAYS, MODEL])
 def test_a_missing_file_is_named(run: Path, name: str) -> None:
     (run / name).unlink()
     with pytest.raises(InputError, match=f"{name} is missing"):
@@ -200,12 +201,12 @@ class TestTarget:
         def broken(*_: object, **__: object) -> None:
             raise OSError("Input/output error")
 
-        monkeypatch.setattr("unkgcp.run.folder.write_npz", broken)
+        monkeypatch.setattr("unkgcp.run.run_writer.write_npz", broken)
         with pytest.raises(OSError, match="Input/output error"):
             calibrate(make_model(), make_facts(50)).save(tmp_path / "run")
         assert list(tmp_path.iterdir()) == []
 
-    @pytest.mark.parametrize("name", [*FILES, "facts.npz"])
+    @pytest.mark.parametrize("name", [*ALWAYS, MODEL, FACTS, PROVENANCE])
     def test_a_full_disk_names_the_file_and_leaves_the_run_as_it_was(
         self,
         name: str,

@@ -27,9 +27,9 @@ from tests.run.hostile import ask, refused
 from tests.worlds import random_graph, random_model, vocabulary
 from unkgcp.errors import InputError
 from unkgcp.run import calibrate
-from unkgcp.run.folder import FACTS, FILES
+from unkgcp.run.provenance import ALWAYS, NOT_ALWAYS
 
-NAMES = [*(name for name in FILES if name != "provenance.json"), FACTS]
+NAMES = [*ALWAYS, *NOT_ALWAYS]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -225,7 +225,7 @@ def test_too_little_memory_is_not_called_damage(
         raise MemoryError("Unable to allocate 7.45 GiB")
 
     readers = {"model.safetensors": "read_weights", "vocabulary.parquet": "labels_in"}
-    monkeypatch.setattr(f"unkgcp.run.folder.{readers.get(name, 'arrays_of')}", none_left)
+    monkeypatch.setattr(f"unkgcp.run.run_reader.{readers.get(name, 'arrays_of')}", none_left)
     run = write("config.yaml", original["config.yaml"])
     with pytest.raises(MemoryError) as caught:
         ask(run)

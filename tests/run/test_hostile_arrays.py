@@ -13,7 +13,7 @@ from tests.archives import BAD_ARRAYS
 from tests.run.hostile import ask, refused
 from unkgcp.errors import InputError
 from unkgcp.files import read_npz, write_npz
-from unkgcp.run.folder import FACTS
+from unkgcp.run.provenance import FACTS
 
 
 @pytest.mark.parametrize("what", BAD_ARRAYS)

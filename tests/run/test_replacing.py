@@ -17,10 +17,9 @@ import pytest
 from tests.processes import killed_at
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.run import Predictor, calibrate
-from unkgcp.run.folder import CHECKPOINT
-from unkgcp.run.replacing import writing
-from unkgcp.run.safe_files import INCOMING, places
+from unkgcp.run import Predictor, calibrate, run_reader, run_writer
+from unkgcp.run.run_reader import CHECKPOINT, INCOMING, places
+from unkgcp.run.run_writer import writing
 from unkgcp.training import Model
 
 NAMES = {
@@ -110,7 +109,7 @@ def test_damage_is_told_at_once_and_not_taken_for_a_replacement(
     pair[0].save(tmp_path / "run")
     path = tmp_path / "run" / "calibration.npz"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    monkeypatch.setattr("unkgcp.run.folder.ATTEMPTS", 1)
+    monkeypatch.setattr(run_reader, "ATTEMPTS", 1)
     with pytest.raises(InputError, match=r"calibration\.npz is damaged: it is not what was written"):
         Predictor.load(tmp_path / "run")
 
@@ -119,15 +118,13 @@ def test_a_run_that_comes_back_while_it_is_read_is_no_damage(
     pair: list[Predictor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two looks at an equal list another run was there, and some of its files were read."""
-    from unkgcp.run import folder
-
     run = tmp_path / "run"
     pair[0].save(run)
     written = {path.name: path.read_bytes() for path in run.iterdir()}
-    usual = folder._verified_weights
+    usual = run_reader._verified_weights
 
     def meanwhile(*arguments: object) -> object:
-        monkeypatch.setattr(folder, "_verified_weights", usual)
+        monkeypatch.setattr(run_reader, "_verified_weights", usual)
         pair[1].save(run)
         try:
             return usual(*arguments)  # type: ignore[arg-type]
@@ -135,25 +132,23 @@ def test_a_run_that_comes_back_while_it_is_read_is_no_damage(
             pair[0].save(run)
             (run / "provenance.json").write_bytes(written["provenance.json"])  # written within one second
 
-    monkeypatch.setattr(folder, "_verified_weights", meanwhile)
+    monkeypatch.setattr(run_reader, "_verified_weights", meanwhile)
     assert which(run, pair) == 0
 
 
 def test_a_run_that_never_rests_is_given_up(
     pair: list[Predictor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from unkgcp.run import folder
-
     run = tmp_path / "run"
     pair[0].save(run)
-    usual, turn = folder._read_parts, iter(range(1000))
+    usual, turn = run_reader._read_parts, iter(range(1000))
 
     def replaced(*arguments: object) -> object:
         pair[1 - next(turn) % 2].save(run)
         return usual(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(folder, "_read_parts", replaced)
-    monkeypatch.setattr(folder, "ATTEMPTS", 4)
+    monkeypatch.setattr(run_reader, "_read_parts", replaced)
+    monkeypatch.setattr(run_reader, "ATTEMPTS", 4)
     with pytest.raises(InputError, match="is replaced faster than it can be read; try again"):
         Predictor.load(run)
 
@@ -217,21 +212,19 @@ def test_without_locks_the_step_itself_is_for_one_writer(
     pair: list[Predictor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some file systems know no locks: of two finished writers one is refused, and the run is whole."""
-    from unkgcp.run import folder
-
-    monkeypatch.setattr("unkgcp.run.replacing.fcntl", None)
+    monkeypatch.setattr(run_writer, "fcntl", None)
     run = tmp_path / "run"
     pair[0].save(run)
-    usual = folder.replace_files
+    usual = run_writer.replace_files
 
     def other_comes_first(place: Path, stage: Path) -> None:
-        monkeypatch.setattr(folder, "replace_files", usual)
+        monkeypatch.setattr(run_writer, "replace_files", usual)
         (run / INCOMING).mkdir()
         for name in NAMES:
             (run / INCOMING / name).write_bytes((run / name).read_bytes())
         usual(place, stage)
 
-    monkeypatch.setattr(folder, "replace_files", other_comes_first)
+    monkeypatch.setattr(run_writer, "replace_files", other_comes_first)
     with pytest.raises(InputError, match="is being written by another program"):
         pair[1].save(run)
     assert which(run, pair) == 0

@@ -19,7 +19,7 @@ def command(output: str | None) -> None:
     """
     from unkgcp.cli.output import Reporter
     from unkgcp.evaluation.demonstration import Demonstration
-    from unkgcp.run.folder import check_target
+    from unkgcp.run.run_writer import check_target
 
     if output is not None:
         check_target(output)

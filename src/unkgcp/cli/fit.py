@@ -175,7 +175,7 @@ def command(
 
     predictor_class(settings["method"])
     if source is not None:
-        from unkgcp.run.folder import check_run
+        from unkgcp.run.run_reader import check_run
 
         check_run(source)
         with _alone(output or source):
@@ -244,8 +244,7 @@ def _is_first() -> bool:
 @contextmanager
 def _alone(output: str) -> Iterator[None]:
     """Refuse at once, not after hours of training, an output that cannot be written or that another fit writes to."""
-    from unkgcp.run.folder import check_target
-    from unkgcp.run.replacing import writing
+    from unkgcp.run.run_writer import check_target, writing
 
     check_target(output)
     with writing(output) if _is_first() else nullcontext():
@@ -262,8 +261,8 @@ def _train(
     from unkgcp.cli.output import Reporter, say
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.run.fitting import fit, fit_folds, silent
-    from unkgcp.run.folder import CHECKPOINT
     from unkgcp.run.provenance import describe
+    from unkgcp.run.run_reader import CHECKPOINT
 
     seed, checkpoint = settings["seed"], Path(output) / CHECKPOINT
     dataset = load_dataset(data, seed=seed, **options)

@@ -62,9 +62,9 @@ def command(
     from unkgcp.cli.output import Reporter
     from unkgcp.evaluation.updating import update
     from unkgcp.graph.fact_files import read
-    from unkgcp.run.folder import check_run, check_target
     from unkgcp.run.predictor import Predictor
-    from unkgcp.run.replacing import writing
+    from unkgcp.run.run_reader import check_run
+    from unkgcp.run.run_writer import check_target, writing
 
     target = run if output is None else output
     reading.pop("data_dir", None)
@@ -137,6 +137,6 @@ def _digest(path: str) -> str | None:
     """The SHA-256 of a file; None for a pipe, which cannot be read again."""
     if not Path(path).is_file():
         return None
-    from unkgcp.run.safe_files import digest
+    from unkgcp.run.run_writer import digest
 
     return digest(Path(path))

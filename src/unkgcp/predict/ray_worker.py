@@ -27,8 +27,8 @@ from unkgcp.predict.filter import after_filter, parse
 from unkgcp.predict.parts import ANSWERS, ATTEMPTS, ENDING, INDEX, PLACES, Part, part_name
 from unkgcp.predict.stream import Answer, Chosen, answering, in_pieces
 from unkgcp.run.choosing import Choice, Chooser
-from unkgcp.run.folder import CALIBRATION
 from unkgcp.run.predictor import Predictor
+from unkgcp.run.provenance import CALIBRATION
 from unkgcp.tabular.query_files import query_batches
 from unkgcp.tabular.writer import open_output
 from unkgcp.training.model import Model

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
-from unkgcp.run.folder import RunParts, read_run, write_run
+from unkgcp.run.run_reader import RunParts, read_run
+from unkgcp.run.run_writer import write_run
 
 if TYPE_CHECKING:
     from unkgcp.conformal.ranks import Confidence

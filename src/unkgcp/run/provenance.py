@@ -1,6 +1,7 @@
-"""How a run came to be, and where its data came from: enough to load them again and to notice that they changed.
+"""`provenance.json`: how a run came to be, where its data came from, and the list of its files.
 
-These are plain records, without the data themselves; `unkgcp.run.folder` adds what it knows of the files of a run.
+The records of the data are enough to load them again and to notice that they changed. The list has the size and the
+SHA-256 of every other file of the run; `unkgcp.run.run_writer` makes it, and `checked` checks all of it.
 
 >>> record = describe("facts.tsv", dataset, seed=0, options={"header": True})     # doctest: +SKIP
 >>> reload(record, "run").splits.test                                            # doctest: +SKIP
@@ -8,6 +9,7 @@ These are plain records, without the data themselves; `unkgcp.run.folder` adds w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
     from unkgcp.training.model import Model
 
+FORMAT, VERSION = "unkgcp-run", 2
+CONFIG, MODEL, VOCABULARY = "config.yaml", "model.safetensors", "vocabulary.parquet"
+CALIBRATION, METRICS, PROVENANCE, FACTS = "calibration.npz", "metrics.json", "provenance.json", "facts.npz"
+ALWAYS = (CONFIG, VOCABULARY, CALIBRATION, METRICS)
+"""The files of every run, beside the list itself."""
+NOT_ALWAYS = (MODEL, FACTS)
+"""The files that some runs have."""
 SPLITTING = ("calibration", "test", "keep_repeats_together")
 
 
@@ -46,16 +55,17 @@ def describe(data: str, dataset: Dataset, seed: int, options: Mapping[str, Any])
 
     `options` are those of `load_dataset`.
     """
-    path, parts = Path(data), dataset.splits.parts()
-    counts = dict(zip(parts, map(len, parts.values()), strict=True))
+    from unkgcp.graph.datasets import NAMES
+
+    path = Path(data)
     plain = {name: asdict(value) if is_dataclass(value) else value for name, value in options.items()}  # type: ignore[arg-type]
     return {
         "name": dataset.name,
-        "argument": str(path.resolve()) if path.exists() and _is_path(data) else data,
+        "argument": str(path.resolve()) if path.exists() and data not in NAMES else data,
         "seed": seed,
         "options": {name: value for name, value in plain.items() if value is not None},
         "hashes": dict(dataset.hashes),
-        "facts": counts,
+        "facts": {part: len(facts) for part, facts in dataset.splits.parts().items()},
     }
 
 
@@ -82,13 +92,14 @@ def reload(record: Mapping[str, Any], run: str, data_dir: str | None = None) -> 
 
 
 def load_named(data: str, record: Mapping[str, Any], seed: int, reading: Mapping[str, Any]) -> Dataset:
-    """Data that a user names for a run; one file is split as the run's own was, so that the same file gives
-    the same test facts.
+    """Data that a user names for a run. One file is split as the run's own was, so that the same file gives the same
+    test facts.
     """
-    from unkgcp.graph.datasets import load_dataset
+    from unkgcp.graph.datasets import load_dataset, names_one_file
 
     options = record.get("options", {})
-    own = {name: options[name] for name in SPLITTING if name in options} if _is_split(data) else {}
+    is_split = data == "demo" or names_one_file(data)
+    own = {name: options[name] for name in SPLITTING if name in options} if is_split else {}
     return load_dataset(
         data, seed=record.get("seed", seed), **{"prefixes": prefixes(record), **reading}, **own
     )
@@ -100,13 +111,52 @@ def prefixes(record: Mapping[str, Any]) -> dict[str, str] | None:
     return found
 
 
-def _is_split(data: str) -> bool:
-    from unkgcp.graph.datasets import names_one_file
+def checked(found: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What was found in the list at `path`, once it is certain that this version can read the run.
 
-    return data == "demo" or names_one_file(data)
+    InputError, or ValueError with what is wrong with it, unless all that it says is of the right kind.
+    """
+    if found.get("format") != FORMAT:
+        raise ValueError("it is not written by unkgcp")
+    if found.get("version") != VERSION:
+        raise InputError(
+            f"{path} has format version {json.dumps(found.get('version'))[:20]}, this program reads {VERSION}; "
+            "fit the run again or use the version of unkgcp that wrote it"
+        )
+    files = found.get("files")
+    if (
+        not isinstance(files, dict)
+        or set(files) - set(NOT_ALWAYS) != set(ALWAYS)
+        or not all(
+            isinstance(written, dict) and type(written.get("bytes")) is int and "sha256" in written
+            for written in files.values()
+        )
+    ):
+        raise InputError(f"{path} is damaged: it does not list the files of a run; fit the run again")
+    _check_data(found.get("data", {}))
+    if not isinstance(found.get("recalibrated", {}), dict):
+        raise ValueError("what it says of calibration is no record")
+    updates, rate = found.get("updates", []), found.get("held_out_rate", 0.5)
+    if not isinstance(updates, list) or not all(isinstance(record, dict) for record in updates):
+        raise ValueError("what it says of updates are no records")
+    if type(rate) is not float or not 0 < rate < 1:
+        raise ValueError("the share of facts that it holds out is no number between 0 and 1")
+    return found
 
 
-def _is_path(data: str) -> bool:
-    from unkgcp.graph.datasets import NAMES
-
-    return data not in NAMES
+def _check_data(data: Any) -> None:
+    """ValueError unless the record of the data, as `describe` makes it, has entries of the right kind."""
+    if not isinstance(data, dict):
+        raise ValueError("what it says of the data is no record")
+    if "argument" in data and (missing := {"name", "seed", "options", "hashes"} - data.keys()):
+        raise ValueError(f"it does not tell the {min(missing)} of the data")
+    for name, kind in (("argument", str), ("name", str), ("seed", int), ("options", dict), ("hashes", dict)):
+        if name in data and type(data[name]) is not kind:
+            raise ValueError(f"the {name} of the data is {json.dumps(data[name])[:40]}")
+    prefixes = data.get("options", {}).get("prefixes")
+    if prefixes is not None and not (
+        isinstance(prefixes, dict) and set(map(type, [*prefixes, *prefixes.values()])) <= {str}
+    ):
+        raise ValueError(f"the prefixes of the data are {json.dumps(prefixes)[:40]}")
+    if data.get("seed", 0) < 0:
+        raise ValueError(f"the seed of the data is {data['seed']}")

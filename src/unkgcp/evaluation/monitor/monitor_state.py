@@ -26,8 +26,8 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.files import write_text
 from unkgcp.graph.facts import Graph
-from unkgcp.run.folder import CALIBRATION, CONFIG, MODEL, VOCABULARY
 from unkgcp.run.predictor import Predictor
+from unkgcp.run.provenance import CALIBRATION, CONFIG, MODEL, VOCABULARY
 
 FORMAT, VERSION = "unkgcp-monitor", 1
 LARGEST = 1 << 30

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
-from unkgcp.run.reasons import masses
+from unkgcp.run.answers import masses
 
 QUERY = ("Entity 11", "knows", "Entity 22")
 ASKED = "head=Entity+11&relation=knows&tail=Entity+22"

@@ -30,8 +30,8 @@ from unkgcp.graph.objects import to_triples
 from unkgcp.methods import create, method
 from unkgcp.methods.method import status_codes
 from unkgcp.run import Predictor, calibrate
-from unkgcp.run.growing import RATE as RATE_OF_RUN
-from unkgcp.run.growing import Division, divide
+from unkgcp.run.updates import RATE as RATE_OF_RUN
+from unkgcp.run.updates import Division, divide
 from unkgcp.training.model import NoModel
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")

@@ -16,7 +16,7 @@ from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.answer_sets import Asked
-from unkgcp.run.candidates import FLOOR
+from unkgcp.run.questions import FLOOR
 from unkgcp.training import Model
 
 LEVEL = 0.8

@@ -14,7 +14,8 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
 from unkgcp.run import Predictor, calibrate
-from unkgcp.run.completion import complete_batch, completer_of
+from unkgcp.run.completion import complete_batch
+from unkgcp.run.questions import completer_of
 from unkgcp.training import Model
 
 NAMES = ("head", "relation", "tail")

@@ -15,7 +15,7 @@ from unkgcp.evidence import learn
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph.known import KnownFacts
 from unkgcp.run import Predictor, calibrate
-from unkgcp.run.reasons import known_facts, masses, without
+from unkgcp.run.answers import known_facts, masses, without
 
 FEW = Boosting(rounds=3)
 

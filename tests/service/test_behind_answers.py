@@ -1,4 +1,4 @@
-"""`GET /v1/distribution` and `/v1/without`: the numbers of `unkgcp.run.reasons`, with labels and within bounds."""
+"""`GET /v1/distribution` and `/v1/without`: the numbers of `unkgcp.run.answers`, with labels and within bounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from unkgcp.evidence import learn
 from unkgcp.evidence.trees import Boosting
 from unkgcp.run import calibrate
-from unkgcp.run.reasons import masses, without
+from unkgcp.run.answers import masses, without
 from unkgcp.service import Settings, api_schema, create_app
 from unkgcp.service.knowledge import MOST_LEFT_OUT, closest
 

@@ -1,7 +1,7 @@
 """How well a run ranks: nDCG, and mean reciprocal rank and hits, plain and weighted by confidence.
 
 What it is: the figures the field reports for uncertain graphs, from what completions are ranked by (the scores of the
-model, or what evidence expects; `unkgcp.run.completion.candidate_scores`). For a query (h, r, ?) every entity with a
+model, or what evidence expects; `unkgcp.run.questions.candidate_scores`). For a query (h, r, ?) every entity with a
 training fact is a candidate, except those that make a known fact of another split (training, validation, calibration);
 (?, r, t) the same way. Plain mean reciprocal ranks and hits are also given raw, where nothing is left out. With a least
 confidence the figures are those of test facts from there on; what is left out stays the same. Candidates with the same
@@ -40,8 +40,7 @@ from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answer_sets import FACTS, SideSets, answer_level
-from unkgcp.run.candidates import least_weight, new_facts, strangeness, total
-from unkgcp.run.completion import candidate_scores, completer_of
+from unkgcp.run.questions import candidate_scores, completer_of, least_weight, new_facts, strangeness, total
 
 if TYPE_CHECKING:
     from unkgcp.run.answers import Calibrated

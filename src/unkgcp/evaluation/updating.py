@@ -1,6 +1,6 @@
 """`unkgcp.update`: new facts join a run, and what is learned is learned again only where they ask for it.
 
-`unkgcp.run.growing` has the rule by which new facts teach or calibrate. Here the monitor decides whether the trees of
+`unkgcp.run.updates` has the rule by which new facts teach or calibrate. Here the monitor decides whether the trees of
 an evidence run still fit: the new *training* facts are tested for exchangeability with training facts that the trees
 have not learned from. Facts that are held out are never looked at for this: they would then choose what answers, and a
 query, which chose nothing, would be unlike them. For the same reason the run's calibration facts are no measure here,
@@ -26,8 +26,8 @@ from unkgcp.evaluation.monitor.martingale import Bag, Martingale
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph
 from unkgcp.run.fitting import Report, silent
-from unkgcp.run.growing import CALIBRATE_ON, UPDATES, check, divide, refreshed
 from unkgcp.run.predictor import Predictor
+from unkgcp.run.updates import CALIBRATE_ON, UPDATES, check, divide, refreshed
 
 LEVEL = 0.9  # misses at this level are among what is bet on
 FALSE_ALARM = 0.01

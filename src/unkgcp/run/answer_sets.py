@@ -38,15 +38,23 @@ from unkgcp.errors import InputError
 from unkgcp.methods.intervals import BASES, STATUSES, Floats
 from unkgcp.methods.partitions import RelationGroups, group_relations
 from unkgcp.run.answers import LABELS
-from unkgcp.run.candidates import Candidates, least_weight, new_facts, total, training_facts
-from unkgcp.run.completion import Found, asked_places, completer_of, labels_of_found
+from unkgcp.run.questions import (
+    Candidates,
+    Ints,
+    asked_places,
+    completer_of,
+    labels_of_found,
+    least_weight,
+    new_facts,
+    one_question,
+    total,
+    training_facts,
+)
 from unkgcp.tabular.arrow_arrays import numbers, texts
 from unkgcp.tabular.label_index import OPEN
 
 if TYPE_CHECKING:
     from unkgcp.run.answers import Calibrated
-
-Ints = NDArray[np.int64]
 
 PER = ("relation", "none")
 FACTS = 5000
@@ -265,22 +273,11 @@ class AnswerSets:
             if (stands := side.basis(relation)) is not None:
                 basis[some] = stands
         every = [sets.get(row, blank) for row in rows.tolist()]
-        lengths = np.array([len(found.ids) for found in every], np.int64)
-        query = np.repeat(rows, lengths)
-        ranks = np.arange(len(query)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
-        entity = np.concatenate([np.zeros(0, np.int64), *(found.ids for found in every)])
+        told = places.found([found.ids for found in every])
+        query, valid = told.query, ~told.blank
         share = np.concatenate([np.zeros(0, np.float32), *(found.share for found in every)])
-        told = Found(
-            query,
-            ranks.astype(np.int32),
-            places.triples(query, entity),
-            places.open_head[query],
-            ~places.known[query],
-            None,
-        )
         labels = labels_of_found(self.predictor, batch, told)
         counts = np.array([found[2:] for found in every], np.int64).reshape(-1, 3)[query]
-        valid = ~told.blank
         columns = {
             "query": numbers(query + first),
             "rank": numbers(told.rank),
@@ -337,9 +334,7 @@ def answers_of(
     sets: AnswerSets, head: str | None, relation: str, tail: str | None, asked: Asked
 ) -> AnswerSet:
     """The set of one question; an unknown one has no entities and a status that says why."""
-    place = {"head": head or OPEN, "relation": relation, "tail": tail or OPEN}
-    query = pa.record_batch([pa.array([label], pa.string()) for label in place.values()], names=list(place))
-    found = sets.answer(query, asked)
+    found = sets.answer(one_question(head, relation, tail), asked)
     one = {name: found.column(name)[0].as_py() for name in found.schema.names}
     listed = 0 if one["size"] is None else len(found)
     at_head = not head or head == OPEN

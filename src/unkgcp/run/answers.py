@@ -1,29 +1,38 @@
-"""From queries to answers: the one way for `predict`, for Ray and for the service.
+"""From queries to answers: the one way for `predict`, for Ray and for the service; and why an answer is as it is.
 
 `answer` takes a batch of queries, as labels or as ids, to answers. `answer_batch` writes them down for
 Arrow (`predict` and Ray), `as_lists` for JSON (the service); both write every column there is
 (`unkgcp.methods.intervals.columns`), so that the same query is told the same wherever it is asked. All of it is pure:
 it reads nothing, keeps nothing and gives rows back in their order, so that several threads may call it. Queries with an
-open place are for `unkgcp.run.completion`.
+open place are for `unkgcp.run.completion`. `masses` and `without` say what is behind the answer of an evidence run.
 
 >>> answer_batch(predictor, batch, confidence=0.9).schema.names     # doctest: +SKIP
 ['head', 'relation', 'tail', 'score', 'lower', 'upper', 'status']
 >>> as_lists(answer(predictor, triples, [0.8, 0.9]))["lower"]       # doctest: +SKIP
 [[0.68, 0.63], [0.0, 0.0]]
+>>> without(predictor, ("TP53", "binding", "MDM2"), [17], 0.9)      # doctest: +SKIP
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from unkgcp.graph.facts import Triples
+from unkgcp.errors import InputError
+from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.objects import Queries, to_triples
 from unkgcp.methods.intervals import BY_LEVEL, Intervals, Levels, as_batch, columns
 from unkgcp.tabular.arrow_arrays import Coded
 
 if TYPE_CHECKING:
+    from unkgcp.conformal.ranks import Confidence
+    from unkgcp.evidence.evidence_model import EvidenceModel
     from unkgcp.methods.method import IntervalPredictor
     from unkgcp.training.model import Model
 
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
 
 
 LABELS = ("head", "relation", "tail")
+Label = tuple[str, str, str]
 
 
 def answer(predictor: Calibrated, queries: Queries, confidence: Levels = 0.9) -> Intervals:
@@ -76,3 +86,59 @@ def as_lists(
         else:
             told[name] = column[rows].tolist()
     return told
+
+
+# Why an evidence run answers as it does: the distribution behind an answer, and what single facts did to it.
+#
+# A fact's part in an answer is found by leaving it out: the same model is told of a training graph without that fact
+# and answers the same query. Nothing is learned or calibrated again, so it says what the fact told the model about this
+# query, not what the model would be like if it had never seen it; cross-fitted backbone scores keep what they learned
+# from it. Two facts that say the same may both seem to change nothing, since either is enough.
+
+
+class Masses(NamedTuple):
+    """Stretches of [0, 1] from left to right and the probability of each, (m,) each. A single value has no width."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    mass: NDArray[np.float64]
+
+
+def masses(predictor: Calibrated, query: Label) -> Masses:
+    """The distribution from which a query is answered; InputError for a run that has none."""
+    found = evidence_of(predictor).distribution(to_triples([query], predictor.model.vocabulary))
+    cells = found.cells
+    low = np.concatenate([cells.low, found.slot_low[0]])
+    high = np.concatenate([cells.high, found.slot_high[0]])
+    mass = np.concatenate([found.class_mass[0][cells.class_of_piece] * cells.share, found.slot_mass[0]])
+    order = np.lexsort((high, low))
+    order = order[mass[order] > 0]
+    return Masses(low[order], high[order], mass[order])
+
+
+def without(
+    predictor: Calibrated, query: Label, rows: Sequence[int], confidence: Confidence
+) -> Iterator[Intervals]:
+    """The answer to a query without each of these training facts (rows of `known_facts`) alone."""
+    triples, model = to_triples([query], predictor.model.vocabulary), evidence_of(predictor)
+    train, method = model.evidence.train, copy(predictor.method)
+    for row in rows:
+        left = train[np.delete(np.arange(len(train)), row)]
+        method.evidence = replace(model, evidence=model.evidence.over(left))
+        yield method.interval(triples, float(confidence))
+
+
+def known_facts(predictor: Calibrated) -> Graph:
+    """The training facts that answers are made from; InputError for a run that does not answer from facts."""
+    return evidence_of(predictor).evidence.train
+
+
+def evidence_of(predictor: Calibrated) -> EvidenceModel:
+    """What a run learned from its training facts; InputError for one that does not answer from facts."""
+    model = predictor.method.evidence
+    if model is None or predictor.method.for_open_world:
+        raise InputError(
+            "this run does not answer from a distribution over facts: fit one with --method evidence and without "
+            "--population open"
+        )
+    return model

@@ -21,9 +21,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,7 @@ except ImportError:  # not on this system: see above
 STAGE = ".partial-run-"
 """How the names of the temporary folders of writers begin."""
 
+Writer = Callable[[Path], Any]
 _HELD: ContextVar[frozenset[str]] = ContextVar("the folders that this work may write to", default=frozenset())
 
 
@@ -90,38 +92,51 @@ def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
         try:
             with explained(folder):
                 stage.mkdir(mode=0o700)
-            files = _write_parts(stage, folder, parts)
+            writers = _writers(parts)
+            _write_parts(stage, folder, writers)
+            paths = {name: stage / name for name in writers}
+            files = {
+                name: {"bytes": path.stat().st_size, "sha256": digest(path)} for name, path in paths.items()
+            }
             about = {"format": FORMAT, "version": VERSION}
             # a run that was read from disk brings a format and a version, which are written anew
             provenance = {**about, **parts.provenance, **about, "files": files}
-            with completed(stage / PROVENANCE, folder / PROVENANCE):
-                _write_json(stage / PROVENANCE, provenance)
+            _write_parts(stage, folder, {PROVENANCE: _text(_json(provenance))})
             stage.chmod(0o777 & ~umask())  # others read the files here until they are moved
             replace_files(folder, stage)
         finally:
             shutil.rmtree(stage, ignore_errors=True)
 
 
-def _write_parts(stage: Path, folder: Path, parts: RunParts) -> dict[str, dict[str, Any]]:
-    """Write all files but the list of them; returns the size and the SHA-256 of each."""
-    text = yaml.safe_dump(parts.config, sort_keys=False, allow_unicode=True)
-    seen = (parts.seen_entities, parts.seen_relations)
-    writers: dict[str, Callable[[Path], Any]] = {
-        CONFIG: lambda path: path.write_text(text, encoding="utf-8"),
-        VOCABULARY: lambda path: write_labels(path, parts.vocabulary, *seen),
-        CALIBRATION: lambda path: write_npz(path, parts.calibration),
-        METRICS: lambda path: _write_json(path, parts.metrics),
-    }
-    if parts.tensors:
-        writers[MODEL] = lambda path: _write_weights(path, parts.tensors)
-    if (facts := parts.facts) is not None:
-        writers[FACTS] = lambda path: write_npz(path, facts.arrays())
-    files = {}
+def _write_parts(stage: Path, folder: Path, writers: Mapping[str, Writer]) -> None:
+    """Write files to the stage; a full disk becomes a sentence about the name that a file will have."""
     for name, write in writers.items():
         with completed(stage / name, folder / name):
             write(stage / name)
-        files[name] = {"bytes": (stage / name).stat().st_size, "sha256": digest(stage / name)}
-    return files
+
+
+def _writers(parts: RunParts) -> dict[str, Writer]:
+    """What writes each file but the list of them."""
+    seen = (parts.seen_entities, parts.seen_relations)
+    writers: dict[str, Writer] = {
+        CONFIG: _text(yaml.safe_dump(parts.config, sort_keys=False, allow_unicode=True)),
+        VOCABULARY: lambda path: write_labels(path, parts.vocabulary, *seen),
+        CALIBRATION: partial(write_npz, arrays=parts.calibration),
+        METRICS: _text(_json(parts.metrics)),
+    }
+    if parts.tensors:
+        writers[MODEL] = lambda path: _write_weights(path, parts.tensors)
+    if parts.facts is not None:
+        writers[FACTS] = partial(write_npz, arrays=parts.facts.arrays())
+    return writers
+
+
+def _text(text: str) -> Writer:
+    return partial(Path.write_text, data=text, encoding="utf-8")
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def digest(path: Path) -> str:
@@ -141,10 +156,6 @@ def _write_weights(path: Path, tensors: Arrays) -> None:
         if found := re.search(r"os error (\d+)", str(error)):
             raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
         raise
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def write_labels(path: Path, vocabulary: Vocabulary, seen_entities: Mask, seen_relations: Mask) -> None:

@@ -21,11 +21,11 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.known import Facts
 from unkgcp.methods.intervals import Intervals
-from unkgcp.run.answers import LABELS, answer, as_lists
+from unkgcp.run.answers import LABELS, answer, as_lists, evidence_of, known_facts, masses, without
 from unkgcp.run.choosing import Choice, Chooser, Selector
-from unkgcp.run.completion import EXPECTED, SHORTLIST, completer_of, presumption
+from unkgcp.run.completion import EXPECTED, SHORTLIST, presumption
 from unkgcp.run.predictor import Predictor
-from unkgcp.run.reasons import evidence_of, known_facts, masses, without
+from unkgcp.run.questions import completer_of
 from unkgcp.service.batching import Batcher
 from unkgcp.service.limits import Jobs, Problem, Settings, quoted
 from unkgcp.service.lookups import LabelSearch, Surroundings, with_labels

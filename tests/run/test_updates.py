@@ -21,8 +21,8 @@ from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import concatenate
 from unkgcp.methods import create
 from unkgcp.methods.evidence_method import EvidenceIntervals
-from unkgcp.run import Predictor, calibrate, folder
-from unkgcp.run.growing import check, divide, warm
+from unkgcp.run import Predictor, calibrate, run_writer
+from unkgcp.run.updates import check, divide, warm
 from unkgcp.training import Model, TrainConfig, train
 from unkgcp.training.model import NoModel
 
@@ -232,7 +232,7 @@ def test_an_interrupted_update_leaves_the_old_run(
     def fail(*given: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(folder, "replace_files", fail)
+    monkeypatch.setattr(run_writer, "replace_files", fail)
     with pytest.raises(KeyboardInterrupt):
         unkgcp.update(run, week()).save(tmp_path / "run")
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before

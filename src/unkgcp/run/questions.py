@@ -1,0 +1,253 @@
+"""Questions with an open place, (h, r, ?) or (?, r, t), and how well every entity answers them.
+
+Completions and answer sets both begin here. `asked_places` turns a batch of questions into ids. `candidate_scores` is
+what completions are ranked by. `Candidates` makes weights of these scores for answer sets: a larger score has a larger
+weight, and the share of a candidate in the weight of all candidates says how likely it is the answer. Entities without
+a training fact are no candidates, and neither are those that answer the question in a training fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from unkgcp.errors import InputError
+from unkgcp.graph.facts import Graph, Triples
+from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.objects import spelt, to_triples
+from unkgcp.methods.intervals import Floats
+from unkgcp.methods.method import status_codes
+from unkgcp.run.answers import LABELS
+from unkgcp.tabular.arrow_arrays import numbers
+from unkgcp.tabular.label_index import OPEN
+
+if TYPE_CHECKING:
+    from unkgcp.evidence.completing import Completer
+    from unkgcp.run.answers import Calibrated
+
+Ids = NDArray[np.int32]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+FLOOR = 1e-4
+"""The weight of a backbone's score is the square of the score and this. The square was chosen among several powers: it
+gave the smallest sets for training facts that early stopping had held out."""
+SLACK = 1e-3
+"""Added to thresholds: matrix products of other shapes are off by a few roundings, which must not cost an answer."""
+CELLS = 1 << 22  # weights held at once
+
+
+class Found(NamedTuple):
+    """Candidates of some questions, (n,) each: the row of the question, the rank from 1, the triple, its open place.
+
+    An unknown question has no candidates, but it has one row, so that its answer can say why. `blank` marks this row:
+    its open place is shown empty.
+    """
+
+    query: Ints
+    rank: Ids
+    triples: Triples
+    open_head: Mask
+    blank: Mask
+
+
+class Places(NamedTuple):
+    """Questions as ids, (n,) each.
+
+    anchor: the entity that is given. open_head: whether the head is asked for, not the tail. known: whether the given
+    entity and the relation are known. code: the position in `STATUSES` that says so.
+    """
+
+    anchor: Ids
+    relation: Ids
+    open_head: Mask
+    known: Mask
+    code: NDArray[np.int8]
+
+    def found(self, entities: Sequence[NDArray[Any]]) -> Found:
+        """The candidates of all questions together, from those of each question, best first.
+
+        An unknown question comes with one entity, which is not shown.
+        """
+        lengths = np.array([len(own) for own in entities], np.int64)
+        query = np.repeat(np.arange(len(entities)), lengths)
+        rank = np.arange(len(query)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
+        other = np.concatenate([np.zeros(0, np.int32), *entities]).astype(np.int32)
+        anchor, at_head = self.anchor[query], self.open_head[query]
+        triples = Triples(
+            np.where(at_head, other, anchor), self.relation[query], np.where(at_head, anchor, other)
+        )
+        return Found(query, rank.astype(np.int32), triples, at_head, ~self.known[query])
+
+
+def one_question(head: str | None, relation: str, tail: str | None) -> pa.RecordBatch:
+    """A batch with one question."""
+    labels = (head or OPEN, relation, tail or OPEN)
+    return pa.record_batch([pa.array([label], pa.string()) for label in labels], names=list(LABELS))
+
+
+def asked_places(predictor: Calibrated, batch: pa.RecordBatch, first: int) -> Places:
+    """What a batch of questions asks for; `first` is the number of those before it, for errors."""
+    open_head = _open_heads(batch, first)
+    asked = to_triples(batch.select(list(LABELS)), predictor.model.vocabulary)
+    anchor = np.where(open_head, asked.tail, asked.head)
+    # a question is known when its other two places are
+    code = status_codes(predictor.model, Triples(anchor, asked.relation, anchor))
+    return Places(anchor, asked.relation, open_head, code == 0, code)
+
+
+def _open_heads(batch: pa.RecordBatch, first: int) -> Mask:
+    """Where the head is asked for, elsewhere the tail; InputError for both of them, none, or the relation."""
+    places = []
+    for name in LABELS:
+        labels = spelt(batch.column(name)).to_pylist()
+        places.append(np.array([label is None or label in ("", OPEN) for label in labels], dtype=np.bool_))
+    head, relation, tail = places
+    wrong = np.flatnonzero(relation | (head == tail))
+    if len(wrong):
+        row = int(wrong[0])
+        what = (
+            "its relation" if relation[row] else "neither head nor tail" if not head[row] else "head and tail"
+        )
+        raise InputError(
+            f"query {first + row + 1} leaves {what} open; a completion needs one open place, {OPEN} as head or tail"
+        )
+    return head
+
+
+def labels_of_found(predictor: Calibrated, batch: pa.RecordBatch, found: Found) -> pa.RecordBatch:
+    """head, relation and tail of the candidates of a batch of questions."""
+    vocabulary, rows = predictor.model.vocabulary, numbers(found.query)
+    labels = {}
+    for name, ids, is_open in (
+        ("head", found.triples.head, found.open_head),
+        ("tail", found.triples.tail, ~found.open_head),
+    ):
+        own = vocabulary.entities.take(numbers(ids, ids >= 0))
+        own = pc.if_else(numbers(found.blank), pa.scalar(None, pa.string()), own)
+        labels[name] = pc.if_else(numbers(is_open), own, spelt(batch.column(name)).take(rows))
+    labels["relation"] = spelt(batch.column("relation")).take(rows)
+    return pa.record_batch([labels[name] for name in LABELS], names=list(LABELS))
+
+
+def completer_of(predictor: Calibrated) -> Completer | None:
+    """What ranks the candidates of an evidence run; None for others."""
+    return None if predictor.method.evidence is None else predictor.method.evidence.completer
+
+
+def candidate_scores(
+    predictor: Calibrated, anchor: NDArray[Any], relation: NDArray[Any], at_head: bool
+) -> NDArray[Any]:
+    """What the candidates of questions are ranked by, more is better: (n, entities).
+
+    That is the score of the model, or what evidence expects of each candidate (`Completer.expected`).
+    """
+    completer, model = completer_of(predictor), predictor.model
+    if completer is None:
+        return model.heads(relation, anchor) if at_head else model.tails(anchor, relation)
+    return completer.of_questions(anchor, relation, at_head)
+
+
+def training_facts(predictor: Calibrated) -> KnownFacts:
+    """InputError where a run does not hold them."""
+    if predictor.model.facts is None:
+        raise InputError(
+            "this run does not hold its training facts, which are no answers of new facts; fit it again"
+        )
+    return predictor.model.facts
+
+
+class Candidates:
+    """What every entity weighs as the answer of a question; for tails, or for heads."""
+
+    def __init__(self, predictor: Calibrated, at_head: bool) -> None:
+        model = predictor.model
+        self.predictor, self.at_head, self.seen = predictor, at_head, model.seen_entities
+        self.train = training_facts(predictor).graph(model.vocabulary)
+        self._relations = len(model.seen_relations)
+        given, answer = self.sides(self.train)
+        key = given * self._relations + self.train.relation
+        order = np.argsort(key, kind="stable")
+        self._key, self._answer = key[order], answer[order]
+        self._unseen = np.flatnonzero(~self.seen)
+
+    def sides(self, facts: Graph) -> tuple[Ints, Ints]:
+        """The entity that a fact's question gives, and its answer: (n,) each."""
+        head, tail = facts.head.astype(np.int64), facts.tail.astype(np.int64)
+        return (tail, head) if self.at_head else (head, tail)
+
+    @property
+    def step(self) -> int:
+        """How many questions are looked at at once."""
+        return max(1, CELLS // max(1, len(self.seen)))
+
+    def weights(self, given: NDArray[Any], relation: NDArray[Any]) -> Floats:
+        """The weights of all entities for each question, -1 for those that are no candidates: (n, entities)."""
+        found = candidate_scores(self.predictor, given, relation, self.at_head)
+        if completer_of(self.predictor) is None:
+            table = np.square(found.astype(np.float64) + FLOOR)
+        else:
+            from unkgcp.evidence.completing import weights  # few runs have evidence
+
+            table = weights(found)
+        table[:, self._unseen] = -1.0
+        row, answer = self.known(given, relation)
+        table[row, answer] = -1.0
+        return table
+
+    def known(self, given: NDArray[Any], relation: NDArray[Any]) -> tuple[Ints, Ints]:
+        """Rows of questions and their answers by training facts, (m,) each; one may come twice."""
+        key = np.asarray(given, np.int64) * self._relations + relation
+        first, last = np.searchsorted(self._key, key), np.searchsorted(self._key, key, side="right")
+        count = last - first
+        place = np.arange(int(count.sum())) + np.repeat(first - np.cumsum(count) + count, count)
+        return np.repeat(np.arange(len(key)), count), self._answer[place]
+
+    def blocks(self, facts: Graph) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Floats]]:
+        """Facts asked as questions, each question once: rows of facts, the row of each one's question, and the weights
+        of some questions."""
+        given, _ = self.sides(facts)
+        questions, inverse = np.unique(given * self._relations + facts.relation, return_inverse=True)
+        order = np.argsort(inverse, kind="stable")
+        ordered = inverse[order]
+        for start in range(0, len(questions), self.step):
+            some = questions[start : start + self.step]
+            first, last = np.searchsorted(ordered, [start, start + len(some)])
+            rows = order[first:last]
+            yield rows, inverse[rows] - start, self.weights(some // self._relations, some % self._relations)
+
+    def strangeness(self, facts: Graph) -> Floats:
+        """s of each fact, none of which is a training fact: (n,)."""
+        _, answer = self.sides(facts)
+        found = np.empty(len(facts))
+        for rows, question, table in self.blocks(facts):
+            own = table[question, answer[rows]]
+            found[rows] = strangeness(own, total(table)[question], table.max(axis=1)[question])
+        return found
+
+
+def total(table: Floats) -> Floats:
+    """The weight of all candidates of each question: (n,)."""
+    return np.asarray(np.maximum(table, 0.0).sum(axis=1))
+
+
+def strangeness(own: Floats, of_all: Floats, most: Floats) -> Floats:
+    """s of answers with these weights, beside the weight of all candidates and the largest: (n,)."""
+    return np.where(own >= most, 0.0, np.log(of_all) - np.log(own))
+
+
+def least_weight(thresholds: Floats, of_all: Floats, most: Floats) -> Floats:
+    """What a candidate of each question must weigh to be in its set; 0 where all of them are: (n,)."""
+    return np.asarray(np.exp(-SLACK) * np.minimum(of_all * np.exp(-thresholds), most))
+
+
+def new_facts(candidates: Candidates, facts: Graph, least: float) -> Graph:
+    """Those from a confidence on that are about known entities and relations and are no training facts."""
+    known = status_codes(candidates.predictor.model, facts) == 0
+    facts = facts[known & (facts.confidence >= least)]
+    return facts[~np.isin(facts.keys, candidates.train.keys)]

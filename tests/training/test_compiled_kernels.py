@@ -20,10 +20,10 @@ from unkgcp.training import (
     TrainConfig,
     box_geometry,
     box_kernels,
-    box_losses,
     compiled_common,
     distmult_kernels,
     lazy_steps,
+    losses,
     randomness,
     train_many,
 )
@@ -56,7 +56,7 @@ def config_of(case: str) -> TrainConfig:
 
 
 def test_kernels_and_formulas_have_the_same_constants() -> None:
-    assert box_kernels.PAIRS == box_losses.PAIRS
+    assert box_kernels.PAIRS == losses.PAIRS
     assert np.float32(beurre.BETA) == box_geometry.BETA
     assert np.float32(1 / beurre.BETA / math.log(2)) == box_geometry.HALVINGS
     assert np.float32(2 * beurre.EULER_GAMMA * beurre.BETA) == box_geometry.OFFSET
@@ -102,7 +102,7 @@ def largest_box_gradients(config: TrainConfig, tables: dict[str, torch.Tensor]) 
     """
     side, scale = float(tables["log_side"].max().exp()), float(tables["head_scale"].max()) + 1
     slope = 2 * (1 + config.negative_weight + config.softlogic_weight)
-    pairs = math.sqrt(box_losses.PAIRS) + math.sqrt(config.batch_size)
+    pairs = math.sqrt(losses.PAIRS) + math.sqrt(config.batch_size)
     slope += 4 * config.logic_weight / config.batch_size * pairs
     row = max(float(table.abs().max()) for table in tables.values())
     other = 2 * config.box_regularization + 2 * config.regularization * row
@@ -147,7 +147,7 @@ def test_one_batch_has_the_gradient_of_autograd(case: str) -> None:
 
 def moments(engine: CompiledEngine) -> dict[str, torch.Tensor]:
     """The first moments of the tables as the backbone names them."""
-    names = {kind: [n for n, k in engine.backbone.kinds().items() if k == kind] for kind in engine._first}
+    names = {kind: [n for n, k in engine.backbone.kinds.items() if k == kind] for kind in engine._first}
     return {
         name: part
         for kind, table in engine._first.items()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.worlds import learnable_graph
 from unkgcp.training import TrainConfig, train_many
-from unkgcp.training.batches import Member
+from unkgcp.training.config import Member
 
 CONFIG = TrainConfig(
     "ukge", dimension=8, batch_size=128, negatives=3, epochs=12, validate_every=4, learning_rate=0.02

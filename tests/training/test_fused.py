@@ -126,7 +126,7 @@ def test_rows_that_wait_take_the_steps_of_the_dense_engine(
 
 def test_a_long_wait_ends_where_single_steps_end() -> None:
     """300 steps without a gradient, the last hundred of which are lost in rounding and taken at once."""
-    from unkgcp.training.fused_steps import settle_all
+    from unkgcp.training.fused_common import settle_all
 
     steps, rate, draws = 300, 1e-3, torch.Generator().manual_seed(0)
     count = torch.arange(1, steps + 1, dtype=torch.float64)

@@ -108,7 +108,7 @@ def cross_fit(
     progress: Progress | None = None,
 ) -> list[CrossFit]:
     """One `CrossFit` a seed; all seeds share the folds (N,), and a GPU trains each fold for all of them at once."""
-    from unkgcp.training.batches import Member
+    from unkgcp.training.config import Member
     from unkgcp.training.trainer import train_many
 
     members = [Member(seed) for seed in seeds]

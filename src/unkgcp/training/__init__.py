@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from unkgcp.errors import missing
 
 if TYPE_CHECKING:
-    from unkgcp.training.batches import Member
-    from unkgcp.training.config import TrainConfig, config_for
+    from unkgcp.training.config import Member, TrainConfig, config_for
     from unkgcp.training.loop import TrainingError
     from unkgcp.training.model import Model
     from unkgcp.training.trainer import train, train_length, train_many, train_quantiles
 
 _WHERE = {
-    "Member": "batches",
+    "Member": "config",
     "Model": "model",
     "TrainConfig": "config",
     "TrainingError": "loop",

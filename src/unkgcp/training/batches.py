@@ -1,6 +1,6 @@
 """What a training step reads, on the device: facts, soft logic and known keys, and rows of the parameter tables.
 
-Rows are looked up for several models at once; gradients are added straight into one buffer a table.
+Rows are looked up for several models at once, and each table has one buffer to which gradients are added.
 """
 
 from __future__ import annotations
@@ -17,18 +17,10 @@ from unkgcp.backbones import Backbone
 from unkgcp.backbones.backbone import Kind
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
-from unkgcp.training.config import TrainConfig
+from unkgcp.training.config import Member, TrainConfig
 
 if TYPE_CHECKING:
-    from unkgcp.training.lazy_tables import LazyTables
-
-
-@dataclass(frozen=True)
-class Member:
-    """One model of a run: its seed, and its quantile if it learns one."""
-
-    seed: int = 0
-    quantile: float | None = None
+    from unkgcp.training.lazy_steps import LazyTables
 
 
 @dataclass(frozen=True)
@@ -45,11 +37,9 @@ class TripleTensors:
 
     @classmethod
     def of(cls, graph: Graph, device: torch.device) -> TripleTensors:
-        ids = (
-            torch.from_numpy(column.astype(np.int64)) for column in (graph.head, graph.relation, graph.tail)
-        )
-        head, relation, tail = (column.to(device) for column in ids)
-        return cls(head, relation, tail, torch.from_numpy(graph.confidence.astype(np.float32)).to(device))
+        columns = [column.astype(np.int64) for column in (graph.head, graph.relation, graph.tail)]
+        columns.append(graph.confidence.astype(np.float32))
+        return cls(*(torch.from_numpy(column).to(device) for column in columns))
 
 
 @dataclass(frozen=True)
@@ -123,14 +113,13 @@ def _composition(facts: Graph, rule: list[int], device: torch.device) -> Composi
     )
 
 
-LARGE = 4  # a table is large beside a batch from so many times as many rows as a batch can touch
+LARGE = 4  # a table is large if it has more than so many times the rows that a batch can touch
 
 
 def entities_touched(config: TrainConfig, batch_size: int) -> int:
-    """Entities that a batch can touch at most: of its facts, of corruptions and pool samples, of a soft-logic fact."""
-    negatives = config.negatives if config.negative_weight else 0
-    # a pool sample has two; the torch engine draws a corruption for its place all the same
-    return batch_size * (2 + 2 * negatives * (3 if config.uses_pool else 1)) + 2
+    """The most entities that a batch can touch: in facts, corruptions, pool samples and a soft-logic fact."""
+    # a pool sample has two entities, and the torch engine draws a corruption in its place all the same
+    return batch_size * (2 + 2 * config.drawn_negatives * (3 if config.uses_pool else 1)) + 2
 
 
 def initial_tables(
@@ -147,7 +136,7 @@ def initial_tables(
 class _Gather(torch.autograd.Function):
     """Rows of a table (rows, width); the backward pass adds into the same rows of `buffer`.
 
-    `anchor` is any tensor that requires a gradient: it makes autograd come here, and gets none.
+    `anchor` is any tensor that requires a gradient: it makes autograd call `backward`, and gets no gradient itself.
     """
 
     @staticmethod
@@ -164,7 +153,7 @@ class _Gather(torch.autograd.Function):
         if buffer.is_cuda:
             buffer.index_add_(0, rows.reshape(-1), added)
         else:
-            # on the CPU index_add walks the rows one by one; this backward runs in parallel
+            # on the CPU index_add takes the rows one by one; this function runs in parallel
             buffer.add_(
                 torch.ops.aten.embedding_dense_backward(added, rows.reshape(-1), len(buffer), -1, False)
             )
@@ -175,9 +164,9 @@ _gather: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = _Gather.apply
 
 
 class Lookup:
-    """Looks rows up by ids that are local to a member: ids have shape (members, ...).
+    """Looks up rows of each member's tables by ids of shape (members, ...).
 
-    Gradients go to `buffers`. Entities of lazy tables are read, and get their gradients, at their places there.
+    Gradients are added to `buffers`. Entities of lazy tables are read, and get their gradients, at their places there.
     """
 
     def __init__(
@@ -187,7 +176,7 @@ class Lookup:
         buffers: dict[str, Tensor],
         lazy: LazyTables | None = None,
     ) -> None:
-        self.kinds, self.tables, self.lazy = backbone.kinds(), tables, lazy
+        self.kinds, self.tables, self.lazy = backbone.kinds, tables, lazy
         self.buffers = {name: buffer.flatten(0, -2) for name, buffer in buffers.items()}
         if lazy is not None:
             self.buffers |= lazy.gradients

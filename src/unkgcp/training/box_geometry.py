@@ -4,11 +4,11 @@ The side of an intersection is x = softmin(high1, high2) - softmax(low1, low2), 
 corner that are logistic functions of their distance; log p is the sum over the dimensions of log softplus(x) less that
 of box 2. So dlog p / dx = logistic(x) / softplus(x), shared out among the corners by those weights.
 
-Nearly all of the time goes into exponentials and logarithms. They are polynomials here (least largest relative error),
-accurate to some units in the last place, because a call of the C library for each number cannot be vectorised. Where
-an exponential is that of a difference of coordinates, its argument is rounded once, which moves it no more than the
-rounding of the difference itself. A volume is the product of the
-mantissas of its sides with the sum of their exponents, so that p, a ratio of two, needs no logarithm.
+Nearly all of the time goes into exponentials and logarithms. They are polynomials here (with the least maximal relative
+error), accurate to some units in the last place, because a call of the C library for each number cannot be vectorised.
+Where an exponential is that of a difference of coordinates, its argument is rounded once, which moves it no more than
+the rounding of the difference itself. A volume is the product of the mantissas of its sides and the sum of their
+exponents, so that p, the ratio of two volumes, needs no logarithm.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ LARGEST_LOG_SIDE = F(40)
 TINY = F(np.finfo(np.float32).tiny)
 LOG_TINY = F(math.log(float(np.finfo(np.float32).tiny)))
 
-# a product and a sum may become one operation; nothing else is rearranged, or the small corrections below would go
+# a product and a sum may become one operation; any other rearrangement would cancel the small corrections below
 careful: Any = exact | {"fastmath": {"contract", "nsz"}, "forceinline": True}
-inlined: Any = {"forceinline": True, **fast}  # a call would cost as much as the loop inside
+inlined: Any = {"forceinline": True, **fast}  # a call would cost as much as the loop in the function
 LOG2_E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 HALVINGS = F(100 * 1.4426950408889634)  # exp(-x / beta) is so many halvings for each unit of x
-MOVER = F(1.5 * 2**23)  # what is added to it loses its fraction, and keeps its whole part in the last bits
+MOVER = F(1.5 * 2**23)  # a number added to it loses its fraction, and its whole part stands in the last bits
 BLOCK = 64  # mantissas below 2 whose product stays finite
 
 # fmt: off
@@ -132,16 +132,17 @@ def product(sizes: Any, begin: Any, end: Any) -> Any:
 
 @njit(**fast)
 def new_box(n: Any) -> Any:
-    """Lower corner, negative upper corner, sides, and their derivatives by the logarithm of the side, which the entity
-    has, and by the scale, which the relation has: (n,) each.
+    """Arrays (n,) of a box: lower corner, negative upper corner, sides, and the derivatives of the sides.
+
+    Those are by the logarithm of the side, a parameter of the entity, and by the scale, a parameter of the relation.
     """
     return np.empty(n, F), np.empty(n, F), np.empty(n, F), np.empty(n, F), np.empty(n, F)
 
 
 @njit(**fast)
 def new_work(n: Any) -> Any:
-    """What is known of an intersection: the derivative of the logarithm of its volume by its side, how much of its
-    lower and of its upper corner is that of box 1, its corners, its sizes, and those rates for a whole box: (n,) each.
+    """Arrays (n,) of an intersection: the derivative of its log volume by its side, the weights of box 1 in its lower
+    and upper corner, its corners, its softplus sizes, and the derivative of the log volume of a whole box by its side.
     """
     return (*new_box(n), np.empty(n, F), np.empty(n, F))
 
@@ -156,7 +157,7 @@ def new_out(n: Any) -> Any:
 
 @njit(**fast)
 def measure(box: Any, n: Any, work: Any) -> None:
-    """Sizes and rates of boxes as a whole, n numbers."""
+    """The softplus sizes of whole boxes, and the derivatives of their logarithms, n numbers."""
     side, sizes, rate = box[2], work[5], work[6]
     for k in range(n):
         sizes[k], rate[k] = softplus(side[k] - OFFSET)
@@ -184,7 +185,7 @@ def intersect(low1: Any, depth1: Any, low2: Any, depth2: Any, n: Any, work: Any)
 
 @njit(**inlined)
 def share(part: Any, whole: Any) -> Any:
-    """(p, dp / dlog p) for volumes as of `product`: a box cannot be covered more than whole."""
+    """(p, dp / dlog p) for volumes as `product` gives them; p is at most 1."""
     p = F(math.ldexp(part[0] / whole[0], max(part[1] - whole[1], -1000)))
     return (p, p) if p <= F(1) else (F(1), F(0))
 
@@ -203,8 +204,8 @@ def pull(g: Any, work: Any, out: Any) -> None:
 
 @njit(**fast)
 def pull_all(factor: Any, n: Any, work: Any) -> None:
-    """The same for many boxes at once, n numbers, with a factor each. What is known of the intersections is lost: the
-    slopes become gradients by the side of box 2, the weights become those by the lower corner and the side of box 1.
+    """`pull` for many boxes at once, n numbers, with a factor each. It overwrites the arrays of the intersections: the
+    slopes become gradients by the side of box 2, the weights those by the lower corner and by the side of box 1.
     """
     slope, lower, upper = work[0], work[1], work[2]
     for k in range(n):
@@ -218,14 +219,14 @@ def pull_all(factor: Any, n: Any, work: Any) -> None:
 
 @njit(**fast)
 def add(target: Any, start: Any, factor: Any, values: Any, begin: Any, count: Any) -> None:
-    """So many values from `begin` on, times a factor, come to the target from `start` on."""
+    """Add `count` values from `begin` on, times a factor, to the target from `start` on."""
     for k in range(count):
         target[U(start) + U(k)] += factor * values[U(begin) + U(k)]
 
 
 @njit(**fast)
 def stage(row: Any, shift: Any, scale: Any, box: Any, begin: Any) -> None:
-    """Lay ready in a box from `begin` on what `widen` needs: an entity's row (2 d,) and the map of a relation."""
+    """Write an entity's row (2 d,) and the map of a relation into a box from `begin` on, ready for `widen`."""
     d = len(shift)
     low, _, _, by_log, by_scale = box
     for k in range(d):
@@ -237,7 +238,7 @@ def stage(row: Any, shift: Any, scale: Any, box: Any, begin: Any) -> None:
 
 @njit(**fast)
 def widen(box: Any, n: Any) -> None:
-    """Sides, upper corners and derivatives of boxes that lie ready, n numbers."""
+    """Sides, upper corners and derivatives of boxes that `stage` has written, n numbers."""
     low, depth, side, by_log, by_scale = box
     for k in range(n):
         size = exponential(max(min(by_log[k], LARGEST_LOG_SIDE), LOG_TINY))
@@ -266,7 +267,7 @@ def push_row(g_row: Any, box: Any, sign: Any, by_corner: Any, by_side: Any) -> N
 
 @njit(**fast)
 def push_map(g_shift: Any, g_scale: Any, box: Any, sign: Any, by_corner: Any, by_side: Any) -> None:
-    """The same for the map that moved it."""
+    """Add the gradient of a box to that of the relation's map that moved it; arguments as for `push_row`."""
     by_scale = box[4]
     add(g_shift, 0, sign, by_corner, 0, len(g_shift))
     for k in range(len(g_scale)):

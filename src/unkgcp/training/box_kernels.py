@@ -2,7 +2,7 @@
 
 Shards, random numbers and the order of sums are those of `distmult_kernels`, boxes those of `box_geometry`. A row of an
 entity holds its lower corner and the logarithms of its sides, one after the other; a row of a relation holds
-head_shift, head_scale, tail_shift and tail_scale. The terms are those of `losses` and `box_losses`.
+head_shift, head_scale, tail_shift and tail_scale. The terms are those of `losses`.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from unkgcp.training.lazy_steps import FREE, finish_rows, read_rows, step_rows, 
 W_NEGATIVE, W_REGULAR, W_SOFT, QUANTILE, W_SIDE, W_OTHER, W_LOGIC = range(7)
 NEGATIVES, FILTERED = range(2)
 S_NEGATIVE, S_SOFT, S_COMPOSITION = range(3)
-GROUP = 5  # corruptions that are computed side by side, in rows so many times as long: they stay in the first cache
-PAIRS = 256  # as in `box_losses`
+GROUP = 5  # corruptions computed side by side, in arrays GROUP times as long, which still fit into the first cache
+PAIRS = 256  # as in `losses`
 
 # fmt: off
 
@@ -66,7 +66,7 @@ def corrupted(at_head, count, others, fixed, of_other, whole_tail, weight, work,
     """Loss of `count` corruptions of one side of a fact, and its derivative by the logarithm of the tail's volume.
 
     Gradients are added to those of the entities and to `sums`: by the shift and the scale of the map, and by the side
-    of the box that stays. `others` has their rows in g_entity; `factor` and `each` are room for numbers.
+    of the box that stays. `others` has their rows in g_entity; `factor` and `each` are scratch arrays.
     """
     d, n = len(sums[0]), count * len(sums[0])
     loss, by_whole = 0.0, F(0)
@@ -131,7 +131,7 @@ def shard_gradient(
     work, out, factor = new_work(GROUP * d), new_out(d), np.empty(GROUP * d, F)
     sums = np.empty(d, F), np.empty(d, F), np.empty(d, F)
     each = np.empty(GROUP), np.empty(GROUP, np.int64), np.empty(GROUP, F)
-    # gradients of the two boxes of a fact, by corner and side
+    # gradients by corner and by side of the two boxes of a fact
     by_head, by_tail = (np.empty(d, F), np.empty(d, F)), (np.empty(d, F), np.empty(d, F))
     rate, ones, plain, inner = np.empty(d, F), np.ones(d, F), np.empty(d, F), np.empty(d, F)
     loss, squares = 0.0, 0.0
@@ -194,7 +194,7 @@ def shard_gradient(
             # nothing changes when both boxes move together
             add(still[0], 0, F(-1), sums[0], 0, d)
             add(still[1], 0, F(1), sums[2], 0, d)
-        # the volume of the tail is in the fact and in corruptions of its head
+        # the fact and the corruptions of its head depend on the volume of the tail's box
         add(by_tail[1], 0, -by_whole, rate, 0, d)
         push_row(g_h, of_head, F(1), by_head[0], by_head[1])
         push_map(g_maps[0], g_maps[1], of_head, F(1), by_head[0], by_head[1])
@@ -206,7 +206,7 @@ def shard_gradient(
                 log_side = values[e, U(d) + U(k)]
                 plain[k] = exponential(max(min(log_side, LARGEST_LOG_SIDE), LOG_TINY))
                 inner[k] = plain[k] if log_side <= LARGEST_LOG_SIDE else F(0)
-            # the norm of the sides goes through exp: by the logarithm it is once more times the side
+            # sides are exponentials of parameters, so the gradient of their norm has the side as a further factor
             loss += norm(plain, w_side, inner, g_e[d:])
             loss += norm(values[e, :d], w_other, ones, g_e[:d])
         for which in range(4):
@@ -238,7 +238,7 @@ def shard_gradient(
 
 @njit(**fast)
 def add_transitive(squares, weight, g_rule, g_relation, transitive):
-    """weight times the norm over the batch, whose gradient the shards have left in g_rule without its factor."""
+    """weight times the norm over the batch; the shards have left its gradient, but for its factor, in g_rule."""
     size = math.sqrt(squares + 1e-12)
     factor = F(-weight / size)
     for r in range(len(transitive)):
@@ -326,7 +326,7 @@ def run_epoch(
 ):
     """As `distmult_kernels.run_epoch`. Rules (c, 3) are the compositions; i is tried on heads up to head_ends[i].
 
-    Rules read boxes of entities that the batch may not have, so that steps must not be lazy where there are some.
+    Compositions read boxes of entities that the batch may not read, so with compositions steps must not be lazy.
     """
     entity, relation, _ = tables
     shards, (steps, batch_size), n = gradients[0].shape[0], order.shape, entity.shape[0]

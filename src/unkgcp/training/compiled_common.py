@@ -1,7 +1,7 @@
 """What compiled loops on the CPU share: random numbers, filtered negatives, the error of a fact, Adam, and products.
 
-Importing this imports numba, but not torch, which scoring does without. The random numbers are those of `randomness`,
-bit for bit.
+Importing this imports numba but not torch, because scoring must work without torch. The random numbers are those of
+`randomness`, bit for bit.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ U = np.uint64
 GOLDEN, FIRST, SECOND = U(randomness.GOLDEN), U(randomness.FIRST), U(randomness.SECOND)
 RETRIES = randomness.RETRIES
 
-# The numpy error model leaves out checks for division by zero, without which loops can be vectorised. Whether rounding
-# may differ is always said: numba compiles a function that does not say it as the first one that calls it.
+# The numpy error model leaves out checks for division by zero, which would keep loops from being vectorised. Every
+# function states its rounding (`fastmath`): numba compiles one that does not in the way of its first caller.
 exact: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
 fast: dict[str, Any] = exact | {"fastmath": True}
-# the order of a sum is left to the compiler, so that it can add several numbers at once; nothing else is
+# the compiler may choose the order of a sum, so that it can add several numbers at once, and nothing else
 quick: dict[str, Any] = exact | {"fastmath": {"reassoc", "nsz"}}
 
 LINE = 16  # floats in a line of the processor's cache
-SOON = 16  # triples: rows that are asked for so far ahead come in time, and the second cache still holds them
+SOON = 16  # triples: rows prefetched so far ahead arrive in time, and the second cache still holds them
 
 # fmt: off
 
 
 @intrinsic
 def fetch(typing: Any, table: Any, row: Any, column: Any) -> Any:
-    """Ask for the cache line of table[row, column] without waiting for it."""
+    """Prefetch the cache line of table[row, column]: ask for it without waiting."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = signature.args[0]
@@ -48,7 +48,7 @@ def fetch(typing: Any, table: Any, row: Any, column: Any) -> Any:
         number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
         shape = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         call = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0")
-        # to be read, to be kept in the second cache, data
+        # for reading, into the second cache, as data rather than code
         builder.call(call, [builder.bitcast(place, byte), number(0), number(1), number(1)])
         return context.get_dummy_value()
 
@@ -57,7 +57,7 @@ def fetch(typing: Any, table: Any, row: Any, column: Any) -> Any:
 
 @njit(forceinline=True, **fast)
 def fetch_row(table: Any, row: Any) -> None:
-    """Ask for a whole row. Rows that are read in a random order are otherwise waited for, one after the other."""
+    """Prefetch a whole row. Rows that are read in random order would otherwise be waited for one after the other."""
     for k in range(0, table.shape[1], LINE):
         fetch(table, np.int64(row), np.int64(k))
 
@@ -157,7 +157,8 @@ def epoch_rates(learning_rate, before, steps):
 
 @njit(forceinline=True, **exact)
 def adam(parameter, first, second, row, k, now, by_first, by_second, g, lr, eps):
-    """Adam on parameter k of a row, which is `now` and whose moments are those in the tables times by_first, by_second.
+    """One step of Adam on parameter k of a row, whose value is `now`. Its moments are `first` and `second` times
+    by_first and by_second.
 
     lr and eps are those of `adam_rates`: p -= lr m / (sqrt(v) + eps). No rounding is left to the compiler, so that a
     step is the same whether or not it is lazy (`lazy_steps`).
@@ -170,10 +171,9 @@ def adam(parameter, first, second, row, k, now, by_first, by_second, g, lr, eps)
 
 @njit(forceinline=True, **exact)
 def summed(gradients, place, memory, momentum, row):
-    """The gradient of a row: the sum of those that the shards have at its place, in the first of them.
+    """The gradient of a row: the sum over the shards at its place, kept in the first shard; the others become zero.
 
-    The others are set back to zero. With momentum it is that of `memory`, which adds up gradients as g + momentum *
-    (what was there).
+    With momentum it is the row of `memory`, in which gradients add up as g + momentum * (the row before).
     """
     shards, _, d = gradients.shape
     for shard in range(1, shards):
@@ -207,7 +207,7 @@ def draw_batch(rows, first, last, start, facts, negatives, share, choice, place,
     lines, mask = known.reshape(1, len(known)), U(len(known) - 1)
     for i in range(first - 1, last):
         later = rows[i + 1] if i + 1 < last else -1
-        if len(known) > 0 and later >= 0:  # the set of known facts is large: ask for the places of the next fact
+        if len(known) > 0 and later >= 0:  # the set of known facts is large: prefetch the places of the next fact
             h, r, t = head[later], relation_of[later], tail[later]
             for j in range(2 * negatives):
                 other = below(draw(base, U((start + i + 1) * 2 * negatives + j)), sizes[0])
@@ -225,7 +225,7 @@ def draw_batch(rows, first, last, start, facts, negatives, share, choice, place,
                 drawn[i, j] = other if usable else -1 - other
 
 
-# The parallel parts of a step that both kernels have. Each is a function of its own, so that it is compiled once.
+# The parallel parts of a step that both kernels share. Each is a function of its own, so that it is compiled once.
 
 
 @njit(parallel=True, **exact)
@@ -245,17 +245,17 @@ def adam_all(parameter, first, second, memory, gradients, momentum, lr, eps, blo
         adam_rows(parameter, first, second, memory, gradients, momentum, lr, eps, begin, end)
 
 
-# Scores of `unkgcp.training.model`, which does without torch.
+# Dot products for `unkgcp.training.model`, which scores without torch.
 
 
 @intrinsic
 def sum_of_products(typing: Any, entity: Any, head: Any, relation: Any, middle: Any, tail: Any) -> Any:
     """The sum over the dimensions of h r t, in one order on every processor; ids must be within the tables.
 
-    Tables hold float32 in C order, no others are compiled.
-    LANES partial sums take the dimensions in turn, as far as these go whole; halves of them are added until there is
-    one number, and the dimensions that are left are added to it one by one. A compiler that is free to choose an order
-    chooses that of the processor's registers, and one that is not adds one number at a time.
+    Tables must hold float32 in C order; others are not compiled.
+    LANES partial sums take the dimensions in turn, as many as fill whole rounds; halves of them are added until there
+    is one number, and the remaining dimensions are added to it one by one. A compiler that may choose the order takes
+    that of the processor's registers, and one that may not adds one number at a time: hence this code by hand.
     """
     if any(table.dtype != types.float32 or table.layout != "C" for table in (entity, relation)):
         return None
@@ -310,7 +310,7 @@ def products(entity: Any, relation: Any, head: Any, middle: Any, tail: Any, out:
         later = min(i + SOON, n - 1)
         for row in (head[later], tail[later]):
             fetch_row(entity, row)
-            # a row that begins within a line of the cache ends in one that nobody has asked for yet
+            # a row that begins in the middle of a cache line ends in a line that was not prefetched yet
             fetch(entity, np.int64(row), np.int64(width - 1))
         out[i] = sum_of_products(
             entity, np.int64(head[i]), relation, np.int64(middle[i]), np.int64(tail[i])

@@ -1,6 +1,6 @@
 """Trains an epoch with the compiled kernels: one model of the DistMult family, or BEUrRE, on the CPU.
 
-The same methods as `TorchEngine`, the same random numbers, the same terms; only the gradient is written by hand.
+It has the methods, the random numbers and the loss terms of `TorchEngine`; only the gradient is written by hand.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from torch import Tensor
 import unkgcp.training.randomness as randomness
 from unkgcp.backbones import get
 from unkgcp.training import batches
-from unkgcp.training.batches import Composition, Member, TrainingData, initial_tables
+from unkgcp.training.batches import Composition, TrainingData, initial_tables
 from unkgcp.training.compiled_common import LINE, fill_set
-from unkgcp.training.config import DISTMULT, TrainConfig, learning_rate_at
+from unkgcp.training.config import DISTMULT, Member, TrainConfig, learning_rate_at
 from unkgcp.training.losses import Pool, capacity, share_at
 
 KINDS = ("entity", "relation", "model")
@@ -28,13 +28,14 @@ KINDS = ("entity", "relation", "model")
 class CompiledEngine:
     """Parameters, optimiser and epoch of one model. Torch owns the memory, the kernels work on views of it.
 
-    Tables of one kind lie side by side in one: a row of it is all that an entity or a relation has. Where entities are
-    many beside a batch, steps are lazy (`lazy_steps`): same result, and no table is walked through at every step.
+    Tables of one kind lie side by side in one: a row of it holds all parameters of an entity or a relation. Where
+    entities are many beside a batch, steps are lazy (`lazy_steps`): the result is the same, and no step walks through
+    the whole table.
     """
 
     def __init__(self, data: TrainingData, config: TrainConfig, member: Member, shards: int) -> None:
-        # starts numba's threads: an epoch loaded from disk does so itself only if the loops it calls were compiled with
-        # it. If they had been loaded from disk too, it would end the process
+        # Starts numba's threads. An epoch that is loaded from disk starts them itself only if the loops it calls were
+        # compiled with it; if these had been loaded from disk too, it would end the process.
         numba.get_num_threads()
         self.data, self.config, self.member = data, config, member
         self.members = [member]
@@ -47,9 +48,8 @@ class CompiledEngine:
         self._parameters: dict[str, Tensor] = {}
         self.tables: dict[str, Tensor] = {}
         """Name -> (1, rows, width), as the backbone names them: parts of the tables above."""
-        kinds = backbone.kinds()
         for kind in KINDS:
-            named = {name: table for name, table in tables.items() if kinds[name] == kind}
+            named = {name: table for name, table in tables.items() if backbone.kinds[name] == kind}
             widths = [table.shape[-1] for table in named.values()]
             whole = _zeros(1, next(iter(named.values())).shape[1] if named else 1, sum(widths))
             if named:
@@ -69,7 +69,7 @@ class CompiledEngine:
             _zeros(shards, rows.get(kind, table.shape[1]), table.shape[2]).numpy()
             for kind, table in self._parameters.items()
         )
-        # what a batch reads of the entities: lazy steps bring it up to date in a table of its own
+        # the entities that a batch reads: lazy steps bring them up to date in a table of its own
         width = self._parameters["entity"].shape[-1]
         self._values = _zeros(most, width) if self.lazy else self._parameters["entity"][0]
         self.pool = Pool(1, capacity(config, n, self.batch_size) if config.uses_pool else 1, device)
@@ -136,28 +136,25 @@ class CompiledEngine:
             self._quantile(),
         ]
         inserts = config.uses_pool and epoch >= config.pool_from
-        whole = [self._negatives(), config.model == "ukge-rect", inserts, config.filter_negatives]
+        whole = [config.drawn_negatives, config.model == "ukge-rect", inserts, config.filter_negatives]
         purposes = [randomness.NEGATIVE, randomness.SOFTLOGIC, randomness.POOL_CHOICE, randomness.POOL_DRAW]
         pool = [self.pool.triples[0].numpy(), self.pool.scores[0].numpy()]
         return distmult_kernels.run_epoch, real, whole, purposes, pool
 
     def _boxes(self) -> tuple[Any, list[float], list[int], list[int], list[Any]]:
-        """The same of `beurre`."""
+        """The kernel of `beurre`, its settings, its streams and its own arguments."""
         from unkgcp.training import box_kernels
 
         config = self.config
         real = [config.negative_weight, config.regularization, config.softlogic_weight, self._quantile()]
         real += [config.side_regularization, config.box_regularization, config.logic_weight]
-        whole = [self._negatives(), config.filter_negatives]
+        whole = [config.drawn_negatives, config.filter_negatives]
         purposes = [randomness.NEGATIVE, randomness.SOFTLOGIC, randomness.COMPOSITION]
         rules = [self._transitive, self._rule_gradient, *self._compositions]
         return box_kernels.run_epoch, real, whole, purposes, rules
 
     def _quantile(self) -> float:
         return -1.0 if self.member.quantile is None else self.member.quantile
-
-    def _negatives(self) -> int:
-        return self.config.negatives if self.config.negative_weight else 0
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that decides how training goes on, by name."""
@@ -171,9 +168,10 @@ class CompiledEngine:
 
 
 def _zeros(*shape: int) -> Tensor:
-    """Zeros that begin with a line of the processor's cache, so that rows take no more lines than they must.
+    """Zeros that begin at a line of the processor's cache, so that rows take no more lines than they must.
 
-    The memory is numpy's: in large pages, where the system has them, rows at random are found faster.
+    NumPy allocates the memory, because it uses large pages where the system has them, in which random rows are found
+    faster.
     """
     room = np.zeros(math.prod(shape) + LINE, np.float32)
     begin = -room.ctypes.data % (4 * LINE) // 4
@@ -192,7 +190,7 @@ def _key_set(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _arrays(rules: tuple[Composition, ...]) -> list[NDArray[np.int64]]:
-    """Relations of each rule (c, 3), and its heads and tails, one rule after the other, with where each ends."""
+    """Relations of each rule (c, 3); then the heads of all rules with the end of each rule's part; then the tails."""
     relations = np.array([[rule.first, rule.second, rule.implied] for rule in rules], np.int64).reshape(-1, 3)
     arrays = [relations]
     for ids in ([rule.heads.numpy() for rule in rules], [rule.tails.numpy() for rule in rules]):

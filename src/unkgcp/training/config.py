@@ -1,13 +1,13 @@
 """How a model is trained: one frozen dataclass, mapped one to one to YAML.
 
-An unknown key is an error that names the nearest one; so is a value that cannot work.
+An unknown key is an error that names the nearest known key; a value that cannot work is an error too.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -21,15 +21,31 @@ MODELS = ("ukge", "ukge-rect", "passleaf", "passleaf-complex", "passleaf-rotate"
 DISTMULT = ("ukge", "ukge-rect", "passleaf")
 """Models with the score f(w (h o r) . t + b): they are scored without torch."""
 LANES = 16
-"""Partial sums that such a score is made of, so that several numbers can be added at once."""
+"""Number of partial sums in such a score, so that several numbers can be added at once."""
 COMPILED = (*DISTMULT, "beurre")
 """Models that compiled kernels train on a CPU; torch trains the others."""
 NONE = "none"
-"""In the place of the name of a model: none is trained."""
+"""Instead of the name of a model: no model is trained."""
 GIVEN = "given"
-"""In the place of the name of a model: one of the user's own, which a run does not keep."""
+"""Instead of the name of a model: it is the user's own model, which a run does not keep."""
 PYKEEN = "pykeen:"
-"""Before the name of a model of PyKEEN."""
+"""Precedes the name of a model of PyKEEN."""
+KINDS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "float | None": (int, float, type(None)),
+}
+"""What a value in a file may be, by the annotation of its field; other fields are lists."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the models that are trained together: its seed, and its quantile if it learns one."""
+
+    seed: int = 0
+    quantile: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +66,7 @@ class TrainConfig:
     filter_negatives: bool = True  # never draw a training fact as a negative
     regularization: float = 0.0  # times (|h|^2 + |r|^2 + |t|^2) / 2 a fact
     softlogic_weight: float = 0.2  # of the one-sided error on a soft-logic fact; 0 leaves soft logic out
-    momentum: float = 0.0  # gradients add up as g + momentum * (what was there); 1 never forgets
+    momentum: float = 0.0  # gradients add up as g + momentum * (the sum before); 1 never forgets
     decay: float = 0.0  # share of the learning rate lost, linearly, by the last epoch
     pool_from: int = 20  # passleaf: epoch from which scored corruptions enter the pool
     pool_train_from: int = 30  # passleaf: epoch from which the pool is trained on
@@ -71,46 +87,38 @@ class TrainConfig:
         for name, problem in self._problems():
             raise InputError(f"{name} is {getattr(self, name)!r} but {problem}")
 
-    def _problems(self) -> list[tuple[str, str]]:
-        wrong = []
-        numbers = ((field.name, getattr(self, field.name)) for field in fields(self))
-        infinite = [name for name, value in numbers if isinstance(value, float) and not math.isfinite(value)]
-        wrong += [(name, "must be a finite number") for name in infinite]
+    def _problems(self) -> Iterator[tuple[str, str]]:
+        """Fields with a value that cannot work, and what is wrong with it."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                yield field.name, "must be a finite number"
         if self.model not in (*MODELS, NONE, GIVEN) and not self.of_pykeen:
             near = difflib.get_close_matches(self.model, MODELS, n=1)
-            wrong.append(
-                (
-                    "model",
-                    f"must be one of {', '.join(MODELS)}, {PYKEEN}NAME, {NONE}"
-                    + (f"; {near[0]}?" if near else ""),
-                )
-            )
-        counts = ("dimension", "batch_size", "epochs", "patience", "validate_every", "pool_size")
-        wrong += [(name, "must be at least 1") for name in counts if getattr(self, name) < 1]
+            hint = f"; {near[0]}?" if near else ""
+            yield "model", f"must be one of {', '.join(MODELS)}, {PYKEEN}NAME, {NONE}{hint}"
+        for name in ("dimension", "batch_size", "epochs", "patience", "validate_every", "pool_size"):
+            if getattr(self, name) < 1:
+                yield name, "must be at least 1"
         if self.model in ("passleaf-complex", "passleaf-rotate") and self.dimension % 2:
-            wrong.append(("dimension", "must be even for complex numbers"))
-        weights = (
-            "negatives",
-            "negative_weight",
-            "regularization",
-            "softlogic_weight",
-            "logic_weight",
-            "most_steps",
-        )
-        wrong += [(name, "must not be negative") for name in weights if getattr(self, name) < 0]
+            yield "dimension", "must be even for complex numbers"
+        weights = ("negative_weight", "regularization", "softlogic_weight", "logic_weight")
+        for name in ("negatives", *weights, "most_steps"):
+            if getattr(self, name) < 0:
+                yield name, "must not be negative"
         if not self.learning_rate > 0:
-            wrong.append(("learning_rate", "must be positive"))
+            yield "learning_rate", "must be positive"
         if not 0 < self.validation_fraction < 1:
-            wrong.append(("validation_fraction", "must lie between 0 and 1"))
-        shares = ("momentum", "decay", "pool_share")
-        wrong += [(name, "must lie in [0, 1]") for name in shares if not 0 <= getattr(self, name) <= 1]
+            yield "validation_fraction", "must lie between 0 and 1"
+        for name in ("momentum", "decay", "pool_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                yield name, "must lie in [0, 1]"
         if not 0 <= self.pool_from < self.pool_train_from:
-            wrong.append(("pool_from", "must come before pool_train_from"))
+            yield "pool_from", "must come before pool_train_from"
         if self.quantile is not None and not 0 < self.quantile < 1:
-            wrong.append(("quantile", "must lie between 0 and 1"))
+            yield "quantile", "must lie between 0 and 1"
         if any(len(rule) != 3 for rule in self.compositions):
-            wrong.append(("compositions", "each must name three relations"))
-        return wrong
+            yield "compositions", "each must name three relations"
 
     @property
     def trains(self) -> bool:
@@ -125,8 +133,13 @@ class TrainConfig:
     def uses_pool(self) -> bool:
         return self.model.startswith("passleaf")
 
+    @property
+    def drawn_negatives(self) -> int:
+        """Corrupted heads, and as many tails, that training draws for a fact: none where they have no weight."""
+        return self.negatives if self.negative_weight else 0
+
     def for_size(self, facts: int) -> TrainConfig:
-        """The same with batches so large that an epoch of so many facts has at most `most_steps` steps.
+        """The configuration with batches so large that an epoch of so many facts has at most `most_steps` steps.
 
         The learning rate grows with the square root of the batch, as the noise of a gradient falls with it.
         """
@@ -137,7 +150,7 @@ class TrainConfig:
         return replace(self, batch_size=times * self.batch_size, learning_rate=rate)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for YAML or JSON; where no model is trained here, settings are of no use, and left out."""
+        """Plain values for YAML or JSON; the name alone where no model is trained here."""
         if not self.trains:
             return {"model": self.model}
         values = asdict(self)
@@ -155,7 +168,7 @@ class TrainConfig:
         """A YAML file of some of the fields, over `base`."""
         import yaml
 
-        from unkgcp.files import parse_yaml  # it loads NumPy, which other settings do without
+        from unkgcp.files import parse_yaml  # loads NumPy, which this file does not need otherwise
 
         try:
             values = parse_yaml(Path(path).read_text(encoding="utf-8"))
@@ -182,14 +195,7 @@ def _override(base: TrainConfig, values: Mapping[str, Any], where: str) -> Train
             near = difflib.get_close_matches(str(name), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(known)}"
             raise InputError(f"{where}: unknown key {name!r}; {hint}")
-        kinds: dict[str, tuple[type, ...]] = {
-            "int": (int,),
-            "float": (int, float),
-            "bool": (bool,),
-            "str": (str,),
-            "float | None": (int, float, type(None)),
-        }
-        allowed = kinds.get(str(known[name]), (list, tuple))
+        allowed = KINDS.get(str(known[name]), (list, tuple))
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             raise InputError(f"{where}: {name} is {value!r}, which is not of type {known[name]}")
     try:
@@ -223,7 +229,7 @@ def config_for(model: str = "ukge", data: str | None = None, protocol: str = "st
 
 
 def quantiles_of(levels: Iterable[float]) -> list[float]:
-    """The quantiles that the ends of intervals at these levels are, ascending."""
+    """The quantiles at the two ends of intervals of these levels, ascending."""
     return sorted({round(tail, 12) for level in levels for tail in ((1 - level) / 2, (1 + level) / 2)})
 
 

@@ -1,8 +1,8 @@
 """Compiled loops of the DistMult family on the CPU: an epoch of training.
 
-One call trains a whole epoch. Facts of a batch are dealt to shards, each with a gradient table of its own;
-shards run in parallel and are summed in a fixed order, so the result depends on the number of shards but
-never on timing.
+One call trains a whole epoch. The facts of a batch are divided among shards, each with a gradient table of its own;
+shards run in parallel and are summed in a fixed order, so the result depends on the number of shards but never on
+timing.
 
 With q = h o r, s = q . t, p = f(w s + b) and g = dLoss/ds / w: dLoss/dt = g w q, dLoss/dq = g w t, and from
 there dLoss/dh = dLoss/dq o r, dLoss/dr = dLoss/dq o h. A corrupted tail shares q with its fact, a corrupted
@@ -110,13 +110,13 @@ def step_corruption(slope, row, q, dq, g_row):
         g_row[k] += slope * q[k]
 
 
-# An entity that is ALONE in its batch (`lazy_steps`) makes its steps while its row is at hand: those it has missed
-# before it is scored, that of the batch as soon as its gradient is known.
+# An entity that only one corruption of the batch reads (ALONE in `lazy_steps`) makes its steps while its row is in the
+# cache: the steps it has missed before it is scored, the step of the batch as soon as its gradient is known.
 
 
 @njit(forceinline=True, **quick)
 def score_alone(tables, row, missing, q, out):
-    """Score of a corruption by the row as it is after the steps that are `missing`; `out` (d,) is that row."""
+    """Score of a corruption with its row after the steps that are `missing`; `out` (d,) becomes that row."""
     parameter, first, second, _ = tables
     total = F(0)
     for k in range(len(q)):
@@ -183,7 +183,7 @@ def shard_gradient(
         ahead, further = i + 1 < last and rows[i + 1] >= 0, i + 2 < last and rows[i + 2] >= 0
         for j in range(slots):
             at_head = j < negatives
-            # pool samples lie anywhere, and so do all entities in a graph of many: ask for those of the next fact
+            # pool samples lie anywhere in memory, and in a large graph so do entities: prefetch those of the next fact
             if ahead and drawn[i + 1, j] >= n:
                 place = drawn[i + 1, j] - n
                 for side in range(0, 3, 2):
@@ -288,7 +288,7 @@ def shard_gradient(
 
 @njit(**fast)
 def insert(rows, position, head, relation_of, tail, fresh, fresh_score, pool, pool_score):
-    """Candidates of a batch enter the ring after the batch, so that its draws do not depend on timing."""
+    """Put the corruptions of a batch into the pool after the batch, so that its draws do not depend on timing."""
     slots = fresh.shape[1]
     for i in range(len(rows)):
         fact = rows[i]
@@ -345,7 +345,7 @@ def run_epoch(
     slots = 2 * negatives if whole[INSERTS] else 0
     fresh, fresh_score = np.empty((batch_size, slots), np.int64), np.empty((batch_size, slots), F)
     members = known if whole[FILTERED] else known[:0]
-    # where in values an entity is, which entities are there, and how many steps of the epoch each has made
+    # the row of each entity in `values`, the entity of each row, and how many steps of the epoch each has made
     places, touched, done = np.arange(n).astype(np.int32), np.empty(len(values), np.int64), np.zeros(n, np.int32)
     if lazy:
         places[:] = FREE

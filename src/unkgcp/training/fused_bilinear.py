@@ -5,10 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from unkgcp.training.fused_common import below, corrupt, draw, fact_error, unit
-
-# sizes are never compiled in: one compilation serves every graph and number of members
-SIZES = ["n_facts", "n_known", "rounds", "n_soft", "places", "members", "batch", "n_entities", "n_relations"]
+from unkgcp.training.fused_common import SIZES, below, corrupt, draw, fact_error, unit
 
 # fmt: off
 
@@ -198,7 +195,7 @@ def pool_insert(
     order, place_at, start_at, heads, relations, tails, triples, scores, places, fresh, fresh_values,
     members, batch, COUNT: tl.constexpr, LANES: tl.constexpr,
 ):
-    """Puts a batch's fresh corruptions into the ring, after the batch, so that no draw sees half of one."""
+    """Puts a batch's corruptions into the pool after the batch, so that no draw sees half a batch."""
     program = tl.program_id(0).to(tl.int64)
     member, i = program // batch, program % batch
     place = tl.load(place_at)

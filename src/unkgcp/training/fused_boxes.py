@@ -1,7 +1,7 @@
 """A batch of BEUrRE in one kernel: facts, negatives and norms with hand-derived gradients.
 
-With A = dlog p / dside of the intersection, and the Gumbel intersection's soft maximum of lower corners and soft
-minimum of upper corners, the weights of the two boxes in each corner are logistic functions of their distance.
+The Gumbel intersection takes a soft maximum of the lower corners and a soft minimum of the upper corners. In both the
+weights of the two boxes are logistic functions of the distance of their corners; gradients are shared out by them.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def add_transitive(
     transitive, g_rule, squares, place_at, g_h_shift, g_h_scale, g_t_shift, g_t_scale, loss_at, weight,
     members, n_relations, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
 ):
-    """Turns what a batch left of transitive facts into the gradient of their norm, for one relation of a member."""
+    """Turns the sums that a batch left in `g_rule` into the gradient of the transitive norm, for one relation."""
     program = tl.program_id(0).to(tl.int64)
     member, r = program // n_relations, program % n_relations
     norm = tl.sqrt(tl.load(squares + tl.load(place_at) * members + member) + 1e-12)

@@ -1,4 +1,7 @@
-"""The torch engine with facts, negatives, norms, soft logic and PASSLEAF's pool in one kernel, on a GPU with Triton."""
+"""The torch engine with facts, negatives, norms, soft logic and PASSLEAF's pool in one kernel, on a GPU with Triton.
+
+The kernels are in `fused_bilinear` (the DistMult family) and `fused_boxes` (BEUrRE); `fused_common` is what they share.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ import torch
 from torch import Tensor
 
 from unkgcp.training import randomness
-from unkgcp.training.batches import Member, TrainingData
-from unkgcp.training.config import DISTMULT, TrainConfig, learning_rate_at
+from unkgcp.training.batches import TrainingData
+from unkgcp.training.config import DISTMULT, Member, TrainConfig, learning_rate_at
 from unkgcp.training.losses import Term
 from unkgcp.training.torch_engine import TorchEngine
 
 Launch = Callable[[Tensor], None]
+"""Adds the loss of a batch that needs no autograd to (members,), and its gradient to the buffers."""
 
 
 def has_kernel(config: TrainConfig, data: TrainingData) -> bool:
@@ -29,22 +33,23 @@ def has_kernel(config: TrainConfig, data: TrainingData) -> bool:
 
 
 class FusedEngine(TorchEngine):
-    """As `TorchEngine`, of one process; autograd is left with BEUrRE's compositions.
+    """As `TorchEngine`, in one process; autograd computes BEUrRE's compositions only.
 
-    Where a batch of the DistMult family reads fewer rows than there are entities, the others wait (`fused_steps`).
+    Where a batch of the DistMult family reads fewer rows than there are entities, steps are lazy (`fused_common`).
     """
 
     def __init__(
         self, data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
     ) -> None:
         super().__init__(data, config, members, device)
+        self._fused: Launch | None = None
         # rows that a batch can read: of its facts and their negatives, and of a soft-logic fact
-        most = self.batch_size * (2 + 2 * (config.negatives if config.negative_weight else 0)) + 2
+        most = self.batch_size * (2 + 2 * config.drawn_negatives) + 2
         self.waits = config.model in DISTMULT and not config.momentum and data.n_entities > most
         self.taken = torch.zeros(
             len(members) * data.n_entities if self.waits else 0, dtype=torch.int32, device=device
         )
-        # of each step of an epoch: learning rate over the correction of the first moment, correction of the second
+        # for each step of an epoch: learning rate over the correction of the first moment, correction of the second
         self.sizes, self.roots = torch.zeros(2, self.steps, device=device)
         self.step_loss = torch.zeros_like(self.loss)
         self._rule_squares: Tensor | None = None
@@ -55,7 +60,7 @@ class FusedEngine(TorchEngine):
     def run_epoch(self, epoch: int) -> Tensor:
         loss = super().run_epoch(epoch)
         if self.waits:
-            from unkgcp.training.fused_steps import settle_all
+            from unkgcp.training.fused_common import settle_all
 
             settle_all[(len(self.taken),)](*self._waiting(), self.steps, **self._row())
         self.adam.state[self.flat]["step"].fill_((epoch + 1) * self.steps)
@@ -71,15 +76,13 @@ class FusedEngine(TorchEngine):
         self.roots.copy_((1 - beta2**count).rsqrt())
 
     def _step(self) -> None:
-        from unkgcp.training.fused_steps import count_step, step_rest
+        from unkgcp.training.fused_common import count_step, step_rest
 
         assert self._fused is not None
         self._fused(self.step_loss)
         if self._terms:
-            batch = self._batch(self.columns[:1])  # compositions draw entities of their own
-            rest = torch.stack([term(batch) for term in self._terms]).sum(0)
-            torch.autograd.backward(rest.sum())
-            self.step_loss += rest.detach()
+            # compositions draw entities of their own, so one fact of the batch is enough
+            self.step_loss += self._differentiated(self._batch(self.columns[:1]))
         done = self.tables["entity"].numel() if self.waits else 0
         dense = [tensor[done:] for tensor in self._flat()]
         count, size = len(dense[0]), 1024
@@ -98,7 +101,7 @@ class FusedEngine(TorchEngine):
         return [self.flat, self.flat.grad, state["exp_avg"], state["exp_avg_sq"]]
 
     def _waiting(self) -> list[Tensor]:
-        """What a row that waits is caught up with."""
+        """The tensors that the kernels of lazy steps take."""
         return [*self._flat(), self.taken, self.sizes, self.roots]
 
     def _row(self) -> dict[str, int]:
@@ -126,7 +129,7 @@ class FusedEngine(TorchEngine):
     def _bilinear(self, phase: int) -> Launch:
         """The batch of `ukge`, `ukge-rect` and `passleaf`, in a phase of its pool."""
         from unkgcp.training.fused_bilinear import bilinear_batch, pool_insert
-        from unkgcp.training.fused_steps import settle
+        from unkgcp.training.fused_common import settle
 
         config, pool, facts, soft = self.config, self.pool, self.data.facts, self.data.softlogic
         arguments, sizes, constants = self._arguments(), self._sizes(), self._constants()
@@ -190,11 +193,10 @@ class FusedEngine(TorchEngine):
         return launch
 
     def _constants(self) -> dict[str, Any]:
-        """What both kernels are compiled for."""
+        """The constants that both kernels are compiled with."""
         config = self.config
-        count = config.negatives if config.negative_weight else 0
-        columns = _power(config.dimension)
-        # what was fastest on an H200: boxes are many numbers each, which few programs at a time have registers for
+        count, columns = config.drawn_negatives, _power(config.dimension)
+        # the fastest on an H200: a box is many numbers, for which only few programs at a time have registers
         boxes = config.model == "beurre"
         at_once, warps = (256, 2) if boxes else (1024, 4) if columns > 128 else (2048, 2)
         constants: dict[str, Any] = {

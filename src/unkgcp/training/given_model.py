@@ -1,7 +1,7 @@
 """A model of one's own in the place of one that is trained here: anything that scores triples.
 
-What it is: `given`, which makes a `Model` of an object with `score(head, relation, tail)` over ids, or of a function of
-labels; its scores are checked every time. What it is not: a place where such a model is kept. A run keeps its
+What it is: `given` makes a `Model` of an object with `score(head, relation, tail)` over ids, or of a function of
+labels, and checks the scores at every call. What it is not: a place where such a model is kept. A run keeps its
 calibration, the labels and some scores, by which the model is recognised when it is given again.
 
 >>> given(lambda head, relation, tail: [0.5] * len(head), vocabulary)              # doctest: +SKIP
@@ -25,9 +25,9 @@ from unkgcp.training.model import Model, seen
 
 AT_ONCE = 1 << 16  # triples in one call of the model
 SAMPLE = 256  # calibration facts whose scores are kept
-APART = 1e-4
-"""Scores of the same triple may differ by so much: models round otherwise in other batches."""
-ROUNDING = 1e-6
+APART = 1e-4  # scores of the same triple may differ by so much: models round otherwise in other batches
+ROUNDING = 1e-6  # scores may lie outside [0, 1] by so much
+COLUMNS = ("head", "relation", "tail", "score")  # of the sample that a run keeps
 
 
 @runtime_checkable
@@ -44,7 +44,8 @@ OwnModel = Scores | Callable[..., Any]
 class GivenModel(Model):
     """A model of one's own, with the labels it knows.
 
-    `asked` scores ids. `sample` are some triples with the scores they had at calibration: head, relation, tail, score.
+    `asked` scores ids. `sample` holds some triples with the scores they had at calibration, one array for each of
+    COLUMNS.
     """
 
     asked: Callable[..., Any] | None = field(default=None, repr=False)
@@ -84,22 +85,14 @@ class GivenModel(Model):
         wrong = ~((found >= -ROUNDING) & (found <= 1 + ROUNDING))
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
-            what = " ".join(
-                labels[int(number)].as_py()
-                for labels, number in (
-                    (self.vocabulary.entities, head[row]),
-                    (self.vocabulary.relations, relation[row]),
-                    (self.vocabulary.entities, tail[row]),
-                )
-            )
+            entities, relations = self.vocabulary.entities, self.vocabulary.relations
+            labels = entities[int(head[row])], relations[int(relation[row])], entities[int(tail[row])]
+            what = " ".join(label.as_py() for label in labels)
             remedy = "" if np.isnan(found[row]) else "; map its scores to [0, 1] first, by a rising function"
             raise InputError(
                 f"{self.name} gives {what} the score {found[row]:g}, not a number in [0, 1]{remedy}"
             )
         return np.clip(found, 0.0, 1.0)
-
-    def _against_all(self, entity: ArrayLike, relation: ArrayLike, *, as_head: bool) -> NDArray[np.float32]:
-        return against_all(self.score, entity, relation, len(self.vocabulary.entities), as_head=as_head)
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"name": self.name}
@@ -114,9 +107,7 @@ class GivenModel(Model):
         rows = np.flatnonzero((facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0))
         rows = rows[np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows)), dtype=np.intp)]
         triples = Triples(facts.head[rows], facts.relation[rows], facts.tail[rows])
-        sample = dict(zip(("head", "relation", "tail"), triples, strict=True)) | {
-            "score": self.score(*triples)
-        }
+        sample = dict(zip(COLUMNS, (*triples, self.score(*triples)), strict=True))
         again = replace(self, sample=sample)
         if (found := again._difference(slice(None, None, -1))) is not None:
             raise InputError(
@@ -136,28 +127,12 @@ class GivenModel(Model):
 
     def _difference(self, order: slice) -> tuple[float, float] | None:
         """The scores that are farthest apart, before and now, if that is too far."""
-        columns = [self.sample[name][order] for name in ("head", "relation", "tail", "score")]
-        before, now = columns.pop(), self.score(*columns)
+        *triples, before = (self.sample[name][order] for name in COLUMNS)
+        now = self.score(*triples)
         if not len(now) or (apart := np.abs(now - before)).max() <= APART:
             return None
         row = int(apart.argmax())
         return float(before[row]), float(now[row])
-
-
-def against_all(
-    score: Callable[..., NDArray[np.float32]],
-    entity: ArrayLike,
-    relation: ArrayLike,
-    count: int,
-    *,
-    as_head: bool,
-) -> NDArray[np.float32]:
-    """Every entity beside each (entity, relation), by the scores of single triples: (n, entities)."""
-    one, middle = np.asarray(entity), np.asarray(relation)
-    every = np.tile(np.arange(count), len(one))
-    here, between = np.repeat(one, count), np.repeat(middle, count)
-    found = score(here, between, every) if as_head else score(every, between, here)
-    return found.reshape(len(one), count)
 
 
 def given(
@@ -170,9 +145,9 @@ def given(
     """A model of one's own as a `Model`.
 
     model: an object with `score(head, relation, tail)`, called with the ids of the vocabulary, or a function, called
-    with the labels: three arrays (n,), one score in [0, 1] back for each. `training` are the facts it learned from, if
-    they are at hand: entities and relations without one are then unknown, and calibration facts are looked for among
-    them. Without, every label of the vocabulary counts as known.
+    with the labels: it takes three arrays (n,) and returns one score in [0, 1] for each triple. `training` are the
+    facts it learned from, if they are at hand: entities and relations without a fact are then unknown, and calibration
+    facts are looked for among them. Without `training` every label of the vocabulary counts as known.
     """
     called = name or str(getattr(model, "__name__", type(model).__name__))
     if isinstance(model, Model) and model.vocabulary != vocabulary:
@@ -205,23 +180,17 @@ def restored_given(
     known: tuple[NDArray[np.bool_], NDArray[np.bool_]],
     sample: dict[str, NDArray[Any]],
 ) -> dict[str, Model]:
-    """What a run keeps of a model of one's own, as `model.restored_models`; ValueError if its sample is damaged."""
+    """The model of a run that does not keep it, like `model.restored_models`; ValueError if the sample is damaged."""
     if tensors:
         raise ValueError(f"there are tables of {min(tensors)!r}, although its model is not kept")
-    sizes = {
-        "head": len(vocabulary.entities),
-        "relation": len(vocabulary.relations),
-        "tail": len(vocabulary.entities),
-    }
-    if set(sample) != {*sizes, "score"} or any(
-        column.shape != sample["score"].shape for column in sample.values()
-    ):
+    if set(sample) != set(COLUMNS) or len({column.shape for column in sample.values()}) > 1:
         raise ValueError("the scores by which its model is recognised are damaged")
-    for column, size in sizes.items():
-        ids = sample[column]
+    *triples, score = (sample[name] for name in COLUMNS)
+    sizes = len(vocabulary.entities), len(vocabulary.relations), len(vocabulary.entities)
+    for ids, size in zip(triples, sizes, strict=True):
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or not ((ids >= 0) & (ids < size)).all():
             raise ValueError("the triples by which its model is recognised are damaged")
-    if sample["score"].dtype.kind != "f" or not np.isfinite(sample["score"]).all():
+    if score.dtype.kind != "f" or not np.isfinite(score).all():
         raise ValueError("the scores by which its model is recognised are damaged")
     training, name = TrainConfig.from_dict(config["training"]), str(config["name"])[:200]
     seed = int(config["seed"])

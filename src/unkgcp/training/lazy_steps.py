@@ -1,9 +1,12 @@
-"""Steps of Adam that cost what they touch, for tables that are large beside a batch.
+"""Lazy steps of Adam on the CPU: they cost what a batch reads, for tables that are large beside a batch.
 
 Most rows of such a table have no gradient in a batch. Adam moves them all the same, because their moments decay; but
-nobody looks until a batch has them again, or the epoch is over. So a batch first brings the rows that it reads up to
-date, in a small table in the order of their places, and afterwards writes them back with its own step. Importing this
-imports numba, but not torch.
+nobody reads these rows until a batch needs them, or the epoch is over. So a batch first brings the rows that it reads
+up to date, in a small table in the order of their places, and afterwards writes them back with its own step. At the end
+of an epoch all rows are brought up to date.
+
+The compiled kernels call the loops; the torch engine uses them by way of `LazyTables`. GPUs make steps of their own
+(`fused_common`), and several processes make dense ones. Importing this imports numba.
 """
 
 from __future__ import annotations
@@ -11,15 +14,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
 from numba import prange
+from torch import Tensor
 
 from unkgcp.loops import njit
-from unkgcp.training.compiled_common import F, adam, adam_all, exact, fetch, fetch_row, summed
+from unkgcp.training.compiled_common import F, adam, adam_all, epoch_rates, exact, fetch, fetch_row, summed
 
-AHEAD = 4  # rows that are asked for ahead of the one at hand
-FREE, ALONE = -1, -2  # instead of a place: nothing in the batch reads the row, or one corruption alone
-FORGOTTEN = 256  # steps after which what is left of the first moment, 0.9^256 = 2e-12 of it, moves a parameter no more
-APART = F(-1)  # where steps cannot be made at once
+AHEAD = 4  # how many rows ahead of the current one are prefetched
+FREE, ALONE = -1, -2  # instead of a place: nothing in the batch reads the row, or a single corruption does
+FORGOTTEN = 256  # steps after which the rest of the first moment, 0.9^256 = 2e-12 of it, moves nothing
+APART = F(-1)  # marks steps that cannot be made at once
 ROOT = math.sqrt(0.999)  # sqrt(v) after a step without gradient, over what it was
 
 # fmt: off
@@ -27,12 +32,12 @@ ROOT = math.sqrt(0.999)  # sqrt(v) after a step without gradient, over what it w
 
 @njit(**exact)
 def together(rates, now):
-    """How to make k steps without gradient, the last of them that before `now`, at once; k up to FORGOTTEN.
+    """How to make k steps without a gradient at once, the last of them the step before `now`; k up to FORGOTTEN.
 
     m and v shrink by known factors, and each step is lr m / (sqrt(v) + eps); so their sum is m / (sqrt(v) + e) times a
-    number, with e the mean of what eps is beside sqrt(v) in them. (4, k + 1): that number, e, what m and v shrink to.
-    What this leaves out is below a rounding where sqrt(v) is above 1e-6, and below 1e-4 of the move elsewhere. Early in
-    training, where eps grows, it would be more: the number is then APART.
+    number, where e is the mean of eps relative to sqrt(v). (4, k + 1): that number, e, the factors of m and of v.
+    The error is below a rounding where sqrt(v) is above 1e-6, and below 1e-4 of the move elsewhere. Early in training,
+    while eps grows, it would be larger: the number is then APART.
     """
     most = min(now, FORGOTTEN)
     found = np.ones((4, most + 1), F)
@@ -51,8 +56,8 @@ def together(rates, now):
 
 @njit(**exact)
 def missed_apart(parameter, first, second, memory, momentum, rates, row, done, now):
-    """What `missed` does with steps that are not in its table. It makes them here, unless they are very many."""
-    if momentum == F(0) and now - done > FORGOTTEN:  # after so many, what is left of m moves nothing
+    """What `missed` does with steps that are not in its table: it makes them here, unless they are very many."""
+    if momentum == F(0) and now - done > FORGOTTEN:  # after so many steps the rest of m moves nothing
         found, steps = together(rates, done + FORGOTTEN), now - done
         if found[0, FORGOTTEN] != APART:
             return found[0, FORGOTTEN], found[1, FORGOTTEN], F(0.9**steps), F(0.999**steps)
@@ -78,8 +83,8 @@ def missed_apart(parameter, first, second, memory, momentum, rates, row, done, n
 def missed(parameter, first, second, memory, momentum, rates, at_once, row, done, now):
     """How a row that had no gradient in the steps done..now of the epoch makes them at once: a column of `together`.
 
-    With momentum and early in training they are made one by one, with the operations of dense steps: then this is done
-    here, and nothing is left to do. `rates` (2, steps) are those of `adam_rates`, `at_once` those of `together`.
+    With momentum, and early in training, this function makes them one by one with the operations of dense steps, and
+    nothing is left to do. `rates` (2, steps) come from `epoch_rates`, `at_once` from `together`.
     """
     k = now - done
     if k < at_once.shape[1] and at_once[0, k] != APART and momentum == F(0):
@@ -95,7 +100,7 @@ def later(parameter, first, second, row, k, size, eps):
 
 @njit(forceinline=True, **exact)
 def ask_ahead(parameter, first, second, rows, at):
-    """The row at hand; memory is asked for one that comes soon."""
+    """The row at a position; one that comes soon is prefetched."""
     soon = rows[min(at + AHEAD, len(rows) - 1)]
     fetch_row(parameter, soon)
     fetch_row(first, soon)
@@ -105,9 +110,9 @@ def ask_ahead(parameter, first, second, rows, at):
 
 @njit(parallel=True, **exact)
 def read_rows(parameter, first, second, memory, momentum, rates, at_once, rows, done, now, values, shrunk, blocks):
-    """Put rows (k,) as they are after the steps before `now` into `values` (k, d), what their moments shrink to beside.
+    """Write rows (k,) as they are after the steps before `now` to `values` (k, d).
 
-    `done` (n,): the steps of the epoch that the rows of the table have made.
+    `shrunk` (k, 2) gets the factors of their moments. `done` (n,): the steps of the epoch that each row has made.
     """
     for block in prange(blocks):
         for at in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
@@ -141,7 +146,7 @@ def write_rows(
 def step_rows(
     lazy, parameter, first, second, memory, gradients, momentum, rates, rows, places, done, now, values, shrunk, blocks
 ):
-    """Step `now` of a table: `write_rows`, or a dense one."""
+    """Step `now` of a table: `write_rows`, or a dense step."""
     if lazy:
         write_rows(
             parameter, first, second, memory, gradients, momentum, rates, rows, places, done, now, values, shrunk,
@@ -153,7 +158,7 @@ def step_rows(
 
 @njit(parallel=True, **exact)
 def finish_rows(parameter, first, second, memory, momentum, rates, done, blocks):
-    """Make up what rows have missed at the end of an epoch."""
+    """Bring all rows up to date at the end of an epoch."""
     n, now = len(parameter), rates.shape[1]
     at_once = together(rates, now)
     for block in prange(blocks):
@@ -178,7 +183,7 @@ def touch(row, places, touched, count):
 
 @njit(**exact)
 def touch_rows(rows, places, touched, count):
-    """The same for many."""
+    """`touch` for many rows."""
     for row in rows:
         count = touch(row, places, touched, count)
     return count
@@ -216,3 +221,76 @@ def touch_batch(rows, head, tail, drawn, soft, soft_chosen, pool, places, touche
         count = touch(soft[soft_chosen, 0], places, touched, count)
         count = touch(soft[soft_chosen, 2], places, touched, count)
     return count
+
+
+# fmt: on
+
+
+class LazyTables:
+    """Entity tables of the torch engine, (members, entities, width) each, with moments and the gradients of a batch."""
+
+    def __init__(self, tables: dict[str, Tensor], momentum: float, most: int) -> None:
+        """`most`: how many rows a batch can touch, over all members."""
+        self.tables, self.momentum = tables, np.float32(momentum)
+        self.first = {name: torch.zeros_like(table) for name, table in tables.items()}
+        self.second = {name: torch.zeros_like(table) for name, table in tables.items()}
+        members, entities, _ = next(iter(tables.values())).shape
+        count = members * entities
+        self.memory = {
+            name: table.new_zeros(count if momentum else 0, table.shape[-1]) for name, table in tables.items()
+        }
+        # by place: the rows that the batch has touched, up to date, their gradients and the factors of their moments
+        self.values = {name: table.new_zeros(most, table.shape[-1]) for name, table in tables.items()}
+        self.gradients = {name: table.new_zeros(most, table.shape[-1]) for name, table in tables.items()}
+        self.shrunk = {name: np.zeros((most, 2), np.float32) for name in tables}
+        # by row: its place in the batch, and how many steps of the epoch it has made
+        self.places = np.full(count, FREE)
+        self.done = {name: np.zeros(count, np.int64) for name in tables}
+        self.touched, self.count = np.zeros(most, np.int64), 0
+        self.rates, self.step = np.zeros((2, 0), np.float32), 0
+        self.blocks = 2 * torch.get_num_threads()
+
+    def begin(self, learning_rate: float, before: int, steps: int) -> None:
+        """Begin an epoch of so many steps; `before` is the number of steps of all earlier epochs."""
+        self.rates, self.step = epoch_rates(learning_rate, before, steps), 0
+        for done in self.done.values():
+            done[:] = 0
+
+    def read(self, rows: Tensor) -> Tensor:
+        """The places of rows (any shape) of the flattened tables; their values are then up to date."""
+        before = self.count
+        self.count = touch_rows(rows.reshape(-1).numpy(), self.places, self.touched, before)
+        fresh, at_once = slice(before, self.count), together(self.rates, self.step)
+        for name, values in self.values.items():
+            read_rows(
+                *self._parts(name), self.momentum, self.rates, at_once, self.touched[fresh], self.done[name], self.step,
+                values.numpy()[fresh], self.shrunk[name][fresh], self.blocks,
+            )  # fmt: skip
+        return torch.from_numpy(self.places[rows.numpy()])
+
+    def make_step(self) -> None:
+        """A step of Adam on the rows that the batch has touched; their gradients are then zero again."""
+        for name, values in self.values.items():
+            write_rows(
+                *self._parts(name), self.gradients[name].numpy()[None], self.momentum, self.rates,
+                self.touched[: self.count], self.places, self.done[name], self.step, values.numpy(), self.shrunk[name],
+                self.blocks,
+            )  # fmt: skip
+        self.step, self.count = self.step + 1, 0
+
+    def finish(self) -> None:
+        """Bring all rows up to date."""
+        for name in self.tables:
+            finish_rows(*self._parts(name), self.momentum, self.rates, self.done[name], self.blocks)
+
+    def state(self) -> dict[str, Tensor]:
+        parts = {"table": self.tables, "first": self.first, "second": self.second}
+        if self.momentum:
+            parts["memory"] = self.memory
+        return {
+            f"lazy.{part}.{name}": table for part, tables in parts.items() for name, table in tables.items()
+        }
+
+    def _parts(self, name: str) -> list[np.ndarray]:
+        parts = (self.tables[name], self.first[name], self.second[name], self.memory[name])
+        return [table.view(-1, table.shape[-1]).numpy() for table in parts]

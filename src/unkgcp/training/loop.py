@@ -1,7 +1,7 @@
 """The one training loop: epochs, validation, early stopping, checkpoints, progress.
 
-How an epoch is computed is the engine's business (`torch_engine`, `fused_engine`, `compiled_engine`); what is minimised
-stands in `losses`. What users call is in `trainer`.
+An engine computes an epoch (`torch_engine`, `fused_engine`, `compiled_engine`), `losses` has what is minimised, and
+`trainer` has the functions that users call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,32 +23,35 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unkgcp.backbones import get, score_triples
+from unkgcp.backbones import score_triples
 from unkgcp.errors import InputError, at
 from unkgcp.files import atomic_path
 from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.graph.known import KnownFacts
 from unkgcp.graph.negatives import corrupt
 from unkgcp.progress import Progress
-from unkgcp.training.batches import Member, TrainingData, TripleTensors
-from unkgcp.training.config import TrainConfig
-from unkgcp.training.losses import Error, pinball, squared_error
+from unkgcp.training.batches import TrainingData, TripleTensors
+from unkgcp.training.config import Member, TrainConfig
+from unkgcp.training.losses import pinball, squared_error
 from unkgcp.training.model import Model, Tables, seen
 
 if TYPE_CHECKING:
     from unkgcp.training.compiled_engine import CompiledEngine
     from unkgcp.training.torch_engine import TorchEngine
 
-REPORT_EVERY = 0.5  # seconds between two reports of progress: no eye follows more
-SAVE_EVERY = 1.0  # seconds between two checkpoints: more would cost more time than they can save
-ASIDE = 1 << 27  # bytes of a table from which its best version lies in a file
+    Engine = TorchEngine | CompiledEngine
 
-# called after each validation with (epoch, error a member); returning True stops the training (for tuning)
+REPORT_EVERY = 0.5  # seconds between two reports of progress: nobody can follow more
+SAVE_EVERY = 1.0  # seconds between two checkpoints: more of them would cost more time than they can save
+ASIDE = 1 << 27  # from so many bytes on, the best version of a table lies in a file
+CELLS = 1 << 25  # floats of looked-up rows at once in a validation
+
+# called after each validation with (epoch, error of each member); returning True stops the training (for tuning)
 Callback = Callable[[int, list[float]], bool]
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on. `model` is the last good model, if there is one."""
+    """Training cannot go on. `model` is the best model so far, if there is one."""
 
     def __init__(self, sentence: str, model: Model | None = None) -> None:
         super().__init__(sentence)
@@ -81,37 +83,47 @@ class Best:
 class Setting:
     """What to train on and how, the same for every member."""
 
-    facts: Graph
+    facts: Graph  # without those held out for validation
     validation: Graph
     softlogic: Graph | None
     config: TrainConfig
     device: torch.device
     progress: Progress
     callback: Callback | None
-    given: Graph  # the facts, with those held out
-    stopping: Graph | None = None  # validation facts that are not among them
-    initial: Tables | None = None  # what to go on from; there may be more rows now
+    given: Graph  # all facts that the user gave for training
+    stopping: Graph | None = None  # validation facts that the user gave besides
+    initial: Tables | None = None  # tables to go on from; there may be more rows now
+
+
+@contextmanager
+def _denormals_flushed() -> Iterator[None]:
+    """Numbers too small for full precision count as 0 in here: late in training they slow the CPU tenfold.
+
+    The processor's setting is put back afterwards, because other arithmetic needs these numbers.
+    """
+    before = sys.float_info.min / 2 == 0.0
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
 
 
 class Loop:
-    """One run of it, for members trained together."""
+    """One training run, for members trained together."""
 
     def __init__(
-        self,
-        setting: Setting,
-        members: list[Member],
-        kernel: bool,
-        path: str | PathLike[str] | None,
-        resume: bool,
+        self, setting: Setting, members: list[Member], kernel: bool, path: Path | None, resume: bool
     ) -> None:
+        """`kernel`: train with the compiled kernels. `path`: where checkpoints go, and where `resume` finds one."""
         self.setting, self.members, self.path = setting, members, path
         self.rank, self.world = _processes()
         data = TrainingData.of(setting.facts, setting.softlogic, setting.config, setting.device)
         self.n_facts = len(data.facts)
-        # of the machine, whatever this process may use of it: what comes out depends on the number of shards
+        # those of the machine, even if this process may use fewer: the result depends on the number of shards
         processors = os.cpu_count() or 1
         self.shards = min(8, processors, max(1, setting.config.batch_size // 16)) if kernel else 0
-        saved = load(path) if resume and path is not None and Path(path).is_file() else None
+        saved = load(path) if resume and path is not None and path.is_file() else None
         if saved is not None:
             self._check(saved[1])
             self.shards = saved[1]["shards"]
@@ -119,9 +131,9 @@ class Loop:
         tables = self.engine.tables
         for name, rows in (setting.initial or {}).items():
             tables[name].data[:, : len(rows)] = torch.from_numpy(rows.copy())
-        self.validate = Validator(setting, members, tables)
+        self.validate = Validator(setting, members, self.engine)
         count = len(members)
-        folder = None if path is None else Path(path).parent
+        folder = None if path is None else path.parent
         kept = {name: kept_aside(table.detach(), folder) for name, table in tables.items()}
         self.best = Best(kept, [math.inf] * count, [0] * count, [False] * count)
         self.history: list[dict[str, Any]] = []
@@ -130,7 +142,7 @@ class Loop:
         if saved is not None:
             self._restore(*saved)
 
-    def _make_engine(self, data: TrainingData, kernel: bool) -> TorchEngine | CompiledEngine:
+    def _make_engine(self, data: TrainingData, kernel: bool) -> Engine:
         config, device = self.setting.config, self.setting.device
         if kernel:
             from unkgcp.training.compiled_engine import CompiledEngine
@@ -145,15 +157,10 @@ class Loop:
 
         return TorchEngine(data, config, self.members, device, self.rank, self.world)
 
+    @_denormals_flushed()
     def train(self) -> list[Model]:
-        with _denormals_flushed():
-            return self._train()
-
-    def _train(self) -> list[Model]:
-        config = self.setting.config
-        interrupted = False
-        last = time.monotonic()
-        since = self.epoch
+        config, interrupted = self.setting.config, False
+        last, since = time.monotonic(), self.epoch
         try:
             while self.epoch < config.epochs and not all(self.best.stopped):
                 loss = self.engine.run_epoch(self.epoch)
@@ -181,14 +188,11 @@ class Loop:
     def _note(self, loss: list[float], error: list[float], speed: float) -> None:
         entry = {"epoch": self.epoch, "loss": loss, "validation": error, "seconds": round(self.seconds, 3)}
         self.history.append(entry)
-        facts = self.n_facts * len(self.members) * speed
-        text = f"loss {sum(loss) / len(loss):.4f}  validation {sum(error) / len(error):.5f}  {facts:,.0f} facts/s"
-        now = time.monotonic()
-        if self.rank == 0 and (
-            now - self.reported >= REPORT_EVERY or self.epoch == self.setting.config.epochs
-        ):
-            self.reported = now
-            self.setting.progress.update(self.epoch, text)
+        now, last = time.monotonic(), self.epoch == self.setting.config.epochs
+        if self.rank == 0 and (last or now - self.reported >= REPORT_EVERY):
+            self.reported, facts = now, self.n_facts * len(self.members) * speed
+            losses = f"loss {sum(loss) / len(loss):.4f}  validation {sum(error) / len(error):.5f}"
+            self.setting.progress.update(self.epoch, f"{losses}  {facts:,.0f} facts/s")
 
     def _stop_if_bad(self, error: list[float]) -> None:
         step = int(self.engine.first_bad)
@@ -203,36 +207,29 @@ class Loop:
         )
 
     def _models(self, interrupted: bool) -> list[Model]:
-        facts = self.setting.facts
-        entities, relations = seen(facts)
-        given, stopping = self.setting.given, self.setting.stopping
-        known, looked_at = KnownFacts.of(given), None if stopping is None else KnownFacts.of(stopping)
+        """The best models so far, or the present ones where there has been no validation."""
+        setting, vocabulary = self.setting, self.setting.facts.vocabulary
+        known, looked_at = seen(setting.facts), setting.stopping
+        facts, stopping = (
+            KnownFacts.of(setting.given),
+            None if looked_at is None else KnownFacts.of(looked_at),
+        )
         source = self.best.tables if any(self.best.epoch) else self.engine.tables
+        # the best tables of a single member belong to nobody else, so they need not be copied
+        alone = source is self.best.tables and len(self.members) == 1
         models = []
         for i, member in enumerate(self.members):
-            # nothing trains on: tables of one model need not be copied once more
             own = {name: table[i].detach().cpu().contiguous() for name, table in source.items()}
-            alone = source is self.best.tables and len(self.members) == 1
             tables = {name: (table if alone else table.clone()).numpy() for name, table in own.items()}
-            config = replace(self.setting.config, quantile=member.quantile)
+            config = replace(setting.config, quantile=member.quantile)
             history = [
                 entry | {"loss": entry["loss"][i], "validation": entry["validation"][i]}
                 for entry in self.history
             ]
-            models.append(
-                Model(
-                    tables,
-                    facts.vocabulary,
-                    config,
-                    member.seed,
-                    entities,
-                    relations,
-                    history,
-                    interrupted,
-                    known,
-                    looked_at,
-                )
+            model = Model(
+                tables, vocabulary, config, member.seed, *known, history, interrupted, facts, stopping
             )
+            models.append(model)
         return models
 
     def _about(self) -> dict[str, Any]:
@@ -254,12 +251,8 @@ class Loop:
         if self.path is None or self.rank != 0:
             return
         best = {"error": self.best.error, "epoch": self.best.epoch, "stopped": self.best.stopped}
-        about = self._about() | {
-            "epoch": self.epoch,
-            "seconds": self.seconds,
-            "history": self.history,
-            "best": best,
-        }
+        about = self._about() | {"epoch": self.epoch, "seconds": self.seconds, "history": self.history}
+        about["best"] = best
         kept = {f"best.{name}": table for name, table in self.best.tables.items()}
         save(self.path, self.engine.state() | kept, about)
 
@@ -274,7 +267,7 @@ class Loop:
 
 
 def kept_aside(table: Tensor, folder: Path | None) -> Tensor:
-    """A copy for later: a large one lies in a temporary file, so that the system can keep it out of memory.
+    """A copy of a table: a large copy lies in a temporary file, so that the system can keep it out of memory.
 
     Without room in the folder, or where files cannot be reserved, it stays in memory.
     """
@@ -282,26 +275,11 @@ def kept_aside(table: Tensor, folder: Path | None) -> Tensor:
         return table.clone().contiguous()
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            # a mapping of a file that the disk has no room for would end the process at some later write
+            # if the disk had no room for a mapped file, a later write to it would end the process
             os.posix_fallocate(file.fileno(), 0, table.nbytes)
             return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=tuple(table.shape))).copy_(table)
     except OSError:
         return table.clone().contiguous()
-
-
-@contextmanager
-def _denormals_flushed() -> Iterator[None]:
-    """Numbers too small for full precision count as 0 in here: late in training they slow the CPU tenfold.
-
-    The processor's setting is put back afterwards; other arithmetic needs every float there is.
-    """
-    smallest = sys.float_info.min
-    before = smallest / 2 == 0.0
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(before)
 
 
 def _processes() -> tuple[int, int]:
@@ -316,13 +294,13 @@ def _processes() -> tuple[int, int]:
 
 
 def _leave_together() -> None:
-    """Wait for the other processes before leaving their group: gloo aborts one that ends while others are in it."""
+    """Wait for the other processes before leaving the group: gloo aborts a process that others still wait for."""
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
 
 
-def save(path: str | PathLike[str], tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+def save(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Write a checkpoint whole: all that a run needs to go on exactly as if it had never stopped."""
     from safetensors.torch import save_file
 
@@ -331,12 +309,10 @@ def save(path: str | PathLike[str], tensors: dict[str, Tensor], about: dict[str,
         save_file(contiguous, temporary, metadata={"about": json.dumps(about)})
 
 
-def load(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save` wrote."""
     from safetensors import SafetensorError, safe_open
 
-    if not Path(path).is_file():
-        raise InputError(f"{at(path)} does not exist; start without --resume")
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["about"])
@@ -347,32 +323,27 @@ def load(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from None
 
 
-CELLS = 1 << 25  # floats of looked-up rows at once
-
-
 class Validator:
-    """The error by which training stops: the mean of the squared errors on facts and on corrupted facts.
+    """The error that early stopping looks at: the mean of the squared errors on facts and on corrupted facts.
 
-    Quantile models are judged by their pinball loss on the facts alone, like their training.
+    Quantile models are judged by their pinball loss on the facts alone, the loss that they are trained with.
     """
 
-    def __init__(self, setting: Setting, members: list[Member], tables: dict[str, Tensor]) -> None:
-        """`tables`: those that the engine trains, (members, rows, width) each."""
-        self.backbone = get(setting.config.model)
+    def __init__(self, setting: Setting, members: list[Member], engine: Engine) -> None:
+        """`engine` has the tables that are validated, (members, rows, width) each."""
+        self.backbone, tables = engine.backbone, engine.tables
         self.tables = [{name: table[i] for name, table in tables.items()} for i in range(len(members))]
         graphs = [setting.validation]
-        self.error: Error = squared_error
-        if members[0].quantile is not None:
-            self.error = pinball(members, setting.device)
-        else:
+        quantiles = members[0].quantile is not None
+        self.error = pinball(members, setting.device) if quantiles else squared_error
+        if not quantiles:
             graphs.append(corrupt(setting.validation, setting.facts, seed=0, per_fact=2))
-        sizes = [*map(len, graphs)]
         triples = TripleTensors.of(concatenate(graphs), setting.device)
         self.target = triples.target.expand(len(members), -1)
         size = max(1, CELLS // max(table.shape[-1] for table in tables.values()))
         self.parts: list[slice] = []
         self.chunks: list[tuple[slice, list[Tensor]]] = []
-        for count in sizes:
+        for count in map(len, graphs):
             begin = self.parts[-1].stop if self.parts else 0
             end = begin + count
             self.parts += [slice(begin, end)] if count else []
@@ -381,7 +352,7 @@ class Validator:
                 self.chunks.append((rows, [triples.head[rows], triples.relation[rows], triples.tail[rows]]))
 
     def __call__(self) -> Tensor:
-        """Validation error a member, lower is better: (members,)."""
+        """The validation error of each member, lower is better: (members,)."""
         scores = torch.empty_like(self.target)
         with torch.no_grad():
             for i, tables in enumerate(self.tables):

@@ -1,6 +1,6 @@
 """Loss terms that compose: each is a function of a batch and adds one number a member.
 
-First come the terms of every backbone, then PASSLEAF's pool; those of BEUrRE are in `box_losses`. A term never touches
+First come the terms of every backbone, then PASSLEAF's pool, then the norms and rules of BEUrRE. A term never touches
 the optimiser or the loop. Weights of facts in a batch add up to one over all processes, so the sum of the processes'
 gradients is the gradient of the mean loss.
 """
@@ -13,11 +13,22 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
 import unkgcp.training.randomness as randomness
 from unkgcp.backbones import Backbone
-from unkgcp.training.batches import Lookup, Member, TrainingData, TripleTensors
-from unkgcp.training.config import TrainConfig
+from unkgcp.backbones.beurre import (
+    Box,
+    contained,
+    entity_box,
+    head_box,
+    intersection_side,
+    log_volume,
+    tail_box,
+    transformed,
+)
+from unkgcp.training.batches import Composition, Lookup, TrainingData, TripleTensors
+from unkgcp.training.config import Member, TrainConfig
 
 
 @dataclass(frozen=True)
@@ -185,7 +196,8 @@ class NormTerm:
         return 0.5 * self.weight * (batch.weight * squares).sum(1)
 
 
-# PASSLEAF: corrupted facts keep the score that the model gave them in a pool, and come back with it as their target.
+# PASSLEAF: corrupted facts enter a pool with the score that the model gave them, and later come back with that score as
+# their target.
 
 
 def share_at(config: TrainConfig, epoch: int) -> float:
@@ -195,7 +207,7 @@ def share_at(config: TrainConfig, epoch: int) -> float:
 
 
 def capacity(config: TrainConfig, facts: int, batch_size: int) -> int:
-    """Places in the ring: room for a batch, and no more than are filled before the first draw."""
+    """Places in the pool, a ring: room for a batch, and no more than are filled before the first draw."""
     filled = (config.pool_train_from - config.pool_from) * facts * 2 * config.negatives
     return max(1, batch_size * 2 * config.negatives, min(config.pool_size, filled))
 
@@ -212,11 +224,9 @@ class Pool:
 
 
 class GeneratedTerm:
-    """Errors of the generated triples: 0 is the target of a fresh corruption, its old score that of a pool
-    sample.
+    """Errors of generated triples: the target of a fresh corruption is 0, that of a pool sample is its old score.
 
-    `inserts`: candidates enter the pool. `draws`: pool samples take part, in the share given by the tensor
-    `share`.
+    Fresh corruptions enter the pool. `draws`: pool samples take part, in the share that the tensor `share` holds.
     """
 
     def __init__(
@@ -273,3 +283,84 @@ class GeneratedTerm:
         old, old_score = self.pool.triples[self.member, place], self.pool.scores[self.member, place]
         self.pool.triples[self.member, place] = torch.where(fresh[..., None], new, old)
         self.pool.scores[self.member, place] = torch.where(fresh, self.backbone.squash(value), old_score)
+
+
+# BEUrRE: norms keep boxes small, and rules move relations but not entities.
+
+PAIRS = 256  # entity pairs on which a composition is tried in a step
+
+
+class BoxNormTerm:
+    """Norm of the side lengths x `side`, and of corners, shifts and scales x `other`, mean over the facts."""
+
+    def __init__(self, side: float, other: float) -> None:
+        self.side, self.other = side, other
+
+    def __call__(self, batch: Batch) -> Tensor:
+        total = torch.zeros_like(batch.weight)
+        for rows in (batch.head_rows, batch.tail_rows):
+            total = total + self.side * vector_norm(entity_box(rows).side, dim=-1)[..., 0]
+            total = total + self.other * vector_norm(rows["low"], dim=-1)[..., 0]
+        for table in batch.relation_rows.values():
+            total = total + self.other * vector_norm(table, dim=-1)[..., 0]
+        return (batch.weight * total).sum(1)
+
+
+class TransitiveTerm:
+    """For facts of transitive relations the head's box should cover the tail's: weight |1 - P| / batch."""
+
+    def __init__(self, data: TrainingData, weight: float, batch_size: int) -> None:
+        self.transitive, self.weight = data.transitive, weight / batch_size
+
+    def __call__(self, batch: Batch) -> Tensor:
+        head, tail = _detached(batch.head_rows), _detached(batch.tail_rows)
+        share = contained(head_box(head, batch.relation_rows), tail_box(tail, batch.relation_rows))[..., 0]
+        counts = self.transitive[batch.relation] & (batch.weight > 0)
+        return self.weight * _norm((1 - share) * counts)
+
+
+class CompositionTerm:
+    """r1 after r2 should map a box to where r3 maps it, tried on heads of r1 and tails of r2."""
+
+    def __init__(
+        self, rule: Composition, members: list[Member], weight: float, batch_size: int, world: int
+    ) -> None:
+        self.rule, self.weight = rule, weight / batch_size / world
+        device = rule.heads.device
+        self.streams = Streams(members, randomness.COMPOSITION, device)
+        self.slots = torch.arange(2 * PAIRS, device=device)
+        self.relations = torch.tensor([rule.first, rule.second, rule.implied], device=device)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        bits = self.streams.bits(batch.step * (2 * PAIRS) + self.slots)
+        head_ids = self.rule.heads[randomness.below(bits[:, :PAIRS], len(self.rule.heads))]
+        tail_ids = self.rule.tails[randomness.below(bits[:, PAIRS:], len(self.rule.tails))]
+        members = len(bits)
+        relation = batch.lookup.rows("relation", self.relations.expand(members, 3))
+        loss = torch.zeros(members, device=bits.device)
+        for side, ids in (("head", head_ids), ("tail", tail_ids)):
+            entity = _detached(batch.lookup.rows("entity", ids))
+            maps = [
+                (relation[f"{side}_shift"][:, k, None], relation[f"{side}_scale"][:, k, None])
+                for k in range(3)
+            ]
+            start = entity_box(entity)
+            loss = loss + _mismatch(
+                transformed(transformed(start, *maps[0]), *maps[1]), transformed(start, *maps[2])
+            )
+        return self.weight * loss
+
+
+def _mismatch(first: Box, second: Box) -> Tensor:
+    shared = log_volume(intersection_side(first, second))
+    shares = (torch.exp((shared - log_volume(box.side)).clamp_max(0.0)) for box in (first, second))
+    return torch.stack([_norm(1 - share) for share in shares]).sum(0)
+
+
+def _detached(rows: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: table.detach() for name, table in rows.items()}
+
+
+def _norm(values: Tensor) -> Tensor:
+    """Euclidean norm a member; 1e-12 under the root keeps its gradient finite at 0."""
+    return torch.sqrt(values.square().sum(1) + 1e-12)

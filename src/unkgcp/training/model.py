@@ -1,7 +1,7 @@
 """A trained model: a backbone's tables with the vocabulary they belong to. It scores; it does not train.
 
-The DistMult family is scored without torch; other backbones load it when first asked. `NoModel` stands in the place of
-a model where none was trained.
+The DistMult family is scored without torch; other backbones load torch when they are first asked. Where no model was
+trained, a `NoModel` takes its place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary
 from unkgcp.graph.known import KnownFacts
 from unkgcp.loops import ROWS, run_chunks
-from unkgcp.training.config import DISTMULT, LANES, NONE, TrainConfig
+from unkgcp.training.config import DISTMULT, LANES, MODELS, NONE, TrainConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,8 +37,8 @@ class Model:
 
     tables: parameters by name, (rows, width) float32 each. `seen_entities` and `seen_relations` say which rows
     have at least one training fact: the others still hold their initial numbers, and whoever predicts must not
-    present those as knowledge. `facts` are those that training was given, where they are at hand; `stopping` are those
-    that early stopping looked at, if they are not among these.
+    present those as knowledge. `facts` are the facts that training was given, where they are at hand; `stopping` are
+    the facts that early stopping looked at, if they are not among `facts`.
     """
 
     tables: dict[str, NDArray[np.float32]]
@@ -54,7 +54,7 @@ class Model:
 
     @property
     def called(self) -> str:
-        """What messages and tables call it."""
+        """The model's name in messages and tables."""
         return self.config.model
 
     @property
@@ -80,12 +80,12 @@ class Model:
         ids = [np.asarray(column) for column in (head, relation, tail)]
         if self.config.model in DISTMULT:
             return distmult_scores(self.config.model, self.tables, *ids)
-        from unkgcp.training import torch_scores
+        from unkgcp.backbones import score_ids
 
-        return torch_scores.scores(self.backbone, self.parameters, *ids)
+        return score_ids(self.backbone, self.parameters, *ids)
 
     def prepare(self) -> None:
-        """Load what only many triples are worth loading, for a program that will be asked for long."""
+        """Load the compiled loop now, for a program that will answer many queries."""
         if self.config.model in DISTMULT:
             _products(WORTH_LOADING)
 
@@ -98,15 +98,19 @@ class Model:
         return self._against_all(tail, relation, as_head=False)
 
     def _against_all(self, entity: ArrayLike, relation: ArrayLike, *, as_head: bool) -> NDArray[np.float32]:
-        ids = np.asarray(entity), np.asarray(relation)
+        """Scores of (entity, relation) (n,) with every entity on the other side: (n, n_entities)."""
+        ids, count = (np.asarray(entity), np.asarray(relation)), len(self.vocabulary.entities)
         if self.config.model in DISTMULT:  # symmetric: the side of an entity makes no difference
             return distmult_against_all(self.config.model, self.tables, *ids)
-        from unkgcp.training import torch_scores
+        if self.config.model in MODELS:
+            from unkgcp.backbones import score_against_all
 
-        count = len(self.vocabulary.entities)
-        return torch_scores.against_all(
-            self.backbone, self.parameters, *ids, as_head=as_head, n_entities=count
-        )
+            return score_against_all(self.backbone, self.parameters, *ids, count, as_head=as_head)
+        # models that are not made here score single triples only
+        every = np.tile(np.arange(count), len(ids[0]))
+        own, of = (np.repeat(column, count) for column in ids)
+        found = self.score(own, of, every) if as_head else self.score(every, of, own)
+        return found.reshape(len(ids[0]), count)
 
     @classmethod
     def from_tensors(
@@ -120,9 +124,8 @@ class Model:
     ) -> Model:
         """A model with these tables; tables that do not fit the vocabulary are refused."""
         tables = {}
-        for name, expected in table_shapes(
-            config, len(vocabulary.entities), len(vocabulary.relations)
-        ).items():
+        shapes = table_shapes(config, len(vocabulary.entities), len(vocabulary.relations))
+        for name, expected in shapes.items():
             if name not in tensors or tuple(tensors[name].shape) != expected:
                 found = tuple(tensors[name].shape) if name in tensors else "nothing"
                 raise ValueError(
@@ -132,21 +135,21 @@ class Model:
         return cls(tables, vocabulary, config, seed, seen_entities, seen_relations)
 
     def settings(self) -> dict[str, Any]:
-        """What a run says about it in its settings, from which `restored_models` makes it again."""
+        """What a run writes about the model into its settings, for `restored_models`."""
         return {"seed": self.seed, "training": self.config.to_dict()}
 
     def arrays(self) -> dict[str, dict[str, NDArray[Any]]]:
-        """What a run keeps of it beside its tables and its training facts, by the name of each part."""
+        """What a run keeps of the model besides its tables and training facts, by the name of each part."""
         return {} if self.stopping is None else {"stopping": self.stopping.arrays()}
 
     def tried(self, facts: HasTriples) -> Model:
-        """The model as it is to be calibrated; one that is not made here is tried on some of the facts first."""
+        """The model to be calibrated; a model of one's own (`given_model`) is tried on some of the facts first."""
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class NoModel(Model):
-    """In the place of a model where none was trained: it knows the training facts and their labels, and scores nothing.
+    """Takes the place of a model where none was trained: it knows the training facts and their labels; it cannot score.
 
     The evidence method answers from the training facts and never asks a model for a score.
     """
@@ -158,20 +161,14 @@ class NoModel(Model):
         return cls({}, facts.vocabulary, TrainConfig(NONE), seed, *seen(facts), facts=known)
 
     def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
-        raise InputError(WITHOUT)
-
-    def _against_all(self, entity: ArrayLike, relation: ArrayLike, *, as_head: bool) -> NDArray[np.float32]:
-        raise InputError(WITHOUT)
-
-
-WITHOUT = (
-    "no model was trained (--model none), so there is no score to make intervals from; "
-    "use --method evidence, which needs none, or fit again with --model ukge"
-)
+        raise InputError(
+            "no model was trained (--model none), so there is no score to make intervals from; "
+            "use --method evidence, which needs none, or fit again with --model ukge"
+        )
 
 
 QUANTILE = "quantile/"
-"""How the names of models of quantiles begin in a run."""
+"""The beginning of the names of quantile models in a run."""
 
 
 def restored_models(
@@ -183,8 +180,8 @@ def restored_models(
 ) -> dict[str, Model]:
     """All models of a run by their names; ValueError if its files do not fit together.
 
-    config: the settings of the run. tensors: a table is called `name of its model/name of the table`. known: which
-    entities and relations have training facts. kind: the class of the models.
+    config: the settings of the run. tensors: the tables, named `name of the model/name of the table`. known: which
+    entities and which relations have training facts. kind: the class of the models.
     """
     tables: dict[str, dict[str, NDArray[np.float32]]] = {}
     for name, table in tensors.items():
@@ -204,7 +201,7 @@ def restored_models(
 
 
 def table_shapes(config: TrainConfig, entities: int, relations: int) -> dict[str, tuple[int, int]]:
-    """The shape of every table."""
+    """The shape of every table, by its name."""
     if config.model in DISTMULT:
         dimension = config.dimension
         return {"entity": (entities, dimension), "relation": (relations, dimension), "w": (1, 1), "b": (1, 1)}
@@ -226,11 +223,12 @@ def seen(facts: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 # Scores of the DistMult family from plain arrays, without torch: f(w (h o r) . t + b). The formula is that of
 # `unkgcp.backbones.ukge_passleaf`, for asking a trained model rather than for training one. The sum over the dimensions
-# has one order, whoever adds: a triple has the same score alone as among others, and on every processor. Many are added
-# by a compiled loop that fetches the rows it needs and stores no product, few by NumPy: loading numba takes longer.
+# always has the same order, so that a triple has the same score alone as among others, and on every processor. A
+# compiled loop scores many triples: it fetches the rows it needs and stores no product. NumPy scores few, because
+# loading numba takes longer.
 
 WORTH_LOADING = 1 << 19
-"""Numbers to add in one call from which on loading the compiled loop pays (4,096 triples of 128 dimensions); once it is
+"""From so many numbers to add in one call (4,096 triples of 128 dimensions) loading the compiled loop pays; once it is
 loaded it is used for fewer too."""
 
 
@@ -282,7 +280,7 @@ def squash(name: str, tables: Tables, raw: Floats) -> None:
 
 
 def _check(ids: list[NDArray[np.int32]], entities: int, relations: int) -> None:
-    """Compiled code does not look where it reads."""
+    """Refuse ids outside the tables: compiled code does not check where it reads."""
     for column, size in zip(ids, (entities, relations, entities), strict=True):
         if len(column) != len(ids[0]):
             raise ValueError(f"columns of ids have lengths {[len(column) for column in ids]}")
@@ -291,7 +289,7 @@ def _check(ids: list[NDArray[np.int32]], entities: int, relations: int) -> None:
 
 
 def _products(numbers: int) -> Callable[..., None]:
-    """The function that fills an array with dot products of so many numbers in all; without numba that of NumPy."""
+    """The function that fills an array with dot products of so many numbers in all: compiled, or NumPy's."""
     if numbers < WORTH_LOADING and "unkgcp.training.compiled_common" not in sys.modules:
         return _numpy_products
     try:
@@ -302,7 +300,7 @@ def _products(numbers: int) -> Callable[..., None]:
 
 
 def _numpy_products(entity: Floats, relation: Floats, head: Ids, middle: Ids, tail: Ids, out: Floats) -> None:
-    """The floats of `compiled_common.products`, which tells the order."""
+    """The same floats as `compiled_common.products`; the order of the sums is described there."""
     with np.errstate(all="ignore"):
         each = entity[head] * relation[middle]
         each *= entity[tail]

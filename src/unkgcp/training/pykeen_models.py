@@ -1,8 +1,9 @@
 """Models of PyKEEN: one that is trained already, with its scores mapped to confidences, or one trained on confidences.
 
-What it is: `from_pykeen`, for any model of PyKEEN, and what `--model pykeen:RotatE` trains and scores with. What it is
-not: an interval method. PyKEEN's scores are any numbers, the larger the better; a rising function learned from training
-facts makes confidences of them, so that their order stays. PyKEEN is the extra `pykeen` and loaded when it is needed.
+What it is: `from_pykeen` takes any trained model of PyKEEN; `train_pykeen` and `PykeenModel` are what
+`--model pykeen:RotatE` trains and scores with. What it is not: an interval method. PyKEEN's scores are any numbers, the
+larger the better; a rising function learned from training facts maps them to confidences and keeps their order. PyKEEN
+is the extra `pykeen` and is loaded when it is needed.
 
 >>> model = from_pykeen(pipeline(...), splits.train)                      # doctest: +SKIP
 >>> unkgcp.calibrate(model, splits.calibration)                           # doctest: +SKIP
@@ -24,26 +25,24 @@ from unkgcp.graph.known import KnownFacts, hold_out_known
 from unkgcp.graph.objects import to_triples
 from unkgcp.progress import Progress, Silent
 from unkgcp.training.config import PYKEEN, TrainConfig
-from unkgcp.training.given_model import AT_ONCE, GivenModel, against_all, given
+from unkgcp.training.given_model import AT_ONCE, GivenModel, given
 from unkgcp.training.model import Model, seen
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-BINS = 1000
-MAP = "map"
-"""The table with slope and offset of what makes confidences of scores."""
-UNUSED = ("regularization", "momentum", "decay", "quantile")
-"""Settings that do nothing here; PyKEEN's models have regularizers of their own."""
+BINS = 1000  # at most so many stretches of scores are averaged for the rising function
+MAP = "map"  # the table with slope and offset of the map from scores to confidences
+UNUSED = ("regularization", "momentum", "decay", "quantile")  # settings without effect on models of PyKEEN
 
 
 def from_pykeen(found: Any, training: Graph, factory: Any = None, *, name: str | None = None) -> GivenModel:
     """A model that PyKEEN trained, for `unkgcp.calibrate`.
 
-    found: what PyKEEN's `pipeline` returns, or a model together with the triples factory it was trained with.
+    found: the result of PyKEEN's `pipeline`, or a model together with the triples factory it was trained with.
     `training` are facts with confidences, none of them calibration facts; scores are mapped to [0, 1] by the rising
-    function that fits their confidences best. A run does not keep such a model: give it again to `Predictor.load`.
+    function that fits these confidences best. A run does not keep such a model: give it again to `Predictor.load`.
     """
     module = getattr(found, "model", found)
     factory = factory or getattr(found, "training", None)
@@ -78,7 +77,7 @@ def _in_order(ids: Mapping[str, int]) -> list[str]:
 
 
 def raw_scores(module: Any, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float64]:
-    """The scores of a model of PyKEEN as they are: (n,)."""
+    """The scores of a model of PyKEEN, not mapped to confidences: (n,)."""
     import torch
 
     triples = torch.from_numpy(
@@ -94,23 +93,23 @@ def raw_scores(module: Any, head: ArrayLike, relation: ArrayLike, tail: ArrayLik
 
 @dataclass(frozen=True)
 class Rising:
-    """A function that never falls, through points: straight lines between them, flat beyond."""
+    """A function that never falls: straight lines between points, flat beyond them."""
 
     x: NDArray[np.float64]
     y: NDArray[np.float64]
 
     @classmethod
     def of(cls, raw: NDArray[np.float64], confidence: NDArray[np.float64]) -> Rising:
-        """Isotonic regression of the means of up to `BINS` stretches of the scores, about equally filled.
+        """Isotonic regression of the means of up to `BINS` stretches of scores with about equally many facts.
 
-        Equal scores are never parted. A pooled stretch is one point, at its mean score: the function rises there from
-        the point before to the next, so that scores that differ get confidences that differ.
+        Equal scores stay in one stretch. Stretches that are pooled become one point at their mean score, and the
+        function rises from point to point, so that scores that differ get confidences that differ.
         """
         order = np.argsort(raw, kind="stable")
         wanted = np.linspace(0, len(raw), min(BINS, len(raw)) + 1)[1:-1].astype(np.intp)
         cuts = np.unique(np.searchsorted(raw[order], raw[order][wanted]))
         parts = np.split(order, cuts[cuts > 0])
-        # stretches whose means fall are pooled with the ones before, until none does: [score, confidence, facts]
+        # a stretch whose mean is not above that of the one before is pooled with it: [score, confidence, facts]
         pooled: list[list[float]] = []
         for part in parts:
             pooled.append([float(raw[part].mean()), float(confidence[part].mean()), float(len(part))])
@@ -153,9 +152,6 @@ class PykeenModel(Model):
         raw = raw_scores(self.module, head, relation, tail)
         return (1.0 / (1.0 + np.exp(-np.clip(slope * raw + offset, -50, 50)))).astype(np.float32)
 
-    def _against_all(self, entity: ArrayLike, relation: ArrayLike, *, as_head: bool) -> NDArray[np.float32]:
-        return against_all(self.score, entity, relation, len(self.vocabulary.entities), as_head=as_head)
-
     @classmethod
     def from_tensors(
         cls,
@@ -177,7 +173,7 @@ class PykeenModel(Model):
 
 
 def _module(config: TrainConfig, entities: int, relations: int, seed: int) -> Any:
-    """PyKEEN's module with parameters as they are at the beginning."""
+    """PyKEEN's module before training."""
     try:
         import torch
         from pykeen.models import model_resolver
@@ -207,7 +203,7 @@ def _module(config: TrainConfig, entities: int, relations: int, seed: int) -> An
 
 
 def _floats(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parameters and buffers that are numbers; counters of batches are of no use to scores."""
+    """Parameters and buffers of real numbers; others, such as counters of batches, do not change scores."""
     return {name: value for name, value in state.items() if value.is_floating_point()}
 
 
@@ -222,8 +218,8 @@ def train_pykeen(
 ) -> PykeenModel:
     """Train a model of PyKEEN on confidences: the squared error on facts, and on corrupted ones, whose confidence is 0.
 
-    Early stopping as elsewhere, by the error on facts held out of training or on `validation`. The model has its own
-    regularizer, that of PyKEEN. The seed determines the result on one machine.
+    Early stopping looks at the error on facts held out of training or on `validation`, as for other models. The
+    regularizer is that of PyKEEN. The seed determines the result on one machine.
     """
     import torch
 
@@ -295,7 +291,7 @@ def _tensors(facts: Graph, device: Any) -> tuple[Tensor, Tensor]:
 
 
 class Corruptions:
-    """Triples like training facts with another head or tail; where it is asked for, none of them a training fact."""
+    """Training facts with another head or tail; with `filter_negatives` none of them is a training fact."""
 
     def __init__(self, triples: Tensor, entities: int, relations: int, config: TrainConfig) -> None:
         import torch

@@ -1,14 +1,13 @@
 """Trains an epoch with torch: any backbone, CPU or GPU, several models at once, one process or many.
 
-On a GPU the whole step (drawing, scoring, gradients, Adam) is captured once in a CUDA graph and replayed, so
-the host only counts. With several processes each takes its share of every batch and gradients are summed. In one
-process on the CPU entity tables that are large beside a batch make lazy steps (`unkgcp.training.lazy_tables`).
-`unkgcp.training.fused_engine` is the same engine with most of the loss in one kernel.
+On a GPU the whole step (drawing, scoring, gradients, Adam) is captured once in a CUDA graph and replayed, so that the
+host only counts steps. With several processes each takes its share of every batch, and gradients are summed. On the
+CPU, in one process, entity tables that are large beside a batch make lazy steps (`lazy_steps`). `fused_engine` is the
+same engine with most of the loss in one kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -18,11 +17,13 @@ from torch import Tensor
 import unkgcp.training.randomness as randomness
 from unkgcp.backbones import Backbone, get
 from unkgcp.training import batches
-from unkgcp.training.batches import Lookup, Member, TrainingData, initial_tables
-from unkgcp.training.box_losses import PAIRS, BoxNormTerm, CompositionTerm, TransitiveTerm
-from unkgcp.training.config import TrainConfig, learning_rate_at
+from unkgcp.training.batches import Lookup, TrainingData, initial_tables
+from unkgcp.training.config import Member, TrainConfig, learning_rate_at
 from unkgcp.training.losses import (
+    PAIRS,
     Batch,
+    BoxNormTerm,
+    CompositionTerm,
     Corruptions,
     FactTerm,
     GeneratedTerm,
@@ -31,14 +32,15 @@ from unkgcp.training.losses import (
     Pool,
     SoftLogicTerm,
     Term,
+    TransitiveTerm,
     capacity,
     share_at,
 )
 
 if TYPE_CHECKING:
-    from unkgcp.training.lazy_tables import LazyTables
+    from unkgcp.training.lazy_steps import LazyTables
 
-EAGER_STEPS = 3  # before a capture: lazily made buffers must exist by then
+EAGER_STEPS = 3  # before a capture, so that buffers that are made at first use exist by then
 
 
 class TorchEngine:
@@ -64,7 +66,7 @@ class TorchEngine:
         dense = {
             name: table for name, table in tables.items() if self.lazy is None or name not in self.lazy.tables
         }
-        # all other tables lie in one flat tensor: one buffer to clear, one call of Adam
+        # all other tables lie in one flat tensor, so that there is one buffer to clear and one call of Adam
         self.flat = torch.cat([table.flatten() for table in dense.values()])
         self.flat.grad = torch.zeros_like(self.flat)
         self.tables = tables | _views(self.flat, dense)
@@ -92,20 +94,18 @@ class TorchEngine:
         self.columns = torch.arange(rank, self.batch_size, world, device=device)
         self._phase = -1
         self._terms: list[Term] = []
-        self._fused: Callable[[Tensor], None] | None = None
-        """Adds the part of a batch's loss that needs no autograd to (members,), and its gradient to the buffers."""
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def _lazy_tables(self, tables: dict[str, Tensor]) -> LazyTables | None:
-        """The tables of the entities, where lazy steps pay."""
+        """The entity tables, where lazy steps pay."""
         count, rules = len(self.members), len(self.data.compositions)
         most = batches.entities_touched(self.config, self.batch_size) + 2 * PAIRS * rules
         large = self.data.n_entities > batches.LARGE * most
         if not large or self.device.type != "cpu" or self.world > 1 or find_spec("numba") is None:
             return None
-        from unkgcp.training.lazy_tables import LazyTables
+        from unkgcp.training.lazy_steps import LazyTables
 
-        named = {name: tables[name] for name, of in self.backbone.kinds().items() if of == "entity"}
+        named = {name: tables[name] for name, of in self.backbone.kinds.items() if of == "entity"}
         return LazyTables(named, self.config.momentum, count * most)
 
     def run_epoch(self, epoch: int) -> Tensor:
@@ -114,7 +114,9 @@ class TorchEngine:
         captured = self.device.type == "cuda" and self.world == 1
         for i in range(self.steps):
             if captured and self._graph is None and i >= EAGER_STEPS:
-                self._capture()
+                self._graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+                    self._step()
             if self._graph is not None:
                 self._graph.replay()
             elif captured:
@@ -151,10 +153,10 @@ class TorchEngine:
             self._terms = self._make_terms(phase)
 
     def _make_terms(self, phase: int) -> list[Term]:
-        """The parts of the loss that autograd computes, in a phase of PASSLEAF's pool."""
+        """The terms of the loss that autograd computes, in a phase of PASSLEAF's pool."""
         config, data, members, backbone = self.config, self.data, self.members, self.backbone
         terms: list[Term] = [FactTerm(backbone, members, self.device)]
-        if config.negatives and config.negative_weight:
+        if config.drawn_negatives:
             weight = config.negative_weight
             drawn = Corruptions(data, members, config.negatives, config.filter_negatives)
             if phase == 0:
@@ -171,21 +173,16 @@ class TorchEngine:
             terms.append(NormTerm(config.regularization))
         if config.model == "beurre":
             terms.append(BoxNormTerm(config.side_regularization, config.box_regularization))
-        return terms + self._box_logic()
-
-    def _box_logic(self) -> list[Term]:
-        config, data = self.config, self.data
-        if config.model != "beurre" or not config.logic_weight or not bool(data.transitive.any()):
-            return self._compositions()
-        return [TransitiveTerm(data, config.logic_weight, self.batch_size), *self._compositions()]
+            if config.logic_weight and bool(data.transitive.any()):
+                terms.append(TransitiveTerm(data, config.logic_weight, self.batch_size))
+        return terms + self._compositions()
 
     def _compositions(self) -> list[Term]:
         config = self.config
-        if config.model != "beurre" or not config.logic_weight:
-            return []
+        rules = self.data.compositions if config.model == "beurre" and config.logic_weight else ()
         return [
             CompositionTerm(rule, self.members, config.logic_weight, self.batch_size, self.world)
-            for rule in self.data.compositions
+            for rule in rules
         ]
 
     def _batch(self, columns: Tensor | None = None) -> Batch:
@@ -216,14 +213,7 @@ class TorchEngine:
     def _step(self) -> None:
         gradient = self.flat.grad
         assert gradient is not None
-        loss = torch.zeros_like(self.loss)
-        if self._fused is not None:
-            self._fused(loss)
-        if self._terms:
-            batch = self._batch()
-            rest = torch.stack([term(batch) for term in self._terms]).sum(0)
-            torch.autograd.backward(rest.sum())
-            loss += rest.detach()
+        loss = self._differentiated(self._batch())
         if self.world > 1:
             torch.distributed.all_reduce(gradient)
         self.adam.step()
@@ -236,17 +226,18 @@ class TorchEngine:
         self.step += 1
         self.place += 1
 
+    def _differentiated(self, batch: Batch) -> Tensor:
+        """The loss of the terms (members,); their gradients are added to the buffers."""
+        loss = torch.stack([term(batch) for term in self._terms]).sum(0)
+        torch.autograd.backward(loss.sum())
+        return loss.detach()
+
     def _on_side_stream(self) -> None:
         stream: torch.cuda.Stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             self._step()
         torch.cuda.current_stream(self.device).wait_stream(stream)
-
-    def _capture(self) -> None:
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._step()
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that decides how training goes on, by name."""

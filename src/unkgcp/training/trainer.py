@@ -1,7 +1,7 @@
 """Training by one call: one model, several that share a configuration, or the quantile models of an interval.
 
-Decides on device and kernels and what is held out for early stopping; the loop itself is in `loop`. Torch is loaded
-when there is something to train: `model="none"` does without it.
+The functions here decide on device and kernels and on the facts held out for early stopping; the loop itself is in
+`loop`. Torch is loaded when there is something to train: `model="none"` does without it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from unkgcp.errors import InputError, missing
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.known import hold_out_known
 from unkgcp.progress import Progress, Silent
-from unkgcp.training.config import COMPILED, NONE, TrainConfig, config_for, quantiles_of
+from unkgcp.training.config import COMPILED, NONE, Member, TrainConfig, config_for, quantiles_of
 from unkgcp.training.model import Model, NoModel, Tables
 
 if TYPE_CHECKING:
     import torch
 
-    from unkgcp.training.batches import Member
     from unkgcp.training.loop import Callback
 
 
@@ -47,8 +46,8 @@ def train_many(
     """Train several models of one configuration: together on a GPU, one after the other with the CPU kernels.
 
     Without `validation` a slice of `facts` is held out for early stopping, the same for every member, so that
-    calibration facts stay untouched. Training begins with the rows of `initial`, if it is given; rows that it has not,
-    those of new entities and relations, begin as always.
+    calibration facts stay untouched. Training begins with the rows of `initial`, if it is given; rows that are missing
+    there, those of new entities and relations, begin as always.
     """
     if not config.trains:
         raise InputError(f"model {config.model!r} is none to be trained here; name another")
@@ -56,20 +55,19 @@ def train_many(
         raise InputError(
             f"{config.model} is trained alone, for cp, unkgcp or shortest; name another model for this"
         )
+    where, count = _device(device), len(facts)
     from unkgcp.training.loop import Loop, Setting
 
-    members, where, said = list(members), _device(device), progress or Silent()
-    config = config.for_size(len(facts))
-    kernel = has_kernel(config, where)
-    if len(facts) < 2:
-        raise InputError(f"{len(facts)} training facts are too few to train on; give at least two")
+    if count < 2:
+        raise InputError(f"{count} training facts are too few to train on; give at least two")
     given, stopping = facts, validation
     if validation is None:
         facts, validation = hold_out_known(facts, config.validation_fraction)
+    config, said = config.for_size(count), progress or Silent()
     setting = Setting(facts, validation, softlogic, config, where, said, callback, given, stopping, initial)
     path = None if checkpoint_path is None else Path(checkpoint_path)
-    if not kernel:
-        return Loop(setting, members, False, path, resume).train()
+    if not has_kernel(config, where):
+        return Loop(setting, list(members), False, path, resume).train()
     models: list[Model] = []
     for i, member in enumerate(members):
         own = path
@@ -101,8 +99,8 @@ def train(
     >>> model = unkgcp.train(splits.train, model="ukge", seed=0)
 
     Early stopping uses a slice held out of `facts`, or `validation` if given. The seed determines the result.
-    `model="none"` trains nothing: what it returns knows the facts, for the method `evidence`, and needs no torch.
-    `initial` are the tables of a model to go on from, whose ids mean the same here.
+    `model="none"` trains nothing: the result knows the facts, for the method `evidence`, and needs no torch.
+    `initial` are the tables of a model to go on from; its ids must mean the same here.
     """
     config = config or config_for(model)
     if config.model == NONE:
@@ -117,7 +115,7 @@ def train(
         )
     (trained,) = train_many(
         facts,
-        [_member(seed, config.quantile)],
+        [Member(seed, config.quantile)],
         config,
         validation=validation,
         softlogic=softlogic,
@@ -142,10 +140,10 @@ def train_quantiles(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> dict[float, Model]:
-    """Two quantile models a confidence level, at (1 - level) / 2 and (1 + level) / 2: quantile -> model.
+    """Two quantile models for each confidence level, at (1 - level) / 2 and (1 + level) / 2: quantile -> model.
 
-    They learn from the facts alone, with the pinball loss. PASSLEAF's pseudo-labels are no quantiles, so it
-    has none.
+    They learn from the facts alone, with the pinball loss. PASSLEAF has no quantile models, because its pseudo-labels
+    are no quantiles.
     """
     config = config or config_for(model)
     if config.uses_pool:
@@ -154,7 +152,7 @@ def train_quantiles(
     config = replace(config, negatives=0, softlogic_weight=0.0)
     models = train_many(
         facts,
-        [_member(seed, quantile) for quantile in quantiles],
+        [Member(seed, quantile) for quantile in quantiles],
         config,
         validation=validation,
         device=device,
@@ -175,29 +173,20 @@ def train_length(
 ) -> Model:
     """Train a model of upper - lower on facts whose confidences are intervals; it scores in [0, 1].
 
-    The length is that of the median: the one trainer with another target.
+    It learns the median of the lengths, with the pinball loss.
     """
     config = config or config_for(model)
     if config.uses_pool:
         raise InputError("lengths of confidences do not go with passleaf's pseudo-labels; use ukge or beurre")
     (trained,) = train_many(
         _lengths(facts),
-        [_member(seed, 0.5)],
+        [Member(seed, 0.5)],
         replace(config, negatives=0, softlogic_weight=0.0),
         validation=None if validation is None else _lengths(validation),
         device=device,
         progress=progress,
     )
     return trained
-
-
-def _member(seed: int, quantile: float | None) -> Member:
-    """One model to be trained; where torch is missing the error names the extra that brings it."""
-    try:
-        from unkgcp.training.batches import Member
-    except ModuleNotFoundError as error:
-        raise missing(error) from None
-    return Member(seed, quantile)
 
 
 def _lengths(facts: Graph) -> Graph:
@@ -207,8 +196,11 @@ def _lengths(facts: Graph) -> Graph:
 
 
 def _device(name: str) -> torch.device:
-    import torch
-
+    """The device of this name; where torch is missing the error names the extra that brings it."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():

@@ -27,8 +27,7 @@ from unkgcp.files import atomic_path
 from unkgcp.graph.facts import Graph
 from unkgcp.methods.method import status_codes
 from unkgcp.run.fitting import Report, calibration_negatives
-from unkgcp.training.batches import Member
-from unkgcp.training.config import TrainConfig
+from unkgcp.training.config import Member, TrainConfig
 from unkgcp.training.model import Model
 from unkgcp.training.trainer import train_many
 

@@ -1,4 +1,4 @@
-"""What rules say about facts that nobody stated: lower bounds from the Lukasiewicz t-norm.
+"""Lower bounds that rules give for the confidence of unseen facts, by the Lukasiewicz t-norm.
 
 For a rule `w: b1 & ... & bk -> h` and every way to fill its variables from the training graph, the body is
 true to the degree max(0, c1 + ... + ck - (k - 1)) and the head at least to the degree max(0, body + w - 1).
@@ -8,10 +8,10 @@ that.
 - A triple stated several times counts once, with the mean of its confidences: the value that training on the
   repeated facts aims at.
 - The bounds follow from the training graph alone. Facts in `exclude` are dropped from the result; nothing else
-  depends on them. Calibration facts do not belong there if intervals are to hold for new queries, whose conclusions
-  stay in: a model must meet both alike.
-- Rules and facts that contradict each other are not weighed: a stated fact keeps its confidence, whatever the rules
-  say of it. `unkgcp.rules.psl` weighs such conflicts.
+  depends on them. If intervals are to hold for new queries, calibration facts do not belong there: conclusions about
+  new queries stay in the result, and training must treat both alike.
+- Rules and facts that contradict each other are not weighed: a stated fact keeps its confidence, whatever bound the
+  rules give it. `unkgcp.rules.psl` weighs such conflicts.
 
 >>> import numpy as np
 >>> from unkgcp.graph import Graph, Vocabulary
@@ -37,13 +37,12 @@ from unkgcp.progress import Progress, Silent
 from unkgcp.rules.language import Atom, Rule, nearest
 
 MINIMUM = 0.3
-"""Bounds below it say too little to be worth a training fact (the files published with UKGE start at 0.3)."""
+"""Bounds smaller than this say too little to be worth a training fact (the files published with UKGE start at 0.3)."""
 
 LIMIT = 20_000_000
 """Distinct bindings that a rule may have at once: a few GB."""
 
-# differences below it are rounding: 0.7 + 0.6 - 1 is meant to be 0.3
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # smaller differences are rounding: 0.7 + 0.6 - 1 is meant to be 0.3
 
 
 def ground(
@@ -108,13 +107,9 @@ def relation_ids(
             if atom.relation not in position:
                 near = nearest(atom.relation, list(position))
                 few = ", ".join(repr(label) for label in list(position)[:3])
-                remedy = (
-                    f"did you mean {near!r}?"
-                    if near
-                    else f"it has {few} and others"
-                    if few
-                    else "it is empty"
-                )
+                remedy = f"it has {few} and others" if few else "it is empty"
+                if near:
+                    remedy = f"did you mean {near!r}?"
                 raise InputError(f"{rule.place}: the graph has no relation {atom.relation!r}; {remedy}")
             found[atom.relation] = position[atom.relation]
     return found
@@ -122,18 +117,16 @@ def relation_ids(
 
 def merge_repeats(facts: Graph) -> Graph:
     """Every triple once, with the mean of its confidences, in order of the triples."""
-    keys, first, inverse, count = np.unique(
-        facts.keys, return_index=True, return_inverse=True, return_counts=True
-    )
-    total = np.bincount(inverse, weights=facts.confidence, minlength=len(keys))
-    return facts[first].with_confidence(total / count)
+    _, first, inverse = np.unique(facts.keys, return_index=True, return_inverse=True)
+    total = np.bincount(inverse, weights=facts.confidence, minlength=len(first))
+    return facts[first].with_confidence(total / np.bincount(inverse, minlength=len(first)))
 
 
 def _heads(rule: Rule, named: dict[str, int], facts: Graph, minimum: float, limit: int) -> Graph:
     """The head facts of one rule with their best bounds, stated ones included."""
     n = max(facts.n_entities, 1)
     floor = max(minimum - ROUNDING, ROUNDING)
-    # variables needed after the last atom of the body, then after the one before it, and so on
+    # variables that are still needed after the last atom of the body, then after the atom before it, and so on
     needed = [{rule.head.first, rule.head.second}]
     atoms = list(rule.join_order())
     for atom in reversed(atoms[1:]):
@@ -199,7 +192,6 @@ def _unstated(facts: Graph, stated: Sequence[Graph]) -> Graph:
 # Joins: of all the ways to fill in the variables that are still needed, only the best truth value is kept.
 
 Column = NDArray[np.int64]
-Truth = NDArray[np.float64]
 
 PIECE = 4_000_000
 """Rows of a join that are in memory at once."""
@@ -210,7 +202,7 @@ class Bindings:
     """Values of variables, one row a binding: columns of shape (n,), and their truth, shape (n,)."""
 
     columns: Mapping[str, Column]
-    truth: Truth
+    truth: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -220,7 +212,7 @@ class Bindings:
 
 
 class Index:
-    """The pairs of one atom, ready to be joined on the variables in `on`: by key, then best truth first."""
+    """The pairs of one atom in the order of a join on the variables in `on`: by key, then the best truth first."""
 
     def __init__(self, atom: Bindings, on: Sequence[str], n: int) -> None:
         self.on, self.n = tuple(on), n
@@ -257,14 +249,13 @@ def join(left: Bindings, atom: Bindings, n: int, floor: float) -> Iterator[Bindi
     first = 0
     while first < len(left):
         done = ends[first - 1] if first else 0
-        # at least one row; one row alone never has more partners than the relation has facts
+        # a piece has at least one row; a single row never has more partners than the relation has facts
         last = max(first + 1, int(np.searchsorted(ends, done + PIECE, side="right")))
         size = int(ends[last - 1] - done)
         if size:
             counts = count[first:last]
             rows = np.repeat(np.arange(first, last), counts)
-            within = np.arange(size) - np.repeat(ends[first:last] - counts - done, counts)
-            partner = start[rows] + within
+            partner = start[rows] + np.arange(size) - np.repeat(ends[first:last] - counts - done, counts)
             columns = {name: column[rows] for name, column in left.columns.items()}
             fresh = {
                 name: column[partner] for name, column in index.atom.columns.items() if name not in columns
@@ -282,10 +273,11 @@ def best(pieces: Iterable[Bindings], keep: Sequence[str], n: int, limit: int) ->
     waiting: list[Bindings] = []
     size = 0
     for piece in pieces:
-        reduced = _highest_of_pairs(Bindings({name: piece.columns[name] for name in keep}, piece.truth), n)
-        waiting.append(reduced)
-        size += len(reduced)
-        # merge when the pieces have grown as large as what is merged: every row is sorted a few times only
+        waiting.append(
+            _highest_of_pairs(Bindings({name: piece.columns[name] for name in keep}, piece.truth), n)
+        )
+        size += len(waiting[-1])
+        # merge when the waiting pieces are as large as the merged ones, so that a row is sorted only a few times
         if size > max(len(merged), PIECE):
             merged, waiting, size = _highest_of_pairs(_stack([merged, *waiting]), n), [], 0
             if len(merged) > limit:

@@ -1,4 +1,4 @@
-"""Rules as people write them: one a line, a weight, a body of atoms, an arrow, a head.
+"""The language of rules: one rule a line, with a weight, a body of atoms, an arrow and a head.
 
     # competitors of competitors compete, to the degree 0.9
     0.9: concept:competeswith(A, B) & concept:competeswith(B, C) & A != C -> concept:competeswith(A, C)
@@ -71,10 +71,9 @@ class Rule:
             )
         if not self.body:
             raise InputError(f"{self.place}: the rule has no atom in its body; write it as in `{EXAMPLE}`")
-        bound = self.variables
         used = [self.head.first, self.head.second, *(name for pair in self.distinct for name in pair)]
         for name in used:
-            if name not in bound:
+            if name not in self.variables:
                 raise InputError(
                     f"{self.place}: variable {name} is in no atom of the body; add one that binds it"
                 )
@@ -90,7 +89,7 @@ class Rule:
         return frozenset(name for atom in self.body for name in (atom.first, atom.second))
 
     def join_order(self) -> Iterator[Atom]:
-        """The atoms of the body such that each shares a variable with those before it."""
+        """The atoms of the body in an order in which each shares a variable with earlier ones."""
         waiting = list(self.body)
         bound: set[str] = set()
         while waiting:
@@ -125,7 +124,7 @@ def read_rules(path: str | PathLike[str]) -> list[Rule]:
 def parse(text: str, *, source: str | PathLike[str] = "rules") -> list[Rule]:
     """The rules of a text; `source` names it in error messages."""
     rules = []
-    # not splitlines(), which also breaks at characters that may stand in a label
+    # not splitlines(), which also breaks at characters that a label may contain
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         tokens = _Tokens(line, at(source, number))
         if tokens:
@@ -134,7 +133,7 @@ def parse(text: str, *, source: str | PathLike[str] = "rules") -> list[Rule]:
 
 
 class _Tokens:
-    """The tokens of one line, read from left to right."""
+    """A parser of one line: its tokens, read from left to right."""
 
     def __init__(self, line: str, place: str) -> None:
         self.place, self.next = place, 0

@@ -1,13 +1,13 @@
 """Full inference with the engine of probabilistic soft logic (`pslpython`, which needs Java).
 
-The most probable truth of all unseen facts at once: the values that make
+It finds the most probable truth of all unseen facts at once: the values that minimise
 
     sum over groundings of max(0, body + w - 1 - head)  +  prior * sum over unseen facts of their truth
 
-smallest. `body + w - 1` is the same Lukasiewicz bound as in `unkgcp.rules.grounding`; the small prior says
-that nothing is true without a reason. Where rules and stated facts agree, this is what grounding to the end
-finds (`ground(..., rounds=None)`). Where they do not, say a derived fact would lift a *stated* one above its
-confidence, the engine gives way on the cheaper side, and `squared` shares the difference between both.
+`body + w - 1` is the same Lukasiewicz bound as in `unkgcp.rules.grounding`; the small prior says that nothing is true
+without a reason. Where rules and stated facts agree, the result is that of grounding to the end
+(`ground(..., rounds=None)`). Where they do not, say a derived fact would lift a *stated* one above its confidence, the
+engine gives way on the cheaper side; with `squared` both sides give way.
 
 It is not fast: the engine is a Java program that takes every fact in and hands every answer out one by one.
 Use it for rules that contradict the data; otherwise grounding gives the same numbers sooner.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 PRIOR = 0.01
 
 DECIMALS = 4
-"""What the engine's answers are rounded to: it comes close to the optimum, not onto it."""
+"""Digits that the engine's answers are rounded to: it comes close to the optimum, but does not reach it."""
 
 # By default the engine stops some 5e-4 away from the optimum. Facts that cannot reach the minimum bound are
 # not among its targets: "pam.throw" tells it to pass over them.
@@ -75,7 +75,7 @@ def infer(
         raise InputError(
             "the psl engine needs pslpython and Java; run `pip install 'unkgcp[psl]'` and install Java"
         )
-    # inference only lowers these bounds: what stays below the minimum here does so there too
+    # inference only lowers these bounds: facts below the minimum here would be below it there too
     targets = ground(
         rules, facts, minimum=minimum, rounds=rounds, names=names, limit=limit, progress=progress
     )
@@ -101,10 +101,10 @@ def problem(
     prior: float = PRIOR,
     squared: bool = False,
 ) -> Model:
-    """The engine's model: facts as observations, `targets` as what is asked for.
+    """The engine's model: facts as observations, `targets` as the facts whose truth is asked for.
 
-    Relations and entities go in as numbers, so that no label needs quoting there. The weight of rule i is the
-    truth of the observed atom HOLDS(i) in its body.
+    Relations and entities go in as numbers, so that no label needs quotes. The weight of rule i is the truth of the
+    observed atom HOLDS(i) in its body.
     """
     from pslpython.model import Model
     from pslpython.predicate import Predicate

@@ -1,11 +1,11 @@
 """Search for good hyperparameters on the validation error, with Optuna (`pip install 'unkgcp[tune]'`).
 
 The grid is the paper's: learning rate, dimension and batch size; all else stays as in a base configuration.
-A trial is one training run. One whose best validation error so far is worse than the median of earlier trials
-at the same epoch is stopped. Trials are kept in a file: a search that was killed goes on where it stopped.
+A trial is one training run. It is stopped if its best validation error so far is worse than the median of earlier
+trials at the same epoch. Trials are kept in a file: a search that was killed goes on where it stopped.
 
-It is not an estimate of anything: the winner's validation error is the smallest of many, hence too good.
-Neither calibration nor test facts are looked at.
+The error of the best trial is no estimate: it is the smallest of many, hence too good. Neither calibration nor test
+facts are looked at.
 
 >>> best = tune(splits.train, "ukge", trials=20, storage="tuned.db")    # doctest: +SKIP
 >>> model = train(splits.train, config=best.config)                     # doctest: +SKIP
@@ -17,7 +17,6 @@ import itertools
 import json
 import math
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -41,10 +40,10 @@ GRID: dict[str, tuple[float, ...]] = {
 }
 
 STARTUP = 5
-"""Trials that run to their end before any is stopped."""
+"""So many trials run to their end before any is stopped."""
 
 Point = tuple[float, ...]
-"""One place in the grid: a value for each of its keys, in their order."""
+"""One point of the grid: a value for each of its keys, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The best configuration, its validation error, and all trials; `complete` unless the user stopped."""
+    """The best configuration, its validation error, and all trials; `complete` unless the user stopped the search."""
 
     config: TrainConfig
     error: float
@@ -90,8 +89,8 @@ def tune(
         raise InputError(
             f"model {base.model!r} is none to be trained here, so there is nothing to tune; name another"
         )
-    purpose = {
-        "base": _rest(base),
+    purpose: dict[str, Any] = {
+        "base": {key: value for key, value in base.to_dict().items() if key not in GRID},
         "facts": _fingerprint(facts),
         "softlogic": None if softlogic is None else _fingerprint(softlogic),
         "validation": None if validation is None else _fingerprint(validation),
@@ -101,7 +100,7 @@ def tune(
     search = _Search(base, seed, purpose, storage)
     progress = progress or Silent()
     complete = True
-    while len(search.tried) < min(trials, search.size):
+    while len(search.tried) < min(trials, len(search.points)):
         trial, config = search.next()
         progress.update(len(search.tried), search.describe(config))
 
@@ -120,10 +119,11 @@ def tune(
                 callback=report,
             )
         except TrainingError:
-            search.failed(trial)
+            trial.set_user_attr("diverged", True)
+            search.fail(trial)
             continue
         if trained.interrupted:
-            search.interrupted(trial)
+            search.fail(trial)
             complete = False
             break
         search.ended(trial, min(entry["validation"] for entry in trained.history))
@@ -143,7 +143,7 @@ class _Search:
             raise InputError("tuning needs Optuna; run `pip install 'unkgcp[tune]'`") from None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.base, self.states = base, optuna.trial.TrialState
-        self.size = len(list(_points()))
+        self.points = list(itertools.product(*GRID.values()))
         self.study = _open(storage)
         self._claim(purpose, storage)
         killed = self.study.get_trials(deepcopy=False, states=(self.states.RUNNING,))
@@ -158,7 +158,7 @@ class _Search:
 
     @property
     def tried(self) -> dict[Point, Trial]:
-        """The points that have been decided, in the order of their trials."""
+        """The points with a result, or where training diverged, in the order of their trials."""
         done = {self.states.COMPLETE: "finished", self.states.PRUNED: "stopped", self.states.FAIL: "failed"}
         found: dict[Point, Trial] = {}
         for trial in self.study.get_trials(deepcopy=False, states=tuple(done)):
@@ -177,9 +177,13 @@ class _Search:
             point = tuple(trial.suggest_categorical(key, values) for key, values in GRID.items())
             if point not in tried:
                 return trial, self._config(point)
-            # the sampler may come back to a point: tell it again what came out there, and ask for a new one
-            self._tell_known(trial, tried[point])
-            fresh = [point for point in _points() if point not in tried]
+            # the sampler may come back to a point: tell it the known result, and ask for a point that is not tried
+            known = tried[point]
+            if known.state == "finished" and known.error is not None:
+                self.study.tell(trial, known.error)
+            else:
+                self.fail(trial)
+            fresh = [point for point in self.points if point not in tried]
             self.study.enqueue_trial(dict(zip(GRID, fresh[trial.number % len(fresh)], strict=True)))
 
     def ended(self, trial: optuna.Trial, error: float) -> None:
@@ -188,19 +192,15 @@ class _Search:
         else:
             self.study.tell(trial, error)
 
-    def failed(self, trial: optuna.Trial) -> None:
-        trial.set_user_attr("diverged", True)
-        self.study.tell(trial, state=self.states.FAIL)
-
-    def interrupted(self, trial: optuna.Trial) -> None:
+    def fail(self, trial: optuna.Trial) -> None:
+        """End a trial without a result. Its point counts as tried if training diverged there."""
         self.study.tell(trial, state=self.states.FAIL)
 
     def describe(self, config: TrainConfig) -> str:
         best = min((t.error for t in self.tried.values() if t.state == "finished" and t.error), default=None)
-        text = (
-            f"learning rate {config.learning_rate:g}, dimension {config.dimension}, batch {config.batch_size}"
-        )
-        return text if best is None else f"{text}; best error so far {best:.5f}"
+        size = f"dimension {config.dimension}, batch {config.batch_size}"
+        found = "" if best is None else f"; best error so far {best:.5f}"
+        return f"learning rate {config.learning_rate:g}, {size}{found}"
 
     def result(self, complete: bool) -> Tuned:
         trials = list(self.tried.values())
@@ -216,12 +216,6 @@ class _Search:
     def _config(self, point: Point) -> TrainConfig:
         values: dict[str, Any] = dict(zip(GRID, point, strict=True))
         return replace(self.base, **values)
-
-    def _tell_known(self, trial: optuna.Trial, known: Trial) -> None:
-        if known.state == "finished" and known.error is not None:
-            self.study.tell(trial, known.error)
-        else:
-            self.study.tell(trial, state=self.states.FAIL)
 
     def _claim(self, purpose: dict[str, Any], storage: str | PathLike[str] | None) -> None:
         """Refuse a file whose trials are not comparable with this search."""
@@ -253,12 +247,8 @@ def _open(storage: str | PathLike[str] | None) -> optuna.Study:
         raise InputError(f"{storage} is not a file of trials; give another --storage file") from None
 
 
-def _points() -> Iterator[Point]:
-    return itertools.product(*GRID.values())
-
-
 def _start(config: TrainConfig) -> Point:
-    """The point of the grid closest to a configuration: the first to try."""
+    """The point of the grid closest to a configuration, which is tried first."""
 
     def closest(values: tuple[float, ...], wish: float) -> float:
         return min(values, key=lambda value: abs(math.log(value / wish)))
@@ -269,11 +259,6 @@ def _start(config: TrainConfig) -> Point:
 def _fingerprint(facts: Graph) -> list[int]:
     columns = (facts.head, facts.relation, facts.tail, facts.confidence)
     return [len(facts), *(zlib.crc32(column.tobytes()) for column in columns)]
-
-
-def _rest(config: TrainConfig) -> dict[str, Any]:
-    """What the search does not change."""
-    return {key: value for key, value in config.to_dict().items() if key not in GRID}
 
 
 def write_config(best: Tuned, path: str | PathLike[str], data: str) -> None:

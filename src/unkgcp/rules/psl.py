@@ -7,7 +7,7 @@ It finds the most probable truth of all unseen facts at once: the values that mi
 `body + w - 1` is the same Lukasiewicz bound as in `unkgcp.rules.grounding`; the small prior says that nothing is true
 without a reason. Where rules and stated facts agree, the result is that of grounding to the end
 (`ground(..., rounds=None)`). Where they do not, say a derived fact would lift a *stated* one above its confidence, the
-engine gives way on the cheaper side; with `squared` both sides give way.
+engine gives way on the cheaper side.
 
 It is not fast: the engine is a Java program that takes every fact in and hands every answer out one by one.
 Use it for rules that contradict the data; otherwise grounding gives the same numbers sooner.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
 from unkgcp.progress import Progress
-from unkgcp.rules.grounding import LIMIT, MINIMUM, ground, merge_repeats, relation_ids, unseen
+from unkgcp.rules.grounding import MINIMUM, ground, merge_repeats, relation_ids
 from unkgcp.rules.language import Atom, Rule
 
 if TYPE_CHECKING:
@@ -56,35 +56,27 @@ def infer(
     rules: Sequence[Rule],
     facts: Graph,
     *,
-    exclude: Iterable[Graph] = (),
     minimum: float = MINIMUM,
     rounds: int | None = 1,
     names: Mapping[str, str] | None = None,
-    prior: float = PRIOR,
-    squared: bool = False,
-    limit: int = LIMIT,
     progress: Progress | None = None,
 ) -> Graph:
     """Unseen facts with their most probable truth as confidence, in order of their triples.
 
-    The facts asked for are those that `ground` finds in so many `rounds`. Truths below `minimum` are left
-    out, and so are the triples of the graphs in `exclude`, which share the vocabulary of `facts`. `squared`
-    squares the distances: several groundings then count for more than one. The rest is as for `ground`.
+    The facts asked for are those that `ground` finds in so many `rounds`. Truths below `minimum` are left out. `names`
+    and `progress` are as for `ground`.
     """
     if not available():
         raise InputError(
             "the psl engine needs pslpython and Java; run `pip install 'unkgcp[psl]'` and install Java"
         )
     # inference only lowers these bounds: facts below the minimum here would be below it there too
-    targets = ground(
-        rules, facts, minimum=minimum, rounds=rounds, names=names, limit=limit, progress=progress
-    )
+    targets = ground(rules, facts, minimum=minimum, rounds=rounds, names=names, progress=progress)
     if not len(targets):
         return targets
-    truth = _solve(problem(rules, facts, targets, names, prior=prior, squared=squared), targets)
+    truth = _solve(problem(rules, facts, targets, names), targets)
     truth = np.clip(np.round(truth, DECIMALS), 0.0, 1.0)
-    inferred = targets.with_confidence(truth)
-    return unseen(inferred[(truth >= minimum) & (truth > 0)], exclude)
+    return targets.with_confidence(truth)[(truth >= minimum) & (truth > 0)]
 
 
 def available() -> bool:
@@ -92,15 +84,7 @@ def available() -> bool:
     return find_spec("pslpython") is not None and bool(shutil.which("java") or os.environ.get("JAVA_HOME"))
 
 
-def problem(
-    rules: Sequence[Rule],
-    facts: Graph,
-    targets: Graph,
-    names: Mapping[str, str] | None = None,
-    *,
-    prior: float = PRIOR,
-    squared: bool = False,
-) -> Model:
+def problem(rules: Sequence[Rule], facts: Graph, targets: Graph, names: Mapping[str, str] | None) -> Model:
     """The engine's model: facts as observations, `targets` as the facts whose truth is asked for.
 
     Relations and entities go in as numbers, so that no label needs quotes. The weight of rule i is the truth of the
@@ -120,16 +104,16 @@ def problem(
         predicate.add_target_data(_rows(targets, relation, with_truth=False))
         model.add_predicate(predicate)
         if (targets.relation == relation).any():
-            model.add_rule(Statement(f"{prior}: !{_name(relation)}(A, B){' ^2' if squared else ''}"))
+            model.add_rule(Statement(f"{PRIOR}: !{_name(relation)}(A, B)"))
     holds = Predicate("HOLDS", arg_types=[number])
     holds.add_observed_data([[i, rule.weight] for i, rule in enumerate(rules)])
     model.add_predicate(holds)
     for i, rule in enumerate(rules):
-        model.add_rule(Statement(statement(rule, i, named, squared=squared)))
+        model.add_rule(Statement(statement(rule, i, named)))
     return model
 
 
-def statement(rule: Rule, number: int, named: dict[str, int], *, squared: bool = False) -> str:
+def statement(rule: Rule, number: int, named: dict[str, int]) -> str:
     """One rule in the engine's own language, with variables V0, V1, ..."""
     variables = {name: f"V{i}" for i, name in enumerate(sorted(rule.variables))}
 
@@ -139,7 +123,7 @@ def statement(rule: Rule, number: int, named: dict[str, int], *, squared: bool =
     terms = [atom(term) for term in rule.body]
     terms += [f"({variables[first]} != {variables[second]})" for first, second in rule.distinct]
     body = " & ".join([*terms, f"HOLDS('{number}')"])
-    return f"1.0: {body} -> {atom(rule.head)}{' ^2' if squared else ''}"
+    return f"1.0: {body} -> {atom(rule.head)}"
 
 
 def _name(relation: int) -> str:

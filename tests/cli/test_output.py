@@ -15,8 +15,7 @@ import pytest
 
 from unkgcp._version import __version__
 from unkgcp.backbones import REGISTRY
-from unkgcp.cli import COMMANDS, cli, main, versions
-from unkgcp.cli import output as progress
+from unkgcp.cli import COMMANDS, cli, main, output
 from unkgcp.cli.output import json_option, print_json, print_text
 from unkgcp.errors import EXTRAS
 from unkgcp.graph.datasets import NAMES
@@ -141,10 +140,10 @@ def test_lines_have_the_time_where_nobody_watches(watched: bool, monkeypatch: py
     stream = Terminal(watched)
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
-    progress.say("a note")
-    with progress.Reporter("training", total=2) as reporter:
+    output.say("a note")
+    with output.Reporter("training", total=2) as reporter:
         reporter.update(1, "loss 0.5")
-    progress.complain("unkgcp: an error")
+    output.complain("unkgcp: an error")
     *lines, last = stream.text.splitlines()
     assert last.endswith("unkgcp: an error")
     assert not STAMPED.search(last), "an error is the sentence that scripts look for"
@@ -177,16 +176,16 @@ def test_version_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         'no-such[x]>=1; extra == "train"',
         "ruff; extra == 'dev'",
     ]
-    monkeypatch.setattr(versions, "requires", lambda name: asked)
-    assert versions.libraries()["train"] == {"torch": importlib.metadata.version("torch"), "no-such": None}
-    assert versions.version_text().endswith("no-such missing (pip install 'unkgcp[train]')")
-    assert "missing" not in versions.one_line()
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: asked)
+    assert output.libraries()["train"] == {"torch": importlib.metadata.version("torch"), "no-such": None}
+    assert output.version_text().endswith("no-such missing (pip install 'unkgcp[train]')")
+    assert "missing" not in output.version_line()
 
     def not_installed(name: str) -> list[str]:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(versions, "requires", not_installed)
-    assert versions.version_text().count("\n") == 1
+    monkeypatch.setattr(importlib.metadata, "requires", not_installed)
+    assert output.version_text().count("\n") == 1
 
 
 def completed(words: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.output import add_manners, complain, is_quiet, say
+from unkgcp.cli.output import add_manners, complain, is_quiet, note, version_text
 from unkgcp.errors import InputError, TrainedFactsWarning, missing
 
 # command -> (module under unkgcp.cli, what `unkgcp --help` says of it), in the order shown
@@ -69,8 +69,6 @@ class LazyGroup(click.Group):
 
 def _show_version(context: click.Context, parameter: click.Parameter, given: bool) -> None:
     if given and not context.resilient_parsing:
-        from unkgcp.cli.versions import version_text
-
         click.echo(version_text())
         context.exit()
 
@@ -107,14 +105,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 @contextmanager
 def _warnings_as_sentences() -> Iterator[None]:
-    """What the package warns of is a sentence like any other, without the line of code it comes from."""
+    """Show the package's own warnings as notes, without the line of code that they come from."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", TrainedFactsWarning)
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, TrainedFactsWarning):
-                say(f"unkgcp: {message}")
+                note(str(message))
             elif not is_quiet():
                 usual(message, category, *where, **more)
 
@@ -136,21 +134,15 @@ def _status(arguments: list[str], debug: bool) -> int:
         return _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return _fail("stopped by the user", 130)
-    except InputError as error:
-        if debug:
-            raise
-        return _fail(str(error), 2)
-    except ModuleNotFoundError as error:
-        if debug:
-            raise
-        return _fail(str(missing(error)), 2)
-    except MemoryError as error:
-        if debug:
-            raise
-        return _fail(str(error) or "there is too little memory for this: free some", 1)
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, InputError):
+            return _fail(str(error), 2)
+        if isinstance(error, ModuleNotFoundError):
+            return _fail(str(missing(error)), 2)
+        if isinstance(error, MemoryError):
+            return _fail(str(error) or "there is too little memory for this: free some", 1)
         return _fail(f"{error} ({type(error).__name__}; --debug shows where)", 1)
 
 
@@ -159,9 +151,10 @@ def _fail(sentence: str, status: int) -> int:
     return status
 
 
-# A polite end: told to stop, a command tidies up as after Ctrl-C; left by its reader, it ends without a word.
+# How a command ends early. Told to stop, it tidies up as after Ctrl-C. When the reader of its output has gone, it ends
+# without a word.
 
-READER = "unkgcp-read"
+READER = "unkgcp-read"  # the name of threads that read files; `unkgcp.predict.stream` gives it
 SIGNALS = ("SIGTERM", "SIGHUP")
 
 
@@ -177,18 +170,19 @@ def tidy_end() -> Iterator[None]:
 
     def stop(number: int, frame: Any) -> None:
         for other in before:
-            signal.signal(other, signal.SIG_IGN)  # a closed terminal says so twice: let the clean-up finish
+            signal.signal(
+                other, signal.SIG_IGN
+            )  # a closed terminal sends two signals: let the clean-up finish
         raise SystemExit(128 + number)
 
     known = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
-    before = {number: signal.getsignal(number) for number in known}
-    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    before = {n: handler for n in known if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, stop)
     try:
         yield
     except SystemExit as ending:
-        # all is tidy, but Python would wait for a thread that waits for a pipe, perhaps for ever
+        # all is tidy by now, but Python would wait, perhaps for ever, for a thread that reads from a pipe
         if any(thread.name == READER for thread in threading.enumerate()):
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError, AttributeError):
@@ -202,18 +196,18 @@ def tidy_end() -> Iterator[None]:
 
 @contextmanager
 def quiet_pipe() -> Iterator[None]:
-    """The reader of standard output may leave early: that is no error, and Python must not complain at exit either."""
+    """Inside, it is no error that the reader of standard output goes early; Python does not complain at exit either."""
     try:
         yield
     except BrokenPipeError as error:
-        if not _left():
+        if not _reader_has_gone():
             raise RuntimeError(f"a pipe of this program broke ({error.strerror})") from error
         with suppress(OSError, ValueError, AttributeError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise click.exceptions.Exit(0) from None
 
 
-def _left() -> bool:
+def _reader_has_gone() -> bool:
     """Whether nobody reads standard output any more; True where that cannot be told."""
     try:
         watch = select.poll()

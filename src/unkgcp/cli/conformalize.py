@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from unkgcp.cli.options import choice_option, confidence_option, examples
+from unkgcp.cli.output import note
 from unkgcp.errors import InputError
 
 EXAMPLES = examples(
@@ -27,15 +28,12 @@ def _bounds(context: click.Context, parameter: click.Parameter, value: str) -> t
     raise InputError(f"--bounds {value}: expected a smaller and a larger number such as 0,1, or none")
 
 
-def _names(groups: str | None) -> list[str] | None:
+def _groups(context: click.Context, parameter: click.Parameter, groups: str | None) -> list[str] | None:
     if groups is None:
         return None
     names = [name.strip() for name in groups.split(",")]
-    for name in names:
-        if not name or name in ("prediction", "truth", "scale", "kind") or names.count(name) > 1:
-            raise InputError(
-                f"--group {groups}: expected columns of groups, each once, such as relation,source"
-            )
+    if len(set(names)) < len(names) or {"", "prediction", "truth", "scale", "kind"}.intersection(names):
+        raise InputError(f"--group {groups}: expected columns of groups, each once, such as relation,source")
     return names
 
 
@@ -57,6 +55,7 @@ def _names(groups: str | None) -> list[str] | None:
     "--group",
     "groups",
     metavar="COLUMNS",
+    callback=_groups,
     help="Columns of groups in each of which the promise is to hold; several, separated by commas: in every group of "
     "each.  [default: group, if there is such a column]",
 )
@@ -84,7 +83,7 @@ def command(
     confidence: list[float],
     score: str,
     bounds: tuple[float, float] | None,
-    groups: str | None,
+    groups: list[str] | None,
 ) -> None:
     """Intervals around the predictions of any model that contain the truth with the chosen probability.
 
@@ -94,13 +93,12 @@ def command(
     group_size says with how many rows of CAL the row's group was calibrated (the smallest of its groups, if there are
     several columns of them); where they are too few for the level, the interval is the whole range.
     """
-    from unkgcp.cli.output import say
     from unkgcp.predict.prediction_tables import conformalize
 
     outcome = conformalize(
-        calibration, source, output, levels=confidence, score=score, bounds=bounds, groups=_names(groups)
+        calibration, source, output, levels=confidence, score=score, bounds=bounds, groups=groups
     )
     if outcome.too_few:
-        say(f"unkgcp: {calibration} has too few rows to learn the {score} score from; the residual was used")
+        note(f"{calibration} has too few rows to learn the {score} score from; the residual was used")
     for caution in outcome.cautions:
-        say(f"unkgcp: {caution}")
+        note(caution)

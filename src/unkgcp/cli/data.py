@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from unkgcp.cli.options import data_dir_option, examples, reading_options, splitting_options
-from unkgcp.cli.output import json_option, print_json, print_text
+from unkgcp.cli.output import Reporter, json_option, print_json, print_text
 
 
 @click.group(
@@ -98,7 +98,6 @@ def fetch(name: str, data_dir: str | None, url: str | None) -> None:
     They go into the user's cache folder, or under --data-dir. An interrupted download is continued by calling
     again. The underlying graphs (ConceptNet, NELL, STRING) have terms of their own.
     """
-    from unkgcp.cli.output import Reporter
     from unkgcp.graph.fetching import OFFICIAL
     from unkgcp.graph.fetching import fetch as download
 

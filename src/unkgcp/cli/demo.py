@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from unkgcp.cli.options import examples
-from unkgcp.cli.output import json_option, print_json, print_text
+from unkgcp.cli.output import Reporter, json_option, print_json, print_text
 
 
 @click.command(name="demo", epilog=examples("unkgcp demo", "unkgcp demo -o demo-run"))
@@ -17,7 +17,6 @@ def command(output: str | None) -> None:
     Takes under two minutes on two cores and needs no data. With -o the run is written, and beside it a report:
     one HTML page with tables and figures.
     """
-    from unkgcp.cli.output import Reporter
     from unkgcp.evaluation.demonstration import Demonstration
     from unkgcp.run.run_writer import check_target
 

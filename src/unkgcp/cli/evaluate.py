@@ -64,12 +64,11 @@ def command(
 
     The test facts are those of the data the run was fitted on, which are looked for where they were.
     """
+    from unkgcp.conformal.ranks import exact_levels
     from unkgcp.run.predictor import Predictor
     from unkgcp.run.provenance import load_named, reload
 
     predictor = Predictor.load(run)
-    from unkgcp.conformal.ranks import exact_levels
-
     exactly = exact_levels(confidence)
     record = predictor.provenance.get("data", {})
     if data is not None:
@@ -87,11 +86,16 @@ def command(
 
         found = ask(predictor, dataset, exactly, progress)
         result = judge(found, progress)
-        text = evaluation_texts.evaluation_text(result)
+        texts = [evaluation_texts.evaluation_text(result)]
+    if result.get("taken_in"):
+        texts.append(
+            f"{result['taken_in']:,} test facts were taken into the run by updates, and are left out"
+        )
     if per is not None:
         from unkgcp.evaluation.by_relation import by_relation
 
         result["per_relation"] = by_relation(found)
+        texts += ["\n" + evaluation_texts.relations_text(part) for part in result["per_relation"]]
     if ranking:
         from unkgcp.evaluation.assessment import decisions
         from unkgcp.evaluation.completion_quality import ranking as rank_facts
@@ -100,18 +104,12 @@ def command(
         known = [splits.train, splits.validation, splits.calibration]
         result["ranking"] = rank_facts(predictor, splits.test, known, min_confidence)
         result["decisions"] = decisions(found, threshold)
+        texts.append("\n" + evaluation_texts.ranking_text(result["ranking"]))
+        texts.append("\n" + evaluation_texts.decisions_text(result["decisions"]))
     if answers:
         from unkgcp.evaluation.completion_quality import judge_answers
 
         result["answers"] = judge_answers(predictor, found.dataset.splits.test, confidence, min_confidence)
+        texts.append("\n" + evaluation_texts.answers_text(result["answers"]))
     print_json(result)
-    print_text(text)
-    if result.get("taken_in"):
-        print_text(f"{result['taken_in']:,} test facts were taken into the run by updates, and are left out")
-    for part in result.get("per_relation", []):
-        print_text("\n" + evaluation_texts.relations_text(part))
-    if ranking:
-        print_text("\n" + evaluation_texts.ranking_text(result["ranking"]))
-        print_text("\n" + evaluation_texts.decisions_text(result["decisions"]))
-    if answers:
-        print_text("\n" + evaluation_texts.answers_text(result["answers"]))
+    print_text("\n".join(texts))

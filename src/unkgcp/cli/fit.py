@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from unkgcp.cli.options import (
     seed_option,
     splitting_options,
 )
-from unkgcp.cli.output import json_option, print_json, print_text
+from unkgcp.cli.output import Reporter, detail, json_option, note, print_guarantee, print_json, print_text
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,20 +38,21 @@ EXAMPLES = examples(
     "unkgcp fit few-facts.tsv -o run --calibrate cv+ --folds 10",
 )
 
-TRAINING = frozenset(
-    [
-        "--model",
-        "--config",
-        "--seed",
-        "--device",
-        "--resume",
-        "--protocol",
-        "--calibrate",
-        "--folds",
-        "--quick",
-    ]
-)
-SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
+# options that do not go with --from, and those that do not if DATA is one file
+TRAINING = [
+    "--model",
+    "--config",
+    "--seed",
+    "--device",
+    "--resume",
+    "--protocol",
+    "--calibrate",
+    "--folds",
+    "--quick",
+]
+SPLITTING = ["--calibration", "--test", "--keep-repeats-together"]
+AGAINST_FOLDS = ("resume", "per", "quick", "allow_empty")
+"""Settings that do not go with CV+."""
 
 
 @click.command(name="fit", epilog=EXAMPLES)
@@ -126,7 +127,6 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
     "--calibrate",
     ["split", "cv+"],
     "split: on calibration facts; cv+: for a few hundred facts, all of which train and calibrate.",
-    "calibrating",
 )
 @click.option(
     "--folds", type=int, metavar="K", help="cv+: how many models, each without one fold. [default: 10]"
@@ -138,10 +138,10 @@ SPLITTING = frozenset(("--calibration", "--test", "--keep-repeats-together"))
 def command(
     data: str | None,
     output: str | None,
+    source: str | None,
     model: str | None,
     config_file: str | None,
-    source: str | None,
-    calibrating: str,
+    calibrate: str,
     folds: int | None,
     population: str,
     kinds: str | None,
@@ -159,21 +159,21 @@ def command(
     DATA, or all facts of the file DATA; the model must not have been trained on them. Without -o the run is
     changed in place.
     """
-    options = {**reading, **splitting}
     if source is not None:
-        _refuse(TRAINING, "is for training, and --from trains nothing")
         from unkgcp.graph.datasets import names_one_file
 
+        _refuse(TRAINING, "is for training, and --from trains nothing")
         if data is not None and names_one_file(data):
             _refuse(SPLITTING, "splits a file, and --from calibrates on all of it")
-    if folds is not None and calibrating == "split":
+    if folds is not None and calibrate == "split":
         raise InputError("--folds goes with --calibrate cv+; leave it out or add that")
     asked = _population(population, kinds, share)
-    if asked and calibrating == "cv+":
+    if asked and calibrate == "cv+":
         raise InputError("--population open does not go with --calibrate cv+; leave one of them out")
     from unkgcp.methods.registry import predictor_class
 
-    predictor_class(settings["method"])
+    predictor_class(settings["method"])  # refuses a name that no method has
+    options = {**reading, **splitting}
     if source is not None:
         from unkgcp.run.run_reader import check_run
 
@@ -186,20 +186,18 @@ def command(
         if model is None and config_file is None and settings["quick"] and settings["method"] == "evidence":
             model = "none"
         config = _config(model, config_file, data, settings["protocol"])
-        if calibrating == "cv+":
-            _check_folds(settings)
-            names = ("method", "seed", "device")
-            settings = {"folds": folds, **{name: settings[name] for name in names}}
+        if calibrate == "cv+":
+            settings = _settings_of_folds(folds, **settings)
         with _alone(output):
             _train(data, output, config, options, {**settings, **asked})
 
 
-def _refuse(options: frozenset[str], why: str) -> None:
+def _refuse(options: Sequence[str], why: str) -> None:
     """InputError if one of these options was given."""
     context = click.get_current_context()
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        found = options.intersection(parameter.opts)
+        found = set(options).intersection(parameter.opts)
         if given and found:
             raise InputError(f"{min(found)} {why}; leave one of them out")
 
@@ -227,17 +225,20 @@ def _config(model: str | None, config_file: str | None, data: str, protocol: str
     return config
 
 
-def _check_folds(settings: dict[str, Any]) -> None:
-    """InputError if a setting was given that does not go with CV+."""
-    against = {"--resume": settings["resume"], "--per": settings["per"], "--quick": settings["quick"]}
-    against |= {"--allow-empty": settings["allow_empty"], "--protocol paper": settings["protocol"] == "paper"}
-    for option, given in against.items():
-        if given:
-            raise InputError(f"{option} does not go with --calibrate cv+; leave one of them out")
+def _settings_of_folds(
+    folds: int | None, method: str, seed: int, device: str, protocol: str, **others: Any
+) -> dict[str, Any]:
+    """The settings of `fit_folds`; InputError if another setting was given."""
+    against = [f"--{name.replace('_', '-')}" for name in AGAINST_FOLDS if others[name]]
+    if protocol == "paper":
+        against.append("--protocol paper")
+    if against:
+        raise InputError(f"{against[0]} does not go with --calibrate cv+; leave one of them out")
+    return {"method": method, "seed": seed, "device": device, "folds": folds}
 
 
 def _is_first() -> bool:
-    """Whether this is the process that writes the run: of several under torchrun one does."""
+    """Whether this process writes the run; of several that torchrun starts only the first does."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
@@ -258,7 +259,6 @@ def _train(
     import shutil
     from pathlib import Path
 
-    from unkgcp.cli.output import Reporter, say
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.run.fitting import fit, fit_folds, silent
     from unkgcp.run.provenance import describe
@@ -283,12 +283,12 @@ def _train(
     if stopped is None:
         shutil.rmtree(checkpoint, ignore_errors=True)
     else:
-        say(f"unkgcp: {stopped}; the best model so far is in {output}")
+        note(f"{stopped}; the best model so far is in {output}")
         raise click.exceptions.Exit(130 if predictor.model.interrupted else 1)
 
 
 def _gain(predictor: Predictor, dataset: Dataset, output: str) -> dict[str, Any] | None:
-    """What evidence intervals would gain, where that can be told in seconds."""
+    """The gain of evidence intervals over those of the run, where it can be told in seconds."""
     from unkgcp.evaluation.fit_advice import gain, gain_sentence, learned, learned_sentence
 
     found = gain(predictor, dataset)
@@ -306,18 +306,18 @@ def _recalibrate(
     options: dict[str, Any],
     asked: dict[str, Any],
 ) -> None:
+    """Calibrate the model of a run anew and write the run; `asked` is what `_population` gives."""
     from unkgcp.run.calibration import method_options, only_repeats
     from unkgcp.run.fitting import calibration_negatives, recalibrate
     from unkgcp.run.predictor import Predictor
 
     predictor = Predictor.load(run)
     facts, dataset = _calibration_facts(predictor, run, data, options)
-    seed, protocol = predictor.model.seed, predictor.provenance.get("protocol", "strict")
+    protocol, method = predictor.provenance.get("protocol", "strict"), settings["method"]
     negatives = None
     if dataset is not None and protocol == "paper":
-        negatives = calibration_negatives(dataset, seed)
+        negatives = calibration_negatives(dataset, predictor.model.seed)
     name = str(data) if dataset is None else dataset.name
-    method = settings["method"]
     own = method_options(method, name, protocol, settings["per"], settings["allow_empty"])
     with only_repeats(data is None):
         again = recalibrate(predictor, facts, method, negatives=negatives, **own, **asked)
@@ -329,7 +329,6 @@ def _calibration_facts(
     predictor: Predictor, run: str, data: str | None, options: dict[str, Any]
 ) -> tuple[Graph, Dataset | None]:
     """The facts to calibrate on and, unless they are one file, the data set they belong to."""
-
     from unkgcp.graph.datasets import load_dataset, names_one_file
     from unkgcp.graph.fact_files import read
     from unkgcp.run.provenance import reload
@@ -341,7 +340,7 @@ def _calibration_facts(
         dataset = load_dataset(data, seed=predictor.model.seed, **options)
     else:
         dataset = reload(predictor.provenance.get("data", {}), run, options.get("data_dir"))
-        if predictor.provenance.get("updates"):  # facts that came later are held out too
+        if predictor.provenance.get("updates"):  # they have held out further facts
             return predictor.method.held_out(), dataset
     return dataset.splits.calibration, dataset
 
@@ -350,8 +349,6 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
     """Evaluate on the test facts, if there are any, and write the run; gives the figures."""
     import time
     from dataclasses import replace
-
-    from unkgcp.cli.output import Reporter, detail
 
     start, metrics = time.monotonic(), None
     if dataset is not None and len(dataset.splits.test):
@@ -370,10 +367,8 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
                 f"that it has not seen with unkgcp evaluate {output} --data DATA\n"
             )
     predictor.save(output)
-    method, stopping = predictor.method, predictor.provenance.get("early_stopping", "unknown")
-    print_text(f"guarantee of {method.name}: {predictor.guarantee} ({method.size:,} calibration facts)")
-    if (caution := method.caution(0.9)) is not None:
-        print_text(caution)
+    stopping = predictor.provenance.get("early_stopping", "unknown")
+    caution = print_guarantee(predictor)
     print_text(f"early stopping {stopping}")
     print_text(f"written to {output}")
     times = predictor.provenance["times"]
@@ -381,9 +376,9 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
     return {
         "run": output,
         "model": predictor.model.called,
-        "method": method.name,
+        "method": predictor.method.name,
         "guarantee": predictor.guarantee,
-        "calibration_facts": method.size,
+        "calibration_facts": predictor.method.size,
         "caution": caution,
         "early_stopping": stopping,
         "times": times,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unkgcp.cli.options import examples, reading_options, seed_option
-from unkgcp.cli.output import json_option, print_json, print_text
+from unkgcp.cli.output import json_option, note, print_json, print_text
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ def command(
     """
     import numpy as np
 
-    from unkgcp.cli.output import say
     from unkgcp.evaluation.monitor import Monitor
     from unkgcp.evaluation.monitor import monitor_state as states
     from unkgcp.evaluation.monitor.monitor_findings import (
@@ -93,9 +92,9 @@ def command(
 
     if plot is not None:
         check_target(plot)
-        check_file(plot)
-    if state is not None:
-        check_file(state)
+    for target in (plot, state):
+        if target is not None:
+            check_file(target)
     predictor = Predictor.load(run)
     data_dir = reading.pop("data_dir", None)
     calibration = _calibration(predictor, run, given, data_dir, reading)
@@ -112,12 +111,12 @@ def command(
     again = states.counted(calls, facts, labelled)
     before = monitor.facts
     if again is not None:
-        say(f"unkgcp: {labelled}: these facts were counted in call {again} already; nothing is added")
+        note(f"{labelled}: these facts were counted in call {again} already; nothing is added")
     else:
         if shuffle:
             facts = facts[np.random.default_rng([seed, 1]).permutation(len(facts))]
         elif (caution := order_caution(facts)) is not None:
-            say(f"unkgcp: {labelled}: {caution}")
+            note(f"{labelled}: {caution}")
         monitor.update(facts, facts.truth)
         if state is not None and monitor.facts > before:
             calls.append(states.Call.of(facts))
@@ -139,7 +138,7 @@ def command(
 def _calibration(
     predictor: Predictor, run: str, given: str | None, data_dir: str | None, reading: dict[str, Any]
 ) -> Graph | None:
-    """The calibration facts, for a method that keeps no scores of theirs; None where they are not needed."""
+    """The calibration facts, for a method that does not keep their scores; None where they are not needed."""
     from unkgcp.graph.fact_files import read
     from unkgcp.run import provenance
 

@@ -1,6 +1,6 @@
-"""Options that several commands share: where data is, how files are read, how one file is split.
+"""Options that several commands share: where data is, how files are read, how one file is split, which levels.
 
-Each decorator hands the command one dictionary, ready for `unkgcp.graph.load_dataset`:
+`reading_options` and `splitting_options` each give the command one dictionary, ready for `unkgcp.graph.load_dataset`:
 
     @reading_options
     @splitting_options
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from unkgcp.tabular.columns import Scale
 
 Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
+SEEDS = 2**63 - 1  # the largest seed that numpy and torch both take
 
 data_dir_option = click.option(
     "--data-dir",
     metavar="DIR",
     help="Look for named data sets here first (then $UNKGCP_DATA, then the cache).",
 )
-
-SEEDS = 2**63 - 1  # the largest seed that numpy and torch both take
 
 
 def _parse_prefixes(
@@ -53,6 +53,18 @@ prefix_option = click.option(
     help="RDF: write IRIs that begin with this one as NAME:rest, or as the rest alone if NAME is empty.",
 )
 
+
+def columns_option(metavar: str, text: str) -> Decorator:
+    """Adds `--columns`, given as `subject,predicate,2`; the command gets a list of names and positions, or None."""
+
+    def parse(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+        return value and [
+            int(part) if part.isdecimal() else part for part in map(str.strip, value.split(","))
+        ]
+
+    return click.option("--columns", metavar=metavar, callback=parse, help=text)
+
+
 _READING = (
     data_dir_option,
     click.option(
@@ -61,10 +73,9 @@ _READING = (
         help="tsv, csv, parquet, string-links, string-actions, conceptnet, nell, ntriples, nquads or turtle; "
         "recognised if left out.",
     ),
-    click.option(
-        "--columns",
-        metavar="H,R,T,C",
-        help="Columns of head, relation, tail and confidence (or lower and upper), by name or by position from 0.",
+    columns_option(
+        "H,R,T,C",
+        "Columns of head, relation, tail and confidence (or lower and upper), by name or by position from 0.",
     ),
     click.option("--header/--no-header", default=None, help="Whether the first line names the columns."),
     click.option("--language", metavar="CODE", help="ConceptNet: keep the assertions within one language."),
@@ -107,36 +118,34 @@ _SPLITTING = (
 
 
 class Share(click.FloatRange):
-    """A number in a range; nan, which a range lets pass, is none."""
+    """A number in a range. Unlike `click.FloatRange` it refuses nan."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
         return self.fail(f"{value} is not a number", param, ctx) if found != found else found
 
 
-def seed_option(text: str, most: int = SEEDS) -> Callable[[Function], Function]:
+def seed_option(text: str, most: int = SEEDS) -> Decorator:
     """Adds `--seed`, 0 if it is not given."""
     kind = click.IntRange(0, most)
     return click.option("--seed", type=kind, metavar="N", default=0, show_default=True, help=text)
 
 
-def choice_option(
-    name: str, values: list[str], text: str, argument: str | None = None
-) -> Callable[[Function], Function]:
+def choice_option(name: str, values: list[str], text: str) -> Decorator:
     """Adds an option with these values, the first of them if it is not given."""
-    names = (name,) if argument is None else (name, argument)
-    return click.option(*names, type=click.Choice(values), default=values[0], show_default=True, help=text)
+    return click.option(name, type=click.Choice(values), default=values[0], show_default=True, help=text)
 
 
-def share_option(name: str, default: float, text: str) -> Callable[[Function], Function]:
+def share_option(name: str, default: float, text: str) -> Decorator:
     """Adds an option for a number from 0 to 1."""
     return click.option(name, type=Share(0, 1), default=default, show_default=True, help=text)
 
 
-def count_option(name: str, default: int, text: str, **more: Any) -> Callable[[Function], Function]:
-    """Adds an option for a number from 1 on."""
+def count_option(name: str, default: int | None, text: str, metavar: str | None = None) -> Decorator:
+    """Adds an option for a number from 1 on; the help shows a default that is not None."""
+    kind = click.IntRange(min=1)
     return click.option(
-        name, type=click.IntRange(min=1), default=default, show_default=True, help=text, **more
+        name, type=kind, default=default, show_default=default is not None, metavar=metavar, help=text
     )
 
 
@@ -151,29 +160,30 @@ def examples(*lines: str) -> str:
 
 
 def reading_options(function: Function) -> Function:
-    """Adds the options of reading; the command gets them as `reading`."""
+    """Adds the options of reading; the command gets those that were given as `reading`."""
 
     @wraps(function)
-    def command(**given: Any) -> Any:
+    def command(
+        skip_missing: bool,
+        confidence_predicates: tuple[str, ...],
+        confidence_scale: str | None,
+        cap: float | None,
+        floor: float | None,
+        target: tuple[float, float] | None,
+        **given: Any,
+    ) -> Any:
         plain = ("data_dir", "format", "columns", "header", "language", "default_confidence", "prefixes")
         reading = {name: given.pop(name) for name in plain}
-        reading["confidence_predicates"] = list(given.pop("confidence_predicates")) or None
-        if reading["columns"] is not None:
-            reading["columns"] = parse_columns(reading["columns"])
-        reading["skip_missing"] = given.pop("skip_missing") or None
-        reading["scale"] = _scale(
-            *(given.pop(name) for name in ("confidence_scale", "cap", "floor", "target"))
-        )
-        return function(
-            reading={name: value for name, value in reading.items() if value is not None}, **given
-        )
+        reading["confidence_predicates"] = list(confidence_predicates) or None
+        reading["skip_missing"] = skip_missing or None
+        reading["scale"] = _scale(confidence_scale, cap, floor, target)
+        return function(reading=_given(reading), **given)
 
     return _with(_READING, command)
 
 
-def parse_columns(text: str) -> list[int | str]:
-    """Columns given as `subject,predicate,2`: names, and positions counted from 0."""
-    return [int(part) if part.isdecimal() else part for part in map(str.strip, text.split(","))]
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _scale(
@@ -200,24 +210,26 @@ def splitting_options(function: Function) -> Function:
     return _with(_SPLITTING, command)
 
 
-def _with(options: tuple[Callable[[Function], Function], ...], function: Function) -> Function:
+def _with(options: tuple[Decorator, ...], function: Function) -> Function:
     for option in reversed(options):
         function = option(function)
     return function
 
 
-# The option `--confidence`: one level or several, separated by commas.
-
-
-def confidence_option(default: str, text: str) -> Callable[[Function], Function]:
-    """Adds `--confidence`; the command gets a list of floats."""
+def confidence_option(default: str, text: str) -> Decorator:
+    """Adds `--confidence`: one level or several, separated by commas. The command gets a list of floats."""
     return click.option(
-        "--confidence", default=default, show_default=True, metavar="LEVELS", callback=_parse, help=text
+        "--confidence",
+        default=default,
+        show_default=True,
+        metavar="LEVELS",
+        callback=_parse_levels,
+        help=text,
     )
 
 
-def _parse(context: click.Context, parameter: click.Parameter, value: str) -> list[float]:
-    levels = []
+def _parse_levels(context: click.Context, parameter: click.Parameter, value: str) -> list[float]:
+    levels: list[float] = []
     for part in value.split(","):
         try:
             level = float(part)
@@ -231,46 +243,38 @@ def _parse(context: click.Context, parameter: click.Parameter, value: str) -> li
     return levels
 
 
-# Options of `--engine ray`, gathered in one argument of the command.
+_RAY = (
+    count_option(
+        "--workers", None, "Ray: how many workers.  [default: one a CPU, or GPU, of the cluster]", "N"
+    ),
+    click.option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Ray: a running cluster, or auto.  [default: $RAY_ADDRESS, or one started on this machine]",
+    ),
+    click.option(
+        "--device",
+        type=click.Choice(["cpu", "cuda"]),
+        help="Ray: where workers score; with cuda each takes a GPU.  [default: cpu]",
+    ),
+    count_option(
+        "--rows-per-part",
+        None,
+        "Ray: rows that a worker answers at a time, a file each if OUT is a folder.  [default: 1048576]",
+        "N",
+    ),
+)
 
-NAMES = ("workers", "address", "device", "rows_per_part")
 
+def ray_options(function: Function) -> Function:
+    """Adds the options of `--engine ray`; the command, which has `--engine`, gets those that were given as `ray`."""
 
-def ray_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add them to a command; it gets those that were given as a dictionary `ray`, and has an option `--engine`."""
-
-    @wraps(command)
-    def with_ray(engine: str, **arguments: Any) -> None:
-        given = {name: arguments.pop(name) for name in NAMES}
-        given = {name: value for name, value in given.items() if value is not None}
-        if given and engine != "ray":
-            option = min(given).replace("_", "-")
+    @wraps(function)
+    def command(engine: str, **values: Any) -> None:
+        ray = _given({name: values.pop(name) for name in ("workers", "address", "device", "rows_per_part")})
+        if ray and engine != "ray":
+            option = min(ray).replace("_", "-")
             raise click.UsageError(f"--{option} is for --engine ray; add that, or leave --{option} out")
-        command(engine=engine, ray=given, **arguments)
+        function(engine=engine, ray=ray, **values)
 
-    for option in (
-        click.option(
-            "--rows-per-part",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Ray: rows that a worker answers at a time, a file each if OUT is a folder.  [default: 1048576]",
-        ),
-        click.option(
-            "--device",
-            type=click.Choice(["cpu", "cuda"]),
-            help="Ray: where workers score; with cuda each takes a GPU.  [default: cpu]",
-        ),
-        click.option(
-            "--address",
-            metavar="HOST:PORT",
-            help="Ray: a running cluster, or auto.  [default: $RAY_ADDRESS, or one started on this machine]",
-        ),
-        click.option(
-            "--workers",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Ray: how many workers.  [default: one a CPU, or GPU, of the cluster]",
-        ),
-    ):
-        with_ray = option(with_ray)
-    return with_ray
+    return _with(_RAY, command)

@@ -8,25 +8,31 @@ computed, and nothing else. A command calls both functions and the one that was 
 
 Everything else goes to standard error: a bar on a terminal; elsewhere lines with the time, no more often than every few
 seconds, fit for a log. `--quiet` leaves errors only, `--verbose` adds versions, what is done, how large it is and how
-long it took. Both are options of every command; `add_manners` adds them. Nobody need listen: where stderr is closed,
-the work goes on without a word.
+long it took. Both are options of every command; `add_manners` adds them. Where stderr is closed, the work goes on
+without a word. `--version` prints the versions of the libraries, which are found without importing them.
 """
 
 from __future__ import annotations
 
+import platform
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from enum import IntEnum
+from enum import Enum
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from unkgcp._version import __version__
 from unkgcp.progress import Progress
 
-JSON = "unkgcp.json"
+if TYPE_CHECKING:
+    from unkgcp.run.predictor import Predictor
+
+JSON, LOUDNESS = "unkgcp.json", "unkgcp.loudness"  # where a call of click keeps what was asked for
 
 
 def _remember(context: click.Context, parameter: click.Parameter, given: bool) -> None:
@@ -48,17 +54,27 @@ def wants_json() -> bool:
 
 
 def print_text(text: str) -> None:
-    """For people: a part of the result, as soon as it is known."""
+    """Print a part of the result for people, as soon as it is known."""
     if not wants_json():
         click.echo(text)
 
 
 def print_json(found: Mapping[str, Any]) -> None:
-    """For programs: all of the result, at the end. A figure that is no number is null, which JSON can say."""
+    """Print all of the result for programs, at the end. A figure that is no number becomes null."""
     if wants_json():
         import json
 
         click.echo(json.dumps(_plain(found), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_guarantee(predictor: Predictor) -> str | None:
+    """Print what a run promises, and a caution if there is one, which is returned."""
+    method = predictor.method
+    print_text(f"guarantee of {method.name}: {predictor.guarantee} ({method.size:,} calibration facts)")
+    caution = method.caution(0.9)
+    if caution is not None:
+        print_text(caution)
+    return caution
 
 
 def _plain(value: Any) -> Any:
@@ -73,55 +89,41 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _quiet(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-    if given:
-        _choose(context, Loudness.QUIET)
-
-
-def _verbose(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-    if not given or context.meta.get("unkgcp.loudness") is Loudness.VERBOSE:
+def _set_loudness(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    chosen = Loudness.QUIET if parameter.name == "quiet" else Loudness.VERBOSE
+    if not given or context.meta.get(LOUDNESS) is chosen:
         return
-    _choose(context, Loudness.VERBOSE)
-    context.with_resource(_details())
-    start = time.monotonic()
-    from unkgcp.cli.versions import one_line
-
-    detail(one_line())
-
-    def ended() -> None:
-        detail(f"took {time.monotonic() - start:.2f} s{_most_memory()}")
-
-    context.call_on_close(ended)
-
-
-def _choose(context: click.Context, chosen: Loudness) -> None:
-    if context.meta.setdefault("unkgcp.loudness", chosen) is not chosen:
+    if context.meta.setdefault(LOUDNESS, chosen) is not chosen:
         raise click.UsageError("--quiet and --verbose do not go together: leave one of them out")
     context.with_resource(loudness(chosen))
+    if chosen is Loudness.VERBOSE:
+        context.with_resource(_details())
 
 
 @contextmanager
 def _details() -> Iterator[None]:
-    """What the rooms tell the package's logger is said too."""
+    """Say versions first, time and memory last, and in between what the rooms tell the package's logger."""
     import logging  # not at import: start-up time
 
     class Saying(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             detail(record.getMessage())
 
-    log, handler = logging.getLogger("unkgcp"), Saying()
+    log, handler, start = logging.getLogger("unkgcp"), Saying(), time.monotonic()
     before = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+    detail(version_line())
     try:
         yield
     finally:
+        detail(f"took {time.monotonic() - start:.2f} s{_most_memory()}")
         log.setLevel(before)
         log.removeHandler(handler)
 
 
 def _most_memory() -> str:
-    """The memory that this process has had at most, where the system tells."""
+    """The most memory that this process has had, where the system tells."""
     try:
         import resource
     except ImportError:
@@ -130,18 +132,24 @@ def _most_memory() -> str:
     return f", {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20:,.0f} MiB of memory at most"
 
 
-MANNERS: tuple[tuple[str, str, Callable[..., None], str], ...] = (
-    ("-q", "--quiet", _quiet, "Say nothing but errors beside the result."),
-    ("-v", "--verbose", _verbose, "Also say versions, sizes and how long each step takes."),
-)
+MANNERS = {
+    "quiet": "Say nothing but errors beside the result.",
+    "verbose": "Also say versions, sizes and how long each step takes.",
+}
 
 
 def add_manners(command: click.Command) -> click.Command:
     """The command with `--quiet` and `--verbose`; of a group, all its commands have them too."""
     if not any(parameter.name == "quiet" for parameter in command.params):
         command.params += [
-            click.Option([short, long], is_flag=True, expose_value=False, callback=heed, help=text)
-            for short, long, heed, text in MANNERS
+            click.Option(
+                [f"-{name[0]}", f"--{name}"],
+                is_flag=True,
+                expose_value=False,
+                callback=_set_loudness,
+                help=text,
+            )
+            for name, text in MANNERS.items()
         ]
         if isinstance(command, click.Group):
             for inner in command.commands.values():
@@ -149,20 +157,20 @@ def add_manners(command: click.Command) -> click.Command:
     return command
 
 
-# What a command says of its work while it is at it: always on stderr, never in results.
+# What a command says about its work while it runs: always on stderr, never in results.
 
 
-class Loudness(IntEnum):
-    """How much is said: errors only, notes and progress too, details too."""
+class Loudness(Enum):
+    """How much is said."""
 
-    QUIET = 0
-    USUAL = 1
-    VERBOSE = 2
+    QUIET = "errors only"
+    USUAL = "notes and progress too"
+    VERBOSE = "details too"
 
 
 TIME = "%Y-%m-%dT%H:%M:%S%z"
-"""How the time stands in a log."""
-_loudness = Loudness.USUAL  # of this process, whose threads all write to one stderr
+"""The format of the time in a log."""
+_loudness = Loudness.USUAL  # of the whole process, since all its threads write to one stderr
 
 
 @contextmanager
@@ -182,19 +190,25 @@ def is_quiet() -> bool:
 
 
 def complain(sentence: str) -> None:
-    """An error: a line on stderr however quiet the command is, and as it stands, for scripts that look for it."""
+    """Print an error to stderr however quiet the command is, without the time, for scripts that look for it."""
     with suppress(OSError, ValueError, AttributeError):
         print(sentence, file=sys.stderr, flush=True)
 
 
 def say(sentence: str) -> None:
-    """A note: a line on stderr, with the time where no one watches it come."""
+    """Print a line to stderr, with the time where stderr is no terminal."""
     if not is_quiet():
         complain(sentence if _watched() else f"{time.strftime(TIME)} {sentence}")
 
 
+def note(sentence: str | None) -> None:
+    """Say something that the user should know about the result; nothing if it is None."""
+    if sentence is not None:
+        say(f"unkgcp: {sentence}")
+
+
 def detail(sentence: str) -> None:
-    """What only `--verbose` wants to know."""
+    """Say something that only `--verbose` shows."""
     if _loudness is Loudness.VERBOSE:
         say(sentence)
 
@@ -260,7 +274,7 @@ class Reporter(Progress):
 
 
 def _speed(done: float, seconds: float, total: float | None) -> str:
-    """How quick it goes, and how long it will take.
+    """How many queries are answered in a second, and how long the rest will take.
 
     >>> _speed(1_000_000, 2.0, 10_000_000)
     '500,000 queries/s, 18 s left'
@@ -268,3 +282,52 @@ def _speed(done: float, seconds: float, total: float | None) -> str:
     rate = done / max(seconds, 1e-9)
     left = "" if total is None or not done else f", {max(0.0, (total - done) / rate):.0f} s left"
     return f"{rate:,.0f} queries/s{left}"
+
+
+NEEDED = "needed"
+REQUIREMENT = re.compile(r"([\w.-]+)[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?")
+
+
+def libraries() -> dict[str, dict[str, str | None]]:
+    """Version of each library, None if it is not installed, by the extra that brings it: `needed`, `train`, ...
+
+    The list comes from the installed package; it is empty where that is not installed, as in a bare checkout.
+    """
+    from importlib.metadata import PackageNotFoundError, requires, version  # not at import: start-up time
+
+    try:
+        asked = requires("unkgcp") or []
+    except PackageNotFoundError:
+        asked = []
+    found: dict[str, dict[str, str | None]] = {NEEDED: {}}
+    for requirement in asked:
+        match = REQUIREMENT.match(requirement)
+        if match is None or match[1] == "unkgcp" or match[2] == "dev":
+            continue  # a tool for developers, or an extra that only gathers others
+        try:
+            number = version(match[1])
+        except PackageNotFoundError:
+            number = None
+        found.setdefault(match[2] or NEEDED, {})[match[1]] = number
+    return found
+
+
+def version_text() -> str:
+    """`unkgcp X` alone in the first line, for scripts; then a line for Python, and one for each extra."""
+    lines = [
+        f"unkgcp {__version__}",
+        f"Python {platform.python_version()} on {platform.platform(terse=True)}",
+    ]
+    for extra, found in libraries().items():
+        shown = ", ".join(f"{library} {number or 'missing'}" for library, number in found.items())
+        if shown:
+            remedy = "" if all(found.values()) else f" (pip install 'unkgcp[{extra}]')"
+            lines.append(f"{extra}: {shown}{remedy}")
+    return "\n".join(lines)
+
+
+def version_line() -> str:
+    """The same in one line, for logs, without what is not installed."""
+    installed = {name: number for found in libraries().values() for name, number in found.items() if number}
+    shown = (f"{name} {number}" for name, number in installed.items())
+    return ", ".join([f"unkgcp {__version__}", f"Python {platform.python_version()}", *shown])

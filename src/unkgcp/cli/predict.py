@@ -9,13 +9,15 @@ import click
 
 from unkgcp.cli.options import (
     choice_option,
+    columns_option,
     confidence_option,
+    count_option,
     examples,
-    parse_columns,
     prefix_option,
     ray_options,
     share_option,
 )
+from unkgcp.cli.output import Reporter, note
 
 if TYPE_CHECKING:
     from unkgcp.run.answer_sets import Asked
@@ -50,11 +52,11 @@ EXAMPLES = examples(
 @choice_option(
     "--engine", ["local", "ray"], "Where to compute: here in one process, or in workers on a Ray cluster."
 )
-@click.option(
+@count_option(
     "--top-k",
-    type=click.IntRange(min=1),
-    metavar="K",
-    help="Complete queries with an open head or tail, ? or empty: the best K entities for each.",
+    None,
+    "Complete queries with an open head or tail, ? or empty: the best K entities for each.",
+    "K",
 )
 @click.option(
     "--answers",
@@ -103,11 +105,7 @@ EXAMPLES = examples(
 )
 @ray_options
 @click.option("--format", metavar="NAME", help="How INPUT is laid out, if its name does not tell.")
-@click.option(
-    "--columns",
-    metavar="H,R,T",
-    help="Columns of head, relation and tail, by name or by position from 0.",
-)
+@columns_option("H,R,T", "Columns of head, relation and tail, by name or by position from 0.")
 @click.option("--header/--no-header", default=None, help="Whether the first line of INPUT names the columns.")
 @prefix_option
 def command(
@@ -129,7 +127,7 @@ def command(
     after_selection: bool,
     ray: dict[str, Any],
     format: str | None,
-    columns: str | None,
+    columns: list[int | str] | None,
     header: bool | None,
     prefixes: dict[str, str] | None,
 ) -> None:
@@ -155,7 +153,7 @@ def command(
             "and --select"
         )
     if answers:
-        top_k = None
+        top_k = None  # it says how many of each set are listed, and asks for no completions
     if top_k is None and (exclude_known or rank_by != "score"):
         raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
     if after_selection and selected is None and condition is None:
@@ -166,7 +164,7 @@ def command(
         raise click.UsageError(
             "--after-selection does not go with --top-k: most completions are no facts, for which nothing is promised"
         )
-    given = {"format": format, "header": header, "columns": columns and parse_columns(columns)}
+    given = {"format": format, "header": header, "columns": columns}
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if top_k is not None:
         reading["completion"] = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
@@ -186,7 +184,7 @@ def command(
     style = Style(format=output_format, prefixes=prefixes)
     if engine == "local":
         check_output(output, style)
-    from unkgcp.cli.output import Reporter, say
+    from unkgcp.conformal.ranks import exact_levels
     from unkgcp.run.predictor import Predictor
 
     predictor = Predictor.load(run)
@@ -198,15 +196,11 @@ def command(
     if top_k is not None:
         from unkgcp.run.completion import presumption
 
-        if (presumed := presumption(predictor)) is not None:
-            say(f"unkgcp: {presumed}")
-    from unkgcp.conformal.ranks import exact_levels
-
+        note(presumption(predictor))
     levels = confidence[0] if len(confidence) == 1 else confidence
     exactly = exact_levels(levels)
     for level in exactly.levels if sets is None else ():
-        if (caution := predictor.method.caution(level)) is not None:
-            say(f"unkgcp: {caution}")
+        note(predictor.method.caution(level))
     if engine == "ray":
         from unkgcp.predict.ray_engine import answer_on_ray
 
@@ -221,8 +215,8 @@ def command(
             with Reporter("choosing", total) as progress:
                 found = chosen_in_file(predictor, queries, choice, progress=progress, **reading)
                 chosen = stack.enter_context(found)
-            for caution in chosen.chooser.cautions(chosen.cuts, exactly):
-                say(f"unkgcp: {caution}")
+            for told in chosen.chooser.cautions(chosen.cuts, exactly):
+                note(told)
             queries, reading = chosen.queries, {**chosen.reading, "asked": chosen.answering(exactly)}
         elif keep is not None and after_selection:
             from unkgcp.predict.filter import after_filter
@@ -230,21 +224,21 @@ def command(
             predictor = after_filter(predictor, keep, confidence)
             for level in exactly.levels:
                 if (caution := predictor.method.caution(level)) is not None:
-                    say(f"unkgcp: of the calibration facts that the filter keeps: {caution}")
+                    note(f"of the calibration facts that the filter keeps: {caution}")
         with Reporter("predicting", total) as progress:
             from unkgcp.predict.stream import answer_file
 
             reading |= {"keep": keep, "sets": sets, "progress": progress}
             answer_file(predictor, queries, output, exactly, style=style, **reading)
         if sets is not None:
-            for note in predictor.answer_sets(sets.least, sets.per).notes(sets.level):
-                say(f"unkgcp: {note}")
+            for told in predictor.answer_sets(sets.least, sets.per).notes(sets.level):
+                note(told)
 
 
 def _sets(
     answers: bool, confidence: list[float], top_k: int | None, min_confidence: float, per: str
 ) -> Asked | None:
-    """What is asked of answer sets, None if none are asked for."""
+    """The request for answer sets, None if none are asked for."""
     if not answers:
         if min_confidence or per != "relation":
             raise click.UsageError("--min-confidence and --per need --answers, which asks for answer sets")

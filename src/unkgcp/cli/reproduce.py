@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from unkgcp.cli.options import data_dir_option, device_option, examples
-from unkgcp.cli.output import json_option, print_json, print_text, wants_json
+from unkgcp.cli.output import Reporter, json_option, print_json, print_text, say, wants_json
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ def command(
     A finished cell is stored at once; the same call again goes on where the last one stopped. The folder gets
     cells/, summary.json, tables/ (Markdown, CSV, LaTeX), figures/ (SVG, PNG) and report.html.
     """
-    from unkgcp.cli.output import Reporter, say
     from unkgcp.evaluation.reproduction import Plan
     from unkgcp.evaluation.reproduction.runner import finish, reproduce
     from unkgcp.files import check_place
@@ -86,15 +85,8 @@ def command(
     if tables_only:
         _show(output, finish(output, say, not no_figures))
         return
-    plan = Plan(
-        protocol,
-        _names(data),
-        _names(models),
-        seeds,
-        _levels(levels),
-        _names(predictors),
-        _names(only),
-    )
+    cases = (_names(data), _names(models), seeds, _levels(levels), _names(predictors), _names(only))
+    plan = Plan(protocol, *cases)
     override = None if config_file is None else _override(config_file)
     if dry_run:
         from unkgcp.evaluation.reproduction.runner import schedule

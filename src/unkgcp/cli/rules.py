@@ -14,7 +14,7 @@ from unkgcp.cli.options import (
     share_option,
     splitting_options,
 )
-from unkgcp.cli.output import json_option, print_json, print_text
+from unkgcp.cli.output import Reporter, json_option, print_json, print_text
 
 EPILOG = """\b
 A rule file has one rule a line; # starts a comment:
@@ -65,7 +65,6 @@ def command(
     data folder they take part in training. Facts of calibration and test are not used; a conclusion may happen to
     name the triple of one, as it may name that of a later query.
     """
-    from unkgcp.cli.output import Reporter
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.graph.fact_files import check_path, write
     from unkgcp.rules import ground, psl, read_rules

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from unkgcp.cli.options import count_option, examples
+from unkgcp.cli.output import TIME, note
 
 EXAMPLES = examples(
     "unkgcp serve run",
@@ -27,7 +28,7 @@ EXAMPLES = examples(
     "--without-token", is_flag=True, help="Listen beyond this machine and answer anyone, without a token."
 )
 @count_option("--max-triples", 10_000, "Triples of one request.")
-@count_option("--max-body", 4 << 20, "Length of a request's body.", metavar="BYTES")
+@count_option("--max-body", 4 << 20, "Length of a request's body.", "BYTES")
 def command(
     runs: tuple[str, ...],
     host: str,
@@ -45,7 +46,6 @@ def command(
     """
     import logging
 
-    from unkgcp.cli.output import TIME, say
     from unkgcp.service import Settings, require_extra
 
     require_extra()
@@ -58,4 +58,4 @@ def command(
     try:
         serve(runs, address, settings, lambda url: click.echo(f"serving {', '.join(runs)} at {url}"))
     except KeyboardInterrupt:
-        say("unkgcp: stopped")
+        note("stopped")

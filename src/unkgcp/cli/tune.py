@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from unkgcp.cli.options import count_option, examples, reading_options, seed_option, splitting_options
-from unkgcp.cli.output import json_option, print_json, print_text
+from unkgcp.cli.output import Reporter, json_option, print_json, print_text, say
 
 EXAMPLES = examples(
     "unkgcp tune nl27k --model ukge",
@@ -34,11 +34,11 @@ EXAMPLES = examples(
     help="The file of trials, where a search goes on.  [default: beside the output, as .trials.db]",
 )
 @click.option("--config", metavar="FILE", help="A configuration for all that is not searched.")
-@click.option(
+@count_option(
     "--epochs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Train a trial for at most N epochs; the configuration written keeps its own number.",
+    None,
+    "Train a trial for at most N epochs; the configuration written keeps its own number.",
+    "N",
 )
 @seed_option("Of training, search and split.", most=2**31 - 1)
 @click.option("--device", default="auto", show_default=True, metavar="auto|cpu|cuda", help="Where to train.")
@@ -66,7 +66,6 @@ def command(
     from dataclasses import replace
     from pathlib import Path
 
-    from unkgcp.cli.output import Reporter, say
     from unkgcp.files import check_file
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.training.config import TrainConfig, config_for

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unkgcp.cli.options import choice_option, device_option, examples, reading_options, seed_option
-from unkgcp.cli.output import json_option, print_json, print_text
+from unkgcp.cli.output import Reporter, json_option, print_guarantee, print_json, print_text
 from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ def command(
     RUN's own facts were; the others teach. A triple that RUN has already stays where it is and takes its new
     confidence. Interrupted or refused, RUN stays as it was.
     """
-    from unkgcp.cli.output import Reporter
     from unkgcp.evaluation.updating import update
     from unkgcp.graph.fact_files import read
     from unkgcp.run.predictor import Predictor
@@ -70,40 +69,26 @@ def command(
     reading.pop("data_dir", None)
     check_run(run)
     check_target(target)
-    with writing(target):  # another update of the same run would be lost, or would lose this one
+    with writing(target):  # of two updates of one run at the same time, one would be lost
         predictor = Predictor.load(run)
         _check_scale(predictor, run, facts, reading)
-        new = read(facts, **reading)
-        source = {"file": facts, "sha256": _digest(facts)}
         again = update(
             predictor,
-            new,
+            read(facts, **reading),
             refit=refit,
             calibrate_on=calibrate_on,
             seed=seed,
             device=device,
-            source=source,
+            source={"file": facts, "sha256": _digest(facts)},
             report=Reporter,
         )
         again.save(target)
     told = again.provenance["updates"][-1]
-    caution = again.method.caution(0.9)
-    print_json(
-        {
-            "run": target,
-            "method": again.method.name,
-            "guarantee": again.guarantee,
-            "caution": caution,
-            "update": told,
-        }
-    )
     print_text(_text(told, facts))
-    print_text(
-        f"guarantee of {again.method.name}: {again.guarantee} ({again.method.size:,} calibration facts)"
-    )
-    if caution is not None:
-        print_text(caution)
+    caution = print_guarantee(again)
     print_text(f"written to {target}")
+    method = {"method": again.method.name, "guarantee": again.guarantee, "caution": caution}
+    print_json({"run": target, **method, "update": told})
 
 
 def _text(told: dict[str, Any], facts: str) -> str:
@@ -124,7 +109,7 @@ def _text(told: dict[str, Any], facts: str) -> str:
 
 
 def _check_scale(predictor: Predictor, run: str, facts: str, reading: dict[str, Any]) -> None:
-    """The numbers of two files are confidences alike only if they are scaled alike, which nobody can guess."""
+    """InputError if the run's confidences were scaled and it is not said how those of the new facts are."""
     scale = predictor.provenance.get("data", {}).get("options", {}).get("scale")
     if scale and "scale" not in reading:
         raise InputError(
@@ -135,8 +120,6 @@ def _check_scale(predictor: Predictor, run: str, facts: str, reading: dict[str, 
 
 def _digest(path: str) -> str | None:
     """The SHA-256 of a file; None for a pipe, which cannot be read again."""
-    if not Path(path).is_file():
-        return None
     from unkgcp.run.run_writer import digest
 
-    return digest(Path(path))
+    return digest(Path(path)) if Path(path).is_file() else None

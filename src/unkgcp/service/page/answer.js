@@ -83,16 +83,16 @@ export const BASIS = {
   none: "No calibration fact is of this relation or of one like it, so the interval is the whole range.",
 };
 
-// What a run that answers from a distribution believes: at most one sentence.
+// The likeliest values, for a run that answers from a distribution: at most one sentence.
 export function believed(one) {
   if (typeof one.value !== "number") return [];
   const said = one.no_fact === undefined ? "The model believes" : "If it is a fact, the model believes";
   return [` ${said} ${inWords(one)}${one.belief < 0.5 ? "; no value is more likely than not" : ""}.`];
 }
 
-// What some runs tell besides of a completion, or of a triple at one level. In the open world: whether it has to be a
-// fact, and what its interval is if it is one. With a promise per relation: whose facts it stands on. Of a completion by
-// evidence: what is expected of it, facts and non-facts together.
+// Sentences that only some runs add to a completion, or to a triple at one level. A run for the open world says whether
+// it may be no fact, and the interval if it is one. A run with a promise per relation says whose facts the promise stands
+// on. An evidence run says which confidence is expected of a completion, facts and non-facts together.
 export function besides({ no_fact, fact_lower, fact_upper, promise, presumes_fact, expected }) {
   const found = [];
   if (no_fact !== undefined) {

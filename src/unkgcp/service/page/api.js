@@ -15,10 +15,10 @@ export function useToken(token) {
 
 let base = ""; // in front of the paths of the run that is asked
 
-const of = (run) => (run ? `/runs/${encodeURIComponent(run)}` : "");
+const pathOf = (run) => (run ? `/runs/${encodeURIComponent(run)}` : "");
 
 export function useRun(name) {
-  base = of(name);
+  base = pathOf(name);
 }
 
 async function ask(path, options = {}) {
@@ -48,6 +48,6 @@ export const completions = (query, signal) => get("/v1/complete", query, signal)
 export const distribution = (triple, signal) => get("/v1/distribution", triple, signal);
 export const without = (query, signal) => get("/v1/without", query, signal);
 export const intervals = ({ head, relation, tail }, confidence, signal, run = null) =>
-  post("/v1/intervals", { triples: [[head, relation, tail]], confidence }, signal, run === null ? base : of(run));
+  post("/v1/intervals", { triples: [[head, relation, tail]], confidence }, signal, run === null ? base : pathOf(run));
 export const select = (body, signal) => post("/v1/select", body, signal);
 export const answers = (body, signal) => post("/v1/answers", body, signal);

@@ -13,7 +13,7 @@ const small = (p) => (p < 0.0001 ? p.toExponential(1) : p.toFixed(4));
 export const conditionOf = ({ test, low, high }) =>
   ({ "at-least": `confidence >= ${low}`, below: `confidence < ${high}`, between: `${low} <= confidence < ${high}` })[test];
 
-// The form: `asked` is called with the changed state when somebody wants to choose.
+// The form; `asked` is called when it is sent, with a function that adds the values of the form to a state.
 export function candidateForm(asked, fail) {
   const form = byId("candidates");
   const text = byId("candidate-text");

@@ -66,7 +66,7 @@ export function completing(state, result, run, changed, fail) {
 
 function row(state, one, i, open) {
   const { head, relation, tail, score, lower, upper, known, value, other } = one;
-  // what is the same for all of them stands above the list
+  // these two are the same for all completions and are said once, above the list
   const more = [...believed(one), ...besides({ ...one, promise: undefined, presumes_fact: undefined })];
   const element = make(
     "li",

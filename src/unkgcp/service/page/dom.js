@@ -13,7 +13,8 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
-// A label, apart from the direction of what stands around it, and not longer than anybody reads; whole when pointed at.
+// A label as an element of its own, so that its writing direction leaves its surroundings alone. A long one is cut, and
+// shown whole as a tooltip.
 export function named(label, properties = {}) {
   const text = short(label);
   return make("bdi", { ...properties, text, title: text === label ? null : label });
@@ -41,8 +42,8 @@ export function say(sentence) {
   byId("status").textContent = sentence;
 }
 
-// An interval on [0, 1]: the range, the score as a line, likely values as dots, a known confidence as a diamond. The
-// numbers stand beside it as text, so that it is hidden from screen readers.
+// A drawing of an interval on [0, 1]: the range, the score as a line, likely values as dots, a known confidence as a
+// diamond. It is hidden from screen readers, because the numbers stand beside it as text.
 export function drawn({ lower, upper, score, known, value, other, kind = "" }) {
   const bar = make("span", { class: "bar", "aria-hidden": "true" });
   if (lower !== undefined && lower !== null) {

@@ -18,7 +18,7 @@ const result = byId("result");
 const problem = byId("problem");
 let asking = null;
 let runs = []; // those that are being served, the first one where none is named
-let run = null; // what is being asked
+let run = null; // the one that is being asked, with what /v1/about says of it
 
 function fail(error) {
   if (error.name === "AbortError") return;
@@ -50,7 +50,7 @@ async function show(state, focus = false) {
   }
   if (signal.aborted) return;
   arrange(state);
-  if (state.view === "list") return result.replaceChildren(); // a list stands in no address: it is chosen from when asked
+  if (state.view === "list") return result.replaceChildren(); // no address holds a list of candidates: it is sent by its form
   if (!state.relation || !(state.head || state.tail)) {
     result.replaceChildren();
     if (state.relation || state.head || state.tail) fail(new Error("give a relation and a head, a tail or both"));
@@ -60,18 +60,18 @@ async function show(state, focus = false) {
     result.replaceChildren();
     return fail(new Error("leave head or tail empty; the set is of what may stand there"));
   }
-  const ask = state.view === "set" ? among : state.head && state.tail ? one : many;
+  const ask = state.view === "set" ? setParts : state.head && state.tail ? tripleParts : completionParts;
   await fill(signal, focus, () => ask(state, signal));
 }
 
-// Put an answer into the page when it is there.
+// Put the parts of an answer into the page when they are there.
 async function fill(signal, focus, answered) {
   result.setAttribute("aria-busy", "true");
   try {
     const parts = await answered();
     const held = result.contains(document.activeElement) ? document.activeElement.name : "";
     result.replaceChildren(...parts);
-    if (held) result.querySelector(`[name="${held}"]`)?.focus(); // a choice that was changed is there again
+    if (held) result.querySelector(`[name="${held}"]`)?.focus(); // the choice that was changed is in the new answer too
     if (focus) result.focus({ preventScroll: true });
   } catch (error) {
     if (error.name !== "AbortError") result.replaceChildren();
@@ -81,7 +81,7 @@ async function fill(signal, focus, answered) {
   }
 }
 
-// The form of the view, and the mark at its link.
+// Show the form of the view, and mark the link of the view in the navigation.
 function arrange(state) {
   form.hidden = state.view === "list";
   for (const hint of form.querySelectorAll("[data-of]")) hint.hidden = hint.dataset.of !== state.view;
@@ -104,7 +104,8 @@ async function choose(read_form) {
   await fill(signal, true, async () => [await chosen(state, list.triples(), signal, fail)]);
 }
 
-async function one(state, signal) {
+// The parts of the answer to one triple: intervals, distribution, comparison, evidence.
+async function tripleParts(state, signal) {
   const levels = [...new Set([...LEVELS, state.level])].sort((a, b) => a - b);
   const { head, relation, tail } = state;
   const without404 = (error) => {
@@ -139,8 +140,7 @@ async function one(state, signal) {
   ].filter(Boolean);
 }
 
-// The completions of a question, or the set that contains its answer.
-async function many(state, signal) {
+async function completionParts(state, signal) {
   const query = { relation: state.relation, k: state.k, rank_by: state.rank, confidence: state.level, ...given(state) };
   if (state.fresh === "yes") query.exclude_known = true;
   const found = await api.completions(query, signal);
@@ -148,7 +148,7 @@ async function many(state, signal) {
   return [completing(state, found, run, change, fail)];
 }
 
-async function among(state, signal) {
+async function setParts(state, signal) {
   say("the first answer set of a run takes a while");
   const found = await api.answers({ relation: state.relation, confidence: state.level, min_confidence: state.least, ...given(state) }, signal);
   say(sizeSentence(found));
@@ -157,7 +157,7 @@ async function among(state, signal) {
 
 const given = ({ head, tail }) => (head ? { head } : { tail });
 
-// A choice inside an answer was changed; `replace` where the answer is there already.
+// Follow a choice that was changed inside an answer; with `replace` the page shows its answer already.
 function change(state, replace = false) {
   go(state, replace);
   if (!replace) show(state);
@@ -168,7 +168,7 @@ function title({ view, head, relation, tail }) {
   return relation ? `${[head || "?", relation, tail || "?"].map(short).join(" ")} · UnKGCP` : "UnKGCP explorer";
 }
 
-// The run that the address names: its questions go to it, and the page says what it is.
+// Take the run that the address names: questions go to it from now on, and the page says what it is.
 async function describe(state) {
   if (!runs.length) {
     ({ runs } = await api.runs());

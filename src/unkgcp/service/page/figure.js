@@ -21,7 +21,7 @@ function draw(tag, attributes, ...children) {
 
 const words = (x, y, text, more = {}) => draw("text", { x, y, "font-family": FONT, "font-size": 12, fill: "var(--soft)", ...more }, text);
 
-// Masses in equal parts of [0, 1], and single values apart: both are probabilities, so that they share one scale.
+// The probability of each of the equal parts of [0, 1], and that of each single value. Both share one scale.
 export function parted(cells) {
   const bins = Array(BINS).fill(0);
   const values = [];
@@ -125,7 +125,7 @@ function scale(y, across) {
   ];
 }
 
-// The picture as a file of its own: the names of the colours become the colours that the page has now.
+// The text of the picture as a file of its own, in which names of colours are replaced by the colours of the page.
 function alone(svg) {
   const probe = document.body.appendChild(document.createElement("span"));
   const colour = (name) => {

@@ -1,4 +1,4 @@
-// What is behind an answer of an evidence run: its distribution, and the facts without which it would be another.
+// Why an evidence run answers as it does: its distribution, and the facts that change the answer when they are left out.
 
 import { without } from "./api.js";
 import { triple } from "./answer.js";

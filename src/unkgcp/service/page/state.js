@@ -1,7 +1,7 @@
 // What the page shows is what its address says: every answer has a link, and going back works.
 
 export const LEVELS = [0.5, 0.8, 0.9, 0.95, 0.99];
-// the run and what is looked at; then of one answer, of completions, of answer sets, of candidates to choose from
+// one line each: for all views, for one answer, for completions, for answer sets, for candidates to choose from
 const DEFAULTS = {
   run: "", view: "", level: 0.9,
   with: "",
@@ -28,7 +28,7 @@ export function read(address = location.search) {
   return state;
 }
 
-// The address of a state; it is about the run that the page is about, unless it names another.
+// The address of a state. A state without a run keeps the run of the present address.
 export function link(state) {
   const query = new URLSearchParams();
   const run = new URLSearchParams(location.search).get("run") ?? "";

@@ -1,5 +1,5 @@
-// Light or dark: as the system has it, until somebody chooses the other. Loaded before the page is drawn, so that it does
-// not flash in the wrong colours.
+// The theme is light or dark as the system has it, until somebody chooses the other one. This script is loaded before the
+// page is drawn, so that the page does not flash in the wrong colours.
 
 "use strict";
 
@@ -10,7 +10,7 @@
   try {
     chosen = localStorage.getItem(STORE);
   } catch {
-    // a browser that keeps nothing
+    // the browser stores nothing
   }
 
   const dark = () => (chosen ? chosen === "dark" : system.matches);
@@ -28,7 +28,7 @@
       if (chosen) localStorage.setItem(STORE, chosen);
       else localStorage.removeItem(STORE);
     } catch {
-      // it is then forgotten with the page
+      // the choice is then forgotten with the page
     }
     show();
   }

@@ -1,7 +1,7 @@
-"""NumPy arrays as Arrow columns and back, without pandas; and `Batch`, the columns of facts that every reader hands on.
+"""NumPy arrays as Arrow columns and back, without pandas; and `Batch`, the columns of facts that every reader gives.
 
-`pa.array` and `np.asarray` of an Arrow column would do, but where pandas is installed they load it to see whether the
-array is one of its own, which takes longer than a small file of queries takes to be answered.
+`pa.array` and `np.asarray` of an Arrow column would do the same, but they load pandas, where it is installed, to see
+whether the array is one of its own. That takes longer than answering a small file of queries.
 
 >>> values(numbers(np.array([3, 1])).take(numbers(np.array([1]))))
 array([1])
@@ -32,13 +32,13 @@ def numbers(array: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.A
 
 
 class Coded(NamedTuple):
-    """A column of names, given by the place of each row's name among them: code (n,)."""
+    """A column of names: `code` (n,) is the place of each row's name in `names`."""
 
     code: NDArray[np.int8]
     names: Sequence[str]
 
     def spelt(self) -> list[str]:
-        """The names one by one."""
+        """The name of each row."""
         return [self.names[place] for place in self.code.tolist()]
 
 
@@ -46,7 +46,7 @@ Column = NDArray[Any] | Coded
 
 
 def to_arrow(columns: Mapping[str, Column]) -> dict[str, pa.Array]:
-    """Columns (n,) for Arrow: names as dictionaries, null where NaN stands."""
+    """Columns (n,) as Arrow arrays: names become dictionaries, NaN becomes null."""
     return {name: _arrow(column) for name, column in columns.items()}
 
 
@@ -54,8 +54,8 @@ def _arrow(column: Column) -> pa.Array:
     if isinstance(column, Coded):
         return pa.DictionaryArray.from_arrays(numbers(column.code), texts(column.names))
     # the sum is NaN if one of the numbers is; unlike np.isnan of all of them, it takes no memory
-    some = column.dtype != np.bool_ and bool(np.isnan(column.sum()))
-    return numbers(column, ~np.isnan(column) if some else None)
+    holds_nan = column.dtype != np.bool_ and bool(np.isnan(column.sum()))
+    return numbers(column, ~np.isnan(column) if holds_nan else None)
 
 
 def texts(names: Sequence[str]) -> pa.StringArray:
@@ -107,7 +107,7 @@ def content(column: pa.Array) -> NDArray[np.uint8]:
     return data[offsets[0] : offsets[-1]]
 
 
-# What every reader hands on: some facts as Arrow columns.
+# Batches of facts.
 
 
 LABELS = pa.dictionary(pa.int32(), pa.binary())
@@ -117,12 +117,12 @@ Batches = Iterator[tuple[T, Callable[[], InputError]]]
 
 
 class Malformed(Exception):
-    """Raised where a quick check of many rows fails; the reader then finds the row and the words."""
+    """Raised where a quick check of many rows fails; the reader then looks for the bad row and says what is wrong."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """Consecutive rows of a file, labels as bytes not yet known to be valid UTF-8.
+    """Consecutive rows of a file; labels are bytes that need not be valid UTF-8 yet.
 
     `confidence` is None when only triples were asked for.
     """
@@ -140,7 +140,7 @@ class Batch:
         return Batch(self.head.filter(keep), self.relation.filter(keep), self.tail.filter(keep), confidence)
 
     def settled(self, skip_missing: bool, default: float | None) -> Batch:
-        """Rows whose confidence is empty or NaN are left out, or have the default; as they are if neither is asked."""
+        """Without rows whose confidence is empty or NaN, or with the default there; unchanged if neither is asked."""
         if self.confidence is None or not (skip_missing or default is not None):
             return self
         missing = pc.is_null(self.confidence, nan_is_null=True)
@@ -149,11 +149,6 @@ class Batch:
         if default is None:
             return self.where(pc.invert(missing))
         return replace(self, confidence=pc.if_else(missing, default, self.confidence))
-
-
-def one_relation(label: str, length: int) -> pa.DictionaryArray:
-    """The relation column of a file that has but one relation and no column for it."""
-    return pa.DictionaryArray.from_arrays(np.zeros(length, np.int32), pa.array([label.encode()], pa.binary()))
 
 
 def acceptable(labels: pa.Array) -> bool:

@@ -1,8 +1,8 @@
 """Which column of a table is head, relation, tail and confidence, and how numbers there become confidences.
 
-A first line is taken for a header only if it looks like one: no number in it, and names everybody uses. A first
-line that is neither that nor a fact is an error with a remedy, never dropped. `Request` is all that a caller may say
-of a file before it is read.
+A first line is taken for a header only if it looks like one: no number in it, and common names. A first line that is
+neither a header nor a fact is an error with a remedy, never dropped. `Request` is all that a caller may say of a file
+before it is read.
 
 >>> find(["subject", "object", "predicate", "weight"], True, None, True, ("facts.csv",))
 (True, (0, 2, 1, 3))
@@ -26,7 +26,8 @@ ROLES = ("head", "relation", "tail", "confidence")
 Columns = Sequence[int | str]
 Place = tuple[str] | tuple[str, int]  # a file, or a file and a line of it
 
-_WORDS = {
+# What columns may be called.
+WORDS = {
     "head": {"head", "subject", "subj", "source", "from", "start", "entity1", "entity_1", "head_id", "node1"},
     "relation": {
         *("relation", "rel", "predicate", "pred", "property", "edge", "relation_id", "relationship"),
@@ -54,8 +55,8 @@ def find(
 ) -> tuple[bool, tuple[int, ...]]:
     """Whether the first line is a header, and the positions (from 0) of head, relation, tail and perhaps confidence.
 
-    `first` are its fields; `header` and `columns` are what the caller says of them, None if nothing; `place` are the
-    file and perhaps the line that an error names.
+    `first` are the fields of the line; `header` and `columns` are what the caller says of them, None if nothing;
+    `place` are the file and perhaps the line that an error names.
     """
     roles = ROLES if with_confidence else ROLES[:3]
     if columns is not None:
@@ -100,11 +101,6 @@ def looks_like_header(fields: Sequence[str], with_confidence: bool = True) -> bo
 def may_be_named(field: str, roles: Sequence[str] = ROLES) -> bool:
     """Whether this is a name of a column of one of these roles."""
     return any(_positions([_plain(field)], role) for role in roles)
-
-
-def confidence_words() -> set[str]:
-    """What a column of confidences may be called."""
-    return _WORDS["confidence"]
 
 
 def is_number(text: str) -> bool:
@@ -178,7 +174,7 @@ def _by_place(first: Sequence[str], roles: Sequence[str], place: Place) -> tuple
 
 
 def _positions(names: Sequence[str], role: str, letters: bool = True) -> list[int]:
-    known = _WORDS[role] | _NEO4J.get(role, set()) | (_LETTERS[role] if letters else set())
+    known = WORDS[role] | _NEO4J.get(role, set()) | (_LETTERS[role] if letters else set())
     if role == "relation" and {"node1", "node2"} <= set(names):
         known |= {"label"}  # of an edge, as KGTK calls it; elsewhere a label may be anything
     return [position for position, name in enumerate(names) if name in known]
@@ -195,8 +191,8 @@ def _listed(names: Sequence[str]) -> str:
     return shown + (", ..." if len(names) > 8 else "")
 
 
-# From the numbers a file holds to confidences in [0, 1]. A scale is chosen by the caller or belongs to the format. It
-# is never guessed from the values, and a number outside [0, 1] without a scale is an error.
+# From the numbers of a file to confidences in [0, 1]. The scale is chosen by the caller or belongs to the format. It is
+# never guessed from the values, and a number outside [0, 1] without a scale is an error.
 
 
 Kind = Literal["none", "minmax", "log"]
@@ -298,7 +294,7 @@ class Scale:
 
 
 def _cut(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
-    """The values themselves where none lies beyond a bound, as is the rule."""
+    """The values cut to the bounds; the same array where none lies beyond them, as is usual."""
     if len(values) and (values.min() < low or values.max() > high):
         return np.clip(values, low, high)
     return values

@@ -1,7 +1,7 @@
-"""A text file cut into blocks of whole lines, each parsed by Arrow in a thread of its own.
+"""A text file cut into blocks of whole lines, which Arrow parses in several threads.
 
 Memory holds a few blocks, never the file. If a block cannot be parsed, `diagnose` goes through its lines to name the
-one that is wrong. It needs no other block, so this works for pipes too.
+first that is wrong. It needs no other block, so this works for pipes too.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, at
 from unkgcp.loops import cores
-from unkgcp.tabular.arrow_arrays import LABELS, Batch, Batches, Malformed, one_array, one_relation
+from unkgcp.tabular.arrow_arrays import LABELS, Batch, Batches, Malformed, one_array
 from unkgcp.tabular.formats import Layout
 from unkgcp.tabular.source import SAMPLE, Source, records
 
 BLOCK = 8 << 20
 # No line of a table is this long; a file without line ends must not fill the memory.
 LONGEST = 256 << 20
-MARGIN = 64  # bytes that a block has before its first and after its last
+MARGIN = 64  # bytes before and after the lines of a block, which compiled code may read
 
 _MISSING = ["", "NA", "N/A", "n/a", "NULL", "null", "None", "nan", "NaN", "NAN", "-nan", "-NaN"]
 
@@ -59,11 +59,11 @@ def text_batches(
     then: Callable[[Batch], T],
     quickly: Callable[[Block, bool], tuple[T, int] | None] | None = None,
 ) -> Batches[T]:
-    """The facts of a text file, batch by batch: what `then` makes of each, and what is wrong with it if asked.
+    """The facts of a text file: for each batch what `then` makes of it, and a function that says what is wrong there.
 
-    `then` runs in the parsing threads and may raise `Malformed`. So does `quickly`, which gets a block before it is
-    parsed and whether its first line is a header; it gives the same and the number of lines, or None to have the block
-    parsed after all.
+    `then` runs in the parsing threads and may raise `Malformed`. `quickly` may read a block in the place of Arrow and
+    `then`: it gets the block and whether its first line is a header, and gives the result and the number of lines, or
+    None to leave the block to Arrow.
     """
     line = line_of_first(source)
     header = layout.header
@@ -76,17 +76,13 @@ def text_batches(
         return then(batch), lines
 
     for block, parsed in in_turn(source, blocks_of(source, layout.format.quoted), work):
-        error = partial(_error, layout, block, line, header)
+        error = partial(diagnose, layout, block, line, header)
         try:
             result, lines = parsed()
         except Malformed:
             raise error() from None
         yield result, error
         line, header = line + lines, False
-
-
-def _error(layout: Layout, block: Block, line: int, header: bool) -> InputError:
-    return diagnose(layout, block.arrow().to_pybytes(), line, header)
 
 
 def line_of_first(source: Source) -> int:
@@ -97,23 +93,16 @@ def line_of_first(source: Source) -> int:
 def in_turn(
     source: Source, blocks: Iterator[Block], work: Callable[[Block, bool], T]
 ) -> Iterator[tuple[Block, Callable[[], T]]]:
-    """Each block and what gives the work on it; of a large file, some blocks are worked on at once."""
-    # a small file, all of which is in the sample, is parsed before threads would have started
-    return (_one_by_one if len(source.sample) < SAMPLE else _in_order)(blocks, work)
+    """Each block, in order, and a function that gives the result of `work(block, whether it is the first)`.
 
-
-def _one_by_one(
-    blocks: Iterator[Block], work: Callable[[Block, bool], T]
-) -> Iterator[tuple[Block, Callable[[], T]]]:
-    """Each block and what has it worked on."""
-    for number, block in enumerate(blocks):
-        yield block, partial(work, block, number == 0)
-
-
-def _in_order(
-    blocks: Iterator[Block], work: Callable[[Block, bool], T]
-) -> Iterator[tuple[Block, Callable[[], T]]]:
-    """Each block and what waits for the work on it, in their order; some are worked on at once."""
+    Some blocks of a large file are worked on at once.
+    """
+    if (
+        len(source.sample) < SAMPLE
+    ):  # the whole file is in the sample: it is parsed before threads would have started
+        for number, block in enumerate(blocks):
+            yield block, partial(work, block, number == 0)
+        return
     threads = min(cores(), 8)
     executor = ThreadPoolExecutor(threads, thread_name_prefix="unkgcp-read")
     try:
@@ -131,7 +120,7 @@ def _in_order(
 def blocks_of(source: Source, quoted: bool) -> Iterator[Block]:
     """Blocks of whole records."""
     rest = memoryview(b"")
-    # small ones first: the sooner a part of the labels is known, the fewer are new to several blocks at once
+    # the first blocks are small: the sooner some labels are known, the fewer are new to several blocks at once
     size, start = max(BLOCK // 64, 1), _start(source.sample)
     while True:
         whole = np.empty(MARGIN + len(rest) + size + MARGIN, np.uint8)
@@ -186,7 +175,7 @@ def _parse(block: pa.Buffer, layout: Layout, skip: bool) -> tuple[Batch, int]:
     except pa.ArrowException:
         if block.to_pybytes().strip(b"\r\n"):
             raise Malformed from None
-        return _batch(_no_rows(layout), layout), _line_ends(block)
+        return _batch(pa.schema(_columns(layout).items()).empty_table(), layout), _line_ends(block)
     return _batch(table, layout), len(table) + skip
 
 
@@ -198,10 +187,6 @@ def _columns(layout: Layout) -> dict[str, pa.DataType]:
     if layout.confidence is not None:
         types[layout.confidence] = pa.float64() if layout.format.numbers is None else pa.string()
     return {str(position): kind for position, kind in types.items()}
-
-
-def _no_rows(layout: Layout) -> pa.Table:
-    return pa.schema(_columns(layout).items()).empty_table()
 
 
 def _table(block: pa.Buffer, layout: Layout, skip: bool, ignore_empty_lines: bool) -> pa.Table:
@@ -233,11 +218,11 @@ def _batch(table: pa.Table, layout: Layout) -> Batch:
     def column(position: int) -> pa.Array:
         return one_array(table.column(str(position)))
 
-    relation = (
-        one_relation(layout.format.relation or "", len(table))
-        if layout.relation is None
-        else column(layout.relation)
-    )
+    if layout.relation is not None:
+        relation = column(layout.relation)
+    else:
+        label = pa.array([(layout.format.relation or "").encode()], pa.binary())
+        relation = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), label)
     confidence = None if layout.confidence is None else column(layout.confidence)
     if confidence is not None and layout.format.numbers is not None:
         try:
@@ -284,19 +269,21 @@ def misplaced_quote(block: pa.Buffer, delimiter: str) -> int | None:
     return int(found.min()) if len(found) else None
 
 
-# What is wrong with a block of text, and on which line: the slow look after the quick one failed.
+# What is wrong with a block of text, and on which line: looked for slowly, after the quick parsing has failed.
 
 _ANY_LINE_END = re.compile(r"\r\n|\n|\r")
 
 
-def diagnose(layout: Layout, block: bytes, first_line: int, header: bool) -> InputError:
+def diagnose(layout: Layout, block: Block, first_line: int, header: bool) -> InputError:
     """The error of the first bad line of a block that starts at line `first_line` of its file.
 
     `header` tells whether that line names the columns.
     """
-    end, objection = len(block), "cannot be told from a fact, nor be read as one: correct it"
+    buffer = block.arrow()
+    text = buffer.to_pybytes()
+    end, objection = len(text), "cannot be told from a fact, nor be read as one: correct it"
     if layout.format.quoted:
-        mark = misplaced_quote(pa.py_buffer(block), layout.format.delimiter)
+        mark = misplaced_quote(buffer, layout.format.delimiter)
         if mark is not None:
             end = mark
             objection = (
@@ -304,11 +291,11 @@ def diagnose(layout: Layout, block: bytes, first_line: int, header: bool) -> Inp
                 "put the field in quotation marks and double those inside it"
             )
     try:
-        block[:end].decode()
+        text[:end].decode()
     except UnicodeDecodeError as error:
         end, objection = error.start, "is not valid UTF-8: save the file as UTF-8 or correct the line"
-    before = block[:end].decode()
-    lines = before if end == len(block) else before[: max(before.rfind("\n"), before.rfind("\r")) + 1]
+    before = text[:end].decode()
+    lines = before if end == len(text) else before[: max(before.rfind("\n"), before.rfind("\r")) + 1]
     separated = io.StringIO(lines, newline="")
     for place, fields in records(separated, layout.format.delimiter, layout.format.quoted):
         line = first_line + place - 1

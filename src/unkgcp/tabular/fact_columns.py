@@ -1,8 +1,8 @@
-"""Files of facts read whole, one after the other: labels become ids, columns grow, nothing else is kept.
+"""Files of facts as columns of ids and confidences, with the labels behind the ids.
 
-Most labels of a batch are known already. Those are looked up by whichever thread parsed the batch, in a frozen
-copy of the index; only the others wait for their turn in the order of the file. So ids follow the first
-appearance of a label, row by row and head before tail, however many threads there are.
+Most labels of a batch are known already. The thread that parsed the batch looks them up in a frozen copy of the index;
+only new labels wait until it is their batch's turn in the order of the file. So ids follow the first appearance of a
+label, row by row and head before tail, however many threads there are.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ GROWTH = 1 / 16
 
 @dataclass(slots=True)
 class Prepared:
-    """A batch with the ids of the entities that were known, and the others: once each, and where they stand.
+    """A batch with ids for the entities that were known. The others are in `unknown`, once each, first those of heads.
 
-    Relations are codes into the batch's own labels.
+    Relations are codes into `relations`, the batch's own labels.
     """
 
     head: Ids
@@ -48,15 +48,32 @@ class Prepared:
     relations: pa.BinaryArray
     confidence: NDArray[np.float64]
 
+    def enter(self, index: LabelIndex) -> tuple[Ids, Ids]:
+        """Ids of heads and tails; new labels are added to the index."""
+        ids = index.encode_distinct(self.unknown.dictionary)[np.asarray(self.unknown.indices)]
+        split = len(self.unknown_heads)
+        self.head[self.unknown_heads], self.tail[self.unknown_tails] = ids[:split], ids[split:]
+        return self.head, self.tail
+
 
 @dataclass(slots=True)
 class PlainPrepared:
-    """The same for facts that still stand in their block; ids of heads and tails in turns, -1 for unknown ones."""
+    """The same for facts that are still text in their block; ids of heads and tails in turns, -1 for unknown ones."""
 
     facts: Plain
     entity: Ids
     relation: Ids
     relations: pa.BinaryArray
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        return self.facts.confidence
+
+    def enter(self, index: LabelIndex) -> tuple[Ids, Ids]:
+        """Ids of heads and tails; new labels are added to the index."""
+        unknown = np.flatnonzero(self.entity < 0)
+        self.entity[unknown] = self.facts.enter(index, self.facts.entities[unknown])
+        return self.entity[::2], self.entity[1::2]
 
 
 AnyPrepared = Prepared | PlainPrepared
@@ -83,7 +100,9 @@ def read_columns(
             elif isinstance(layout, str):
                 _add_rdf(collector, source, layout, request, prepare)
             else:
-                collector.add_all(text_batches(source, layout, prepare, _quickly(collector, source, layout)))
+                collector.add_all(
+                    text_batches(source, layout, prepare, plain_reader(collector, source, layout))
+                )
             head, relation, tail, numbers = collector.columns()
             if not len(numbers):
                 raise InputError(f"{source.name} holds no facts: give a file with at least one fact")
@@ -97,28 +116,13 @@ def read_columns(
     return columns, collector.labels()
 
 
-def _quickly(
-    collector: Collector, source: Source, layout: Layout
-) -> Callable[[Block, bool], tuple[AnyPrepared, int] | None] | None:
-    """How the blocks of a large file of plain lines are read, None for other files."""
-    plain = plain_reader(source, layout)
-    if plain is None:
-        return None
-
-    def read(block: Block, skip: bool) -> tuple[AnyPrepared, int] | None:
-        facts = plain(block, skip)
-        return None if facts is None else (collector.prepare_plain(facts, layout.scale), len(facts) + skip)
-
-    return read
-
-
 def _add_rdf(
     collector: Collector, source: Source, kind: str, request: Request, prepare: Callable[[Batch], AnyPrepared]
 ) -> None:
-    """The facts of an RDF file, and then its statements without a confidence if they have the default.
+    """Collect the facts of an RDF file, and then its statements without a confidence if they have the default.
 
-    Those that stand in the file by themselves are collected apart, since most of them turn out to be facts or
-    annotations, and the labels of the others must not get an id.
+    Statements that stand in the file by themselves are collected apart: most of them turn out to be facts or
+    annotations, whose labels must not get an id from here.
     """
     from unkgcp.tabular.rdf_statements import RdfFile, missing_confidence
 
@@ -211,37 +215,17 @@ class Collector:
     def add(self, prepared: AnyPrepared) -> None:
         """Take in the next batch of the file; raises `Malformed` if one of its labels will not do."""
         entities, relations = len(self._entities), len(self._relations)
-        if isinstance(prepared, PlainPrepared):
-            confidence = prepared.facts.confidence
-            head, tail = self._enter_plain(prepared)
-        else:
-            confidence = prepared.confidence
-            head, tail = self._enter(prepared)
+        head, tail = prepared.enter(self._entities)
         relation = self._relations.encode(prepared.relations)[prepared.relation]
         if not acceptable(self._entities.labels(entities)) or not acceptable(
             self._relations.labels(relations)
         ):
             raise Malformed
-        self._pieces.append((head, relation, tail, confidence))
+        self._pieces.append((head, relation, tail, prepared.confidence))
         if len(self._relations) > relations:
             self._known_relations = self._relations.frozen()
         if len(self._entities) > len(self._known) * (1 + GROWTH):
             self._known = self._entities.frozen()
-
-    def _enter(self, prepared: Prepared) -> tuple[Ids, Ids]:
-        """Ids of heads and tails, those of new labels filled in."""
-        head, tail, split = prepared.head, prepared.tail, len(prepared.unknown_heads)
-        ids = self._entities.encode_distinct(prepared.unknown.dictionary)
-        ids = ids[np.asarray(prepared.unknown.indices)]
-        head[prepared.unknown_heads], tail[prepared.unknown_tails] = ids[:split], ids[split:]
-        return head, tail
-
-    def _enter_plain(self, prepared: PlainPrepared) -> tuple[Ids, Ids]:
-        """The same for facts that still stand in their block."""
-        facts, ids = prepared.facts, prepared.entity
-        unknown = np.flatnonzero(ids < 0)
-        ids[unknown] = facts.enter(self._entities, facts.entities[unknown])
-        return ids[::2], ids[1::2]
 
     @property
     def waiting(self) -> int:
@@ -296,8 +280,8 @@ def _text(index: LabelIndex) -> pa.StringArray:
     return text.cast(pa.string()) if text.nbytes < 2**31 else text
 
 
-# Large files of plain lines: fields found by compiled code, without a copy of the text. A block is read this way only
-# if all its lines are plain: no quotation, no NUL byte, no empty line, no label of 64 bytes or more. Any other block is
+# Large files of plain lines: compiled code finds the fields without copying the text. A block is read this way only if
+# all its lines are plain: no quotation, no NUL byte, no empty line, no label of 64 bytes or more. Any other block is
 # left to Arrow (`delimited`). The facts are the same either way.
 
 # Bytes of a file. Smaller ones are read by Arrow before numba would have been loaded.
@@ -341,7 +325,9 @@ class Plain:
         )
 
 
-def plain_reader(source: Source, layout: Layout) -> Callable[[Block, bool], Plain | None] | None:
+def plain_reader(
+    collector: Collector, source: Source, layout: Layout
+) -> Callable[[Block, bool], tuple[AnyPrepared, int] | None] | None:
     """What reads the blocks of a large file of plain lines, None for other files and where numba is not there."""
     simple = (
         not layout.format.quoted
@@ -362,8 +348,9 @@ def plain_reader(source: Source, layout: Layout) -> Callable[[Block, bool], Plai
     places = np.array([layout.head, layout.tail, layout.relation, layout.confidence], np.int64)
     delimiter = ord(layout.format.delimiter)
 
-    def read(block: Block, skip: bool) -> Plain | None:
-        return _read_plain(kernels, block, skip, delimiter, layout.width, places)
+    def read(block: Block, skip: bool) -> tuple[AnyPrepared, int] | None:
+        facts = _read_plain(kernels, block, skip, delimiter, layout.width, places)
+        return None if facts is None else (collector.prepare_plain(facts, layout.scale), len(facts) + skip)
 
     return read
 

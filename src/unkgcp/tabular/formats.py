@@ -1,14 +1,15 @@
-"""Kinds of files that facts come in: recognised by their first line or their name, or chosen by the user.
+"""Formats of files of facts: recognised by their first line or their name, or chosen by the user.
 
-A `TextFormat` is a kind of file (TSV, STRING's links, NELL's beliefs, ...); a `Layout` is what its first line makes of
-it. Neither reads any facts. A new kind of file is one more `TextFormat` in `TEXT_FORMATS`.
+A `TextFormat` is a format of text files (TSV, STRING's links, NELL's beliefs, ...). A `Layout` says where one file of
+that format keeps its facts; it follows from the first line. Neither reads any facts. To add a format of text files, add
+a `TextFormat` to `TEXT_FORMATS`.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -33,7 +34,8 @@ class TextFormat:
     `signature` recognises such a file by the fields of its first line; a format without one is known by the name of
     the file. `columns` are those of head, relation, tail and confidence, by name where there is a header, else by
     position; for None they are found file by file. `relation` is the one relation of a file that has no column for it.
-    `numbers` gets confidences out of fields that are more than a number; it gives null where there is none.
+    `numbers` extracts confidences from fields that are more than a number, null where there is none. `by_language`
+    gives the filter that keeps the facts of one language.
     """
 
     name: str
@@ -47,9 +49,6 @@ class TextFormat:
     numbers: Numbers | None = None
     signature: Callable[[Sequence[str]], bool] | None = None
     by_language: Callable[[str], Filter] | None = None
-
-    def recognises(self, first_line: str) -> bool:
-        return self.signature is not None and self.signature(self.fields(first_line))
 
     def fields(self, line: str) -> list[str]:
         """The fields of one line; in a quoted format possibly more than one line."""
@@ -69,30 +68,31 @@ class TextFormat:
         else:
             header = bool(self.header)
             places = tuple(self._place(column, first, name) for column in self.columns)
-        labels = places[:3] if self.relation is None else places[:2]
+        keep = None
+        if request.language is not None:
+            if self.by_language is None:
+                raise InputError(
+                    f"{name} is read as {self.name}, which knows no languages: leave the language out"
+                )
+            keep = self.by_language(request.language)
+        if self.relation is None:
+            head, relation, tail, *confidence = places
+        else:
+            relation, (head, tail, *confidence) = None, places
         return Layout(
             name,
             self,
             len(first),
             header,
-            labels[0],
-            labels[1] if self.relation is None else None,
-            labels[-1],
-            places[len(labels)] if request.with_confidence else None,
+            head,
+            relation,
+            tail,
+            confidence[0] if request.with_confidence else None,
             request.scale or self.scale,
-            self._filter(name, request.language),
+            keep,
             request.skip_missing,
             request.default_confidence,
         )
-
-    def _filter(self, name: str, language: str | None) -> Filter | None:
-        if language is None:
-            return None
-        if self.by_language is None:
-            raise InputError(
-                f"{name} is read as {self.name}, which knows no languages: leave the language out"
-            )
-        return self.by_language(language)
 
     def _place(self, column: int | str, first: Sequence[str], name: str) -> int:
         if isinstance(column, str) and column in first:
@@ -268,7 +268,7 @@ def recognise(source: Source, chosen: str | None = None, plain: bool = False) ->
         return expected
     if chosen is None and not plain:
         for kind in TEXT_FORMATS.values():
-            if kind.recognises(line):
+            if kind.signature is not None and kind.signature(kind.fields(line)):
                 return kind.name
     return _checked(expected, chosen is not None, line, source.name)
 
@@ -355,17 +355,11 @@ def first_line(sample: bytes, name: str, quoted: bool) -> str:
 # Confidences that are intervals: files whose first line names the columns lower and upper.
 
 
-def interval_columns(
-    paths: Mapping[str, Origin], request: Request
-) -> dict[str, tuple[Columns, Columns] | None]:
-    """For each part the columns of its lower and of its upper ends, each behind those of the labels.
+def interval_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
+    """The columns of the lower ends and those of the upper ends, each after those of the labels.
 
-    None for a part with plain confidences.
+    None for a file with plain confidences.
     """
-    return {part: _end_columns(path, request) for part, path in paths.items()}
-
-
-def _end_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
     columns = request.columns
     if columns is None and request.header is not False and is_file(path):
         names = _names(path, request)

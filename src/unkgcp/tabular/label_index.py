@@ -1,8 +1,8 @@
 """A growing table from labels to integer ids, for columns of millions of labels at a time.
 
-It is not a dictionary of Python strings: it works on whole Arrow columns with NumPy. A label is found through an
-open-addressing table by comparing its last bytes as 64-bit words; where these may err, with very long labels and with
-NUL bytes, the labels themselves are compared as well. Two labels are never taken for each other.
+It works on whole Arrow columns with NumPy. A label is found through an open-addressing table by comparing its last
+bytes as 64-bit words. Where words are not enough, for very long labels and for NUL bytes, the labels themselves are
+compared as well, so that two labels are never taken for each other.
 
 >>> index = LabelIndex()
 >>> index.encode(pa.array([b"a", b"b", b"a"])).tolist()
@@ -33,10 +33,10 @@ Ids = NDArray[np.int32]
 Labels: TypeAlias = pa.Array | pa.ChunkedArray
 
 OPEN = "?"
-"""What stands in the place of a head or tail that is to be found."""
+"""The label of a head or tail that is to be found."""
 
 CHUNK = 1 << 17  # rows at a time: so many that threads seldom wait for each other between two calls of NumPy
-MANY = 1 << 16  # labels from which on compiled code looks them up, which takes a moment to load
+MANY = 1 << 16  # labels that are worth loading compiled code
 SPARSE = 4  # slots of the table for each label
 _ALL_FOUR = np.uint32(0x01010101)
 _FIRST_BYTE = np.uint64(0xFF)
@@ -141,7 +141,7 @@ class LabelIndex:
         return ids
 
     def encode_distinct(self, labels: pa.Array) -> Ids:
-        """The same for labels of which none stands there twice."""
+        """The same for distinct labels."""
         ids = self.find(labels)
         unknown = np.flatnonzero(ids < 0)
         if len(unknown):
@@ -188,7 +188,7 @@ class LabelIndex:
         return ids
 
     def _same(self, words: Words, ids: Ids, column: pa.Array | None) -> NDArray[np.bool_]:
-        """Whether the labels with these ids have these words, and are those of the column if there is doubt."""
+        """Whether the labels with these ids have these words and, if a column is given, are its labels."""
         more = words.shape[1] - LEAST
         same: NDArray[np.bool_] = _rows_equal(self._last.take(ids, axis=0, mode="clip"), words[:, more:])
         same &= ids >= 0
@@ -244,14 +244,14 @@ class LabelIndex:
             ids, slot = ids[rest], slot[rest] + 1 & self._mask
 
     def _new_table(self, bits: int) -> None:
-        """Slots for ids, -1 in an empty one; of so many, few are ever used."""
+        """2^bits slots for ids, -1 in an empty one."""
         self._bits, self._mask = bits, (1 << bits) - 1
         self._table = np.full(1 << bits, -1, np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelIds:
-    """The labels of entities and those of relations, by which columns of labels become ids."""
+    """The labels of entities and of relations, by which columns of labels become ids."""
 
     entities: pa.StringArray
     relations: pa.StringArray
@@ -278,14 +278,14 @@ class LabelIds:
 
 
 def _rows_equal(one: Words, other: Words) -> NDArray[np.bool_]:
-    """Whether rows of four words are the same: (n,). Four comparisons are looked at as one number."""
+    """Whether rows of four words are the same: (n,). The four results of a row are compared as one number."""
     same: NDArray[np.bool_] = (one == other).view(np.uint32)[:, 0] == _ALL_FOUR
     return same
 
 
 def _run_starts(column: pa.Array) -> NDArray[np.bool_] | None:
-    """Rows whose label is not that of the row before (n,), if labels come in runs, as in most sorted files."""
-    for length in (min(512, len(column)), len(column)):  # a look at the first rows saves most of the others
+    """Which rows differ from the row before (n,), None unless labels come in runs, as in most sorted files."""
+    for length in (min(512, len(column)), len(column)):  # the first rows mostly tell whether there are runs
         part = column.slice(0, length)
         starts = np.ones(length, np.bool_)
         starts[1:] = values(pc.not_equal(part.slice(1), part.slice(0, max(length - 1, 0))))
@@ -303,7 +303,7 @@ def _grown(array: NDArray[Any], length: int) -> NDArray[Any]:
     return larger
 
 
-# Labels as numbers: their last bytes as 64-bit words, and a place to look for them in a table.
+# Labels as numbers: their last bytes as 64-bit words, and the slot of a table in which to look first.
 
 Words = NDArray[np.uint64]
 

@@ -19,9 +19,9 @@ from unkgcp.loops import njit
 
 compiled: Any = {"nogil": True, "error_model": "numpy"}
 
-# So many bytes before a label can be read; they are not used.
+# Bytes before a label that are read, but not used.
 MARGIN = 64
-# Labels of so many bytes and more are not looked up here.
+# Labels of this many bytes and more are not looked up here.
 LONGEST = 64
 # Labels looked for at a time: enough that their waits for memory overlap, few enough to stay in the nearest cache.
 TOGETHER = 64
@@ -50,7 +50,7 @@ def word_at(typing: Any, data: Any, position: Any) -> Any:
 
 @intrinsic
 def fetch(typing: Any, data: Any, position: Any, offset: Any) -> Any:
-    """Ask for what stands in an array, or for some bytes after the start of its row, so that it is near when needed."""
+    """Have the processor fetch a row of an array, from `offset` bytes on, so that it is in the cache when needed."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])

@@ -1,8 +1,8 @@
 """Parquet files and Arrow tables, batch by batch: labels as text or integers, confidences as any kind of number.
 
-Facts and queries are read differently. Facts get their labels as text, since each label is looked up in an index that
-grows. Queries get them as dictionaries where the file has them so (most have): then a label is looked up once and not
-once a row. Rows are counted from 1 in error sentences; a Parquet file has no lines.
+Labels of facts are read as text, since each is looked up in an index that grows. Labels of queries are read as
+dictionaries where the file keeps them so, as most do: then a label is looked up once and not once a row. Errors count
+rows from 1; a Parquet file has no lines.
 """
 
 from __future__ import annotations
@@ -193,47 +193,47 @@ def _encoded(file: pq.ParquetFile, names: list[str]) -> list[str]:
     """The columns of text that the file keeps as dictionaries, judged by its first row group."""
     if not file.num_row_groups:
         return []
-    group = file.metadata.row_group(0)
-    chunks = {chunk.path_in_schema: chunk for chunk in map(group.column, range(group.num_columns))}
-    plain = {name for name in names if _is_text(file.schema_arrow.field(name).type)}
-    return [name for name in names if name in plain and name in chunks and _is_dictionary(chunks[name])]
-
-
-def _is_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Whether all of a chunk is kept as a dictionary: writers give up when there are too many labels."""
-    # a plain label takes four bytes and its own length, a place in a dictionary two or three bytes
-    return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size < 4 * chunk.num_values + (
-        1 << 20
+    group, texts = (
+        file.metadata.row_group(0),
+        {name for name in names if _is_text(file.schema_arrow.field(name).type)},
     )
+    encoded = {
+        chunk.path_in_schema
+        for chunk in map(group.column, range(group.num_columns))
+        # writers give a dictionary up when there are too many labels; a plain label takes four bytes and its own
+        # length, a place in a dictionary two or three bytes
+        if chunk.has_dictionary_page and chunk.total_uncompressed_size < 4 * chunk.num_values + (1 << 20)
+    }
+    return [name for name in names if name in texts & encoded]
 
 
 def _pieces(
     file: pq.ParquetFile, names: list[str], rows: range, most: int
 ) -> Iterator[tuple[int, pa.Table | pa.RecordBatch]]:
-    """The rows asked for, with the position of the first of each piece; a piece has at most so many rows."""
-    sizes = [file.metadata.row_group(place).num_rows for place in range(file.num_row_groups)]
+    """The rows asked for in pieces of at most `most` rows, each with the position of its first row."""
     first = 0
-    for place, size in enumerate(sizes):
+    for place in range(file.num_row_groups):
+        size = file.metadata.row_group(place).num_rows
         if first < rows.stop and first + size > rows.start:
-            for row, piece in _group(file, place, names, first, size, most):
+            row = first
+            for piece in _group(file, place, names, size, most):
                 begin, end = max(rows.start, row), min(rows.stop, row + len(piece))
                 if begin < end:
                     yield begin, piece.slice(begin - row, end - begin)
-                if row + len(piece) >= rows.stop:
+                row += len(piece)
+                if row >= rows.stop:
                     break
         first += size
 
 
 def _group(
-    file: pq.ParquetFile, place: int, names: list[str], first: int, size: int, most: int
-) -> Iterator[tuple[int, pa.Table | pa.RecordBatch]]:
+    file: pq.ParquetFile, place: int, names: list[str], size: int, most: int
+) -> Iterable[pa.Table | pa.RecordBatch]:
     """A row group in one piece, or in several if it is large."""
     if size <= most:
-        yield first, file.read_row_group(place, columns=names)
-        return
-    for piece in file.iter_batches(min(most, GROUP // 2), row_groups=[place], columns=names):
-        yield first, piece
-        first += len(piece)
+        return [file.read_row_group(place, columns=names)]
+    pieces: Iterable[pa.RecordBatch] = file.iter_batches(min(most, GROUP // 2), [place], names)
+    return pieces
 
 
 def _labels(column: pa.Array, opening: str | None) -> pa.Array:
@@ -260,7 +260,7 @@ def _labels(column: pa.Array, opening: str | None) -> pa.Array:
 
 
 def _sound(labels: pa.StringArray) -> bool:
-    """What `acceptable` says, quickly where every label is plain ASCII."""
+    """The same as `acceptable`, but quick where every label is plain ASCII."""
     if len(labels) and content(labels).view(np.int8).min(initial=1) > 0:
         return bool((np.diff(buffers(labels)[1]) > 0).all())
     return acceptable(labels.cast(pa.binary()))

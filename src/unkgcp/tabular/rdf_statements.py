@@ -1,17 +1,17 @@
 """Which statements of an RDF file are facts, and with which confidence.
 
-A confidence is said of a statement in one of three ways:
+An RDF file gives a statement its confidence in one of three ways:
 
     << s p o >> ex:confidence 0.9 .                          RDF-star; in Turtle also  s p o {| ex:confidence 0.9 |} .
     r rdf:reifies <<( s p o )>> .  r ex:confidence 0.9 .     RDF 1.2, which the two above are short for in Turtle
     r rdf:subject s ; rdf:predicate p ; rdf:object o ; ex:confidence 0.9 .                  a reified statement
 
-Each such annotation is a fact, also where the same statement has several. The statement itself, where it stands in the
-file too, adds nothing to that. A statement without a confidence is an error, is left out, or has the default, as the
-caller says; other annotations (of the same subjects r) are left aside. Names of graphs in N-Quads are left aside.
+Each such annotation is a fact, also where the same statement has several. The statement by itself, where the file has
+it too, adds nothing. A statement without a confidence is an error, is left out, or has the default, as the caller says.
+Other annotations of r and the names of graphs in N-Quads are ignored.
 
-Lines of one r need not stand together, but memory holds what is not yet complete. Unless statements without a
-confidence are left out, it also holds the ids of all statements that stand in the file by themselves.
+Lines about one r need not stand together, but memory holds those that are not yet complete. Unless statements without a
+confidence are left out, it also holds the ids of all statements that the file has by themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, at
 from unkgcp.tabular.arrow_arrays import Batch, Batches, Malformed, acceptable, binary, one_array
-from unkgcp.tabular.columns import NTRIPLES, ROLES, TURTLE, Request, Scale, confidence_words
+from unkgcp.tabular.columns import NTRIPLES, ROLES, TURTLE, WORDS, Request, Scale
 from unkgcp.tabular.delimited import Block, blocks_of, in_turn, line_of_first
 from unkgcp.tabular.label_index import LabelIndex
 from unkgcp.tabular.rdf_text import Lines, Prefixes, objection, parse, turtle_blocks
@@ -36,13 +36,14 @@ from unkgcp.tabular.source import Source
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 SUBJECT, PREDICATE, OBJECT, TYPE, REIFIES, CONFIDENCE = range(6)
 _NAMES = ("subject", "predicate", "object", "type", "reifies")
-_CONFIDENCE = rf"(?i)(?:^|[#/:])(?:has)?(?:{'|'.join(sorted(confidence_words()))})(?:value|score|level)?>?$"
+_CONFIDENCE = rf"(?i)(?:^|[#/:])(?:has)?(?:{'|'.join(sorted(WORDS['confidence']))})(?:value|score|level)?>?$"
 _NUMBER = r'^"[ ]*(?P<number>[^"]*?)[ ]*"(?:\^\^<http://www\.w3\.org/2001/XMLSchema#[A-Za-z]+>)?$'
 
 T = TypeVar("T")
 
-# Tables below have columns of labels: s, p and o of statements, and `line`. Facts have `by` and `value` besides, the
-# predicate and the literal of their confidence; pieces have the `node` that they describe, and one of the roles above.
+# Tables below have columns of labels, s, p and o of statements, and the number of the `line`. Facts also have `by` and
+# `value`, the predicate and the literal of their confidence. Pieces, the lines about some r, also have this `node` and
+# one of the roles above: what the line says about it.
 _STATEMENT = pa.schema([("s", pa.string()), ("p", pa.string()), ("o", pa.string()), ("line", pa.int64())])
 _FACT = pa.schema([*_STATEMENT, ("by", pa.string()), ("value", pa.string())])
 _PIECE = pa.schema([*_STATEMENT, ("node", pa.string()), ("role", pa.int8())])
@@ -67,30 +68,22 @@ class RdfFile:
         self._default, self._keeps = request.default_confidence, not request.skip_missing
         self._scale = request.scale or Scale()
         self.prefixes = Prefixes(request.prefixes)
-        words = self.prefixes.labels(
-            pa.array([f"<{RDF}{name}>" for name in (*_NAMES, "Statement")])
-        ).to_pylist()
-        self._roles, self._reifies, self._class = (
-            dict(zip(words, range(5), strict=False)),
-            words[REIFIES],
-            words[5],
-        )
-        given = request.confidence_predicates
-        self._predicates = None if given is None else pa.array(self._spelt(given), pa.string())
+        terms = pa.array([f"<{RDF}{name}>" for name in (*_NAMES, "Statement")])
+        *words, self._class = self.prefixes.labels(terms).to_pylist()
+        self._roles = {word: role for role, word in enumerate(words)}
+        self._reifies = words[REIFIES]
+        self._predicates = None
+        if request.confidence_predicates is not None:  # given as IRIs or as labels
+            given = pa.array(request.confidence_predicates, pa.string())
+            self._predicates = self.prefixes.labels(self.prefixes.terms(given, tails=False))
         self._by: str | None = None
         self._pending = _PIECE.empty_table()
         self._reifiers = LabelIndex()
 
-    def _spelt(self, predicates: Sequence[str]) -> list[str]:
-        """The labels of predicates that were given as IRIs or as labels."""
-        given = pa.array(predicates, pa.string())
-        found: list[str] = self.prefixes.labels(self.prefixes.terms(given, tails=False)).to_pylist()
-        return found
-
     # reading
 
     def facts(self, then: Callable[[Batch], T], aside: Callable[[Batch], None]) -> Batches[T]:
-        """What `then` makes of the facts, batch by batch; statements without a confidence go to `aside`."""
+        """What `then` makes of each batch of facts, as in `text_batches`; statements without one go to `aside`."""
         for found in self._sorted():
             joined = self._join(found.pieces)
             yield from self._handed_on(_in_lines([found.facts, joined]), then)
@@ -272,9 +265,10 @@ class RdfFile:
             if not pc.all(same).as_py():
                 row = int(again[np.argmin(np.asarray(same))])
                 which = "confidences" if wanted == CONFIDENCE else f"times rdf:{what}"
+                place_of_row, node = self._where(pieces, row)
                 raise InputError(
-                    f"{self._place(pieces['line'][row].as_py())} has two {which} for the statement "
-                    f"{pieces['node'][row].as_py()}: remove one of them, or choose with --confidence-predicate"
+                    f"{place_of_row} has two {which} for the statement {node}: remove one of them, or choose with "
+                    "--confidence-predicate"
                 )
         return place
 
@@ -289,17 +283,17 @@ class RdfFile:
         reifier = (self._reifiers.find(binary(node.dictionary)) >= 0)[code]
         late = np.flatnonzero(reifier & (role == CONFIDENCE))
         if len(late):
-            row = int(late[0])
+            place, node = self._where(pieces, int(late[0]))
             raise InputError(
-                f"{self._place(pieces['line'][row].as_py())} has a second confidence for the statement "
-                f"{pieces['node'][row].as_py()}, or one without its statement: remove it or complete it"
+                f"{place} has a second confidence for the statement {node}, or one without its statement: "
+                "remove it or complete it"
             )
         cut = np.flatnonzero(reifier & ~spoken[code] & (role != TYPE))
         if len(cut):
-            row = int(cut[0])
+            place, node = self._where(pieces, int(cut[0]))
             raise InputError(
-                f"{self._place(pieces['line'][row].as_py())} describes the statement {pieces['node'][row].as_py()}, "
-                "which lacks rdf:subject, rdf:predicate or rdf:object: complete it or remove it"
+                f"{place} describes the statement {node}, which lacks rdf:subject, rdf:predicate or rdf:object: "
+                "complete it or remove it"
             )
         plain = _statements(pieces, (role == CONFIDENCE) & ~reifier)
         return pa.concat_tables([whole.select(_STATEMENT.names), plain])
@@ -341,12 +335,16 @@ class RdfFile:
                 return InputError(f"{place} has a NUL byte in {shown!r}: remove it")
         return InputError(f"{self.name} has a label that will not do: correct it")
 
+    def _where(self, pieces: pa.Table, row: int) -> tuple[str, str]:
+        """The place of a piece in the file, and the node that it describes."""
+        return self._place(pieces["line"][row].as_py()), pieces["node"][row].as_py()
+
     def _place(self, line: int) -> str:
         return at(self.name, line) if self._lines else self.name
 
 
 def missing_confidence(name: str, statement: str, count: int, facts: int) -> InputError:
-    """What to say of so many statements without a confidence, of which this is the first, beside so many facts."""
+    """The error for `count` statements without confidence, of which `statement` is the first, beside `facts` facts."""
     if not facts:
         return InputError(
             f"{name} has no statement with a confidence (RDF-star, rdf:reifies or rdf:Statement): name the predicate "

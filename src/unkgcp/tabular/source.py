@@ -1,7 +1,7 @@
-"""Where bytes come from: a file, here or elsewhere, or a pipe; unpacked if they are gzip, with a look at the first.
+"""Sources of bytes: a file on this machine or elsewhere, or a pipe; gzip is unpacked, and the first bytes are shown.
 
-It knows nothing of facts. Everything that can go wrong between the disk and the first byte of content (no such
-file, a folder, no permission, a broken gzip) becomes one sentence here. Files elsewhere can be written, too (`sent`).
+Everything that can go wrong before the first byte of content (no such file, a folder, no permission, a broken gzip)
+becomes one sentence here. Files elsewhere can be written, too (`sent`). Nothing here knows of facts.
 
 >>> with Source("facts.tsv.gz") as source:      # doctest: +SKIP
 ...     source.sample[:20]
@@ -29,7 +29,7 @@ import pyarrow as pa
 from unkgcp.errors import InputError, missing
 from unkgcp.files import room_for
 
-# Bytes looked at before reading; more, up to the second figure, if the first line is longer than that.
+# Bytes of the sample; more, up to the second figure, if the first line is longer.
 SAMPLE = 1 << 20
 LONGEST = 64 << 20
 
@@ -63,9 +63,9 @@ def is_file(origin: Origin) -> bool:
 def records(
     text: Iterable[str], delimiter: str, quoted: bool = True, empty: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """The line, counted from 1, and the fields of every record; with `empty` those of empty lines, too.
+    """The line, counted from 1, and the fields of every record; with `empty` also of empty lines.
 
-    `text` gives lines with their ends, as a file opened with `newline=""` does. Slow: for what is wrong with a file.
+    `text` gives lines with their ends, as a file opened with `newline=""` does. Slow: only to find what is wrong.
     """
     limit = csv.field_size_limit(sys.maxsize)
     try:
@@ -82,7 +82,7 @@ def records(
 
 
 class Source:
-    """An open file or pipe. `sample` holds its first bytes, which are still to be read. `-` is standard input."""
+    """An open file or pipe; `-` is standard input. `sample` holds its first bytes, which reading gives again."""
 
     def __init__(self, origin: Origin) -> None:
         self._open = ExitStack()
@@ -110,7 +110,7 @@ class Source:
                     )
 
     def readinto(self, view: memoryview) -> int:
-        """Fill the view from where reading stands; fewer bytes than it holds only at the end."""
+        """Fill the view with the next bytes and return their number, which is smaller than the view only at the end."""
         filled = min(len(view), len(self._pending))
         view[:filled] = self._pending[:filled]
         self._pending = self._pending[filled:]
@@ -149,7 +149,7 @@ class Source:
                 raise InputError("standard input is closed: give the name of a file")
             given: Any = sys.stdin.buffer if origin == "-" else origin
             stream = io.BufferedReader(given)
-            self._open.callback(stream.detach)  # what others opened stays open
+            self._open.callback(stream.detach)  # a stream that the caller opened stays open
             return stream
         if self.path.is_dir():
             raise IsADirectoryError
@@ -165,7 +165,7 @@ class Source:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """What goes wrong inside while reading becomes one sentence."""
+        """Errors of reading become an `InputError` with one sentence."""
         try:
             yield
         except READING as error:
@@ -196,14 +196,14 @@ class Source:
         return f"{self.name} is a damaged Parquet file ({reason}): copy, download or write it again"
 
 
-# Files that are elsewhere (`s3://`, `gs://`, `hf://`, `https://`, ...), by way of fsspec (extra `remote`). Reading is
-# one pass over a stream, as from a pipe. What is written is made here first, and sent when it is whole: under a
-# temporary name that is then changed, or at once where the store itself shows nothing until it has everything. fsspec
-# and its drivers raise whatever their libraries do; here all of it becomes one sentence.
+# Files elsewhere (`s3://`, `gs://`, `hf://`, `https://`, ...), by way of fsspec (extra `remote`). Reading is one pass
+# over a stream, as from a pipe. A file to be written is made on this machine first, and sent when it is whole: under a
+# temporary name that is then changed, or under its own name where the store shows nothing until it has everything.
+# fsspec and its drivers raise whatever errors their libraries do; here each becomes one sentence.
 
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-# Stores in which a file appears when all of it has arrived; in them changing a name means to copy.
+# Stores in which a file appears when all of it has arrived, and in which renaming would copy it.
 WHOLE = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "oci", "oss")
 READ_ONLY = ("http", "https")
 SILENCE = 60.0  # seconds without a byte after which a connection counts as lost
@@ -231,7 +231,7 @@ def open_remote(url: str) -> io.RawIOBase:
 
 
 class _Remote(io.RawIOBase):
-    """Reads from fsspec's file, and says what goes wrong."""
+    """A file of fsspec whose errors become sentences."""
 
     def __init__(self, url: str, file: Any) -> None:
         self._url, self._file, self._done = url, file, 0
@@ -266,7 +266,7 @@ class _Remote(io.RawIOBase):
 
 
 def check_remote(url: str) -> None:
-    """Refuse, before any work is done, an address to which nothing can be written: by trying, and taking it away."""
+    """Refuse, before any work is done, an address to which nothing can be written: an empty file is written to try."""
     system, path = _writable(url)
     trial = _beside(path)
     try:
@@ -339,7 +339,7 @@ def _system(url: str) -> tuple[Any, str]:
 
 
 def _settings(url: str) -> dict[str, Any]:
-    """Patience for large files: the web's driver would give up after five minutes, however well it goes."""
+    """Time for large files: the driver for http would give up after five minutes, however well it goes."""
     if _protocol(url) not in READ_ONLY:
         return {}
     from aiohttp import ClientTimeout
@@ -361,7 +361,7 @@ def _explained(url: str, error: Exception, what: str) -> InputError:
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and len(chain) < 5:
         chain.append(cause)
     said = " ".join(f"{type(each).__name__} {each}" for each in chain)
-    # without the address, in which the words that are looked for may stand as well
+    # without the address, which may hold the words of _RIGHTS as well
     said = said.replace(url, "").replace(url.partition("://")[2], "").lower()
     statuses = {getattr(each, "status", None) for each in chain}
     if statuses & {401, 403} or isinstance(error, PermissionError) or any(word in said for word in _RIGHTS):

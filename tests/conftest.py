@@ -1,4 +1,4 @@
-"""For all tests."""
+"""Settings and fixtures for all tests: devices, signals, threads, the order of tests in workers, small worlds."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from unkgcp.loops import cores
 from unkgcp.training import Model
 
 if not os.environ.get("UNKGCP_TEST_GPU"):
-    # A seed gives the same bytes on a CPU, while a GPU adds up gradients in whatever order its threads come. So tests
-    # train on the CPU, also where there is a GPU; `make test-gpu` runs the GPU's own kernels on it.
+    # A seed gives the same bytes on a CPU, while a GPU adds up gradients in no fixed order. So tests train on the CPU,
+    # also where there is a GPU; `make test-gpu` runs the GPU's kernels.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 if threading.current_thread() is threading.main_thread():
-    # tests that run in the background ignore SIGINT, those under nohup SIGHUP, and so would the programs that they
-    # start and stop
+    # pytest ignores SIGINT when it runs in the background, and SIGHUP under nohup, and the programs that tests start
+    # and stop would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-# How tests are shared out to workers (`pytest -n 2`): whole files, whose fixtures are then made once, and together
-# those that share something heavy in a process. Marks `xdist_group` would say the same, but have no effect with
-# pytest 9.2 and pytest-xdist 3.8.
+# How tests are distributed to workers (`pytest -n 2`): by whole files, so that their fixtures are made once; files that
+# need the same heavy program go to one worker. The mark `xdist_group` is made for this, but has no effect with pytest
+# 9.2 and pytest-xdist 3.8.
 
 TOGETHER = {
     "tests/browser": "browser",
@@ -41,7 +41,7 @@ TOGETHER = {
     "tests/rules/test_psl.py": "java",
     "tests/cli/test_rules.py": "java",
 }
-"""Files, or all files of a folder, that one worker runs, because it starts a browser, Ray or Java for them."""
+"""Files, or folders of files, that run in one worker, because it starts a browser, Ray or Java for them."""
 LONG = (
     "browser",
     "ray",
@@ -56,11 +56,11 @@ LONG = (
     "tests/test_tutorials.py",
     "tests/training/test_fused.py",
 )
-"""What takes longest begins first, so that no worker is left alone with it at the end."""
+"""The files that take longest run first, so that no worker is left alone with one at the end."""
 
 
 def share(nodeid: str) -> str:
-    """The part of the tests that a test belongs to; a part is run by one worker."""
+    """The name of the group of tests that a test belongs to; one worker runs a group."""
     path = nodeid.partition("::")[0]
     return TOGETHER.get(path) or TOGETHER.get(path.rpartition("/")[0]) or path
 
@@ -72,7 +72,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return share(nodeid)
 
-    config.option.loadscopereorder = False  # in the order of collection, which is made below
+    config.option.loadscopereorder = False  # keep the order that `pytest_collection_modifyitems` makes
     return Shares(config, log)
 
 
@@ -82,8 +82,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: order.get(share(item.nodeid), len(LONG)))
 
 
-# `make test` has a worker for each core. Teams of threads in each of them would wait for one another most of the time,
-# so libraries compute in one thread, but for the tests of rooms whose own code runs in threads.
+# `make test` has a worker for each core. If libraries used several threads in each worker, threads would mostly wait
+# for one another. So libraries compute in one thread, except in tests of rooms whose own code runs in threads.
 
 OWN_THREADS = tuple(f"tests/{room}/" for room in ("conformal", "evidence", "predict", "tabular", "training"))
 
@@ -98,7 +98,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _trees_in_one_thread() -> Iterator[None]:
-    """LightGBM learns the same trees in any number of threads: it is told to be deterministic."""
+    """LightGBM is set to be deterministic, so it learns the same trees in any number of threads."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trees, "cores", lambda: 1)
         yield
@@ -112,7 +112,7 @@ def vocabulary() -> Vocabulary:
 
 @pytest.fixture(scope="session")
 def make_model(vocabulary: Vocabulary) -> Callable[..., Model]:
-    """A model of so much of the vocabulary that two entities and one relation are unknown to it."""
+    """A model that knows all of the vocabulary except two entities and one relation."""
 
     def make(seed: int = 0, model: str = "ukge", quantile: float | None = None) -> Model:
         return random_model(vocabulary, model, seed=seed, quantile=quantile, unseen=(2, 1))
@@ -122,7 +122,7 @@ def make_model(vocabulary: Vocabulary) -> Callable[..., Model]:
 
 @pytest.fixture(scope="session")
 def make_facts(vocabulary: Vocabulary) -> Callable[..., Graph]:
-    """Facts about all of the vocabulary, with confidences that mean nothing."""
+    """Random facts about the vocabulary, with random confidences."""
 
     def make(n: int, seed: int = 0) -> Graph:
         return random_graph(n, vocabulary, seed)
@@ -137,7 +137,7 @@ def quantiles(make_model: Callable[..., Model]) -> dict[float, Model]:
 
 @pytest.fixture(scope="session")
 def published() -> Callable[[str], Path]:
-    """$UNKGCP_DATA, as it was before tests changed it; a test is skipped where the data set it names is not there."""
+    """$UNKGCP_DATA, as it was before tests changed it; a test is skipped if the data set it asks for is missing."""
     folder = os.environ.get("UNKGCP_DATA")
 
     def find(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""The documents tell the truth about the tree: links lead somewhere, names exist, the example of the map runs."""
+"""The documents agree with the repository: links and file names exist, and the example of docs/architecture.md runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def broken_links(page: Path) -> list[str]:
     found = []
     for link in LINK.findall(prose(page)):
         if re.match(r"[a-z]+:", link):
-            continue  # elsewhere in the world
+            continue  # an address outside the repository
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
         if is_made(target):
@@ -57,7 +57,7 @@ def is_made(target: Path) -> bool:
 
 
 def resolve(name: str) -> Any:
-    """What a dotted name of the package stands for, modules being imported on the way."""
+    """The object that a dotted name of the package names; modules are imported on the way."""
     found: Any = import_module("unkgcp")
     whole = "unkgcp"
     for part in name.split(".")[1:]:
@@ -70,7 +70,7 @@ def resolve(name: str) -> Any:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere_and_paths_exist(page: Path) -> None:
+def test_links_and_source_paths_exist(page: Path) -> None:
     assert broken_links(page) == []
     named = {path for path in SOURCE_PATH.findall(prose(page)) if not (ROOT / path).exists()}
     assert named == set()
@@ -85,7 +85,7 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [MAP, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
-def test_files_and_names_of_the_map_exist(page: Path) -> None:
+def test_files_and_names_in_architecture_and_contributing_exist(page: Path) -> None:
     text = prose(page)
     package = ROOT / "src" / "unkgcp"
     assert [
@@ -98,8 +98,8 @@ def test_files_and_names_of_the_map_exist(page: Path) -> None:
             resolve(f"{door}.{name}")
 
 
-def test_a_model_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
-    """The example runs as it stands. By bad luck its coverage is as low as this in one of a million cases."""
+def test_the_example_of_architecture_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its coverage follows the law of the guarantee; the test fails by chance in one of a million cases."""
     (code,) = [
         text for language, text in FENCE.findall(MAP.read_text(encoding="utf-8")) if language == "python"
     ]
@@ -114,8 +114,8 @@ def test_a_model_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert law.cdf(int(world["covered"][known].sum())) > 1e-6
 
 
-def test_stated_floors_are_those_of_the_project() -> None:
-    """Versions that the documents call the lowest are the bounds that pip is given."""
+def test_stated_lowest_versions_are_those_of_pyproject() -> None:
+    """The lowest versions that the documents state are the lower bounds in pyproject.toml."""
     bounds = {
         name.lower(): version
         for name, version in re.findall(

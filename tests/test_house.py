@@ -1,6 +1,6 @@
-"""The house stays easy to see: rooms import in one direction, no file imports itself by a detour, names stand once.
+"""The structure of the package: rooms (subpackages) import in one direction, without circles; file names are unique.
 
-Imports inside functions and under TYPE_CHECKING count like all others, since they can hide a way back.
+Imports inside functions and under TYPE_CHECKING count like all others, since they too can go against the direction.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROOMS = (
     "evaluation",
     "cli",
 )
-"""A room imports from itself and from those before it; single files of the package's root serve all of them."""
+"""A room may import from itself, from rooms before it in this list, and from the support files of the root."""
 
 Imports = dict[str, set[str]]
 
@@ -44,7 +44,7 @@ def name_of(path: Path, source: Path) -> str:
 
 
 def imported(tree: ast.Module, modules: set[str]) -> Iterator[str]:
-    """The modules of the package that a file names in any import, wherever in the file it stands."""
+    """The modules of the package that a file imports, anywhere in the file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
@@ -68,7 +68,7 @@ def own_imports() -> Imports:
 
 
 def place(module: str) -> int:
-    """How far along the way of the data a module stands; the package itself and its command stand at the end."""
+    """The place of a module's room in the order of imports; the package itself and `__main__` come last."""
     _, _, inside = module.partition(".")
     room = inside.split(".")[0]
     if room in SUPPORT:
@@ -86,7 +86,7 @@ def against_the_direction(imports: Imports) -> list[str]:
 
 
 def circles(imports: Imports) -> list[list[str]]:
-    """Groups of modules each of which imports, perhaps by way of others, all the rest of its group."""
+    """Groups of modules that all import each other, directly or through other modules."""
     reached = {module: _reach(imports, module) for module in imports}
     groups = {
         frozenset(other for other in reached[module] if module in reached[other])
@@ -111,17 +111,17 @@ def test_rooms_import_in_one_direction() -> None:
     assert against_the_direction(own_imports()) == []
 
 
-def test_no_module_imports_itself_by_a_detour() -> None:
+def test_there_are_no_circular_imports() -> None:
     assert circles(own_imports()) == []
 
 
-def test_a_file_name_says_what_is_inside_and_stands_once() -> None:
+def test_file_names_are_unique() -> None:
     names = [path.name for path in SOURCE.rglob("*.py") if path.name[0] != "_"]
     assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
 def test_compiled_loops_are_kept_on_disk() -> None:
-    """By `unkgcp.loops.njit`: numba's own would compile them again in every process."""
+    """By `unkgcp.loops.njit`: numba's own `njit` would compile them again in every process."""
     own = re.compile(r"^\s*from numba import [^\n]*\bn?jit\b|numba\.n?jit\(", re.M)
     found = [path.name for path in SOURCE.rglob("*.py") if own.search(path.read_text(encoding="utf-8"))]
     assert found == []
@@ -129,7 +129,7 @@ def test_compiled_loops_are_kept_on_disk() -> None:
 
 
 def rooms_on_the_map(text: str) -> dict[str, set[str]]:
-    """Each room of the page's table, and the rooms that it says are imported there."""
+    """Each room of the table in docs/architecture.md, and the rooms that the table says it imports."""
     rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|", text, re.M)
     return {room: set(re.findall(r"`(\w+)`", imports)) for room, imports in rows}
 
@@ -160,7 +160,7 @@ def test_the_map_lists_every_room_and_what_it_imports() -> None:
         ),
     ],
 )
-def test_a_way_back_is_found_wherever_it_hides(tmp_path: Path, file: str, text: str, complaint) -> None:
+def test_a_wrong_import_is_found_anywhere_in_a_file(tmp_path: Path, file: str, text: str, complaint) -> None:
     house = {
         "__init__.py": "",
         "graph/__init__.py": "",

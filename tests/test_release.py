@@ -1,8 +1,8 @@
-"""What is handed to users: the wheel has all it needs, and versions, changes and citation agree with each other.
+"""A release: the wheel has all its files, and version, changelog and citation agree with each other.
 
-`make test-wheel` installs the wheel alone into an environment of its own. Its libraries are borrowed from the
-environment of the tests, so that nothing is downloaded; the package itself can only come from the wheel, because a
-folder that a `.pth` file names does not have its own `.pth` files read, such as the one of an editable installation.
+`make test-wheel` installs the wheel alone into a new environment. Libraries come from the environment of the tests,
+through a `.pth` file, so that nothing is downloaded. The package itself can only come from the wheel: Python does not
+read the `.pth` files inside a folder that a `.pth` file adds, so the editable installation there has no effect.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_the_source_distribution_can_be_built_tested_and_read(tmp_path: Path) ->
     assert {f"src/{name}" for name in own_files()} < names
     wanted = {"pyproject.toml", "README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "Makefile"}
     assert wanted | {"docs/method.md", "tests/worlds.py", "constraints.txt"} < names
-    assert built.stat().st_size < 2 << 20, "nothing large has slipped in"
+    assert built.stat().st_size < 2 << 20, "there is something large in the source distribution"
 
 
 def test_the_changelog_begins_with_this_version() -> None:
@@ -90,7 +90,7 @@ def test_the_citation_names_paper_and_software() -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with nothing but the wheel, and libraries on loan."""
+    """An environment with nothing but the wheel, and the libraries of the tests' environment."""
     folder = tmp_path_factory.mktemp("wheel")
     built = build("wheel", folder / "dist")
     environment = folder / "environment"
@@ -115,7 +115,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(environment: Path, *arguments: str | Path, within: Path) -> str:
-    """Run a program of the environment in an empty folder, without a word from this checkout."""
+    """Run a program of the environment in an empty folder, without any setting of this checkout."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         [environment / "bin" / arguments[0], *arguments[1:]],

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Comparing methods honestly
 #
-# Which method has the better intervals on *your* data? Coverage and width alone cannot tell: a method
-# can be right about easy facts, give up the doubtful ones, and look sharp. This page compares four ways
-# of making intervals with the four figures that stand together: coverage, width, interval score, and
-# coverage of the worst slice.
+# For people who choose between methods: which one has the better intervals on *your* data? Coverage
+# and width alone cannot tell: a method can be right about easy facts, give up the doubtful ones, and
+# look sharp. This page compares four ways of making intervals by four figures together: coverage,
+# width, interval score, and coverage of the worst slice.
 #
 # You need the package with the extras `train`, `evidence` and `plot` ([how to install
 # it](../index.md#your-own-intervals-in-five-minutes)).
@@ -12,8 +12,8 @@
 # ## The same facts for all
 #
 # All methods learn from the same training facts, are calibrated with the same calibration facts and
-# judged on the same test facts. More than usual are kept for the test: a worst slice of thirty facts
-# says little.
+# judged on the same test facts. There are more test facts here than usual, because a worst slice of
+# thirty facts would say little.
 
 # %%
 from dataclasses import replace
@@ -37,11 +37,11 @@ dataset = unkgcp.load_dataset("facts.tsv", calibration=0.15, test=0.3, seed=0)
 # %% [markdown]
 # ## Four methods
 #
-# Two make an interval around the score of an embedding model (`cp`, `unkgcp`), two read the training
-# graph (`evidence`), once with one threshold for all facts and once with its default, a promise in
-# [every group](../groups.md). Each pair is learned once; `recalibrate` only calibrates anew. (The
-# settings of the embedding model were tried out on this graph beforehand, which if anything favours
-# `cp` and `unkgcp`.)
+# `cp` and `unkgcp` make an interval around the score of an embedding model. `evidence` reads the
+# training graph; it is used with one threshold for all facts and with its default, a promise in [every
+# group](../groups.md). Each pair is learned once; `recalibrate` only calibrates again. (The settings of
+# the embedding model were tried out on this graph beforehand, which if anything favours `cp` and
+# `unkgcp`.)
 
 # %%
 config = replace(
@@ -80,16 +80,18 @@ for name, found in results.items():
 # %% [markdown]
 # How to read it:
 #
-# - **Coverage** should be 0.9 or more. With 0.9 asked, these calibration facts and this many test
-#   facts, coverage of a method with one threshold has a standard deviation of about 0.012; a smaller
-#   difference is none.
-# - **Width** by itself is the easiest to buy. Compare the two rows of evidence.
+# - **Coverage** should be 0.9 or more. With 0.9 asked and this many calibration and test facts, the
+#   coverage of a method with one threshold has a standard deviation of about 0.012; smaller differences
+#   mean nothing.
+# - **Width** alone is easily improved at the cost of the other figures. Compare the two rows of
+#   evidence.
 # - **Interval score** adds a fine for missing (at 90 % twenty times the distance), so neither width nor
 #   misses can be hidden in it: smaller is better. It is the figure to decide by.
-# - **Worst tenth** is coverage among the tenth of the facts that is covered least, cut by how much the
-#   method itself doubts them. Well below 0.9 means: the promise is kept on average, by the easy facts.
+# - **Worst tenth**: the facts are cut into tenths by how much the method itself doubts them, and this
+#   is the coverage of the tenth that is covered least. If it is well below 0.9, the easy facts keep the
+#   promise on average.
 #
-# The same by tenth, from the facts that a method is surest of to those that it doubts most:
+# Coverage of each tenth, from the facts that a method is surest of to those that it doubts most:
 
 # %%
 import matplotlib.pyplot as plt
@@ -106,10 +108,10 @@ axes.set(xticks=range(1, 11), ylim=(None, 1.02))
 axes.legend(frameon=False, fontsize=8)
 
 # %% [markdown]
-# ## Is a difference one?
+# ## Is a difference real?
 #
-# The methods answered the same test facts, so compare them fact by fact. The interval score of each,
-# and how far the mean difference lies from 0 in standard errors:
+# The methods answered the same test facts, so compare them fact by fact: the mean difference of their
+# interval scores, with its standard error.
 
 # %%
 facts = dataset.splits.test
@@ -134,10 +136,9 @@ for name, run in runs.items():
 # Three habits that keep a comparison honest:
 #
 # - Decide on the figures before you look at them, and show all four.
-# - Choose settings on training facts held out, never on calibration or test facts. Who picks the best
-#   of twenty methods by their test facts reports luck.
+# - Choose settings on held-out training facts, never on calibration or test facts. If you pick the best
+#   of twenty methods by their test facts, you report luck.
 # - Repeat with other seeds: one split is one draw.
 #
-# The figures on the benchmarks, at all levels, are [measured
-# likewise](../measurements/evidence.md#figures); what each figure means exactly is on [how intervals
-# are judged](../judging.md).
+# The [figures on the benchmarks](../measurements/evidence.md#figures), at all levels, are measured in
+# the same way. [How intervals are judged](../judging.md) says what each figure means exactly.

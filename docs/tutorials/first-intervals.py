@@ -1,18 +1,17 @@
 # %% [markdown]
 # # First intervals on your own file
 #
-# You have a file of facts with confidences. At the end of this page you have an interval for any
-# question about them, and you know how often it will be right.
+# For people who have a file of facts with confidences. At the end of this page you can get an interval
+# for any question about them, and you know how often it will be right.
 #
 # You need the package with the extras `evidence` and `plot` ([how to install
 # it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## The file
 #
-# One fact a line: head, relation, tail and a confidence between 0 and 1, separated by tabs. Put your
-# own file in the place of `facts.tsv`. Here it is a piece of the invented graph that comes with the
-# package, people and firms of a small world. Its last three facts are kept back, to ask about them
-# later.
+# One fact a line: head, relation, tail and a confidence between 0 and 1, separated by tabs. Use your
+# own file instead of `facts.tsv`. The one here is a part of the invented graph that comes with the
+# package, about people and firms of a small world. Three facts are kept back, to ask about them later.
 
 # %%
 import numpy as np
@@ -28,8 +27,8 @@ with open("facts.tsv") as file:
     print(*file.readlines()[:4], sep="")
 
 # %% [markdown]
-# What is in it? Always look first: confidences that are all 1, or a triple that stands there a hundred
-# times, are better found now.
+# Always look at the data first: it is better to find now that all confidences are 1, or that a triple
+# is listed a hundred times.
 
 # %%
 # !unkgcp data describe facts.tsv
@@ -39,20 +38,20 @@ with open("facts.tsv") as file:
 #
 # One command splits the file into facts to learn from, facts to calibrate with and facts to test on,
 # learns, calibrates and says how good the intervals are on the test facts, which it has never seen.
-# `--method evidence --quick` is the method to start with; [others](../method.md) are there to compare.
+# `--method evidence --quick` is the method to start with; you can compare it with [others](../method.md).
 
 # %%
 # !unkgcp fit facts.tsv -o run --method evidence --quick
 
 # %% [markdown]
-# Read the line `facts` first: `cover 0.9` is how many of the test facts lie inside their 90 % interval.
-# It should be 0.9 or a little more; `width` is how wide the intervals are, and `score` puts both into
+# Read the line `facts` first: `cover 0.9` is the share of the test facts that lie inside their 90 %
+# interval. It should be 0.9 or a little more; `width` is how wide the intervals are, and `score` puts both into
 # one number ([how intervals are judged](../judging.md)). The line `negatives` is about triples that are
-# no facts: nothing is promised for them unless you [ask for it](../open-world.md).
+# not facts: nothing is promised for them unless you [ask for it](../open-world.md).
 #
 # ## Questions
 #
-# A file of questions has three columns. Here these are the facts kept back, and one about somebody whom
+# A file of questions has three columns. Here they are the facts kept back, and one about somebody whom
 # the graph does not know.
 
 # %%
@@ -66,8 +65,8 @@ with open("questions.tsv", "w") as file:
 # !unkgcp predict run questions.tsv --confidence 0.9
 
 # %% [markdown]
-# `score` is the confidence to be expected, `lower` and `upper` are the interval, `value` is the single
-# likeliest value. About `Nobody` the graph says nothing: the interval is the whole range, and `status`
+# `score` is the expected confidence, `lower` and `upper` are the ends of the interval, `value` is a
+# single likely value. About `Nobody` the graph says nothing: the interval is the whole range, and `status`
 # says why.
 #
 # The level is chosen when you ask; nothing is learned again for another one. In Python:
@@ -94,9 +93,9 @@ print(*(fact["confidence"] for fact in kept_back))
 print(predictor.guarantee)
 
 # %% [markdown]
-# So of a hundred 90 % intervals ninety or more hold on average, if your questions come from where the
-# facts of your file came from; which ones do not, nobody knows. What breaks the promise is on [a page
-# of its own](../assumptions.md).
+# So of a hundred 90 % intervals ninety or more hold on average, if your questions come from the same
+# source as the facts of your file; nobody knows which ones do not. Read also [what breaks the
+# promise](../assumptions.md).
 #
 # Next: [the facts that are surely good](string-network.py), [comparing methods](comparing-methods.py),
 # [watching and updating a run](watching.py).

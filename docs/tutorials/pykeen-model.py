@@ -1,15 +1,15 @@
 # %% [markdown]
 # # A PyKEEN model with intervals
 #
-# You have a model that PyKEEN trained. This page turns its scores into confidences and gives them
-# intervals that hold, whatever the model is worth.
+# For people who have a model that PyKEEN trained. This page turns its scores into confidences and gives
+# them intervals that hold, however good the model is.
 #
 # You need the package with the extras `pykeen`, `evidence` and `plot` ([how to install
 # it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## A model
 #
-# The facts are split first: what calibrates and tests must not have trained the model. PyKEEN gets the
+# The facts are split first: calibration and test facts must not have trained the model. PyKEEN gets the
 # triples of the training part; it does not look at confidences.
 
 # %%
@@ -50,9 +50,9 @@ type(result.model).__name__
 # %% [markdown]
 # ## Confidences from scores
 #
-# PyKEEN's scores are any numbers, the larger the better. `from_pykeen` makes confidences of them by a
-# rising function learned from the confidences of training facts, so that their order stays. Then the
-# model is calibrated like any other.
+# PyKEEN's scores may be any numbers; larger is better. `from_pykeen` turns them into confidences by a
+# non-decreasing function, learned from the confidences of training facts. Then the model is calibrated
+# like any other.
 
 # %%
 model = unkgcp.from_pykeen(result, parts.train)
@@ -66,8 +66,8 @@ predictor.interval(questions, confidence=[0.8, 0.9])
 # %% [markdown]
 # ## Does it hold?
 #
-# On the test facts, which neither the model nor the calibration has seen, at every level. The band
-# holds 99 % of the coverages that a kept promise shows, given so many facts to calibrate with and to
+# Coverage at several levels on the test facts, which neither the model nor the calibration has seen. If
+# the promise is kept, 99 % of coverages lie in the band, given so many facts to calibrate with and to
 # test on.
 
 # %%
@@ -96,9 +96,9 @@ axes.plot(levels, covered, marker="o")
 axes.set(xlabel="asked", ylabel="covered")
 
 # %% [markdown]
-# Coverage follows the level: that is the promise, and it needs nothing from the model. What the model
-# is worth shows in the width. This one was trained to tell facts from non-facts and has never seen a
-# confidence, so its scores say little about them. The methods differ in what they make of it
+# Coverage follows the level: that is the promise, and it holds for any model. How good the model is
+# shows in the width. This one was trained to tell facts from non-facts and has never seen a confidence,
+# so its scores say little about confidences. Methods differ in how narrow they are nevertheless
 # ([comparing methods honestly](comparing-methods.py)):
 
 # %%
@@ -114,8 +114,8 @@ for method in ("cp", "unkgcp", "shortest"):
     )
 
 # %% [markdown]
-# A run keeps the calibration and the labels, but not a model of PyKEEN: give it again when the run is
-# loaded.
+# A run keeps the calibration and the labels, but not a model of PyKEEN: give the model again when you
+# load the run.
 
 # %%
 predictor.save("run")
@@ -124,4 +124,4 @@ np.array_equal(again.interval(questions).lower, predictor.interval(questions).lo
 
 # %% [markdown]
 # `unkgcp fit facts.tsv --model pykeen:RotatE` trains one of PyKEEN's models on the confidences
-# themselves; such a run has the model in its folder. More: [models of your own](../own-models.md).
+# themselves; such a run keeps the model in its folder. More: [models of your own](../own-models.md).

@@ -1,17 +1,17 @@
 # %% [markdown]
 # # Partners that are surely above 0.7
 #
-# From a STRING network to a list of interactions whose score is above 0.7, with at most one in ten
-# wrong on average.
+# For biologists with a STRING export: from a network to a list of interactions whose score is above
+# 0.7, with at most one in ten wrong on average.
 #
 # You need the package with the extras `evidence` and `plot` ([how to install
 # it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## The network
 #
-# STRING's files (`9606.protein.links.v12.0.txt.gz` and so on) are read as they are. So that this page
-# runs anywhere in seconds, it invents a small one of the same layout: proteins in complexes, high
-# scores inside a complex, low ones elsewhere, each pair listed in both directions.
+# STRING's files (`9606.protein.links.v12.0.txt.gz` and so on) are read as they are. To run anywhere in
+# seconds, this page invents a small file of the same layout: proteins in complexes, high scores inside
+# a complex, low ones elsewhere, each pair listed in both directions.
 
 # %%
 import numpy as np
@@ -47,9 +47,9 @@ network
 # %% [markdown]
 # ## One row a pair
 #
-# A pair stands there twice with the same score. If one row trains and the other one is asked about, the
-# answer is known beforehand, and everything that is measured looks better than it is. So keep one row
-# of each pair.
+# Each pair is listed twice with the same score. If one row trains the run and the other is asked about,
+# the answer is known beforehand, and every measured figure looks better than it is. So keep one row of
+# each pair.
 
 # %%
 pairs = network[network.head < network.tail]
@@ -57,7 +57,7 @@ pairs
 
 # %% [markdown]
 # A fifth of the pairs are the candidates: we pretend not to know their scores, and look at them at the
-# end. In life these are pairs that somebody has listed but not scored yet. **Candidates must be like
+# end. In practice these are pairs that somebody has listed but not scored yet. **Candidates must be like
 # the facts that the run was calibrated with**; pairs that nobody listed, of which most do not interact
 # at all, are another matter (`--population open`, see [the open world](../open-world.md)).
 
@@ -73,13 +73,13 @@ len(candidates), len(scored)
 # !unkgcp fit scored.tsv -o run --method evidence --quick --calibration 0.25 --test 0.1
 
 # %% [markdown]
-# More facts for calibration than by default (`--calibration 0.25`), because choosing counts the wrong
-# ones among them.
+# `--calibration 0.25` takes more facts for calibration than the default, because choosing counts the
+# wrong ones among them.
 #
 # ## Choosing
 #
-# `--select` says what is wanted of the true score, which nobody knows yet, and `--fdr` how large the
-# share of wrong ones among the chosen may be, on average.
+# `--select` is the condition on the true score, which nobody knows yet, and `--fdr` the largest share of
+# wrong ones among the chosen that you allow, on average.
 
 # %%
 # !unkgcp predict run candidates.tsv --select "confidence >= 0.7" --fdr 0.1 -o answers.tsv
@@ -120,15 +120,15 @@ axes.set(xlabel="true score of a candidate", ylabel="candidates")
 axes.legend(frameon=False)
 
 # %% [markdown]
-# The share in one batch scatters around its mean: it is promised for all the chosen together, over many
-# such batches, and not for the partners of a single protein that you pick from the list afterwards.
-# Those of one protein are still a good place to look:
+# The share in one batch scatters around its mean. The promise is for all the chosen together, over many
+# such batches, and not for the partners of a single protein that you pick from the list afterwards. The
+# first of the chosen pairs, with their intervals:
 
 # %%
 kept = sorted(questions[place] for place in np.flatnonzero(chosen))
 predictor.interval(kept[:5], confidence=0.9)
 
 # %% [markdown]
-# The intervals above are those of all facts; `--after-selection` gives intervals that hold [for the
+# These intervals hold on average over all facts; `--after-selection` gives intervals that hold [for the
 # chosen](../proofs/choosing.md#intervals-after-choosing). How the choice works, and what it does not
 # promise: [choosing with few wrong ones](../method.md#choosing-with-few-wrong-ones).

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Watching and updating a run
 #
-# Intervals hold for queries that are like the calibration facts. The world moves on; this page shows
-# how to notice, and what to do then.
+# For people who use a run for weeks or months. Intervals hold for queries that are like the calibration
+# facts; this page shows how to notice when facts have changed, and what to do then.
 #
 # You need the package with the extras `evidence` and `plot` ([how to install
 # it](../index.md#your-own-intervals-in-five-minutes)).
@@ -40,8 +40,8 @@ for week in range(1, 6):
 # %% [markdown]
 # ## One test over many weeks
 #
-# `monitor` looks for evidence that new facts are not like the calibration facts. It may be called as
-# often as one likes: with `--state` all calls are *one* test, and the probability that it ever raises a
+# `monitor` looks for evidence that new facts are not like the calibration facts. You may call it as
+# often as you like: with `--state` all calls are *one* test, and the probability that it ever raises a
 # false alarm is 1 % ([why](../proofs/monitor.md)). Give each call only the facts that are new.
 # (`--together` watches all facts together; otherwise half of the rate is for the relations one by one.)
 
@@ -60,8 +60,9 @@ for week in range(1, 6):
 #
 # ## What it saw
 #
-# The same in Python, fact by fact. The evidence is a capital that is bet on a change: while nothing has
-# changed it is not expected to grow, and at 100, one over the rate of false alarms, the alarm goes off.
+# The same in Python, fact by fact. The evidence is the capital of somebody who bets on a change. While
+# nothing has changed it is not expected to grow; at 100, which is one over the false-alarm rate, the
+# alarm goes off.
 
 # %%
 from unkgcp.evaluation.monitor import Monitor
@@ -95,7 +96,7 @@ axes.set(xlabel="checked facts", ylabel="evidence of a change")
 # ## Updating
 #
 # `update` takes new facts into a run: most of them join the graph that answers are made from, the
-# others calibrate. In a week like any other that takes a moment, and new entities are known afterwards.
+# others calibrate. In an ordinary week this takes a moment, and new entities are known afterwards.
 # The promise is then for a random fact of the *updated graph* ([the rule](../updating.md)).
 
 # %%
@@ -132,5 +133,5 @@ for name in ("run", "run-new"):
 # on, coverage in one try has a standard deviation of about 0.05. The price is width: most of the graph
 # still holds confidences of the old kind.
 #
-# Then begin a new watch: a state belongs to one calibration, and is refused with another. When
-# `monitor` does not help is on [its page](../monitoring.md#when-it-does-not-help).
+# Then start a new state file: a state belongs to one calibration, and is refused with another. Read also
+# [when `monitor` does not help](../monitoring.md#when-it-does-not-help).

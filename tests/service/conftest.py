@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.service import Settings, create_app
+from unkgcp.service.limits import Cost
+from unkgcp.service.requests import Asked
 
 ENTITIES, RELATIONS, DIMENSION, CALIBRATION, FACTS = 60, 4, 8, 99, 400
 HOSTILE = ["<script>alert(1)</script>", "Zoë\n", 'a "quoted" \\ label', "&amp; </textarea>", "日本 🙂"]
@@ -77,3 +79,21 @@ def make_client(predictor: Predictor) -> Iterator[Callable[..., TestClient]]:
 @pytest.fixture(scope="session")
 def client(make_client: Callable[..., TestClient]) -> TestClient:
     return make_client()
+
+
+class Known(Cost):
+    """A cost of so many seconds a triple, whatever is measured."""
+
+    known = True
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def seconds(self, triples: int, levels: int) -> float:
+        return self.rate * triples
+
+
+def asked(triples: Sequence[Sequence[str]], levels: tuple[float, ...] = (0.9,)) -> Asked:
+    """The checked request for these triples."""
+    return Asked(*zip(*triples, strict=True), levels, single=len(levels) == 1)

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.service.conftest import Known, asked
 from unkgcp.service.batching import SLICE, Batcher
 from unkgcp.service.limits import GUESS, LARGEST, Cost, Metrics, Problem, Settings
 from unkgcp.service.lookups import Lookup
-from unkgcp.service.requests import Asked
 
 SLOW = 2 * SLICE  # seconds for a triple with which a slice has one triple only
 
@@ -38,19 +38,6 @@ class Counting:
         return self.method.caution(level)
 
 
-class Known(Cost):
-    """So many seconds a triple, whatever is measured."""
-
-    known = True
-
-    def __init__(self, rate):
-        super().__init__()
-        self.rate = rate
-
-    def seconds(self, triples, levels):
-        return self.rate * triples
-
-
 @pytest.fixture
 def patient(monkeypatch):
     """Requests count as small up to half a second: how busy the machine is does not matter then."""
@@ -72,10 +59,6 @@ def batcher(predictor, settings=None, measured=True, **counting):
         counted.threads.clear()
         counted.error = failure
     return made, counted
-
-
-def asked(triples, levels=(0.9,)):
-    return Asked(*zip(*triples, strict=True), levels, single=len(levels) == 1)
 
 
 def gather(*questions):

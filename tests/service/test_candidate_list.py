@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.service.conftest import Known, asked
 from unkgcp.conformal.selection import Range
 from unkgcp.run import calibrate
 from unkgcp.run.choosing import Choice, Chooser, Selector
 from unkgcp.service import Settings, api_schema, create_app
 from unkgcp.service.batching import SLICE, Batcher
 from unkgcp.service.knowledge import KEPT, Candidates
-from unkgcp.service.limits import Cost, Metrics, Problem
-from unkgcp.service.requests import Asked, Selecting
+from unkgcp.service.limits import Metrics, Problem
+from unkgcp.service.requests import Selecting
 
 PATH = "/v1/select"
 ABOVE = "confidence >= 0.7"
@@ -119,23 +120,6 @@ def test_more_than_allowed_are_for_a_file(make_client):
     said = make_client(max_triples=3, max_body=2000).post(PATH, json=body)
     assert said.status_code == 422
     assert "unkgcp predict --select" in said.json()["error"]
-
-
-class Known(Cost):
-    """So many seconds a triple, whatever is measured."""
-
-    known = True
-
-    def __init__(self, rate):
-        super().__init__()
-        self.rate = rate
-
-    def seconds(self, triples, levels):
-        return self.rate * triples
-
-
-def asked(triples):
-    return Asked(*zip(*triples, strict=True), (0.9,), single=True)
 
 
 def test_candidates_are_placed_in_slices_that_others_share(good, triples):

@@ -66,15 +66,12 @@ def command(
     """
     from unkgcp.conformal.ranks import exact_levels
     from unkgcp.run.predictor import Predictor
-    from unkgcp.run.provenance import load_named, reload
+    from unkgcp.run.provenance import load_named
 
     predictor = Predictor.load(run)
     exactly = exact_levels(confidence)
     record = predictor.provenance.get("data", {})
-    if data is not None:
-        dataset = load_named(data, record, predictor.model.seed, reading)
-    else:
-        dataset = reload(record, run, reading.get("data_dir"))
+    dataset = load_named(data, record, run, predictor.model.seed, reading)
     if answers:
         from unkgcp.run.answer_sets import answer_level
 

@@ -35,7 +35,7 @@ def command(shell: str) -> None:
 
 
 class Names(click.types.StringParamType):
-    """A text of which some values have names; after a comma the next one begins. With `path`, files have names too."""
+    """A text, or several separated by commas, for which these names are offered; with `path`, files or folders too."""
 
     def __init__(self, names: Callable[[], Iterable[str]] = tuple, path: str | None = None) -> None:
         self.names, self.path = names, path
@@ -63,7 +63,7 @@ def _models() -> Iterable[str]:
 def _methods() -> Iterable[str]:
     from unkgcp.methods.registry import MODULES
 
-    return [name for name in MODULES if name != "cv+"]  # that one is asked for with --calibrate
+    return [name for name in MODULES if name != "cv+"]  # which --calibrate asks for
 
 
 def _benchmarks() -> Iterable[str]:
@@ -88,13 +88,13 @@ BY_NAME: dict[str, Names] = {
     "protocol": Names(lambda: ("strict", "paper")),
     "device": Names(lambda: ("auto", "cpu", "cuda")),
 }
-"""What a parameter of this name may be, in whatever command."""
+"""What is offered for a parameter of this name, in every command."""
 FILES = frozenset(("FILE", "OUT", "INPUT", "CAL", "PRED", "RULES", "labelled", "queries", "output"))
-"""Names, and words of the help, of parameters that are files."""
+"""Parameters that are files, by their name or by their metavar."""
 
 
 def complete_names(command: click.Command) -> None:
-    """Let the command, and those of a group, complete the parameters that click takes for plain text."""
+    """Let a command, or all commands of a group, complete the parameters that click takes for plain text."""
     for parameter in command.params:
         if type(parameter.type) is type(click.STRING):
             named: Any = BY_NAME.get(parameter.name or "")

@@ -91,12 +91,17 @@ def reload(record: Mapping[str, Any], run: str, data_dir: str | None = None) -> 
     return replace(dataset, name=record["name"])
 
 
-def load_named(data: str, record: Mapping[str, Any], seed: int, reading: Mapping[str, Any]) -> Dataset:
-    """Data that a user names for a run. One file is split as the run's own was, so that the same file gives the same
-    test facts.
+def load_named(
+    data: str | None, record: Mapping[str, Any], run: str, seed: int, reading: Mapping[str, Any]
+) -> Dataset:
+    """The data that a user names for a run, or the run's own if the user names none.
+
+    One file is split as the run's own was, so that the same file gives the same test facts.
     """
     from unkgcp.graph.datasets import load_dataset, names_one_file
 
+    if data is None:
+        return reload(record, run, reading.get("data_dir"))
     options = record.get("options", {})
     is_split = data == "demo" or names_one_file(data)
     own = {name: options[name] for name in SPLITTING if name in options} if is_split else {}

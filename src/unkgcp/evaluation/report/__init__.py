@@ -38,7 +38,7 @@ from unkgcp.evaluation.report.report_sections import (
 from unkgcp.evaluation.tables import Cell, Html, Table, join, number, tag
 from unkgcp.files import write_text
 from unkgcp.run.predictor import Predictor
-from unkgcp.run.provenance import load_named, reload
+from unkgcp.run.provenance import load_named
 from unkgcp.training.config import NONE
 from unkgcp.training.given_model import OwnModel
 
@@ -83,10 +83,7 @@ def run_page(
     """The whole page of a run: its test facts, or those of `data`, judged at a level. `model` is that of its user."""
     predictor = Predictor.load(directory, model=model)
     record = predictor.provenance.get("data", {})
-    if data is not None:
-        dataset = load_named(data, record, predictor.model.seed, reading)
-    else:
-        dataset = reload(record, str(directory), reading.get("data_dir"))
+    dataset = load_named(data, record, str(directory), predictor.model.seed, reading)
     diagnosis = diagnose(predictor, dataset, confidence)
     with design():
         sections = [

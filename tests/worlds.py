@@ -1,8 +1,8 @@
-"""The worlds that tests stand on: vocabularies, graphs and models, small, seeded and made in one place.
+"""Small, seeded vocabularies, graphs and models that tests of several files use.
 
-Everything is a plain function of its arguments. What takes long to make (a fitted run, a model of quantiles) is a
-fixture of the session in a `conftest.py`, made with these functions. A test whose law of confidences is its subject
-draws them itself and takes the vocabulary from here.
+Everything is a plain function of its arguments. Fixtures of the session in a `conftest.py` use these functions for what
+takes long to make (a fitted run, a model of quantiles). A test about a certain distribution of confidences draws them
+itself and takes the vocabulary from here.
 """
 
 from __future__ import annotations
@@ -60,6 +60,14 @@ def facts_of(graph: Graph) -> list[Fact]:
     return list(zip(*graph.table().to_pydict().values(), strict=True))
 
 
+def same_graph(one: Graph, other: Graph) -> bool:
+    """Whether two graphs have the same ids, the same bits of confidences and the same labels."""
+    columns = ("head", "relation", "tail")
+    ids = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
+    bits = one.confidence.tobytes() == other.confidence.tobytes()
+    return ids and bits and one.vocabulary == other.vocabulary
+
+
 # graphs drawn
 
 
@@ -74,7 +82,7 @@ def random_ids(
 def random_graph(
     n: int, words: Vocabulary, seed: int = 0, entities: int | None = None, relations: int | None = None
 ) -> Graph:
-    """Triples and confidences that mean nothing; about the first `entities` and `relations` only, if given."""
+    """Random triples and confidences; of the first `entities` and `relations` only, if given."""
     rng = np.random.default_rng(seed)
     sizes = (entities or len(words.entities), relations or len(words.relations))
     return Graph(*random_ids(n, *sizes, rng), rng.random(n), words)

@@ -1,8 +1,7 @@
-"""What long work reports to: how far it is, whoever listens.
+"""Progress of long work.
 
-Rooms are given a `Progress`, or a class of one that they open themselves; commands give `unkgcp.cli.output.Reporter`.
-The Python interface is silent by default. How large things are and how long they took goes to Python's `logging`, where
-nobody sees it who has not asked; `--verbose` asks.
+Functions get a `Progress` and report to it; commands give them `unkgcp.cli.output.Reporter`, and the Python interface
+is silent by default. Sizes and times go to Python's `logging` instead, which `--verbose` shows.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """What long work reports to: how far it is and a short text with its current figures.
+    """Long work reports how far it is and a short text with its current figures.
 
-    since: when the work began, on the clock of `time.monotonic`, where it is to be said how quick it goes.
+    since: when the work began, on the clock of `time.monotonic`, if the speed is to be shown
     """
 
     def update(self, done: float, text: str = "", since: float | None = None) -> None: ...
@@ -27,7 +26,7 @@ class Silent:
 
 
 class Part:
-    """Progress of a part of longer work, told as that of the whole, in which the part lies from `begin` to `end`.
+    """Progress of a part of longer work, reported as progress of the whole, of which the part is `begin` to `end`.
 
     >>> part = Part(Silent(), 40, 60, total=2000)
     >>> part.update(1000, "half of it: the whole is at 50")

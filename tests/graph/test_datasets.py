@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.worlds import Fact, facts_of
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, write
+from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, cache_folder, load, load_dataset, search_folders
 from unkgcp.graph.demo_graph import infer
 from unkgcp.graph.describing import describe
@@ -39,13 +40,7 @@ def folder_with(folder: Path, **files: str) -> Path:
     return folder
 
 
-def triples(graph: Graph | None) -> list[tuple[str, str, str, float]]:
-    assert graph is not None
-    table = graph.table().to_pydict()
-    return list(zip(table["head"], table["relation"], table["tail"], table["confidence"], strict=True))
-
-
-def lines(content: str) -> list[tuple[str, str, str, float]]:
+def lines(content: str) -> list[Fact]:
     rows = [line.split("\t") for line in content.split("\n") if line]
     return [(head, relation, tail, float(confidence)) for head, relation, tail, confidence in rows]
 
@@ -66,15 +61,15 @@ class TestFolders:
             softlogic__tsv=SOFT,
         )
         dataset = load_dataset(folder)
-        assert triples(dataset.splits.train) == lines(TRAIN)
-        assert triples(dataset.splits.calibration) == lines(VAL)
-        assert triples(dataset.splits.test) == lines(TEST)
+        assert facts_of(dataset.splits.train) == lines(TRAIN)
+        assert facts_of(dataset.splits.calibration) == lines(VAL)
+        assert facts_of(dataset.splits.test) == lines(TEST)
         assert len(dataset.splits.validation) == 0
-        assert triples(dataset.negatives) == [("c", "likes", "d", 0.0), ("a", "likes", "b", 0.0)]
-        assert triples(dataset.softlogic) == lines(SOFT)
+        assert facts_of(dataset.negatives) == [("c", "likes", "d", 0.0), ("a", "likes", "b", 0.0)]
+        assert facts_of(dataset.softlogic) == lines(SOFT)
         assert dataset.softlogic_for("strict") is dataset.softlogic
         assert dataset.softlogic_held.tolist() == [True, True, False]
-        assert triples(dataset.softlogic_for("paper")) == [("c", "likes", "c", 0.7)]
+        assert facts_of(dataset.softlogic_for("paper")) == [("c", "likes", "c", 0.7)]
         assert one_vocabulary(dataset)
         assert len(dataset.graph) == 8
         assert dataset.hashes["val.tsv"] == hashlib.sha256(VAL.encode()).hexdigest()
@@ -96,14 +91,14 @@ class TestFolders:
         write(source.splits.test, other / "test.csv")
         dataset = load_dataset(other)
         for part in ("train", "calibration", "test"):
-            assert triples(dataset.splits.parts()[part]) == triples(source.splits.parts()[part])
+            assert facts_of(dataset.splits.parts()[part]) == facts_of(source.splits.parts()[part])
 
     def test_a_validation_slice_comes_out_of_train(self, tmp_path):
         train = "".join(f"x{i}\tr\ty{i}\t0.5\n" for i in range(100))
         folder = folder_with(tmp_path, train__tsv=train, val__tsv=VAL, test__tsv=TEST)
         dataset = load_dataset(folder, validation=0.2, seed=1)
         assert (len(dataset.splits.train), len(dataset.splits.validation)) == (80, 20)
-        assert sorted(triples(dataset.splits.train) + triples(dataset.splits.validation)) == sorted(
+        assert sorted(facts_of(dataset.splits.train) + facts_of(dataset.splits.validation)) == sorted(
             lines(train)
         )
 
@@ -123,8 +118,8 @@ class TestFolders:
         assert dataset.splits.calibration.confidence[0] == pytest.approx(
             0.55 if kind == "log" else 0.1 + 0.9 / 11
         )
-        assert triples(dataset.negatives) == [("a", "r", "a", 0.0)]
-        assert triples(dataset.softlogic) == [("b", "r", "a", 0.75)]
+        assert facts_of(dataset.negatives) == [("a", "r", "a", 0.0)]
+        assert facts_of(dataset.softlogic) == [("b", "r", "a", 0.75)]
 
     @pytest.mark.parametrize("missing", ["train", "val", "test"])
     def test_a_missing_part_is_named(self, tmp_path, missing):
@@ -166,7 +161,7 @@ class TestIdsAndNames:
             relation_id__csv=self.RELATIONS,
         )
         dataset = load_dataset(folder)
-        assert triples(dataset.negatives) == [("c", "likes", "d", 0.0), ("a", "knows", "b", 0.0)]
+        assert facts_of(dataset.negatives) == [("c", "likes", "d", 0.0), ("a", "knows", "b", 0.0)]
         assert one_vocabulary(dataset)
         assert {"entity_id.csv", "relation_id.csv"} <= set(dataset.hashes)
 
@@ -188,7 +183,7 @@ class TestIdsAndNames:
             relation_id__csv=self.RELATIONS,
         )
         dataset = load_dataset(folder)
-        assert triples(dataset.negatives) == [("2", "0", "3", 0.0), ("0", "1", "1", 0.0)]
+        assert facts_of(dataset.negatives) == [("2", "0", "3", 0.0), ("0", "1", "1", 0.0)]
         assert dataset.names is not None
         assert dataset.names.entities["2"] == "c"
         assert dataset.names.relations["1"] == "knows"
@@ -214,8 +209,8 @@ class TestOneFile:
         dataset, again, other = load_dataset(path), load_dataset(path), load_dataset(path, seed=1)
         splits = dataset.splits
         assert (len(splits.train), len(splits.calibration), len(splits.test)) == (340, 28, 32)
-        assert sorted(triples(dataset.graph)) == sorted(lines(self.CONTENT))
-        assert triples(splits.test) == triples(again.splits.test) != triples(other.splits.test)
+        assert sorted(facts_of(dataset.graph)) == sorted(lines(self.CONTENT))
+        assert facts_of(splits.test) == facts_of(again.splits.test) != facts_of(other.splits.test)
         assert dataset.hashes == {"facts.tsv": hashlib.sha256(self.CONTENT.encode()).hexdigest()}
 
     def test_fractions_and_a_validation_slice(self, tmp_path):
@@ -379,6 +374,6 @@ class TestBenchmarks:
         assert official.negatives is not None
         renamed = [
             (entities[head], relations[relation], entities[tail])
-            for head, relation, tail, _ in triples(dataset.negatives[:500])
+            for head, relation, tail, _ in facts_of(dataset.negatives[:500])
         ]
-        assert renamed == [row[:3] for row in triples(official.negatives[:500])]
+        assert renamed == [row[:3] for row in facts_of(official.negatives[:500])]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worlds import same_graph
 from unkgcp.errors import InputError
 from unkgcp.graph import Vocabulary, read
 from unkgcp.tabular import delimited, fact_columns
@@ -58,14 +59,7 @@ def both(path, monkeypatch, taken=None, **options):
 def same(one, other):
     if isinstance(one, str) or isinstance(other, str):
         return one == other
-    return (
-        np.array_equal(one.head, other.head)
-        and np.array_equal(one.relation, other.relation)
-        and np.array_equal(one.tail, other.tail)
-        and np.array_equal(one.confidence, other.confidence)
-        and one.vocabulary.entities.equals(other.vocabulary.entities)
-        and one.vocabulary.relations.equals(other.vocabulary.relations)
-    )
+    return same_graph(one, other)
 
 
 def write(path, rows, ending="\n"):

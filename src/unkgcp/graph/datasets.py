@@ -1,8 +1,7 @@
-"""Data sets: a name, a folder with parts or one file to split, as graphs over one vocabulary.
+"""Data sets by name, by folder or from one file that is split, as graphs over one vocabulary.
 
-Named data sets are looked for under `data_dir`, then $UNKGCP_DATA, then the user's cache; nothing is
-downloaded here (see `unkgcp.graph.fetching`). Test negatives and soft-logic facts belong to a data set and
-are kept apart from its facts.
+Named data sets are looked for under `data_dir`, then $UNKGCP_DATA, then the user's cache; `unkgcp.graph.fetching`
+downloads them. Test negatives and soft-logic facts belong to a data set, but are not among its facts.
 
 >>> dataset = load_dataset("ppi5k")
 >>> dataset.splits.train
@@ -54,7 +53,7 @@ NEEDED = ("train", "calibration", "test")
 KINDS = (".tsv", ".csv", ".txt", ".parquet", ".nt", ".nq", ".ttl")
 ENDINGS = tuple(kind + packed for kind in KINDS for packed in ("", ".gz"))
 TABLES = ("entity_id.csv", "relation_id.csv")
-"""The names behind ids, which some data sets bring along."""
+"""Files that some data sets have: the names behind ids."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,7 +209,7 @@ def _one_file(data: str | os.PathLike[str], cut: Mapping[str, Any], reading: Map
 
 @contextmanager
 def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Say of which file a graph came that cannot be split."""
+    """Errors of splitting name the file."""
     try:
         yield
     except InputError as error:
@@ -254,7 +253,7 @@ def _shares_entities(graph: Graph, other: Graph) -> bool:
 
 
 def _demo(cut: Mapping[str, Any]) -> Dataset:
-    # imported late, because nothing else needs the world it is made of
+    # imported late, because nothing else needs the demo graph
     from unkgcp.graph import demo_graph
     from unkgcp.graph.negatives import corrupt
 
@@ -315,17 +314,11 @@ def named(graph: Graph, names: Names) -> Graph:
 
 def over_one_vocabulary(graphs: Sequence[Graph]) -> list[Graph]:
     """The same facts over the first graph's vocabulary, followed by labels that only later graphs have."""
-    vocabulary = Vocabulary(
-        _union([graph.vocabulary.entities for graph in graphs]),
-        _union([graph.vocabulary.relations for graph in graphs]),
-    )
+    labels = zip(*((graph.vocabulary.entities, graph.vocabulary.relations) for graph in graphs), strict=True)
+    vocabulary = Vocabulary(*(pc.unique(pa.chunked_array(list(some), pa.string())) for some in labels))
     return [
         Graph(*to_triples(graph, vocabulary), graph.confidence, vocabulary, graph.ends) for graph in graphs
     ]
-
-
-def _union(labels: Sequence[pa.StringArray]) -> pa.StringArray:
-    return pc.unique(pa.chunked_array(labels, pa.string()))
 
 
 # Folders with data: which of them holds a named data set, and which file in it is which part.
@@ -346,7 +339,7 @@ def search_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]
 
 
 def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
-    """The first folder of that name, with something called `train` inside, that lies in one of them."""
+    """The first folder of that name, with a train file inside, in the folders that are looked into."""
     for folder in search_folders(data_dir):
         if any((folder / name).glob("train.*")):
             return folder / name
@@ -354,7 +347,7 @@ def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path | No
 
 
 def parts(folder: Path, remedy: str = "") -> dict[str, Path]:
-    """The file of every part that is there; the needed ones must be, and no part may be there twice."""
+    """The file of every part that the folder has; the needed parts must be there, and none twice."""
     found: dict[str, Path] = {}
     for part, stems in STEMS.items():
         paths = [folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS]

@@ -1,7 +1,7 @@
-"""What a data set holds, counted: sizes, confidences, and whatever can spoil an experiment.
+"""Counts of a data set: sizes, confidences, and what can spoil an experiment.
 
-Repeats, overlap between parts, relations without training facts, negatives that are facts: all are counted,
-none is repaired. `unkgcp data describe` prints the same figures as text (`description_text`).
+Repeats, overlap between parts, relations without training facts and negatives that are facts are counted, not
+repaired. `unkgcp data describe` prints the figures as text (`description_text`).
 
 >>> describe(load_dataset("ppi5k")).test_rows_in_train
 2971
@@ -84,7 +84,7 @@ class Description:
 
 
 def describe(dataset: Dataset) -> Description:
-    """Count everything; seconds for ten million facts."""
+    """Count everything; takes seconds for ten million facts."""
     splits, graph = dataset.splits, dataset.graph
     keys = graph.keys
     learned = np.sort(keys[: len(splits.train) + len(splits.validation)])
@@ -163,14 +163,14 @@ def _conflicting(graph: Graph, keys: NDArray[np.int64], again: NDArray[np.int64]
     return len(np.unique(keys[order[1:]][same & other]))
 
 
-# A data set described as text for a terminal: counts, a bar chart of the confidences, what to beware of.
+# The description as text for a terminal: counts, a bar chart of the confidences, cautions.
 
 SHOWN = 6  # atoms; --json has all
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def description_text(description: Description, width: int = 80, plain: bool = False) -> str:
-    """All of it; `plain` draws the bars with ASCII characters."""
+    """The whole description as text; `plain` draws the bars with ASCII characters."""
     return "\n".join(
         [
             description.data,
@@ -240,7 +240,7 @@ def _atoms(d: Description) -> Iterator[str]:
 
 
 def _cautions(d: Description) -> Iterator[str]:
-    """Only what is there: a clean data set has none."""
+    """A line for each problem that the data set has; a clean one has none."""
     sentences = (
         (d.repeated_triples, "triples are listed more than once"),
         (d.repeated_triples_with_other_confidence, "of them with more than one confidence"),

@@ -36,7 +36,7 @@ class Vocabulary(LabelIds):
 
     @classmethod
     def numbered(cls, entities: int, relations: int) -> Vocabulary:
-        """Labels 0, 1, 2, ... for so many of each, where only ids matter."""
+        """As many labels 0, 1, 2, ... of each kind, for graphs of which only ids matter."""
         return cls(*(numbers(np.arange(size)).cast(pa.string()) for size in (entities, relations)))
 
     def __eq__(self, other: object) -> bool:
@@ -206,7 +206,7 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
     columns: Any = {name: np.concatenate([getattr(graph, name) for graph in graphs]) for name in COLUMNS}
     if all(graph.ends is None for graph in graphs):
         return replace(first, **columns, ends=None)
-    # a single number beside intervals is an interval without length
+    # among intervals, a single confidence is an interval of width 0
     ends = [g.ends if g.ends is not None else np.stack([g.confidence] * 2, axis=1) for g in graphs]
     return replace(first, **columns, ends=np.concatenate(ends))
 

@@ -1,7 +1,7 @@
 """Download of the benchmark data sets, verified file by file.
 
-A file is taken over only if its git blob id is the published one; anything else is refused. A download that was cut
-off starts again: no file has more than 7 MB. This module does not read the files: `unkgcp.graph.datasets` does.
+A file is accepted only if its git blob id is the published one. A download that was cut off starts again from the
+beginning: no file has more than 7 MB. `unkgcp.graph.datasets` reads the files.
 
 >>> fetch("ppi5k", data_dir="data")          # -> data/ppi5k/{train,val,test,test_with_neg,softlogic}.tsv
 """
@@ -12,7 +12,7 @@ import hashlib
 import http.client
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,8 +112,8 @@ def fetch(
         for position, file in enumerate(missing):
             official = OFFICIAL[name][file]
             source = f"{(url or official.base).rstrip('/')}/{name}/{file}"
-            steps = _Steps(progress, len(OFFICIAL[name]) - len(missing) + position, file)
-            content = _fetch_file(source, official.blob, patience, steps)
+            report = _reporter(progress, len(OFFICIAL[name]) - len(missing) + position, file)
+            content = _fetch_file(source, official.blob, patience, report)
             partial = folder / f".{file}.part"
             partial.write_bytes(content)
             partial.replace(folder / file)
@@ -131,7 +131,7 @@ def fetch(
 
 
 def _missing(folder: Path, files: dict[str, Official]) -> list[str]:
-    """The files that are not there yet; one that is there with other content is somebody's own."""
+    """The files that are not there yet. One with other content is the user's own, and an error."""
     there = [file for file in files if (folder / file).exists()]
     for file in there:
         if blob_id(folder / file) != files[file].blob:
@@ -152,32 +152,33 @@ def _blob_id(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """Bytes of one file as part of the progress over all files."""
+Report = Callable[
+    [int, int | None], None
+]  # called with the bytes received and, if known, the bytes of the file
 
-    progress: Progress
-    position: int
-    file: str
 
-    def update(self, done: int, total: int | None) -> None:
-        of = f" of {total / 1e6:.1f}" if total else ""
-        share = done / total if total else 0.0
-        self.progress.update(self.position + share, f"{self.file} {done / 1e6:.1f}{of} MB")
+def _reporter(progress: Progress, position: int, file: str) -> Report:
+    """Reports bytes of one file as part of the progress over all files."""
+
+    def report(done: int, total: int | None) -> None:
+        of, share = (f" of {total / 1e6:.1f}", done / total) if total else ("", 0.0)
+        progress.update(position + share, f"{file} {done / 1e6:.1f}{of} MB")
+
+    return report
 
 
 class _Passing(Exception):
-    """Something that another attempt may cure."""
+    """A failure that another attempt may cure."""
 
 
-def _fetch_file(source: str, blob: str, patience: Patience, steps: _Steps) -> bytes:
+def _fetch_file(source: str, blob: str, patience: Patience, report: Report) -> bytes:
     """The content of one file, verified."""
     problem = ""
     for attempt in range(patience.attempts):
         if attempt:
             time.sleep(patience.pause * 2 ** (attempt - 1))
         try:
-            content = _receive(source, patience.timeout, steps)
+            content = _receive(source, patience.timeout, report)
         except _Passing as passing:
             problem = str(passing)
             continue
@@ -191,7 +192,7 @@ def _fetch_file(source: str, blob: str, patience: Patience, steps: _Steps) -> by
     )
 
 
-def _receive(source: str, timeout: float, steps: _Steps) -> bytes:
+def _receive(source: str, timeout: float, report: Report) -> bytes:
     request = Request(source, headers={"User-Agent": f"unkgcp/{__version__}"})
     content = bytearray()
     with _judged(source, timeout), urlopen(request, timeout=timeout) as response:
@@ -201,7 +202,7 @@ def _receive(source: str, timeout: float, steps: _Steps) -> bytes:
             content += piece
             if len(content) > LARGEST:
                 raise FetchError(f"{source} is larger than {LARGEST >> 20} MiB and was refused; check --url")
-            steps.update(len(content), total)
+            report(len(content), total)
     if total is not None and len(content) < total:
         raise _Passing(f"the connection ended after {len(content):,} of {total:,} bytes")
     return bytes(content)
@@ -209,7 +210,7 @@ def _receive(source: str, timeout: float, steps: _Steps) -> bytes:
 
 @contextmanager
 def _judged(source: str, timeout: float) -> Iterator[None]:
-    """Errors of a connection: those that another attempt may cure, and the others."""
+    """Errors of a connection become `_Passing` if another attempt may cure them, else `FetchError`."""
     try:
         yield
     except HTTPError as error:

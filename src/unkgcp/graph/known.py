@@ -1,8 +1,8 @@
-"""The facts a model was trained on, kept with it: compact, sorted, and made only when somebody asks.
+"""The facts a model was trained on, kept with it: compact, sorted, and sorted only when somebody asks for them.
 
-What is known about an entity is found without a search through all facts. Sorted by head, relation and tail, a fact
-needs its relation, its tail and the number of its confidence among the distinct ones, each in as few bytes as will do
-(NL27k: 6 in all), and a head needs the place where its facts begin. `graph` makes a `Graph` of them.
+The facts of an entity are found without a search through all facts. Since facts are sorted by head, relation and tail,
+a fact is stored as its relation, its tail and the number of its confidence among the distinct ones, each in as few
+bytes as possible (NL27k: 6 in all), and a head as the row where its facts begin. `graph` makes a `Graph` of them.
 
 >>> columns = np.array([[0, 0], [0, 0], [1, 0]], np.int32)
 >>> known = KnownFacts.of(Graph(*columns, np.array([0.9, 0.5]), Vocabulary.of(["a", "b"], ["likes"])))
@@ -28,7 +28,7 @@ from unkgcp.tabular.label_index import Ids
 Integers = NDArray[np.integer[Any]]
 PIECE = 1 << 18
 RANKED, WAITING = "ranked.", "waiting."
-"""How the arrays are named in a run of calibration facts, and of facts that were held out and set no threshold."""
+"""How names of arrays begin in a run: of calibration facts, and of facts held out that set no threshold."""
 
 
 class Facts(NamedTuple):
@@ -77,7 +77,7 @@ class KnownFacts:
         with self._lock:
             if self._columns is None:
                 assert self._load is not None
-                self._columns, self._load = self._load(), None  # what they are made of is not needed any more
+                self._columns, self._load = self._load(), None  # frees the facts that they are made of
             return self._columns
 
     def of_head(self, head: int) -> Facts:
@@ -90,7 +90,7 @@ class KnownFacts:
         return self._facts(np.sort(order[offsets[tail] : offsets[tail + 1]]))
 
     def tails(self, head: int, relation: int) -> Ids:
-        """The tails of (head, relation, ?), sorted; one that stands there twice is given twice."""
+        """The tails of (head, relation, ?), sorted; the tail of a repeated fact is repeated."""
         start, stop = self._range(head)
         tails: Ids = self.columns.tail[start:stop][self.columns.relation[start:stop] == relation].astype(
             np.int32
@@ -162,7 +162,7 @@ def restored(arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) 
 def unpacked(
     content: bytes, entities: int, relations: int, explain: Callable[[Exception], Exception]
 ) -> Columns:
-    """The columns in the bytes of a file; what `explain` makes of the error is raised if they are none."""
+    """The columns in the bytes of a file; if there are none, the error is raised that `explain` makes."""
     try:
         return restored(arrays_of(content), entities, relations)
     except Exception as error:
@@ -170,9 +170,9 @@ def unpacked(
 
 
 def facts_to_arrays(parts: Mapping[str, Graph | None]) -> dict[str, NDArray[Any]]:
-    """Several sets of facts among the arrays of a calibration; the name of each begins the names of its arrays.
+    """Several sets of facts as arrays of a calibration, whose names begin with the name of the set.
 
-    The arrays are in an order that follows from the facts alone.
+    The order inside the arrays follows from the facts alone.
     """
     found: dict[str, NDArray[Any]] = {}
     for prefix, facts in parts.items():
@@ -189,9 +189,9 @@ def facts_from_arrays(
     relations: int,
     vocabulary: Vocabulary | None,
 ) -> list[Graph | None]:
-    """What `facts_to_arrays` gave, None where there is nothing; ValueError if it is damaged.
+    """The sets of facts that `facts_to_arrays` stored, None for a missing one; ValueError if one is damaged.
 
-    Without a vocabulary nothing can be given back, but damage is still found.
+    Without a vocabulary all are None, but damage is still found.
     """
     found: list[Graph | None] = []
     for prefix in prefixes:
@@ -202,7 +202,7 @@ def facts_from_arrays(
 
 
 def under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays whose names begin with this, without it."""
+    """The arrays whose names begin with the prefix, by their names without it."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
@@ -215,13 +215,13 @@ def _columns(facts: Graph) -> Columns:
 
 
 def distinct(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
-    """All different confidences, upwards; looked for in pieces, since a large graph has few."""
+    """All different confidences in ascending order; found piece by piece, since even a large graph has few."""
     found = [np.unique(confidence[rows]) for rows in pieces(len(confidence))]
     return np.unique(np.concatenate(found)) if found else np.zeros(0)
 
 
 def places_among(values: NDArray[np.float64], confidence: NDArray[np.float64], kind: Any) -> Integers:
-    """The place of each confidence among values that go upwards and have them all: (n,) of some kind of integers."""
+    """The place of each confidence in ascending values that hold them all: (n,) integers of the given kind."""
     out: Integers = np.empty(len(confidence), kind)
     for rows in pieces(len(out)):
         out[rows] = np.searchsorted(values, confidence[rows])
@@ -229,7 +229,7 @@ def places_among(values: NDArray[np.float64], confidence: NDArray[np.float64], k
 
 
 def pieces(n: int) -> Iterator[slice]:
-    """Consecutive pieces of n rows: what is made of one at a time takes little memory beside a graph."""
+    """Consecutive pieces of n rows: working on one at a time takes little memory beside a graph."""
     for start in range(0, n, PIECE):
         yield slice(start, min(start + PIECE, n))
 
@@ -244,13 +244,13 @@ def _small(numbers: Integers) -> Integers:
 
 
 def degrees(facts: HasTriples, entities: int) -> NDArray[np.int64]:
-    """In how many of the facts each entity stands, as head, as tail or as both: (entities,)."""
+    """The number of facts with each entity as head, as tail or as both: (entities,)."""
     other = facts.tail[facts.tail != facts.head]  # a self-loop counts once
     return np.bincount(np.concatenate([facts.head, other]), minlength=entities).astype(np.int64)
 
 
 def degree_of(triples: HasTriples, degree: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The degree of each triple of known entities, the smaller one of its head's and its tail's: (n,)."""
+    """The degree of each triple of known entities, which is the smaller of its head's and its tail's: (n,)."""
     return np.minimum(degree[triples.head], degree[triples.tail])
 
 
@@ -276,7 +276,7 @@ def hold_out_known(facts: Graph, fraction: float) -> tuple[Graph, Graph]:
 
 
 def fingerprints(facts: Graph) -> NDArray[np.uint64]:
-    """A number for each triple with its confidence, the same for the same ones: (n,)."""
+    """A number for each fact, the same for equal triples with equal confidences: (n,)."""
     number = facts.confidence.astype(np.float32).view(np.uint32).astype(np.uint64)
     keys = facts.keys.astype(np.uint64)
     return keys * np.uint64(0x9E3779B97F4A7C15) ^ number * np.uint64(0xD6E8FEB86659FD93)

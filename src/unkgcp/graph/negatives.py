@@ -1,7 +1,7 @@
 """Corrupted facts: triples that are probably no facts, made by changing a fact.
 
-Filtered with the given known facts alone (in practice: the training facts), so that nothing about calibration or
-test facts leaks. These are negatives for calibration and evaluation; training draws its own on the device.
+None of them is among the given known facts (in practice the training facts); other facts are not looked at, so that
+nothing about calibration or test facts leaks. They are for calibration and evaluation; training draws its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from unkgcp.graph.facts import Graph, contained, triple_keys
 
 ROUNDS = 100
-"""Draws for a fact until it is given up."""
+"""How often a corruption is drawn again before the row is left out."""
 KINDS = ("uniform", "same-type", "frequent", "relation", "near", "reversed")
 """The kinds that the open world calibrates with unless others are asked for."""
 JOINED = "joined"
@@ -27,7 +27,7 @@ DIRECTED = 0.02
 
 
 class Drawn(NamedTuple):
-    """Candidates, (n,) each, and which of them are of no use whether known or not."""
+    """Candidates, (n,) each, and which of them cannot be used even if they are not known."""
 
     head: NDArray[np.int32]
     relation: NDArray[np.int32]
@@ -127,7 +127,7 @@ def _other_relation(known: Graph) -> Draw:
 
 
 def _turned(known: Graph) -> Draw:
-    """Only of relations with a direction: where facts go both ways, one that is not known is likely to be a fact."""
+    """Head and tail exchanged, for relations with a direction: without one, the result is likely to be a fact."""
     apart = known[known.head != known.tail]
     sizes = (known.n_entities, known.n_relations)
     both = contained(triple_keys(apart.tail, apart.relation, apart.head, *sizes), np.unique(apart.keys))

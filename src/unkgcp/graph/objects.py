@@ -101,7 +101,7 @@ def _graph(table: pa.Table, name: str, options: Options) -> Graph:
 
 
 def _table(data: Any) -> pa.Table | None:
-    """The columns of whatever hands them out; None for rows."""
+    """The columns of anything that has columns; None for rows."""
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -163,7 +163,7 @@ def _rows(data: Iterable[Any], relation_given: bool) -> pa.Table:
 
 
 def _row_names(rows: Sequence[Any], relation_given: bool) -> list[str]:
-    """The names of what stands in a row; all rows are as long as the first."""
+    """The names of the fields of a row; all rows must be as long as the first."""
     every = {len(INTERVAL): INTERVAL, len(ROLES): ROLES}
     if relation_given:
         every = {
@@ -178,7 +178,7 @@ def _row_names(rows: Sequence[Any], relation_given: bool) -> list[str]:
 
 
 def _first_odd(values: list[Any]) -> tuple[int, Any]:
-    """The first value that does not go with those before it."""
+    """The first value that Arrow cannot put into one column with those before it."""
     for size in range(1, len(values) + 1):
         try:
             pa.array(values[:size])
@@ -305,7 +305,7 @@ def _node_labels(network: Any) -> dict[Any, str]:
 
 
 def _comes_from(data: Any, library: str) -> bool:
-    """Whether an object is one of a library's, or of a class made from one; nothing is imported for this."""
+    """Whether the class of an object, or one that it is derived from, is a library's; the library is not imported."""
     return any(kind.__module__.partition(".")[0] == library for kind in type(data).__mro__)
 
 

@@ -13,12 +13,14 @@ from scipy.stats import betabinom
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.py"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")), *TUTORIALS]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
+PAGES += [*sorted(DOCS.rglob("*.md")), *TUTORIALS]
 MAP = DOCS / "architecture.md"
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^()\s]+)\)")
-SOURCE_PATH = re.compile(r"\bsrc/[\w./-]+\w")
+SOURCE_PATH = re.compile(r"(?<![\w/.])(?:src|tests|benchmarks)/[\w./-]+\w")
+BENCHMARK = re.compile(r"`make bench-([a-z-]+)`")
 ROOM_PATH = re.compile(r"`([a-z]+/[\w/]+\.(?:py|yaml))`")
 DOTTED = re.compile(r"`(unkgcp(?:\.\w+)+)`")
 
@@ -72,8 +74,9 @@ def resolve(name: str) -> Any:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_source_paths_exist(page: Path) -> None:
     assert broken_links(page) == []
-    named = {path for path in SOURCE_PATH.findall(prose(page)) if not (ROOT / path).exists()}
-    assert named == set()
+    named = set(SOURCE_PATH.findall(page.read_text(encoding="utf-8")))
+    named |= {f"benchmarks/{name.replace('-', '_')}.py" for name in BENCHMARK.findall(prose(page))}
+    assert {path for path in named if not (ROOT / path).exists()} == set()
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:

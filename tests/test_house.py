@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import unkgcp
+from tests import conftest
 
 SOURCE = Path(unkgcp.__file__).parent
 MAP = Path(__file__).parents[1] / "docs" / "architecture.md"
@@ -128,6 +129,12 @@ def test_compiled_loops_are_kept_on_disk() -> None:
     assert own.search("from numba import njit, prange\n")
 
 
+def test_files_that_conftest_names_exist() -> None:
+    """Otherwise a renamed file would lose its worker or its early start without anybody noticing."""
+    named = {*conftest.TOGETHER, *conftest.LONG} - set(conftest.TOGETHER.values())
+    assert {path for path in named if not (MAP.parents[1] / path).exists()} == set()
+
+
 def rooms_on_the_map(text: str) -> dict[str, set[str]]:
     """Each room of the table in docs/architecture.md, and the rooms that the table says it imports."""
     rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|", text, re.M)
@@ -143,8 +150,7 @@ def test_the_map_lists_every_room_and_what_it_imports() -> None:
         room = module.split(".")[1] if "." in module else ""
         if room in found:
             found[room] |= {other.split(".")[1] for other in others if "." in other}
-    unlisted = {room: found[room] - listed[room] - {room, *SUPPORT} for room in ROOMS}
-    assert {room: others for room, others in unlisted.items() if others} == {}
+    assert {room: others - {room, *SUPPORT} for room, others in found.items()} == listed
 
 
 @pytest.mark.parametrize(

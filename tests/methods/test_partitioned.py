@@ -15,10 +15,9 @@ from unkgcp.conformal.ranks import exact
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.known import KnownFacts
-from unkgcp.methods import IntervalPredictor, create
+from unkgcp.methods import IntervalPredictor, create, restore
 from unkgcp.methods.open_world import open_world
 from unkgcp.methods.partitions import NAMES, Partitioned, partition_names
-from unkgcp.methods.registry import restore
 
 ENTITIES, RELATIONS = 60, 3
 VOCABULARY = vocabulary(ENTITIES, RELATIONS)

@@ -22,7 +22,7 @@ from unkgcp.graph.facts import concatenate
 from unkgcp.methods import create
 from unkgcp.methods.evidence_method import EvidenceIntervals
 from unkgcp.run import Predictor, calibrate, run_writer
-from unkgcp.run.updates import check, divide, warm
+from unkgcp.run.updates import check, divide, fewer_epochs
 from unkgcp.training import Model, TrainConfig, train
 from unkgcp.training.model import NoModel
 
@@ -216,7 +216,7 @@ def test_a_backbone_goes_on_from_its_tables(splits: unkgcp.Splits) -> None:
     assert len(entity) == len(again.model.vocabulary.entities) > old
     assert abs(float(entity[old:].mean())) < 0.25, "new rows begin as they do in training"
     assert again.model.config == CONFIG
-    assert warm(CONFIG).epochs == 1
+    assert fewer_epochs(CONFIG).epochs == 1
     new = again.interval([("e70", "r4", "e71")])
     assert new.status.tolist() == ["ok"]
     afresh = unkgcp.update(before, week(), refit=True, device="cpu")

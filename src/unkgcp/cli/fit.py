@@ -170,7 +170,7 @@ def command(
     asked = _population(population, kinds, share)
     if asked and calibrate == "cv+":
         raise InputError("--population open does not go with --calibrate cv+; leave one of them out")
-    from unkgcp.methods.registry import predictor_class
+    from unkgcp.methods import predictor_class
 
     predictor_class(settings["method"])  # refuses a name that no method has
     options = {**reading, **splitting}

@@ -61,7 +61,7 @@ def _models() -> Iterable[str]:
 
 
 def _methods() -> Iterable[str]:
-    from unkgcp.methods.registry import MODULES
+    from unkgcp.methods import MODULES
 
     return [name for name in MODULES if name != "cv+"]  # which --calibrate asks for
 

@@ -2,15 +2,27 @@
 
 >>> create("unkgcp").calibrate(model, facts).interval(queries, confidence=0.9)     # doctest: +SKIP
 
-A new method is a file here whose class stands under `@register`, and its name in `registry.MODULES`; one contract test
-holds for all of them. A method is imported when it is first asked for.
+A new method is a file here whose class stands under `@register`, and its name in `MODULES`; one contract test holds for
+all of them. A method is imported when it is first asked for.
+
+>>> create("fpi").name
+'fpi'
 """
 
 from __future__ import annotations
 
+import difflib
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from unkgcp.errors import InputError
+from unkgcp.graph.facts import Graph
 from unkgcp.methods.intervals import STATUSES, Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, Scorer
-from unkgcp.methods.registry import PREDICTORS, create, predictor_class, register
 
 __all__ = [
     "PREDICTORS",
@@ -23,3 +35,91 @@ __all__ = [
     "predictor_class",
     "register",
 ]
+
+MODULES = {
+    "fpi": "baselines",
+    "qr": "baselines",
+    "cv+": "cv_plus",
+    "evidence": "evidence_method",
+    "joint": "interval_valued",
+    "mean-length": "interval_valued",
+    "cp": "split_methods",
+    "unkgcp": "split_methods",
+    "shortest": "split_methods",
+}
+"""The module of this package in which each method is registered."""
+
+OLDER = {"per": "none", "floor": False}
+"""The values of these settings in runs that were written before the settings existed."""
+
+Method = TypeVar("Method", bound=type[IntervalPredictor])
+
+
+class Methods(Mapping[str, type[IntervalPredictor]]):
+    """Classes of interval methods by name."""
+
+    def __init__(self) -> None:
+        self._registered: dict[str, type[IntervalPredictor]] = {}
+
+    def add(self, method: type[IntervalPredictor]) -> None:
+        """Make a method known under its name, which must be new."""
+        if method.name in self._registered:
+            raise ValueError(f"an interval method named {method.name!r} is registered already")
+        self._registered[method.name] = method
+
+    def __getitem__(self, name: str) -> type[IntervalPredictor]:
+        if name not in self._registered and name in MODULES:
+            import_module(f"unkgcp.methods.{MODULES[name]}")
+        return self._registered[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(MODULES | self._registered)
+
+    def __len__(self) -> int:
+        return len(MODULES | self._registered)
+
+
+PREDICTORS = Methods()
+
+
+def register(method: Method) -> Method:
+    """Class decorator: make the method known under its `name`."""
+    PREDICTORS.add(method)
+    return method
+
+
+def predictor_class(name: str) -> type[IntervalPredictor]:
+    """The class registered under this name."""
+    if name not in PREDICTORS:
+        raise InputError(f"there is no interval method {name!r}; choose one of {', '.join(PREDICTORS)}")
+    return PREDICTORS[name]
+
+
+def create(name: str, **options: Any) -> IntervalPredictor:
+    """An uncalibrated predictor; an unknown option is refused with the nearest known one."""
+    method = predictor_class(name)
+    known = list(inspect.signature(method).parameters)
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, 1)
+            hint = f"did you mean {near[0]!r}" if near else f"it takes {', '.join(known) or 'none'}"
+            raise InputError(f"method {name!r} has no option {option!r}; {hint}")
+    return method(**options)
+
+
+def restore(
+    name: str,
+    options: Mapping[str, Any],
+    models: Mapping[str, Scorer],
+    arrays: Mapping[str, NDArray[Any]],
+    held: Sequence[Graph | None] | None = None,
+) -> IntervalPredictor:
+    """The calibrated method of a run, from its settings, all models of the run by name, and what calibration learned.
+
+    held: see `IntervalPredictor.restore`.
+    """
+    method = predictor_class(name)
+    takes = inspect.signature(method).parameters
+    older = {option: value for option, value in OLDER.items() if option in takes}
+    made = create(name, **{**older, **options, **method.made_of(models)})
+    return made.restore(models["model"], arrays, held)

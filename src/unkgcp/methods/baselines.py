@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import IntervalPredictor, Scorer, numbered
-from unkgcp.methods.registry import register
 
 
 @register

@@ -13,9 +13,9 @@ from unkgcp.conformal.cross import CrossConformal, guaranteed
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Triples
+from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import IntervalPredictor, Scorer, numbered
-from unkgcp.methods.registry import register
 
 SCORES = {"cp": "residual", "unkgcp": "entropy"}
 
@@ -29,10 +29,10 @@ class CrossConformalIntervals(IntervalPredictor):
     of those that every member has seen, which are not ranked. Whoever trains the members draws the folds, once
     (`unkgcp.run.fit_folds`); they are needed to calibrate and not afterwards.
 
-    A fact may have an entity that no other fold has. Its member then scores it with the numbers that this entity has
-    without training, and it is ranked all the same: the theorem holds for any way to score, as long as facts and
+    A fact may have an entity that no other fold has. Its member then scores it with the parameters that this entity has
+    before training, and it is ranked all the same: the theorem holds for any way to score, as long as facts and
     queries are scored alike. The score shown for a query is that of the model trained on all facts, and a query that
-    this one does not know gets the whole range.
+    is unknown to this model gets the whole range.
 
     Guarantee: a fact's confidence lies in its interval with probability at least 1 - 2 (1 - confidence), less a small
     term (`unkgcp.conformal.cross.guaranteed`); usually it is close to `confidence`. It is an average over all queries,
@@ -98,7 +98,7 @@ class CrossConformalIntervals(IntervalPredictor):
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         guess = np.stack([member.score(*triples) for member in self.members], axis=1).astype(np.float64)
-        # at level 0 the smallest set there is: the lowest rank answers
+        # at level 0 the answer is the smallest set there is, that of the lowest rank
         lowest = Fraction(1, self.size + 1)
         ends = self.cross.interval(guess, [max(level, lowest) for level in levels])
         crossed = ends[:, 0] > ends[:, 1]

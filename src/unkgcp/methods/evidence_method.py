@@ -1,8 +1,8 @@
-"""Evidence intervals: the interval grown through a learned distribution, calibrated by rank."""
+"""Evidence intervals: the interval grows through a distribution learned from the training graph, calibrated by rank."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Self
 
@@ -17,8 +17,9 @@ from unkgcp.evidence.crossfit import CrossFit
 from unkgcp.evidence.distribution import Distribution, Modes
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import Scorer, TrainedScorer
+from unkgcp.methods.method import Scorer, some_rows, training_facts
 from unkgcp.methods.partitions import (
     NONE,
     Groups,
@@ -28,7 +29,6 @@ from unkgcp.methods.partitions import (
     group_doubt,
     group_relations,
 )
-from unkgcp.methods.registry import register
 
 CHUNK = 1 << 14
 MOST_CALIBRATING = 100_000
@@ -142,7 +142,7 @@ class EvidenceIntervals(Partitioned):
         self._ranked, self.reach = GroupRankings.of(scores[order], self.columns), highest_level(self.size)
 
     def _group(self, name: str) -> Groups:
-        """Training facts, each asked as if it were not there, say how doubtful and how strange such facts are."""
+        """Made from the doubt and the strangeness of training facts, each asked as if it were not in the graph."""
         assert self.evidence is not None
         train = self.evidence.evidence.train
         if name == "degree":
@@ -164,7 +164,7 @@ class EvidenceIntervals(Partitioned):
     def caution(self, confidence: Confidence) -> str | None:
         said = super().caution(confidence)
         level = exact(confidence)
-        # below 1 are the scores of first cells alone
+        # only scores of first cells are below 1
         if not self.allow_empty or not any((table < 1).any() for table in self.rankings.tables([level])):
             return said
         less = (
@@ -177,24 +177,15 @@ class EvidenceIntervals(Partitioned):
 
     def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
         """The mass that the distribution gives to other values than the first one: (n,)."""
-        doubt = np.empty(len(triples.head))
-        for part, _, found in self._chunks(triples):
-            doubt[part] = _doubt(found)
-        return doubt
+        return self._of_each(triples, lambda _, found: _doubt(found))
 
     def passing(self, triples: HasTriples, condition: Range) -> Floats:
         """The mass that the distribution gives to the confidences that pass: (n,)."""
-        mass = np.empty(len(triples.head))
-        for part, _, found in self._chunks(triples):
-            mass[part] = found.mass_inside(condition.part)
-        return mass
+        return self._of_each(triples, lambda _, found: found.mass_inside(condition.part))
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         """Score of a label of each known triple: (n,)."""
-        scores = np.empty(len(truth))
-        for part, _, found in self._chunks(triples):
-            scores[part] = found.scores(truth[part], self.allow_empty)
-        return scores
+        return self._of_each(triples, lambda part, found: found.scores(truth[part], self.allow_empty))
 
     def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing | None:
         """None with a floor: a label may then be inside although its score is beyond the rank of the level."""
@@ -211,7 +202,7 @@ class EvidenceIntervals(Partitioned):
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
         modes = np.full((4, n), np.nan)
-        asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
+        asked = some_rows(triples, known)
         tables = self.rankings.tables(levels)
         for part, own, found in self._chunks(asked):
             score[known[part]] = found.mean()
@@ -241,17 +232,24 @@ class EvidenceIntervals(Partitioned):
         return ends
 
     def _grown(self, found: Distribution, thresholds: Floats, levels: Sequence[Fraction] = ()) -> Floats:
-        """Ends at thresholds (n, levels): (n, 2, levels), with the floor under them that goes with `levels`.
+        """Ends at thresholds (n, levels): (n, 2, levels), with the floor that goes with `levels`.
 
-        The set at level 0 is empty. Unless it may be, it is the cell from which it grows.
+        The set at level 0 is empty; unless empty intervals are allowed, the cell from which it grows is the answer.
         """
         least = -np.inf if self.allow_empty else 0.0
-        # an interval that leaves out as much on either side has the best interval score, if the masses are right
+        # if the masses are right, an interval that leaves out the same mass on both sides has the best interval score
         tail = np.array([float((1 - level) / 2) for level in levels]) if self.floor and levels else None
         ends = found.bounds(np.maximum(thresholds, least), self.allow_empty, tail)
         whole = thresholds == np.inf
         ends[:, 0][whole], ends[:, 1][whole] = 0.0, 1.0
         return ends
+
+    def _of_each(self, triples: HasTriples, figure: Callable[[slice, Distribution], Floats]) -> Floats:
+        """One figure of each triple, from the places of a chunk and its distributions: (n,)."""
+        found = np.empty(len(triples.head))
+        for part, _, distributions in self._chunks(triples):
+            found[part] = figure(part, distributions)
+        return found
 
     def _chunks(self, triples: HasTriples) -> Iterator[tuple[slice, Triples, Distribution]]:
         """Consecutive chunks of the triples: where each stands, its triples and their distributions."""
@@ -261,7 +259,7 @@ class EvidenceIntervals(Partitioned):
             )
         for start in range(0, len(triples.head), CHUNK):
             part = slice(start, start + CHUNK)
-            own = Triples(triples.head[part], triples.relation[part], triples.tail[part])
+            own = some_rows(triples, part)
             yield part, own, self.evidence.distribution(own)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -315,19 +313,20 @@ class EvidenceIntervals(Partitioned):
         return codes
 
 
-# Evidence is learned from the facts that the model keeps too: in its order at first, with new ones behind them after an
-# update. A run stores them once, and beside them their order, which decides how sums are rounded.
+# The model keeps the facts that evidence is learned from. Evidence has them in the same order at first, and with new
+# ones at the end after an update. A run stores the facts once, and their order in the evidence, which decides how sums
+# are rounded.
 
 
 def _without_facts(evidence: EvidenceModel, model: Scorer) -> dict[str, NDArray[Any]]:
-    """The arrays of evidence; if the model keeps the very same facts, `order` stands there for them.
+    """The arrays of evidence; if the model keeps the same facts, the array `order` replaces them.
 
     It has the place of each fact among those of the model, or nothing if they are in the same order.
     """
     arrays, train = evidence.arrays(), evidence.evidence.train
-    if not isinstance(model, TrainedScorer) or model.facts is None or len(model.facts) != len(train):
+    kept, order = training_facts(model), np.argsort(train.keys, kind="stable")
+    if kept is None or len(kept) != len(train):
         return arrays
-    kept, order = model.facts.graph(model.vocabulary), np.argsort(train.keys, kind="stable")
     if not all(np.array_equal(getattr(kept, name), arrays[name][order]) for name in FACT_COLUMNS):
         return arrays
     place = np.empty(len(order), np.uint32)
@@ -338,12 +337,12 @@ def _without_facts(evidence: EvidenceModel, model: Scorer) -> dict[str, NDArray[
 
 
 def _with_facts(arrays: dict[str, NDArray[Any]], model: Scorer) -> dict[str, NDArray[Any]]:
-    """The arrays that `_without_facts` was given, checked; runs of older versions hold them as they were."""
+    """The arrays of evidence with its facts, checked; runs of older versions hold the facts among the arrays."""
     if "order" not in arrays:
         return arrays
-    if not isinstance(model, TrainedScorer) or model.facts is None:
+    kept, place = training_facts(model), arrays["order"]
+    if kept is None:
         raise ValueError("the training facts that the evidence was learned from are missing")
-    kept, place = model.facts.graph(model.vocabulary), arrays["order"]
     columns = {name: getattr(kept, name) for name in FACT_COLUMNS}
     if place.dtype != np.uint32 or place.shape not in ((0,), (len(kept),)) or (place >= len(kept)).any():
         raise ValueError("the order of the evidence's facts is damaged or belongs to other facts")
@@ -360,9 +359,9 @@ def _doubt(found: Distribution) -> Floats:
 
 
 def _told(modes: Modes) -> dict[str, NDArray[Any]]:
-    """What answers tell of the modes, NaN for unknown queries; of the second one only where it is likely."""
+    """The columns of answers about the modes, NaN for unknown queries; the second mode only where it is likely."""
     likely = modes.other_belief > SECOND
-    # sums of masses are rounded: one may end a little above 1
+    # sums of masses are rounded, and may be a little above 1
     belief, other_belief = (
         np.minimum(mass, 1.0).astype(np.float32) for mass in (modes.belief, modes.other_belief)
     )

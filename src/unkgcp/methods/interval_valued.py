@@ -20,9 +20,9 @@ from unkgcp.conformal.ranking import Ranking, Standing, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.conformal.scores import EntropyResidual, outermost
 from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import IntervalPredictor, Scorer
-from unkgcp.methods.registry import register
 
 
 class IntervalValued(IntervalPredictor):
@@ -145,7 +145,7 @@ class Joint(IntervalValued):
         return ends
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
-        score = self.model.score(triples.head, triples.relation, triples.tail).astype(np.float64)
+        score = self._model_scores(triples)
         return self._scores(score, triples, truth if truth.ndim == 2 else _both(truth))[0]
 
     def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing:
@@ -208,7 +208,7 @@ def _exact_ends(score: Floats, half: Floats, unit: Floats, threshold: float) -> 
     radius = half + bound * unit
     lower = outermost(lambda y, rows: reach(score[rows] - y, rows), bound, score - radius, -1, 0.0)
     upper = outermost(lambda y, rows: reach(y - score[rows], rows), bound, score + radius, 1, 1.0)
-    # a radius below zero: no interval conforms, and the answer is the point between
+    # if the radius is below zero, no interval conforms, and the answer is the score alone
     crossed = lower > upper
     ends = np.stack([np.where(crossed, score, lower), np.where(crossed, score, upper)], axis=1)
     clipped: Floats = np.clip(ends, 0.0, 1.0)

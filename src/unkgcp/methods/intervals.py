@@ -1,6 +1,6 @@
 """Answers: score and interval of each query, column by column, for Arrow, pandas, polars, and as a picture.
 
-`columns` is the one list of what answers tell; all other forms are made of it. pandas, polars and matplotlib are
+`columns` is the one list of the columns of answers; all other forms are made of it. pandas, polars and matplotlib are
 imported when they are asked for, and Arrow columns are made without any of them.
 """
 
@@ -31,6 +31,8 @@ BY_LEVEL = ("lower", "upper", "no_fact", "fact_lower", "fact_upper")
 """Columns with an entry for each level."""
 MODES = ("value", "belief", "other", "other_belief")
 """Columns of a method that answers from a distribution."""
+SOME_HAVE = ("no_fact", "fact_lower", "fact_upper", *MODES, "presumes_fact", "expected", "p_value")
+"""Columns that only some answers have, in their order."""
 SHOWN = 20
 """Rows of the table in a notebook."""
 MOST = 200
@@ -104,6 +106,11 @@ class Intervals:
         width: Floats = self.upper - self.lower
         return np.where(np.isnan(width), 0.0, width)
 
+    @property
+    def levels(self) -> list[float]:
+        """The levels that were asked for, one or several."""
+        return [self.confidence] if isinstance(self.confidence, float) else list(self.confidence)
+
     def cut(self, place: int) -> tuple[Intervals, Intervals]:
         """The answers before a place and those from there on."""
         return self._part(slice(place)), self._part(slice(place, None))
@@ -137,7 +144,9 @@ class Intervals:
         The labels of the queries come first where these are known. What some methods tell besides follows; see
         `columns`.
         """
-        return table(self)
+        labels = self.labels
+        named = {} if labels is None else dict(zip(labels.schema.names, labels, strict=True))
+        return pa.table({**named, **arrow_columns(self)})
 
     def to_pandas(self) -> Any:
         """The same as a pandas data frame."""
@@ -153,7 +162,7 @@ class Intervals:
 
 
 def columns(answers: Intervals) -> dict[str, Column]:
-    """All that answers tell, by name and in order: (n,), or (n, levels) for those in `BY_LEVEL` at several levels.
+    """All columns of answers, by name and in order: (n,), or (n, levels) for those in `BY_LEVEL` at several levels.
 
     This is the one list of columns; whoever writes answers down, as Arrow, a data frame or JSON, takes them from here,
     so that none can be forgotten in one place. NaN stands for a number that is not there: the score of an unknown
@@ -166,16 +175,9 @@ def columns(answers: Intervals) -> dict[str, Column]:
     found["status"] = Coded(answers.code, STATUSES)
     if answers.basis is not None:
         found["promise"] = Coded(answers.basis, BASES)
-    if answers.no_fact is not None and answers.fact_lower is not None and answers.fact_upper is not None:
-        found |= {"no_fact": answers.no_fact}
-        found |= {"fact_lower": answers.fact_lower, "fact_upper": answers.fact_upper}
-    modes: dict[str, Column | None] = {"value": answers.value, "belief": answers.belief}
-    modes |= {"other": answers.other, "other_belief": answers.other_belief}
-    modes |= {"presumes_fact": answers.presumes_fact, "expected": answers.expected}
-    found |= {name: column for name, column in modes.items() if column is not None}
-    if answers.p_value is not None:
-        found |= {"p_value": answers.p_value, **(answers.selected or {})}
-    return found
+    named = {name: getattr(answers, name) for name in SOME_HAVE}
+    found |= {name: column for name, column in named.items() if column is not None}
+    return {**found, **(answers.selected or {})}
 
 
 def arrow_columns(answers: Intervals) -> dict[str, pa.Array]:
@@ -184,7 +186,7 @@ def arrow_columns(answers: Intervals) -> dict[str, pa.Array]:
     if len(set(several)) < len(several):
         raise ValueError(f"a level was asked for twice: {several}; a table has one column for each")
     found: dict[str, Column] = {}
-    # neighbours that have an entry for each level are written level by level
+    # neighbouring columns that have an entry for each level are written level by level
     for by_level, part in groupby(columns(answers).items(), lambda item: item[0] in BY_LEVEL):
         if by_level and several:
             arrays = {name: np.asarray(array) for name, array in part}
@@ -205,17 +207,9 @@ def as_batch(answers: Intervals, before: dict[str, pa.Array]) -> pa.RecordBatch:
     return pa.record_batch(list(told.values()), names=list(told))
 
 
-def table(answers: Intervals) -> pa.Table:
-    """The columns as a table, after the labels of the queries where these are known."""
-    labels = (
-        {} if answers.labels is None else dict(zip(answers.labels.schema.names, answers.labels, strict=True))
-    )
-    return pa.table({**labels, **arrow_columns(answers)})
-
-
 def frame(answers: Intervals, library: str) -> Any:
     """The table as a data frame of `pandas` or `polars`."""
-    plain = spelt(table(answers))
+    plain = spelt(answers.to_arrow())
     try:
         if library == "pandas":
             return plain.to_pandas()
@@ -237,7 +231,7 @@ def spelt(answers: pa.Table) -> pa.Table:
 
 def page(answers: Intervals) -> str:
     """The first rows as an HTML table, each with its interval drawn between 0 and 1."""
-    shown = spelt(table(answers).slice(0, SHOWN))
+    shown = spelt(answers.to_arrow().slice(0, SHOWN))
     single = isinstance(answers.confidence, float)
     told = shown.to_pylist()
     if answers.value is not None:
@@ -253,8 +247,7 @@ def page(answers: Intervals) -> str:
         rows.append(f"<tr>{''.join(cells)}</tr>")
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     more = f"<p>{len(answers) - SHOWN:,} more rows</p>" if len(answers) > SHOWN else ""
-    levels = [answers.confidence] if isinstance(answers.confidence, float) else answers.confidence
-    said = ", ".join(f"{percent(level)} %" for level in levels)
+    said = ", ".join(f"{percent(level)} %" for level in answers.levels)
     return (
         f"<table><caption>{len(answers):,} answers at {said}</caption><thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>{more}"
@@ -293,7 +286,7 @@ def drawing(score: float | None, lower: float | None, upper: float | None) -> st
     said, line = "empty", ""
     if lower is not None and upper is not None:
         said = f"from {lower:.3f} to {upper:.3f}"
-        first, last = 100 * lower, 100 * max(upper, lower + 0.01)  # a single value is to be seen too
+        first, last = 100 * lower, 100 * max(upper, lower + 0.01)  # so that a single value is visible, too
         line = f'<path d="M{first:.1f} 6H{last:.1f}" stroke="{BLUE}" stroke-width="4"/>'
     return (
         f'<svg width="104" height="12" viewBox="-2 0 104 12" role="img" aria-label="{said}">'
@@ -320,7 +313,7 @@ def draw(answers: Intervals, ax: Any = None) -> Any:
     if ax is None:
         _, ax = pyplot.subplots(figsize=(7, 0.8 + 0.3 * n), layout="constrained")
     single = isinstance(answers.confidence, float)
-    levels = [answers.confidence] if isinstance(answers.confidence, float) else list(answers.confidence)
+    levels = answers.levels
     lower, upper = (ends.reshape(n, len(levels)) for ends in (answers.lower, answers.upper))
     rows = np.arange(n)
     # the widest first, so that the narrower ones lie on top of it
@@ -335,7 +328,7 @@ def draw(answers: Intervals, ax: Any = None) -> Any:
             linewidth=4 + 2 * depth,
             label=f"{percent(levels[place])} %",
         )
-        # a single value is a line without length, which nobody would see
+        # a single value would be a line without length, which is invisible
         single_value = np.flatnonzero(lower[:, place] == upper[:, place])
         ax.plot(
             lower[single_value, place], single_value, "|", color=BLUE, alpha=shade, markersize=14, zorder=4

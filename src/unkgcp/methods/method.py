@@ -1,9 +1,9 @@
-"""What every interval predictor over triples shares: the protocol, the answer, and who counts as known.
+"""What all interval methods over triples share: how they are calibrated, asked and stored, and which queries are known.
 
-This is the border between a scoring model (anything with `score`) and interval methods. Unknown queries
-are dealt with here, once, for all methods: they get the whole range and no score, and facts about unknown
-entities or relations are left out of calibration, so that the promise is exact for known queries. Ids
-come in, numbers go out, and torch is never imported.
+This is the border between a scoring model (any object with `score`) and interval methods. Unknown queries are dealt
+with here, once, for all methods: they get the whole range and no score, and facts about unknown entities or relations
+are left out of calibration, so that the promise is exact for known queries. Ids come in, numbers go out, and torch is
+never imported.
 
 >>> predictor = create("cp").calibrate(model, calibration_facts)                       # doctest: +SKIP
 >>> predictor.interval(Triples(head, relation, tail), confidence=[0.8, 0.9]).lower     # doctest: +SKIP
@@ -31,6 +31,7 @@ from unkgcp.methods.intervals import Floats, Intervals, Levels
 if TYPE_CHECKING:
     from unkgcp.conformal.selection import Range, Wrong
     from unkgcp.evidence import EvidenceModel
+    from unkgcp.evidence.nonfacts import FactLikeness
 
 
 class Scorer(Protocol):
@@ -52,14 +53,14 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class TrainedScorer(Scorer, Protocol):
-    """A model that can say what it was trained on."""
+    """A model that also knows its vocabulary and, perhaps, its training facts."""
 
     @property
     def vocabulary(self) -> Vocabulary: ...
 
     @property
     def facts(self) -> KnownFacts | None:
-        """Its training facts, where they are at hand."""
+        """Its training facts, None if it does not know them."""
 
 
 Number = TypeVar("Number", int, float)
@@ -94,11 +95,21 @@ def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_
     return found
 
 
-def _drawn(facts: Graph, most: int) -> tuple[Graph, Graph]:
-    """So many of the facts, each as likely as any other and by a coin that looks at none, and those left."""
-    drawn = np.zeros(len(facts), bool)
-    drawn[np.random.default_rng(0xCA1B).permutation(len(facts))[:most]] = True
-    return facts[drawn], facts[~drawn]
+def in_vocabulary(triples: HasTriples) -> NDArray[np.bool_]:
+    """Which triples have no id -1, which stands for a label that the vocabulary lacks: (n,)."""
+    return (triples.head >= 0) & (triples.relation >= 0) & (triples.tail >= 0)
+
+
+def some_rows(triples: HasTriples, rows: NDArray[np.intp] | slice) -> Triples:
+    """The triples in these rows."""
+    return Triples(triples.head[rows], triples.relation[rows], triples.tail[rows])
+
+
+def training_facts(model: Scorer) -> Graph | None:
+    """The facts that a model was trained on, None if it does not know them."""
+    if isinstance(model, TrainedScorer) and model.facts is not None:
+        return model.facts.graph(model.vocabulary)
+    return None
 
 
 def stored_facts(
@@ -116,6 +127,13 @@ def entropy_bits(score: Floats) -> Floats:
     return np.minimum(bits, 1.0)
 
 
+def _drawn(facts: Graph, most: int) -> tuple[Graph, Graph]:
+    """`most` of the facts, drawn at random and without a look at any of them, and the facts that are left."""
+    drawn = np.zeros(len(facts), bool)
+    drawn[np.random.default_rng(0xCA1B).permutation(len(facts))[:most]] = True
+    return facts[drawn], facts[~drawn]
+
+
 class IntervalPredictor(ABC):
     """An interval method: calibrated once on facts, then asked at any level.
 
@@ -131,7 +149,7 @@ class IntervalPredictor(ABC):
     asks_model: bool = True
     """Whether it asks the model for scores; a run may do without a model where it does not."""
     own_answers: bool = False
-    """Whether its scores, or its ends, come from more than the score of the model: `interval` alone knows them."""
+    """Whether scores or ends depend on more than the score of the model, so that only `interval` gives them."""
     for_open_world: bool = False
     """Whether its promise also holds for queries that are no facts."""
     ranks_scores: bool = False
@@ -139,30 +157,29 @@ class IntervalPredictor(ABC):
     order_free: bool = True
     """Whether the order of the calibration facts is of no consequence."""
     most: int | None = None
-    """Calibration facts that set its thresholds at most, where asking takes long; of more, so many are drawn."""
+    """The most calibration facts that set its thresholds, where asking takes long; of more facts, so many are drawn."""
 
     model: Scorer
     size: int
     """Number of calibration facts used."""
     partitions: tuple[Any, ...] = ()
-    """The ways in which triples are put into `Groups` (`unkgcp.methods.partitions`) with a threshold each; none if all
-    have the same."""
+    """The ways to put triples into groups (`unkgcp.methods.partitions`) with a threshold each; none if there is one."""
     evidence: EvidenceModel | None = None
     """What was learned from the training graph, for a method that answers from it."""
     share: Fraction | None = None
     """The share of facts among the queries, where a promise for the open world presumes one."""
+    nonfact_kinds: tuple[str, ...] = ()
+    """The kinds of triples that are no facts for which its promise also holds."""
     ranked: Graph | None = None
     """The calibration facts that set its thresholds, in any order; None in runs of older versions."""
     waiting: Graph | None = None
-    """Facts held out of training that set no threshold: those about things that no training fact is about (yet), or
-    left out on purpose. An update of the run asks them again. None in runs of older versions.
-    """
+    """Facts held out of training that set no threshold: no training fact is about their entities or relation yet, or
+    they were left out on purpose. An update of the run uses them again. None in runs of older versions."""
 
     def calibrate(self, model: Scorer, facts: Graph) -> Self:
         """Learn what this method needs from calibration facts, none of which the model was trained on."""
         known = status_codes(model, facts) == 0
-        # a label that the vocabulary lacks has no id under which its fact could be kept
-        waiting = facts[~known & (facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0)]
+        waiting = facts[~known & in_vocabulary(facts)]
         facts = facts[known]
         if self.most is not None and len(facts) > self.most:
             facts, left = _drawn(facts, self.most)
@@ -174,10 +191,7 @@ class IntervalPredictor(ABC):
             )
         self.model, self.size = model, len(facts)
         self.ranked, self.waiting = facts, waiting
-        score = np.full(len(facts), np.nan)
-        if self.asks_model:
-            score[:] = model.score(facts.head, facts.relation, facts.tail)
-        self._calibrate(score, facts)
+        self._calibrate(self._model_scores(facts) if self.asks_model else np.full(len(facts), np.nan), facts)
         return self
 
     def models(self) -> dict[str, Scorer]:
@@ -213,21 +227,19 @@ class IntervalPredictor(ABC):
     def _answers(
         self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]
     ) -> tuple[NDArray[np.float32], Floats, dict[str, Any]]:
-        """Scores (n,) and ends (n, 2, levels) of triples of which the rows `known` are known.
-
-        What the method tells besides comes as further fields of `Intervals`, by name.
-        """
+        """Scores (n,) and ends (n, 2, levels) of triples of which the rows `known` are known, and further columns of
+        `Intervals`, by name."""
         n = len(triples.head)
         if len(known) == n and n:
             whole = Triples(triples.head, triples.relation, triples.tail)
             found = self.model.score(*whole).astype(np.float32, copy=False)
             return found, self._ends(found.astype(np.float64), whole, levels), {}
         score = np.full(n, np.nan, dtype=np.float32)
-        # every column of ends in one piece: that is how they are used
+        # the columns are used one by one, so each is laid out in one piece
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
         if len(known):
-            asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
+            asked = some_rows(triples, known)
             found = self.model.score(*asked)
             score[known] = found
             ends[known] = self._ends(found.astype(np.float64), asked, levels)
@@ -235,7 +247,7 @@ class IntervalPredictor(ABC):
 
     @property
     def within(self) -> str:
-        """In which groups of facts the promise holds, in words that go on after it; empty if only over all of them."""
+        """The groups of facts in each of which the promise holds, as words that follow it; empty if there are none."""
         return ""
 
     def caution(self, confidence: Confidence) -> str | None:
@@ -301,6 +313,10 @@ class IntervalPredictor(ABC):
         """
         return {}
 
+    def likeness_over(self, evidence: EvidenceModel) -> FactLikeness | None:
+        """What tells facts from others, applied to another evidence model; None unless that was learned."""
+        return None
+
     def among(self, facts: Graph) -> Self:
         """The same method calibrated anew with some of its calibration facts.
 
@@ -337,18 +353,13 @@ class IntervalPredictor(ABC):
         arrays: Mapping[str, NDArray[Any]],
         held: Sequence[Graph | None] | None = None,
     ) -> Self:
-        """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit.
-
-        held: the facts among these arrays, ranked and waiting ones, where somebody has made them already.
-        """
+        """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit. held: the ranked and
+        the waiting facts among these arrays, if the caller has made graphs of them already."""
         if "size" not in arrays or arrays["size"].shape != () or arrays["size"].dtype.kind not in "iu":
             raise ValueError("the calibration does not say how many facts it used")
         self.model, self.size = model, int(arrays["size"])
-        own = {
-            name: array
-            for name, array in arrays.items()
-            if name != "size" and not name.startswith((RANKED, WAITING))
-        }
+        own = {name: array for name, array in arrays.items() if not name.startswith((RANKED, WAITING))}
+        del own["size"]
         self.ranked, self.waiting = held or stored_facts(model, arrays, (RANKED, WAITING))
         if self.ranked is not None and len(self.ranked.head) != self.size:
             raise ValueError("the calibration facts are not as many as there were")

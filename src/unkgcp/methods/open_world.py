@@ -1,9 +1,9 @@
-"""The open world: a query may be no fact at all; one promise for facts, and one for each kind of non-facts calibrated.
+"""The open world: a query may be no fact at all. There is one promise for facts, and one for each kind of non-facts.
 
-This is an interval method for facts joined with a second calibration on triples that are no facts (corrupted
-facts, whose confidence is 0). A query keeps "no fact" as a possibility unless it looks more like a fact than almost
-all of those do; the answer is then the fact's interval, the flag, and the hull of both. It is no classifier.
-Nobody is told which class a query has; each class is covered by its own calibration.
+This joins an interval method for facts with a second calibration on triples that are no facts (corrupted facts, whose
+confidence is 0). A query is flagged as perhaps no fact unless it looks more like a fact than almost all of those do.
+The answer is the interval of a fact, the flag, and the hull of the interval and, if the flag is set, 0. It is no
+classifier: it does not say which class a query has, and each class is covered by its own calibration.
 
 >>> open_world(create("cp").calibrate(model, facts), negatives).interval(triples).no_fact       # doctest: +SKIP
 """
@@ -21,17 +21,12 @@ from numpy.typing import NDArray
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
 from unkgcp.conformal.selection import Range, Wrong
 from unkgcp.errors import InputError
+from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.evidence.nonfacts import FactLikeness
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.graph.known import facts_to_arrays
 from unkgcp.methods.intervals import Floats, Intervals, Levels
-from unkgcp.methods.method import (
-    NOT_KEPT,
-    IntervalPredictor,
-    Scorer,
-    status_codes,
-    stored_facts,
-)
+from unkgcp.methods.method import NOT_KEPT, IntervalPredictor, Scorer, some_rows, status_codes, stored_facts
 from unkgcp.methods.partitions import partition_names
 
 MOST_LEVELS = 1024
@@ -82,8 +77,8 @@ class OpenWorld(IntervalPredictor):
         `nonfacts`: the same triples in any order, None in runs of older versions.
         """
         self.base, self.likeness, self.share = base, likeness, share
-        self.scores, self.nonfacts = dict(scores), nonfacts
-        self._known: dict[Fraction, tuple[Fraction, float]] = {}  # what was worked out at levels asked before
+        self.scores, self.nonfacts, self.nonfact_kinds = dict(scores), nonfacts, tuple(scores)
+        self._known: dict[Fraction, tuple[Fraction, float]] = {}  # results of `_joint_pair` by level
         self.name, self.needs, self.order_free = base.name, base.needs, base.order_free
         self.asks_model = base.asks_model
         self.model, self.size, self.evidence = base.model, base.size, base.evidence
@@ -125,7 +120,7 @@ class OpenWorld(IntervalPredictor):
         known = np.flatnonzero(fact.code == 0)
         flags = np.ones((len(fact), len(levels)), bool)
         if len(known):
-            asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
+            asked = some_rows(triples, known)
             flags[known] = self.likeness(asked)[:, None] <= limits
         lower = np.where(flags, 0.0, fact.lower)
         upper = np.where(flags & np.isnan(fact.upper), 0.0, fact.upper)  # nothing but "no fact" is left
@@ -156,11 +151,11 @@ class OpenWorld(IntervalPredictor):
         return [asked for asked, _ in pairs], np.array([limit for _, limit in pairs])
 
     def _joint_pair(self, share: Fraction, level: Fraction) -> tuple[Fraction, float]:
-        """The two at one level with a known share of facts."""
+        """What `_split` gives for one level, with a known share of facts."""
         facts = self._fact_scores()
-        # of several kinds the largest threshold: then the promise holds whichever kind the queries are of
+        # with the largest threshold of all kinds the promise holds whichever kind the queries are of
         limit = max(_joint_threshold(facts, others, share, level) for others in self.scores.values())
-        # the method for facts knows ranks: the one whose score is the first that reaches the threshold
+        # the method for facts is asked by rank: that of the first score that reaches the threshold
         k = int(np.searchsorted(facts, limit)) + 1
         return Fraction(min(k, len(facts) + 1), len(facts) + 1), limit
 
@@ -212,6 +207,9 @@ class OpenWorld(IntervalPredictor):
             raise InputError(NOT_KEPT)
         scores = {kind: self.passing(triples, condition) for kind, triples in self.nonfacts.items()}
         return {kind: Wrong(found, len(found)) for kind, found in scores.items()}
+
+    def likeness_over(self, evidence: EvidenceModel) -> FactLikeness | None:
+        return replace(self.likeness, model=evidence) if isinstance(self.likeness, FactLikeness) else None
 
     def check_subsets(self) -> None:
         raise InputError(
@@ -276,8 +274,7 @@ def open_world(
                 f"none of the {kind} non-facts for calibration has its entities and its relation in the training "
                 "facts: calibrate with more facts"
             )
-        asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
-        scores[kind] = np.sort(np.asarray(likeness(asked), np.float64))
+        scores[kind] = np.sort(np.asarray(likeness(some_rows(triples, known)), np.float64))
         if isinstance(triples, Graph):
             kept[kind] = triples[known]
     if not scores:

@@ -1,12 +1,12 @@
-"""Partitions: ways to put known triples into groups, in each of which the promise is to hold.
+"""Partitions: ways to put known triples into groups, in each of which the promise holds.
 
 - `relation`: large relations are a group each, small ones share one with relations like them;
 - `doubt`: by how unsure the method itself is of a triple (`IntervalPredictor.doubt`), from nearly sure to clueless;
 - `degree`: by how many training facts the head and the tail of a triple stand in, the smaller number of the two.
 
 All groups are made from training facts and the number of calibration facts to come, never from calibration labels:
-calibration facts only fill them. With several partitions the promise holds in every group of each of them
-(`unkgcp.conformal.ranking`). `Partitioned` is what methods share that promise their level within groups.
+calibration facts only fill the groups. With several partitions the promise holds in every group of each of them
+(`unkgcp.conformal.ranking`). `Partitioned` is the base of methods that promise their level within groups.
 
 >>> partition_names("relation, doubt"), partition_names("none"), partition_names(None, ("doubt",))
 (('doubt', 'relation'), (), ('doubt',))
@@ -35,17 +35,17 @@ NAMES = ("doubt", "relation", "degree")
 NONE = "none"
 
 EDGES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Doubts at which groups by doubt end. Groups of equal size would put doubts of 0.3 beside those of nearly sure facts,
-which are most, and cover them far below the level."""
+"""Doubts at which groups by doubt end. Groups of equal size would put doubts of 0.3 together with those of nearly sure
+facts, which are the most, and cover the former far below the level."""
 FIFTHS = 5
 """Groups by degree."""
 LEAST = 100
-"""Calibration facts that a group by doubt or by degree must be able to expect."""
+"""The least expected number of calibration facts of a group by doubt or by degree."""
 OWN = 35
-"""Calibration facts a relation must be able to expect for a threshold of its own; 19 carry a level of 95 %."""
+"""The least expected number of calibration facts of a relation with its own threshold; 19 suffice for 95 %."""
 SHARED = 60
 """Calibration facts that a group of small relations should have together."""
-_PRIOR = 20  # training facts' worth of the average relation, mixed into what is known of each
+_PRIOR = 20  # training facts of the average relation that are added to those of each relation
 
 
 def partition_names(per: str | None, default: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class Groups(ABC):
 
 @dataclass(frozen=True, eq=False)
 class DoubtGroups(Groups):
-    """edges: (groups - 1,), upwards: a triple is in the group of as many edges as its doubt has reached."""
+    """edges: (groups - 1,), upwards. The number of a triple's group is how many edges its doubt reaches."""
 
     name = "doubt"
     within = "each group of facts that the method doubts alike"
@@ -109,7 +109,7 @@ class DoubtGroups(Groups):
 
 
 def group_doubt(doubt: Floats, calibration: int) -> DoubtGroups:
-    """Groups for `calibration` facts to come, from the doubt (n,) of training facts asked as queries."""
+    """Groups for `calibration` facts, from the doubt (n,) of training facts asked as queries."""
     cells = DoubtGroups(np.array(EDGES))
     found = np.bincount(np.searchsorted(cells.edges, doubt, side="right"), minlength=cells.count)
     return DoubtGroups(_joined(cells.edges, found, calibration))
@@ -117,7 +117,7 @@ def group_doubt(doubt: Floats, calibration: int) -> DoubtGroups:
 
 @dataclass(frozen=True, eq=False)
 class DegreeGroups(Groups):
-    """facts: (entities,) int64, training facts that each entity stands in. edges: (groups - 1,) int64, upwards."""
+    """facts: (entities,) int64, in how many training facts each entity is. edges: (groups - 1,) int64, upwards."""
 
     name = "degree"
     within = "each group of facts about entities with about as many training facts"
@@ -137,7 +137,7 @@ class DegreeGroups(Groups):
 
 
 def group_degrees(train: HasTriples, entities: int, calibration: int) -> DegreeGroups:
-    """Groups for `calibration` facts to come: fifths of the training facts, each asked as if it were not there."""
+    """Groups for `calibration` facts: fifths of the training facts, each asked as if it were not in the graph."""
     facts = degrees(train, entities)
     degree = np.sort(degree_of(train, facts) - 1)
     places = [len(degree) * fifth // FIFTHS for fifth in range(1, FIFTHS)]
@@ -152,10 +152,10 @@ def _joined(edges: NDArray[Any], found: NDArray[np.int64], calibration: int) -> 
     found: (edges + 1,) training facts of each group.
     """
     left, counts = edges.tolist(), found.tolist()
-    needed = max(LEAST * sum(counts) / max(calibration, 1), 1)  # without facts nothing is to be expected
+    needed = max(LEAST * sum(counts) / max(calibration, 1), 1)
     while len(counts) > 1 and min(counts) < needed:
         place = counts.index(min(counts))
-        # the smallest is joined with the smaller one beside it
+        # the smallest group is joined with its smaller neighbour
         before = place > 0 and (place == len(counts) - 1 or counts[place - 1] <= counts[place + 1])
         first = place - 1 if before else place
         counts[first : first + 2] = [counts[first] + counts[first + 1]]
@@ -204,11 +204,11 @@ def group_relations(
     calibration: int,
     count: NDArray[np.integer[Any]] | None = None,
 ) -> RelationGroups:
-    """Groups for `calibration` facts to come, from the relation and the nonconformity of training facts, (n,) each.
+    """Groups for `calibration` facts, from the relation and the nonconformity of training facts, (n,) each.
 
-    A relation's own training facts say how strange the model finds it; ranks instead of scores, so that a few
-    enormous ones do not decide. `count`: how many training facts each relation has, (relations,), where only some of
-    them were scored.
+    Small relations are put together with others that are as strange to the model. The strangeness of a relation is the
+    mean rank of the scores of its training facts; ranks keep a few enormous scores from deciding. `count`: how many
+    training facts each relation has, (relations,), where only some of them were scored.
     """
     size, scored = len(relation), np.bincount(relation, minlength=relations)
     count = scored if count is None else count
@@ -225,13 +225,13 @@ def group_relations(
     pools = max(1, int(expected[small].sum() // SHARED))
     middle = np.cumsum(expected[small]) - expected[small] / 2
     code[small] = own.sum() + np.minimum(middle * pools // max(expected[small].sum(), 1e-9), pools - 1)
-    # a pool that one relation fills is that relation's own
+    # a group of one small relation counts as its own
     alone = np.bincount(code[code >= 0], minlength=1) == 1
     return RelationGroups(code, np.append(alone, False)[code])
 
 
 def each_relation(relations: int) -> RelationGroups:
-    """Every relation for itself: where there are no training facts to compare relations by."""
+    """A group for every relation, where there are no training facts by which to compare relations."""
     return RelationGroups(np.arange(relations, dtype=np.int32), np.ones(relations, np.bool_))
 
 
@@ -272,10 +272,10 @@ class Partitioned(IntervalPredictor):
     """
 
     default_per: tuple[str, ...] = ()
-    """The partitions of a method that is asked for none in particular."""
+    """The partitions if none are named."""
     partitions: tuple[Groups, ...] = ()
     reach: Fraction
-    """The highest level that its calibration facts carry; above it every interval is the whole range."""
+    """The highest level for which its calibration facts suffice; above it every interval is the whole range."""
 
     def __init__(self, per: str | None = None) -> None:
         self.per = partition_names(per, self.default_per)
@@ -319,7 +319,7 @@ class Partitioned(IntervalPredictor):
         return {groups.name: groups.codes(triples, doubt) for groups in self.partitions}
 
     def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64]:
-        """Of the groups of each triple the largest one counts: the others' thresholds can only add to coverage."""
+        """The size of the largest group of each triple: the thresholds of the others can only add to coverage."""
         columns = self.group_columns(triples, doubt)
         if columns is None:
             return np.full(len(triples.head), self.size)
@@ -330,7 +330,7 @@ class Partitioned(IntervalPredictor):
         """How many calibration facts groups of a partition have: (n,)."""
         found = self.rankings.partitions[name]
         assert found.groups is not None
-        # the code -1 of a group without facts is the place of the last segment, which is empty
+        # a group without facts has the code -1, the place of the last segment, which is empty
         return found.ranking.sizes[group_codes(found.groups, codes)]
 
     def relation_sizes(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

@@ -18,8 +18,9 @@ from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
 from unkgcp.conformal.split import SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples, concatenate
+from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import TrainedScorer, entropy_bits
+from unkgcp.methods.method import entropy_bits, training_facts
 from unkgcp.methods.partitions import (
     Groups,
     Partitioned,
@@ -28,7 +29,6 @@ from unkgcp.methods.partitions import (
     group_doubt,
     group_relations,
 )
-from unkgcp.methods.registry import register
 
 
 class ConformalPredictor(Partitioned):
@@ -75,16 +75,16 @@ class ConformalPredictor(Partitioned):
         self.relations, self.sides, self.reach = relation[order], sides[order], highest_level(self.size)
 
     def _group(self, name: str) -> Groups:
-        """From the facts the model was trained on; without them every relation is a group, and others are refused."""
+        """Made from the model's training facts; without them every relation is a group, and others are refused."""
         relations = len(self.model.seen_relations)
-        if not isinstance(self.model, TrainedScorer) or self.model.facts is None:
+        known = training_facts(self.model)
+        if known is None:
             if name == "relation":
                 return each_relation(relations)
             raise InputError(
                 f"groups by {name} are made from training facts, which the model does not know; train it again, or "
                 "leave them out of --per"
             )
-        known = self.model.facts.graph(self.model.vocabulary)
         if name == "degree":
             return group_degrees(known, len(self.model.seen_entities), self.size)
         guess = self.model.score(known.head, known.relation, known.tail).astype(np.float64)
@@ -100,7 +100,7 @@ class ConformalPredictor(Partitioned):
         return self.calibration.rankings
 
     def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
-        """The entropy of the score in bits: (n,). What calibration learned has no say in it, nor in the groups."""
+        """The entropy of the score in bits: (n,). Like the groups, it does not depend on calibration facts."""
         return self._doubt(self._model_scores(triples) if score is None else score)
 
     def _doubt(self, score: Floats) -> Floats:
@@ -153,7 +153,7 @@ class ConformalPredictor(Partitioned):
         return self._intervals(score, triples, [exact(confidence)], pooled=True)[:, :, 0]
 
     def _kind(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]] | None:
-        """What a learned score may know of a triple beside its score: (n,)."""
+        """What a learned score may use of a triple beside the score of the model: (n,)."""
         return None
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -230,10 +230,10 @@ class EntropyNormalised(ConformalPredictor):
 class ShortestIntervals(ConformalPredictor):
     """Shortest: the interval around the likeliest confidences of facts with such a score, widened by rank.
 
-    One half of the calibration facts teaches how confidences lie beside scores, in all relations alike or, where that
-    helps, relation by relation; the other half is ranked. The
-    interval says where such facts' confidences are, so it need not contain the score itself: a model may score
-    0.9 where confidences are 0.4375 or 1. With fewer than `smallest` calibration facts it is CP on all of them.
+    One half of the calibration facts teaches how confidences are distributed given the score, in all relations alike
+    or, where that helps, relation by relation; the other half is ranked. The interval says where the confidences of
+    such facts are, so it need not contain the score itself: a model may score 0.9 where confidences are 0.4375 or 1.
+    With fewer than `smallest` calibration facts it is CP on all of them.
 
     Guarantee: as for CP, coverage of at least `confidence` over calibration facts and query together, whatever was
     learned; frequent values tie, and ties can only raise it. Assumption: calibration facts and query are exchangeable
@@ -245,7 +245,7 @@ class ShortestIntervals(ConformalPredictor):
 
     def __init__(self, smallest: int | None = None, per: str | None = None) -> None:
         super().__init__(per)
-        from unkgcp.conformal.shortest import Shortest  # other methods do without what it learns
+        from unkgcp.conformal.shortest import Shortest  # other methods do not need it
 
         self.recipe = Shortest() if smallest is None else Shortest(smallest=int(smallest))
 
@@ -264,7 +264,7 @@ class ShortestIntervals(ConformalPredictor):
             raise ValueError("the learned shapes do not know of relations")
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
-        # at level 0 the smallest set there is: the lowest rank answers
+        # at level 0 the answer is the smallest set there is, that of the lowest rank
         lowest = Fraction(1, self.size + 1)
         return self._intervals(score, triples, [max(level, lowest) for level in levels])
 

@@ -1,20 +1,20 @@
-"""Answer sets: entities among which the answer of (h, r, ?) or (?, r, t) is with the probability that was asked for.
+"""Answer sets: sets of entities that contain the answer of (h, r, ?) or (?, r, t) with a chosen probability.
 
-Candidates are all entities with a training fact but those that answer the question by a training fact. Each has a
-weight, which grows with what completions are ranked by, and its share of the weight of all candidates is how likely it
-is the answer, as the run sees it. How strange an answer is beside its question is
+Candidates are all entities with a training fact, except those that answer the question in a training fact. Each has a
+weight (`unkgcp.run.questions`), and its share of the weight of all candidates is how likely it is the answer, as the
+run sees it. The nonconformity of an answer to its question is
 
     s = -log(share), and 0 for the candidate of the largest weight.
 
-The set at a level is all candidates with s at most the k-th smallest s of the calibration facts, asked as questions,
-k = ceil(level (l + 1)) (`unkgcp.conformal.ranks`). It then contains the tail (head) of a new fact with at least that
-probability, if the fact is exchangeable with the calibration facts, is none of the training facts, and is about
-entities and a relation that have some. Tails and heads are calibrated apart. Where one candidate has most of the weight
-the set is small, and it is never empty. With `per` relation there is one threshold for each large relation and for each
-group of small ones, and the promise holds in every one of them; groups come from training facts.
+The set at a level has all candidates with s at most the k-th smallest s of the calibration facts, asked as questions,
+where k = ceil(level (l + 1)) (`unkgcp.conformal.ranks`). It then contains the tail (head) of a new fact with at least
+that probability, if the fact is exchangeable with the calibration facts, is no training fact, and is about entities and
+a relation that have training facts. Tails and heads are calibrated separately. Where one candidate has most of the
+weight the set is small, and it is never empty. With `per` relation there is one threshold for each large relation and
+for each group of small ones, and the promise holds in every one of them; groups come from training facts.
 
 This is KGCP (Zhu et al., NAACL 2025) with another score, and CondKGCP (Zhu et al., Findings of ACL 2025) where it has
-groups. What it is not: a probability for a single candidate, or a promise for questions that no new fact answers.
+groups. It gives no probability for a single candidate, and no promise for questions that no new fact answers.
 
 >>> predictor.answers("TP53", "binding", confidence=0.9).entities.to_pylist()           # doctest: +SKIP
 ['MDM2', 'EP300', 'CREBBP']
@@ -58,15 +58,18 @@ if TYPE_CHECKING:
 
 PER = ("relation", "none")
 FACTS = 5000
-"""Calibration facts that an evidence run, which takes milliseconds a question, asks on either side."""
+"""Calibration facts that an evidence run, which takes milliseconds a question, asks for tails, and again for heads."""
 LARGER = 2
-"""How many times more calibration facts a group has than one of intervals: with few of them the threshold of a high
-level is nearly the largest s there is, which thousands of candidates meet. Chosen with held-out training facts."""
+"""How many times as many calibration facts a group has here as a group of intervals: with few of them the threshold of
+a high level is nearly the largest s, which thousands of candidates meet. Chosen with held-out training facts."""
 
 
 class Asked(NamedTuple):
-    """What is asked for: the level, the most answers of a set that are listed (None: all of them), the confidence from
-    which on new facts are promised for, and whether they are in every relation."""
+    """What is asked for.
+
+    k: the most answers of a set that are listed, None for all of them. least: the least confidence of the new facts
+    that the promise is for. per: `relation` if it is to hold in every relation, else `none`.
+    """
 
     level: Fraction
     k: int | None = None
@@ -101,8 +104,10 @@ def answer_level(confidence: Confidence) -> Fraction:
 
 
 class Members(NamedTuple):
-    """The set of one question: ids, best first, and their shares, (n,) each, cut where only some are listed; how many
-    there are in all, how many candidates, and how many training facts answer the question already."""
+    """The set of one question: the ids and the shares of those that are listed, best first, (n,) each.
+
+    size: of the whole set. candidates: how many there are. known: how many training facts answer the question.
+    """
 
     ids: NDArray[np.int64]
     share: NDArray[np.float32]
@@ -113,8 +118,11 @@ class Members(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SideSets:
-    """Calibrated sets of tails, or of heads: what `calibrated` makes. `available`: calibration facts there were, of
-    which those of the rankings were drawn. `groups`: those of relations, None if all have one threshold."""
+    """Calibrated sets of tails, or of heads; `calibrated` makes them.
+
+    groups: the groups of relations, None if there is one threshold for all. available: how many calibration facts could
+    be used, of which those in the rankings were drawn.
+    """
 
     candidates: Candidates
     rankings: GroupRankings
@@ -127,12 +135,12 @@ class SideSets:
         return int(self.rankings.first.ranking.sizes.sum())
 
     def thresholds(self, relation: NDArray[Any], level: Fraction) -> Floats:
-        """The largest s in the set of a question with each relation, inf where all candidates are: (n,)."""
+        """The threshold of s for a question with each relation, inf where the set is all candidates: (n,)."""
         (found,) = largest(self.rankings.tables([level]), self._places(relation))
         return np.broadcast_to(found, np.shape(relation))
 
     def standing(self, strange: Floats, relation: NDArray[Any]) -> Standing:
-        """Where s of answers stands among the calibration facts that set their thresholds: (n,) each."""
+        """The place of s of answers among the calibration facts that set their thresholds: (n,) each."""
         return self.rankings.standing(strange, self._places(relation))
 
     def _places(self, relation: NDArray[Any]) -> list[Codes | None]:
@@ -188,9 +196,9 @@ class SideSets:
 
 
 def calibrated(predictor: Calibrated, at_head: bool, least: float, per: str) -> SideSets:
-    """Sets of one side; InputError where the run does not hold what is needed.
+    """Sets of heads, or of tails; InputError where the run does not hold what is needed.
 
-    Calibration facts below `least`, and those whose triple is a training fact too, are left out.
+    Calibration facts below the confidence `least`, and those whose triple is also a training fact, are left out.
     """
     facts, candidates = predictor.method.calibration_facts(), Candidates(predictor, at_head)
     usable = new_facts(candidates, facts, least)
@@ -201,7 +209,7 @@ def calibrated(predictor: Calibrated, at_head: bool, least: float, per: str) -> 
         )
     facts = usable
     if completer_of(predictor) is not None and len(facts) > FACTS:
-        # in an order that follows from the facts alone, so that a run draws the same ones after it is saved
+        # sorted first, so that a run draws the same facts after it was saved and loaded
         order = np.lexsort((facts.confidence, facts.keys))
         facts = facts[order[np.random.default_rng(0xA5E7).permutation(len(facts))[:FACTS]]]
     groups = _groups(candidates, least, len(facts)) if per == "relation" else None
@@ -211,7 +219,7 @@ def calibrated(predictor: Calibrated, at_head: bool, least: float, per: str) -> 
 
 
 def _groups(candidates: Candidates, least: float, calibration: int) -> RelationGroups:
-    """Large relations for themselves, small ones with those whose answers are about as many and as even."""
+    """A group for each large relation; small ones share groups with relations whose answers are as hard to guess."""
     train, relations = candidates.train, len(candidates.predictor.model.seen_relations)
     _, answer = candidates.sides(train)
     _, place, count = np.unique(
@@ -220,18 +228,18 @@ def _groups(candidates: Candidates, least: float, calibration: int) -> RelationG
     of_relation = np.bincount(train.relation, minlength=relations)
     surprise = np.log(of_relation[train.relation] / count[place])
     likely = np.bincount(train.relation[train.confidence >= least], minlength=relations)
-    expected = np.maximum(likely, of_relation > 0)  # a relation of doubtful facts alone has a group, too
+    expected = np.maximum(likely, of_relation > 0)  # a relation that has only doubtful facts has a group, too
     return group_relations(train.relation, surprise, relations, calibration // LARGER, expected)
 
 
 class AnswerSets:
-    """The sets of a calibrated run for new facts from a confidence on; a side is calibrated when first asked for."""
+    """The sets of a run for new facts of a least confidence; heads and tails are calibrated when first asked for."""
 
     def __init__(
         self, predictor: Calibrated, least: float = 0.0, per: str = "relation", caution: str | None = None
     ) -> None:
         """caution: what to know about the run, whatever is asked."""
-        # what is missing is said before anything is read or written
+        # errors about missing facts come before anything is read or written
         predictor.method.calibration_facts()
         training_facts(predictor)
         self.predictor, self.least, self.per, self._caution = predictor, least, per, caution

@@ -1,8 +1,7 @@
 """From a trained model and facts it has not seen to a calibrated predictor.
 
-The promise is for asserted facts, or for whatever may be asked, triples that are no facts among them. The interval
-methods themselves are in `unkgcp.methods`. Facts that the model was trained on are looked for among those to calibrate
-on, and counted.
+The promise is for asserted facts, or for all triples, also those that are no facts. The interval methods themselves are
+in `unkgcp.methods`. Facts that the model was trained on are looked for among the calibration facts, and counted.
 
 >>> calibrate(model, facts, "unkgcp")                              # doctest: +SKIP
 >>> calibrate(model, facts, "evidence", population="open")         # doctest: +SKIP
@@ -24,9 +23,9 @@ from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained, triple
 from unkgcp.graph.known import fingerprints
 from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
 from unkgcp.graph.objects import to_triples
-from unkgcp.methods.method import IntervalPredictor, status_codes
+from unkgcp.methods import create, predictor_class
+from unkgcp.methods.method import IntervalPredictor, in_vocabulary, status_codes
 from unkgcp.methods.partitions import NONE, Partitioned, partition_names
-from unkgcp.methods.registry import create, predictor_class
 from unkgcp.run.predictor import Predictor
 from unkgcp.training.model import Model
 
@@ -85,9 +84,9 @@ def calibrate(
     facts = _own(facts, model)
     model = model.tried(facts)
     if not issubclass(predictor_class(method), Partitioned):
-        options.pop("per", None)  # it is `none`, which goes with every method
+        options.pop("per", None)  # it can only be `none` here, which every method takes
     elif share is not None:
-        options.setdefault("per", NONE)  # a share of facts has one threshold
+        options.setdefault("per", NONE)  # a share of facts goes with one threshold for all
     needs = predictor_class(method).needs
     if "quantiles" in needs:
         if not quantiles:
@@ -169,7 +168,7 @@ def for_open_world(
             "the run does not hold its training facts, which non-facts are filtered with; fit it again"
         )
     train = model.facts.graph(model.vocabulary)
-    known = facts[(facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0)]
+    known = facts[in_vocabulary(facts)]
     drawn = {kind: corrupt(known, train, seed=_seed(model.seed, kind), kind=kind) for kind in kinds}
     negatives = {kind: found for kind, found in drawn.items() if (status_codes(model, found) == 0).any()}
     if drawn and not negatives:
@@ -198,7 +197,7 @@ def _fact_likeness(method: IntervalPredictor, seed: int, kinds: Sequence[str]) -
 
 
 def _seed(seed: int, kind: str) -> int:
-    """A stream of corruptions for each kind."""
+    """The seed of the corruptions of one kind."""
     return int(np.random.SeedSequence((seed, 1 + ALL_KINDS.index(kind))).generate_state(1)[0])
 
 
@@ -213,7 +212,7 @@ def method_options(
         if "evidence" not in predictor_class(method).needs:
             raise InputError(f"--allow-empty goes with --method evidence, not with {method}; leave it out")
         options["allow_empty"] = True
-        create(method, **options)  # refused before hours of training if it does not go with the groups
+        create(method, **options)  # an error about the groups comes before hours of training
     # the paper's numbers on CN15k need the entropy at 0.5 M + 0.5, which its text does not say
     if (method, data, protocol) == ("unkgcp", "cn15k", "paper"):
         options["mapped_entropy"] = True
@@ -229,11 +228,11 @@ def method_options(
 # their own and are not counted.
 
 FALSE_ALARM = 1e-3
-"""How often a random split of a graph with repeats may have more of them than are explained."""
+"""How often a random split of a graph with repeats may have more repeats than are explained."""
 HALF = 0.5
 """Pairs of equal facts added to those seen in training."""
 MOST = 0.1
-"""The share of the calibration facts, beyond those expected, from which on they are refused."""
+"""If more than this share of the calibration facts, beyond those expected, are training facts, they are refused."""
 
 
 class Trained(NamedTuple):
@@ -243,7 +242,7 @@ class Trained(NamedTuple):
     expected: float
     """The number that repeats bring on average, in random splits."""
     explained: int
-    """The number that they bring at most, but for bad luck."""
+    """The number that repeats exceed only with probability `FALSE_ALARM`."""
 
     @property
     def excess(self) -> int:
@@ -252,10 +251,10 @@ class Trained(NamedTuple):
 
 @contextmanager
 def only_repeats(explained: bool) -> Iterator[None]:
-    """No warning in here if repeats explain whatever training and calibration facts have in common.
+    """No `TrainedFactsWarning` in here if repeats explain the facts that training and calibration have in common.
 
-    They do where one graph was cut at random by this package, and where a run is calibrated again on the facts it was
-    fitted with, of which `fit` has said what there is to say.
+    They explain them where this package cut one graph at random. Where a run is calibrated again on the facts it was
+    fitted with, `fit` has given the warning already.
     """
     with warnings.catch_warnings():
         if explained:
@@ -266,28 +265,23 @@ def only_repeats(explained: bool) -> Iterator[None]:
 def without_held(predictor: Predictor, facts: Graph, parts: Sequence[Graph]) -> NDArray[np.bool_]:
     """Which facts of a data set with these other parts did not come into the run by an update: (n,).
 
-    An update may bring facts that were test facts of the run's data. What was trained on or calibrated with is no test
-    any more. Repeats within the data set itself stay, as they do for a run that was never updated.
+    An update may bring facts that were test facts of the run's data. Facts that were trained on or calibrated with can
+    test nothing any more. Repeats within the data set itself stay, as they do for a run that was never updated.
     """
     if not predictor.provenance.get("updates"):
         return np.ones(len(facts), bool)
-    held = held_keys(predictor)
-    inside, *own = (_keys(graph, predictor.model.vocabulary) for graph in (facts, *parts))
-    return ~contained(inside, np.setdiff1d(held, np.concatenate([np.zeros(0, np.int64), *own])))
-
-
-def held_keys(predictor: Predictor) -> NDArray[np.int64]:
-    """The triples that a run holds, for training or held out of it, as sorted keys of its vocabulary."""
     method, known, vocabulary = predictor.method, predictor.model.facts, predictor.model.vocabulary
-    parts = [method.ranked, method.waiting, None if known is None else known.graph(vocabulary)]
-    return np.unique(np.concatenate([part.keys for part in parts if part is not None]))
+    kept = [method.ranked, method.waiting, None if known is None else known.graph(vocabulary)]
+    held = np.unique(np.concatenate([part.keys for part in kept if part is not None]))
+    inside, *own = (_keys(graph, vocabulary) for graph in (facts, *parts))
+    return ~contained(inside, np.setdiff1d(held, np.concatenate([np.zeros(0, np.int64), *own])))
 
 
 def _keys(facts: Graph, vocabulary: Vocabulary) -> NDArray[np.int64]:
     """Keys of the facts in a vocabulary, -1 for one with a label that is not in it: (n,)."""
     ids = to_triples(facts, vocabulary)
     keys = triple_keys(*ids, len(vocabulary.entities), len(vocabulary.relations))
-    return np.where((ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0), keys, -1)
+    return np.where(in_vocabulary(ids), keys, -1)
 
 
 def check_untrained(model: Model, facts: Graph, protocol: str = "strict") -> None:
@@ -306,7 +300,7 @@ def check_untrained(model: Model, facts: Graph, protocol: str = "strict") -> Non
 
 
 def check_apart(training: Graph, stopping: Graph | None, facts: Graph) -> None:
-    """The same for facts at hand: those trained on, those that early stopping looks at, and those to calibrate on."""
+    """As `check_untrained`, for training facts, facts that early stopping looks at, and facts to calibrate on."""
     counted = training if stopping is None else concatenate([training, stopping])
     trained = count_trained(counted, facts)
     if not trained.excess:
@@ -335,8 +329,7 @@ def count_trained(training: Graph, facts: Graph) -> Trained:
     """
     vocabulary = training.vocabulary
     ids = to_triples(facts, vocabulary)
-    known = (ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0)
-    own = Graph(*ids, facts.confidence, vocabulary)[known]
+    own = Graph(*ids, facts.confidence, vocabulary)[in_vocabulary(ids)]
     marks, count = np.unique(fingerprints(training), return_counts=True)
     found = int(np.isin(fingerprints(own), marks).sum())
     twins = int(count[count > 1].sum())

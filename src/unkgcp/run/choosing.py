@@ -23,7 +23,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import HasTriples, Triples
 from unkgcp.graph.objects import Queries, to_triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels
-from unkgcp.methods.method import IntervalPredictor, status_codes
+from unkgcp.methods.method import IntervalPredictor, some_rows, status_codes
 
 if TYPE_CHECKING:
     from unkgcp.run.answers import Calibrated
@@ -33,8 +33,10 @@ Answer = Callable[[Triples, Places], Intervals]
 
 
 class Choice(NamedTuple):
-    """What is asked for: the condition, the allowed shares of wrong ones, and whether intervals are to hold for the
-    chosen ones, which are then the only ones that are answered."""
+    """What is asked for: the condition, and the allowed shares of wrong ones.
+
+    after: whether intervals are to hold for the chosen candidates, which are then the only ones that are answered.
+    """
 
     condition: Range
     shares: tuple[Fraction, ...]
@@ -86,7 +88,7 @@ class Chooser:
         return self.selector.places(triples, np.flatnonzero(status_codes(self.method.model, triples) == 0))
 
     def cuts(self, counts: Counts) -> list[Cuts]:
-        """What is chosen at each share of wrong ones, once the places of all candidates are counted."""
+        """The places from which on candidates are chosen, for each share of wrong ones; counts: of all candidates."""
         return [self.reference.cuts(counts, share) for share in self.choice.shares]
 
     def verdict(self, places: Places, cuts: list[Cuts]) -> Verdict:
@@ -111,17 +113,16 @@ class Chooser:
         )
 
     def answering(self, cuts: list[Cuts], confidence: Levels) -> Answer:
-        """What the second pass does with candidates and their places; those after a selection are chosen ones only."""
+        """The function of the second pass, from candidates and their places to answers.
+
+        With intervals that hold after a selection it must be asked for chosen candidates only.
+        """
         if self.choice.after:
             return self._after(cuts[0], confidence)
-
-        def answer(triples: Triples, places: Places) -> Intervals:
-            return self._told(self.method.interval(triples, confidence), places, cuts)
-
-        return answer
+        return lambda triples, places: self._told(self.method.interval(triples, confidence), places, cuts)
 
     def cautions(self, cuts: list[Cuts], confidence: Levels) -> list[str]:
-        """A sentence for each level at which too few calibration facts stand behind intervals after the selection."""
+        """A sentence for each level for which there are too few calibration facts after the selection."""
         nothing = self.reference.bins - 1  # the cut that chooses no place
         if not self.choice.after or cuts[0].chosen == nothing:
             return []
@@ -137,8 +138,8 @@ class Chooser:
     def _after(self, cuts: Cuts, confidence: Levels) -> Answer:
         """Each interval is the hull of two: one holds if the confidence passes, the other if it does not.
 
-        Where nothing is known for the second case, which concerns candidates at the last places that are chosen, the
-        answer is the whole range.
+        For candidates at the last places that are chosen nothing is known for the second case, and the answer is the
+        whole range.
         """
         levels, single = exact_levels(confidence)
         nothing = self.reference.bins - 1  # the cut that chooses no place
@@ -156,10 +157,8 @@ class Chooser:
             lower[last], upper[last] = 0.0, 1.0
             if single:
                 lower, upper = lower[:, 0], upper[:, 0]
-            told = replace(first, lower=lower, upper=upper)
-            told = replace(
-                told, confidence=float(levels[0]) if single else [float(level) for level in levels]
-            )
+            exactly = float(levels[0]) if single else [float(level) for level in levels]
+            told = replace(first, lower=lower, upper=upper, confidence=exactly)
             return self._told(told, places, [cuts])
 
         return answer
@@ -168,7 +167,7 @@ class Chooser:
         return replace(answers, **self.verdict(places, cuts)._asdict())
 
 
-# Where candidates stand among the calibration facts that fail a condition on their confidence.
+# The places of candidates among the calibration facts that fail a condition on their confidence.
 #
 # A `Selector` joins a condition with a calibrated method: it scores the calibration facts and every candidate by how
 # likely the confidence passes, as the method sees it (`IntervalPredictor.passing`), and finds the place of each
@@ -200,8 +199,8 @@ class Selector:
         """The place of each triple, of which the rows `known` are known: (n,)."""
         places = np.full(len(triples.head), UNKNOWN, np.int32)
         if len(known):
-            asked = Triples(triples.head[known], triples.relation[known], triples.tail[known])
-            places[known] = self.reference.places(self.method.passing(asked, self.condition))
+            passing = self.method.passing(some_rows(triples, known), self.condition)
+            places[known] = self.reference.places(passing)
         return places
 
     def alike(self, cuts: Cuts) -> list[IntervalPredictor]:

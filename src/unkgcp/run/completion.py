@@ -6,7 +6,7 @@ the best few are then asked like any other query, so that a completion has the s
 interval holds for one triple, not for all of a list at once, and unless the run is for the open world it presumes that
 the triple is a fact, which most candidates are not.
 
->>> complete(predictor, head="TP53", relation="binding", k=5, rank_by="lower").to_pandas()     # doctest: +SKIP
+>>> complete_batch(predictor, questions, k=5, rank_by="lower").column("tail")     # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from unkgcp.run.questions import (
     candidate_scores,
     completer_of,
     labels_of_found,
-    one_question,
 )
 from unkgcp.tabular.arrow_arrays import numbers
 
@@ -49,30 +48,6 @@ SPARE = 16  # candidates beyond k asked exactly: the matrix product is off by a 
 CELLS = 1 << 23  # scores held at once
 
 
-def complete(
-    predictor: Calibrated,
-    *,
-    relation: str,
-    head: str | None = None,
-    tail: str | None = None,
-    k: int = 10,
-    confidence: Levels = 0.9,
-    rank_by: str = "score",
-    exclude_known: bool = False,
-) -> Intervals:
-    """The best k entities for the place that is not given, best first, with their labels.
-
-    `rank_by` is `score` or `lower`, the lower end (of the first level if there are several); ties go by score, then
-    by the order of the vocabulary. An evidence run ranks by what is expected of a triple that may be no fact instead of
-    the score, which is about facts, and by the lower end times the probability that it is one; training facts come
-    first. `exclude_known` leaves them out. If what is given is unknown the answer is one row with nothing in the open
-    place, the whole range, and a status that says why.
-    """
-    question = one_question(head, relation, tail)
-    _, answers = _answers(predictor, question, k, confidence, rank_by, exclude_known, 0)
-    return answers
-
-
 def complete_batch(
     predictor: Calibrated,
     batch: pa.RecordBatch,
@@ -86,24 +61,24 @@ def complete_batch(
     """Candidates of every query of a batch with columns head, relation, tail; `?`, empty or null is the open place.
 
     Columns query (the row of the query, counted from `first`), rank (from 1), head, relation, tail, and those of
-    `unkgcp.methods.intervals.as_batch`. See `complete`.
+    `unkgcp.methods.intervals.as_batch`. See `Predictor.complete`.
     """
-    found, answers = _answers(predictor, batch, k, confidence, rank_by, exclude_known, first)
+    found, answers = complete(predictor, batch, k, confidence, rank_by, exclude_known, first)
     assert answers.labels is not None
     before = {"query": numbers(found.query + first), "rank": numbers(found.rank)}
     return as_batch(answers, before | {name: answers.labels.column(name) for name in LABELS})
 
 
-def _answers(
+def complete(
     predictor: Calibrated,
     batch: pa.RecordBatch,
     k: int,
     confidence: Levels,
     rank_by: str,
     exclude_known: bool,
-    first: int,
+    first: int = 0,
 ) -> tuple[Found, Intervals]:
-    """The candidates of a batch of questions, and their answers with labels."""
+    """The best candidates of a batch of questions, and their answers with labels; see `Predictor.complete`."""
     if k < 1:
         raise InputError(f"{k} completions cannot be given; ask for at least 1")
     if rank_by not in RANKINGS:
@@ -134,18 +109,20 @@ def _answers(
 
 
 def presumption(predictor: Calibrated) -> str | None:
-    """What completions should say of their intervals; None for the open world, which promises it for non-facts too."""
+    """What users should be told of the intervals; None for the open world, whose promise holds for non-facts too."""
     return None if predictor.method.for_open_world else PRESUMES
 
 
 class Best(NamedTuple):
-    """The best entities of a query, and what is expected of them, NaN where nothing is: (n,) each."""
+    """The best entities of a query, and the confidences that evidence expects of them, else NaN: (n,) each."""
 
     ids: Ids
     expected: Floats
 
 
 class _Search:
+    """The search for the best candidates of questions."""
+
     def __init__(
         self, predictor: Calibrated, k: int, confidence: Levels, rank_by: str, exclude_known: bool
     ) -> None:
@@ -206,7 +183,7 @@ class _Search:
         from unkgcp.evidence.completing import KNOWN  # few runs have evidence
 
         order = np.lexsort((candidates, -value))
-        # a training fact is expected to have its own confidence, and stands before the others all the same
+        # the values of training facts lie above all others by `KNOWN`; what is expected of them is their own confidence
         expected = np.where(value >= KNOWN, value - KNOWN, np.clip(value, 0.0, 1.0))
         if self.rank_by == "lower":
             some = order[: max(self.k, EXPECTED)]

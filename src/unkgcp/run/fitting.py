@@ -1,9 +1,9 @@
 """From a data set to a calibrated predictor, and from a trained predictor to another calibration.
 
-What it is: the order of the steps and what each may look at. Under `strict`, calibration facts are seen
-once, at calibration; under `paper`, early stopping looks at them too, as the paper's experiments did, and
-the provenance says so. `fit_folds` is for graphs of a few hundred facts: by CV+ every fact trains and calibrates. What
-it is not: a trainer (`unkgcp.training`) or an interval method (`unkgcp.methods`).
+This file has the order of the steps, and which facts each step may use. Under the protocol `strict`, calibration facts
+are seen once, at calibration; under `paper`, early stopping looks at them too, as the paper's experiments did, and the
+provenance says so. `fit_folds` is for graphs of a few hundred facts: with CV+ every fact trains and calibrates. The
+models are trained by `unkgcp.training`, the interval methods are in `unkgcp.methods`.
 
 >>> predictor = fit(dataset, config_for("ukge"), method="unkgcp", seed=0)     # doctest: +SKIP
 >>> recalibrate(predictor, dataset.splits.calibration, method="cp")          # doctest: +SKIP
@@ -22,7 +22,7 @@ from unkgcp.errors import InputError, missing
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.graph.negatives import KINDS, corrupt
-from unkgcp.methods.registry import create, predictor_class
+from unkgcp.methods import create, predictor_class
 from unkgcp.progress import Progress, Silent
 from unkgcp.run.calibration import calibrate, check_apart, check_population, method_options, only_repeats
 from unkgcp.run.predictor import Predictor
@@ -37,9 +37,9 @@ PROTOCOLS = ("strict", "paper")
 FOLDS = 10
 JOINT = "joint"
 NORMALISED = {"unkgcp": True, "cp": False}
-"""What a user asks for where confidences are intervals -> whether errors of the middle are in units of the entropy."""
+"""Where confidences are intervals: whether this method has the errors of the middle in units of the entropy."""
 QUICK_EPOCHS = 10
-# a stage of the work (its title, its length) -> where its progress goes
+# from the title and the length of a stage of the work to where its progress goes
 Report = Callable[[str, float | None], AbstractContextManager[Progress]]
 
 
@@ -92,9 +92,8 @@ def fit(
     settings = method_options(method, dataset.name, protocol, per, allow_empty)
     validation, stopping = _validation(dataset, config, protocol)
     softlogic = dataset.softlogic_for(protocol)
-    with only_repeats(
-        True
-    ):  # refused before hours of training; whatever else is to be said comes at calibration
+    # an error comes before hours of training; the warnings come at calibration
+    with only_repeats(True):
         check_apart(splits.train, None if protocol == "paper" else validation, splits.calibration)
     times, start = {}, time.monotonic()
     quantiles: dict[float, Model] = {}
@@ -104,8 +103,8 @@ def fit(
     else:
         same: dict[str, Any] = {"seed": seed, "config": config, "validation": validation, "device": device}
         try:
-            model, stopped = _trained(splits.train, softlogic, checkpoint, resume, report, same)
-            quantiles, lengths = _trained_besides(splits.train, needs, model, stopped, report, same)
+            model, stopped = _main_model(splits.train, softlogic, checkpoint, resume, report, same)
+            quantiles, lengths = further_models(splits.train, needs, model, stopped, report, same)
         except ModuleNotFoundError as error:
             if predictor_class(method).asks_model:
                 raise
@@ -113,7 +112,7 @@ def fit(
         parts |= lengths
         times["training"] = time.monotonic() - start
     if "evidence" in needs:
-        _refuse_interrupted(model)
+        refuse_interrupted(model)
         start = time.monotonic()
         parts["evidence"] = learn_evidence(model, config, quick, device, report)
         times["evidence"] = time.monotonic() - start
@@ -136,7 +135,7 @@ def fit(
     return replace(predictor, provenance=fitted(dataset, model, protocol, stopping, stopped, times))
 
 
-def _trained(
+def _main_model(
     train_facts: Graph,
     softlogic: Graph | None,
     checkpoint: Path | None,
@@ -144,7 +143,7 @@ def _trained(
     report: Report,
     same: dict[str, Any],
 ) -> tuple[Model, str | None]:
-    """The model, and why its training ended early if it did. `same`: what all models of the run are trained with."""
+    """The main model of a run, and why its training ended early if it did. same: as in `further_models`."""
     from unkgcp.training.loop import TrainingError
     from unkgcp.training.trainer import train
 
@@ -166,28 +165,33 @@ def _trained(
     return model, "stopped by the user" if model.interrupted else None
 
 
-def _trained_besides(
+def further_models(
     train_facts: Graph,
     needs: Sequence[str],
     model: Model,
     stopped: str | None,
     report: Report,
     same: dict[str, Any],
-) -> tuple[dict[float, Model], dict[str, Model]]:
-    """The quantile models by quantile, and the model of lengths by its name, where the method needs them."""
-    from unkgcp.training.trainer import train_length, train_quantiles
+) -> tuple[dict[float, Model], dict[str, Any]]:
+    """The quantile models by quantile, and the model of lengths by its name, where the method needs them.
 
+    stopped: why the training of the main `model` ended early. same: what all models of the run are trained with.
+    """
     quantiles, lengths, epochs = {}, {}, same["config"].epochs
     if "quantiles" in needs:
         if stopped is not None:
             raise KeyboardInterrupt if model.interrupted else InputError(stopped)
+        from unkgcp.training.trainer import train_quantiles
+
         with report("training quantile models", epochs) as progress:
             quantiles = train_quantiles(train_facts, progress=progress, **same)
-        _refuse_interrupted(*quantiles.values())
+        refuse_interrupted(*quantiles.values())
     if "length" in needs:
+        from unkgcp.training.trainer import train_length
+
         with report("training the model of lengths", epochs) as progress:
             lengths["length"] = train_length(train_facts, progress=progress, **same)
-        _refuse_interrupted(*lengths.values())
+        refuse_interrupted(*lengths.values())
     return quantiles, lengths
 
 
@@ -262,20 +266,20 @@ def fit_folds(
     for title, part in parts:
         with report(title, config.epochs) as progress:
             model = train(part, config.model, seed=seed, config=config, device=device, progress=progress)
-        _refuse_interrupted(model)
+        refuse_interrupted(model)
         models.append(model)
     point, *members = models
     times = {"training": time.monotonic() - start}
     start = time.monotonic()
-    # the very folds that the members were trained without: drawn again, they would be others
+    # the folds that the members were trained without must be handed on: drawn again, they would be others
     ranked = create("cv+", members=members, base=method, fold=fold).calibrate(point, facts)
     times["calibration"] = time.monotonic() - start
     stopping = f"on {config.validation_fraction:.0%} of each model's own facts, held out"
     return Predictor(point, ranked, provenance=fitted(dataset, point, "strict", stopping, None, times))
 
 
-def _refuse_interrupted(*models: Model) -> None:
-    """A method that needs all of these models makes no intervals with one of them half trained."""
+def refuse_interrupted(*models: Model) -> None:
+    """KeyboardInterrupt if the training of one of the models was interrupted: a method needs all of them whole."""
     if any(model.interrupted for model in models):
         raise KeyboardInterrupt
 
@@ -283,9 +287,9 @@ def _refuse_interrupted(*models: Model) -> None:
 def learn_evidence(
     model: Model, config: TrainConfig, quick: bool, device: str = "auto", report: Report = silent
 ) -> EvidenceModel:
-    """What the model's training facts say, with the scores of cross-fitted backbones unless it is to be quick.
+    """The evidence of the model's training facts, with the scores of cross-fitted backbones.
 
-    Where there is no model, there are no others of its kind to cross-fit.
+    There are no backbones if it is to be `quick`, or if there is no model whose kind could be cross-fitted.
     """
     assert model.facts is not None
     train = model.facts.graph(model.vocabulary)
@@ -305,7 +309,7 @@ SMALL_LEARNED, SMALL_ROUNDS = 10_000, 30
 
 
 def small_evidence(train: Graph, seed: int) -> EvidenceModel:
-    """What some training facts say, learned in seconds: good enough to tell whether learning properly is worth it."""
+    """Evidence learned in seconds from some training facts, to see whether it is worth learning from all of them."""
     from unkgcp.evidence import learn
     from unkgcp.evidence.trees import Boosting
 
@@ -347,7 +351,7 @@ def recalibrate(
     )
     times = {**predictor.provenance.get("times", {}), "calibration": round(time.monotonic() - start, 3)}
     provenance = {**predictor.provenance, "times": times}
-    provenance.pop("held_out_rate", None)  # that of other calibration facts
+    provenance.pop("held_out_rate", None)  # it was the rate of the former calibration facts
     return replace(again, provenance=provenance)
 
 

@@ -1,7 +1,7 @@
 """A trained model with a calibrated interval method: what users ask, save and load.
 
-What it is: `Predictor`, made by `unkgcp.calibrate` or `unkgcp.run.fit`. What it is not: a trainer, or an interval
-method; it joins one of each with the labels of the vocabulary.
+`unkgcp.calibrate` and `unkgcp.run.fit` make a `Predictor`. It trains nothing and has no interval method of its own; it
+joins a model, a method and the labels of the vocabulary.
 
 >>> predictor = calibrate(model, splits.calibration, method="unkgcp")                  # doctest: +SKIP
 >>> predictor.interval([("h", "r", "t")], confidence=0.9).upper                        # doctest: +SKIP
@@ -94,6 +94,7 @@ class Predictor:
         `after_selection` only the selected are answered, with intervals that hold for those that are selected.
         """
         from unkgcp.graph.objects import as_queries, labels_of
+        from unkgcp.methods.method import some_rows
         from unkgcp.run.choosing import Choice, Chooser
 
         asked = as_queries(queries)
@@ -103,7 +104,7 @@ class Predictor:
         cuts = chooser.cuts(chooser.reference.count(places))
         if after_selection:
             rows = np.flatnonzero(places >= cuts[0].chosen)
-            triples, places = type(triples)(*(column[rows] for column in triples)), places[rows]
+            triples, places = some_rows(triples, rows), places[rows]
             labels = None if labels is None else labels.take(rows)
         return replace(chooser.answering(cuts, confidence)(triples, places), labels=labels)
 
@@ -118,22 +119,19 @@ class Predictor:
         rank_by: str = "score",
         exclude_known: bool = False,
     ) -> Intervals:
-        """The best k entities for (head, relation, ?) or (?, relation, tail), each with its interval.
+        """The best k entities for (head, relation, ?) or (?, relation, tail), best first, each with its interval.
 
-        See `unkgcp.run.completion.complete`.
+        `rank_by` is `score` or `lower`, the lower end (of the first level if there are several); ties go by score, then
+        by the order of the vocabulary. An evidence run ranks by the expected confidence of a triple that may be no fact
+        instead of the score, which is about facts, and by the lower end times the probability that it is one; training
+        facts come first. `exclude_known` leaves them out. For an unknown question the answer is one row with nothing in
+        the open place, the whole range, and a status that says why.
         """
         from unkgcp.run.completion import complete  # few ask for completions
+        from unkgcp.run.questions import one_question
 
-        return complete(
-            self,
-            relation=relation,
-            head=head,
-            tail=tail,
-            k=k,
-            confidence=confidence,
-            rank_by=rank_by,
-            exclude_known=exclude_known,
-        )
+        question = one_question(head, relation, tail)
+        return complete(self, question, k, confidence, rank_by, exclude_known)[1]
 
     def answers(
         self,
@@ -204,7 +202,7 @@ class Predictor:
             part, _, own = name.partition("/")
             arrays[part][own] = array
         try:
-            # from room to room, each imported where it is entered
+            # rooms are imported in the order in which the parts of the run pass through them
             from unkgcp.graph.known import RANKED, WAITING, KnownFacts, facts_from_arrays
 
             labels = parts.vocabulary
@@ -225,8 +223,8 @@ class Predictor:
             else:
                 models = restored_models(*kept)
             models["model"] = replace(models["model"], facts=parts.facts, stopping=stopping)
+            from unkgcp.methods import restore
             from unkgcp.methods.method import numbered
-            from unkgcp.methods.registry import restore
 
             quantiles = numbered(models, "quantile", float)
             given = (config["method"], config["options"], models)
@@ -244,7 +242,7 @@ class Predictor:
             raise MemoryError(
                 f"there is too little memory for {folder}: free some, or use a machine with more"
             ) from None
-        except Exception as error:  # whatever a stranger's settings make of the code that reads them
+        except Exception as error:  # settings from a stranger can cause any error in the code that reads them
             why = " ".join(str(error).split())[:200] or type(error).__name__
             raise InputError(f"{folder} is damaged: its files do not fit together ({why})") from error
         found = cls(
@@ -256,7 +254,10 @@ class Predictor:
         return found if model is None and found.model.config.model != "given" else found._with_own(model)
 
     def _with_own(self, model: OwnModel | None) -> Predictor:
-        """The same with a model of one's own, where the run is of such a one, and where it is asked for scores."""
+        """The same predictor with a model of one's own, which a run does not keep.
+
+        InputError if the run keeps its model, or if none is given although the method asks it for scores.
+        """
         from unkgcp.training.given_model import GivenModel, given
 
         kept = self.model

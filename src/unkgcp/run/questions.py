@@ -154,7 +154,7 @@ def candidate_scores(
 
 
 def training_facts(predictor: Calibrated) -> KnownFacts:
-    """InputError where a run does not hold them."""
+    """The training facts of a run; InputError if it does not hold them."""
     if predictor.model.facts is None:
         raise InputError(
             "this run does not hold its training facts, which are no answers of new facts; fit it again"
@@ -163,7 +163,7 @@ def training_facts(predictor: Calibrated) -> KnownFacts:
 
 
 class Candidates:
-    """What every entity weighs as the answer of a question; for tails, or for heads."""
+    """The weights of all entities as answers of questions for tails, or for heads."""
 
     def __init__(self, predictor: Calibrated, at_head: bool) -> None:
         model = predictor.model
@@ -177,13 +177,13 @@ class Candidates:
         self._unseen = np.flatnonzero(~self.seen)
 
     def sides(self, facts: Graph) -> tuple[Ints, Ints]:
-        """The entity that a fact's question gives, and its answer: (n,) each."""
+        """The entity that is given in the question of each fact, and the entity that answers it: (n,) each."""
         head, tail = facts.head.astype(np.int64), facts.tail.astype(np.int64)
         return (tail, head) if self.at_head else (head, tail)
 
     @property
     def step(self) -> int:
-        """How many questions are looked at at once."""
+        """How many questions are weighed at once."""
         return max(1, CELLS // max(1, len(self.seen)))
 
     def weights(self, given: NDArray[Any], relation: NDArray[Any]) -> Floats:
@@ -201,7 +201,7 @@ class Candidates:
         return table
 
     def known(self, given: NDArray[Any], relation: NDArray[Any]) -> tuple[Ints, Ints]:
-        """Rows of questions and their answers by training facts, (m,) each; one may come twice."""
+        """Rows of questions and their answers in training facts, (m,) each; an answer may come twice."""
         key = np.asarray(given, np.int64) * self._relations + relation
         first, last = np.searchsorted(self._key, key), np.searchsorted(self._key, key, side="right")
         count = last - first
@@ -209,8 +209,10 @@ class Candidates:
         return np.repeat(np.arange(len(key)), count), self._answer[place]
 
     def blocks(self, facts: Graph) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Floats]]:
-        """Facts asked as questions, each question once: rows of facts, the row of each one's question, and the weights
-        of some questions."""
+        """Facts asked as questions, each question once, some questions at a time.
+
+        Yields the rows of the facts, the row of each fact's question in the table, and the table of weights.
+        """
         given, _ = self.sides(facts)
         questions, inverse = np.unique(given * self._relations + facts.relation, return_inverse=True)
         order = np.argsort(inverse, kind="stable")
@@ -222,7 +224,7 @@ class Candidates:
             yield rows, inverse[rows] - start, self.weights(some // self._relations, some % self._relations)
 
     def strangeness(self, facts: Graph) -> Floats:
-        """s of each fact, none of which is a training fact: (n,)."""
+        """The nonconformity s of each fact, none of which is a training fact: (n,)."""
         _, answer = self.sides(facts)
         found = np.empty(len(facts))
         for rows, question, table in self.blocks(facts):
@@ -237,17 +239,17 @@ def total(table: Floats) -> Floats:
 
 
 def strangeness(own: Floats, of_all: Floats, most: Floats) -> Floats:
-    """s of answers with these weights, beside the weight of all candidates and the largest: (n,)."""
+    """The nonconformity s of answers with weights `own`, given the total and the largest weight of candidates: (n,)."""
     return np.where(own >= most, 0.0, np.log(of_all) - np.log(own))
 
 
 def least_weight(thresholds: Floats, of_all: Floats, most: Floats) -> Floats:
-    """What a candidate of each question must weigh to be in its set; 0 where all of them are: (n,)."""
+    """The least weight of a candidate in the set of each question; 0 where the set is all candidates: (n,)."""
     return np.asarray(np.exp(-SLACK) * np.minimum(of_all * np.exp(-thresholds), most))
 
 
 def new_facts(candidates: Candidates, facts: Graph, least: float) -> Graph:
-    """Those from a confidence on that are about known entities and relations and are no training facts."""
+    """The facts with a confidence of at least `least` whose labels are known and that are no training facts."""
     known = status_codes(candidates.predictor.model, facts) == 0
     facts = facts[known & (facts.confidence >= least)]
     return facts[~np.isin(facts.keys, candidates.train.keys)]

@@ -49,8 +49,7 @@ CHECKPOINT = ".checkpoint"
 INCOMING = ".incoming"
 """The folder inside a run's own from which a new run moves to its place, see `unkgcp.run.run_writer`."""
 ATTEMPTS = 100  # at reading a run that others replace meanwhile
-MOST = {CONFIG: 1 << 16, METRICS: 16 << 20, PROVENANCE: 16 << 20}
-"""Bytes that these files may have."""
+MOST = {CONFIG: 1 << 16, METRICS: 16 << 20, PROVENANCE: 16 << 20}  # bytes that these files may have
 KINDS = ("entity", "relation")
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema([("kind", _TEXT), ("label", _TEXT), ("seen", pa.bool_())])
@@ -58,7 +57,6 @@ HEADER = 1 << 20  # bytes of the header of weights, far more than the names and 
 BLOCK = 1 << 18  # numbers that stay in the processor's cache while they are hashed and checked
 LARGEST = 1 << 48  # rows, columns or bytes of a table
 LINE = 64  # bytes of a line of the processor's cache
-
 Arrays = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
 Weights = dict[str, NDArray[np.float32]]
@@ -102,8 +100,7 @@ def read_run(folder: str | os.PathLike[str]) -> RunParts:
 def _read_parts(folder: Path, provenance: dict[str, Any]) -> RunParts:
     files, contents, path = provenance["files"], {}, folder
     try:
-        with ThreadPoolExecutor(1, "unkgcp-weights") as pool:
-            # the largest file, while the others are read
+        with ThreadPoolExecutor(1, "unkgcp-weights") as pool:  # the largest file, while the others are read
             weights = pool.submit(_verified_weights, folder, files[MODEL]) if MODEL in files else None
             for name in files.keys() - {MODEL}:
                 path = folder / name

@@ -1,11 +1,11 @@
-"""New facts join a run: which of them teach and which calibrate, and the run that comes of it.
+"""New facts join a run: which of them train and which calibrate, and the run over all facts.
 
-The rule. A run keeps its training facts and those that were held out of training. Each new fact is held out with the
-probability with which the run's own facts were, decided by a coin that looks at nothing else; all others teach. Old
-facts stay where they are, and a triple that the run has already takes its new confidence there. All that answers is
-made of training facts alone. So a query that is drawn from the facts that were not trained on is one of them like any
-other, and its rank among them is uniform: `docs/proofs/updating.md`. Whether anything is learned again must not be
-decided by a look at held-out facts; `unkgcp.evaluation.updating` decides it.
+The rule. A run keeps its training facts and the facts that were held out of training. Each new fact is held out with
+the probability with which the run's own facts were, by a random draw that depends on nothing about the fact; all others
+train. Old facts stay in their part, and a triple that the run has already takes its new confidence there. Whatever is
+learned is learned from training facts alone. So a query that is drawn from the facts that were not trained on is one of
+them like any other, and its rank among them is uniform: `docs/proofs/updating.md`. Whether anything is learned again
+must not be decided by held-out facts; `unkgcp.evaluation.updating` decides it.
 
 >>> division = divide(predictor, facts, seed=0)                 # doctest: +SKIP
 >>> refreshed(predictor, division, relearn=False)               # doctest: +SKIP
@@ -13,9 +13,8 @@ decided by a look at held-out facts; `unkgcp.evaluation.updating` decides it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +24,12 @@ from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, concatenate, contained
 from unkgcp.graph.known import adopted
 from unkgcp.graph.objects import to_triples
-from unkgcp.methods.method import IntervalPredictor, status_codes
-from unkgcp.methods.registry import create
+from unkgcp.methods import create
+from unkgcp.methods.method import in_vocabulary, status_codes
 from unkgcp.run.calibration import for_open_world
-from unkgcp.run.fitting import Report, learn_evidence, silent
+from unkgcp.run.fitting import Report, further_models, learn_evidence, refuse_interrupted, silent
 from unkgcp.run.predictor import Predictor
-from unkgcp.training.config import GIVEN, TrainConfig
+from unkgcp.training.config import GIVEN, NONE, TrainConfig
 from unkgcp.training.model import Model, NoModel
 
 if TYPE_CHECKING:
@@ -43,20 +42,20 @@ UPDATES = "updates"
 CALIBRATE_ON = ("all", "new")
 LEVEL = 0.9
 """The level for which held-out facts must suffice where only the new ones calibrate."""
-COIN = 0x4E57  # of the random numbers of updates, so that they are no others' of the same seed
-WARM = 10  # epochs of a fit for one of an update
+STREAM = 0x4E57  # sets the random numbers of updates apart from others of the same seed
+FEWER = 10  # a fit has this many times the epochs of an update
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Division:
-    """Old and new facts in their parts, all over the vocabulary of the run as it will be."""
+    """Old and new facts in their parts, all over the vocabulary of the updated run."""
 
     train: Graph
     """All training facts: those from before in their order, then the new ones."""
     held: Graph
     """All facts held out, in random order."""
     is_new: NDArray[np.bool_]
-    """Which of them are new: (n,)."""
+    """Which of the facts held out are new: (n,)."""
     stopping: Graph | None
     """Facts that early stopping looks at, where these are no training facts."""
     taught: int
@@ -66,9 +65,9 @@ class Division:
     changed: int
     """Triples that the run had with another confidence."""
     known: int
-    """Triples that it had as they are."""
+    """Triples that the run had with the same confidence."""
     repeated: int
-    """Rows of the new facts that later ones replaced."""
+    """Rows of the new facts whose triple comes again in a later row."""
 
     @property
     def new_train(self) -> Graph:
@@ -120,7 +119,7 @@ def check(predictor: Predictor, relearn: bool) -> None:
 
 
 def divide(predictor: Predictor, facts: Graph, seed: int = 0) -> Division:
-    """Draw which of the new facts teach and which are held out.
+    """Draw which of the new facts train and which are held out.
 
     Of several rows with one triple the last counts. InputError if they bring nothing new.
     """
@@ -142,7 +141,7 @@ def divide(predictor: Predictor, facts: Graph, seed: int = 0) -> Division:
     new = facts[~had]
     rate = predictor.provenance.get(RATE, len(held) / (len(held) + len(before)))
     number = len(predictor.provenance.get(UPDATES, []))
-    rng = np.random.default_rng((COIN, seed, number))
+    rng = np.random.default_rng((STREAM, seed, number))
     drawn = rng.random(len(new)) < rate
     # labels of training facts are numbered first, so that no id depends on a fact that is held out
     taught = adopted(new[~drawn], vocabulary)
@@ -164,7 +163,7 @@ def divide(predictor: Predictor, facts: Graph, seed: int = 0) -> Division:
 
 
 def _training_facts(predictor: Predictor) -> Graph:
-    """In the order in which the evidence knows them by their rows, where there is evidence."""
+    """The training facts; those of evidence in its own order, because it refers to them by their rows."""
     model = predictor.model
     assert model.facts is not None
     evidence = predictor.method.evidence
@@ -180,11 +179,11 @@ def _last_rows(keys: NDArray[np.int64]) -> NDArray[np.int64]:
 def _renew(parts: list[Graph], facts: Graph) -> tuple[list[Graph], NDArray[np.bool_], int]:
     """The parts with the confidences of new facts (each triple once), which of these (n,) they had, how many changed.
 
-    It is done alike in all parts: a look at where a triple stands would tell held-out facts from others.
+    All parts are treated alike, so that nothing depends on whether a fact was held out.
     """
     vocabulary = parts[0].vocabulary
     ids = to_triples(facts, vocabulary)
-    rows = np.flatnonzero((ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0))
+    rows = np.flatnonzero(in_vocabulary(ids))
     asked = Graph(ids.head, ids.relation, ids.tail, facts.confidence, vocabulary)[rows]
     order = np.argsort(asked.keys)
     keys, confidence = asked.keys[order], asked.confidence[order]
@@ -213,19 +212,19 @@ def refreshed(
     device: str = "auto",
     report: Report = silent,
 ) -> Predictor:
-    """The run over the grown graph, calibrated anew, with the settings that it had.
+    """The run over old and new facts, calibrated anew, with the settings that it had.
 
-    Without `relearn` a backbone is trained further for some epochs. `evidence` is that of the run over the grown graph;
-    it is learned again if it is not given. Quantile models that the method does not need are left out.
+    Without `relearn` a backbone is trained further for some epochs. `evidence` is the evidence of the run over all
+    facts; it is learned again if it is not given. Quantile models that the method does not need are left out.
     """
     if calibrate_on not in CALIBRATE_ON:
         raise InputError(f"calibrate_on is {calibrate_on!r} but must be one of {', '.join(CALIBRATE_ON)}")
     before = predictor.method
     model = _model(predictor.model, division, relearn, device, report)
-    parts: dict[str, Any] = {}
-    quantiles: Mapping[float, Model] = {}
-    if "quantiles" in before.needs:
-        quantiles = parts["quantiles"] = _quantiles(model, division, device, report)
+    same = {"seed": model.seed, "config": model.config, "validation": division.stopping, "device": device}
+    quantiles, parts = further_models(division.train, before.needs, model, None, report, same)
+    if quantiles:
+        parts["quantiles"] = quantiles
     if before.evidence is not None:
         quick = before.evidence.backbone is None
         parts["evidence"] = evidence or learn_evidence(model, model.config, quick, device, report)
@@ -238,17 +237,19 @@ def refreshed(
             assert method.waiting is not None
             method.waiting = concatenate([method.waiting, division.held[~division.is_new]])
         if before.for_open_world:
-            method = _open(before, method, model, calibrating, learned=evidence is None)
+            likeness = None if evidence is None else before.likeness_over(evidence)
+            kinds = before.nonfact_kinds
+            method = for_open_world(method, model, calibrating, kinds, before.share, likeness)
     provenance = {**predictor.provenance, RATE: division.rate}
     return Predictor(model, method, None, quantiles, provenance)
 
 
 def _model(before: Model, division: Division, relearn: bool, device: str, report: Report) -> Model:
-    if isinstance(before, NoModel):
+    if before.config.model == NONE:
         return NoModel.of(division.train, before.seed)
     from unkgcp.training.trainer import train
 
-    config = before.config if relearn else warm(before.config)
+    config = before.config if relearn else fewer_epochs(before.config)
     title = f"training {config.model}" + ("" if relearn else " further")
     with report(title, config.epochs) as progress:
         model = train(
@@ -260,32 +261,14 @@ def _model(before: Model, division: Division, relearn: bool, device: str, report
             progress=progress,
             initial=None if relearn else before.tables,
         )
-    if model.interrupted:
-        raise KeyboardInterrupt
+    refuse_interrupted(model)
     return replace(model, config=before.config)
 
 
-def warm(config: TrainConfig) -> TrainConfig:
+def fewer_epochs(config: TrainConfig) -> TrainConfig:
     """The settings of a training that goes on from tables that are trained already."""
-    epochs = max(1, config.epochs // WARM)
+    epochs = max(1, config.epochs // FEWER)
     return replace(config, epochs=epochs, validate_every=min(config.validate_every, epochs))
-
-
-def _quantiles(model: Model, division: Division, device: str, report: Report) -> Mapping[float, Model]:
-    from unkgcp.training.trainer import train_quantiles
-
-    with report("training quantile models", model.config.epochs) as progress:
-        found = train_quantiles(
-            division.train,
-            seed=model.seed,
-            config=model.config,
-            validation=division.stopping,
-            device=device,
-            progress=progress,
-        )
-    if any(one.interrupted for one in found.values()):
-        raise KeyboardInterrupt
-    return found
 
 
 def _check_enough(model: Model, facts: Graph) -> None:
@@ -295,18 +278,3 @@ def _check_enough(model: Model, facts: Graph) -> None:
             f"{known:,} of the new facts were held out of training and can be asked about, too few for confidence "
             f"{LEVEL:g}; give more facts, or calibrate on old and new ones together (--calibrate-on all)"
         )
-
-
-def _open(
-    before: IntervalPredictor, method: IntervalPredictor, model: Model, facts: Graph, learned: bool
-) -> IntervalPredictor:
-    """The same promise for queries that are no facts, with the kinds of these that it was made for."""
-    from unkgcp.evidence.nonfacts import FactLikeness
-    from unkgcp.methods.open_world import OpenWorld
-
-    assert isinstance(before, OpenWorld)
-    likeness = None
-    if isinstance(before.likeness, FactLikeness) and not learned:
-        assert method.evidence is not None
-        likeness = replace(before.likeness, model=method.evidence)
-    return for_open_world(method, model, facts, list(before.scores), before.share, likeness)

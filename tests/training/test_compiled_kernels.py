@@ -73,7 +73,9 @@ def test_training_is_the_same_with_both_engines(case: str, monkeypatch: pytest.M
     facts, softlogic = learnable_graph(300), learnable_graph(20, seed=5)
     pair = []
     for kernel in (True, False):
-        monkeypatch.setattr("unkgcp.training.trainer.has_kernel", lambda config, device, own=kernel: own)
+        monkeypatch.setattr(
+            "unkgcp.training.trainer.has_compiled_kernel", lambda config, device, own=kernel: own
+        )
         pair += train_many(facts, [Member(2, config.quantile)], config, softlogic=softlogic, device="cpu")
     for name, table in pair[0].parameters.items():
         assert_within(table, pair[1].parameters[name], training_apart(config.learning_rate))

@@ -64,10 +64,6 @@ class Backbone(ABC):
     def value(self, head: Rows, relation: Rows, tail: Rows, model: Rows) -> Tensor:
         """Predicted confidence for rows of shape (..., width), which broadcast: (...)."""
 
-    def score(self, head: Rows, relation: Rows, tail: Rows, model: Rows) -> Tensor:
-        """Scores in [0, 1] for rows as in `value`: (...)."""
-        return self.squash(self.value(head, relation, tail, model))
-
     def squash(self, value: Tensor) -> Tensor:
         """A finite score in [0, 1] from `value`, whatever the parameters are."""
         return torch.nan_to_num(value, nan=0.5).clamp(0.0, 1.0)
@@ -120,12 +116,13 @@ def score_triples(
 
     Head, relation and tail broadcast: heads and relations (n, 1) with tails (1, k) are one against many, (n, k).
     """
-    return backbone.score(
+    value = backbone.value(
         rows_of(backbone, parameters, "entity", head),
         rows_of(backbone, parameters, "relation", relation),
         rows_of(backbone, parameters, "entity", tail),
         rows_of(backbone, parameters, "model", torch.zeros_like(relation)),
     )
+    return backbone.squash(value)
 
 
 # A trained model is asked with ids in NumPy arrays, and a triple must have the same score alone as among others. torch

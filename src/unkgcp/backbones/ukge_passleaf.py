@@ -1,4 +1,4 @@
-"""UKGE and PASSLEAF: a logistic (or cut) line over the raw score of DistMult, ComplEx or RotatE.
+"""UKGE and PASSLEAF: a logistic function of the raw score of DistMult, ComplEx or RotatE, or a line cut to [0, 1].
 
 DistMult and ComplEx are bilinear: the raw score of (h, r, t) is dot(query(h, r), t) and also dot(h, query'(r, t)).
 One against many is then a matrix product, and no product of all three rows is ever stored. RotatE measures a distance.

@@ -279,19 +279,17 @@ def best(pieces: Iterable[Bindings], keep: Sequence[str], n: int, limit: int) ->
         size += len(waiting[-1])
         # merge when the waiting pieces are as large as the merged ones, so that a row is sorted only a few times
         if size > max(len(merged), PIECE):
-            merged, waiting, size = _highest_of_pairs(_stack([merged, *waiting]), n), [], 0
-            if len(merged) > limit:
-                raise OverflowError(len(merged))
-    merged = _highest_of_pairs(_stack([merged, *waiting]), n)
+            merged, waiting, size = _merged([merged, *waiting], n, limit), [], 0
+    return _merged([merged, *waiting], n, limit)
+
+
+def _merged(parts: Sequence[Bindings], n: int, limit: int) -> Bindings:
+    """All bindings of the parts in one, each once with its highest truth; `OverflowError` if they are too many."""
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+    merged = _highest_of_pairs(Bindings(columns, np.concatenate([part.truth for part in parts])), n)
     if len(merged) > limit:
         raise OverflowError(len(merged))
     return merged
-
-
-def _stack(parts: Sequence[Bindings]) -> Bindings:
-    names = parts[0].columns
-    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in names}
-    return Bindings(columns, np.concatenate([part.truth for part in parts]))
 
 
 def _highest_of_pairs(bindings: Bindings, n: int) -> Bindings:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unkgcp.backbones import Backbone
+from unkgcp.backbones import Backbone, get
 from unkgcp.backbones.backbone import Kind
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
@@ -123,14 +123,12 @@ def entities_touched(config: TrainConfig, batch_size: int) -> int:
 
 
 def initial_tables(
-    backbone: Backbone, data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
-) -> dict[str, Tensor]:
-    """Fresh tables of all members, stacked: name -> (members, rows, width)."""
-    each = [
-        backbone.initial(data.n_entities, data.n_relations, config.dimension, member.seed)
-        for member in members
-    ]
-    return {name: torch.stack([tables[name] for tables in each]).to(device) for name in each[0]}
+    data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
+) -> tuple[Backbone, dict[str, Tensor]]:
+    """The backbone, and fresh tables of all members, stacked: name -> (members, rows, width)."""
+    backbone, sizes = get(config.model), (data.n_entities, data.n_relations, config.dimension)
+    each = [backbone.initial(*sizes, member.seed) for member in members]
+    return backbone, {name: torch.stack([one[name] for one in each]).to(device) for name in each[0]}
 
 
 class _Gather(torch.autograd.Function):

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import unkgcp.training.randomness as randomness
-from unkgcp.backbones import get
 from unkgcp.training import batches
 from unkgcp.training.batches import Composition, TrainingData, initial_tables
 from unkgcp.training.compiled_common import LINE, fill_set
@@ -38,18 +37,17 @@ class CompiledEngine:
         # compiled with it; if these had been loaded from disk too, it would end the process.
         numba.get_num_threads()
         self.data, self.config, self.member = data, config, member
-        self.members = [member]
+        self._quantile = -1.0 if member.quantile is None else member.quantile
         device = torch.device("cpu")
         n = len(data.facts)
         self.batch_size = min(config.batch_size, n)
         self.steps = -(-n // self.batch_size)
-        self.backbone = backbone = get(config.model)
-        tables = initial_tables(backbone, data, config, self.members, device)
+        self.backbone, tables = initial_tables(data, config, [member], device)
         self._parameters: dict[str, Tensor] = {}
         self.tables: dict[str, Tensor] = {}
         """Name -> (1, rows, width), as the backbone names them: parts of the tables above."""
         for kind in KINDS:
-            named = {name: table for name, table in tables.items() if backbone.kinds[name] == kind}
+            named = {name: table for name, table in tables.items() if self.backbone.kinds[name] == kind}
             widths = [table.shape[-1] for table in named.values()]
             whole = _zeros(1, next(iter(named.values())).shape[1] if named else 1, sum(widths))
             if named:
@@ -128,13 +126,7 @@ class CompiledEngine:
 
         config = self.config
         share = share_at(config, epoch) if config.uses_pool else 0.0
-        real = [
-            config.negative_weight,
-            config.regularization,
-            config.softlogic_weight,
-            share,
-            self._quantile(),
-        ]
+        real = [config.negative_weight, config.regularization, config.softlogic_weight, share, self._quantile]
         inserts = config.uses_pool and epoch >= config.pool_from
         whole = [config.drawn_negatives, config.model == "ukge-rect", inserts, config.filter_negatives]
         purposes = [randomness.NEGATIVE, randomness.SOFTLOGIC, randomness.POOL_CHOICE, randomness.POOL_DRAW]
@@ -146,15 +138,12 @@ class CompiledEngine:
         from unkgcp.training import box_kernels
 
         config = self.config
-        real = [config.negative_weight, config.regularization, config.softlogic_weight, self._quantile()]
+        real = [config.negative_weight, config.regularization, config.softlogic_weight, self._quantile]
         real += [config.side_regularization, config.box_regularization, config.logic_weight]
         whole = [config.drawn_negatives, config.filter_negatives]
         purposes = [randomness.NEGATIVE, randomness.SOFTLOGIC, randomness.COMPOSITION]
         rules = [self._transitive, self._rule_gradient, *self._compositions]
         return box_kernels.run_epoch, real, whole, purposes, rules
-
-    def _quantile(self) -> float:
-        return -1.0 if self.member.quantile is None else self.member.quantile
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that decides how training goes on, by name."""

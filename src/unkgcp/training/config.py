@@ -30,7 +30,7 @@ GIVEN = "given"
 """Instead of the name of a model: it is the user's own model, which a run does not keep."""
 PYKEEN = "pykeen:"
 """Precedes the name of a model of PyKEEN."""
-KINDS: dict[str, tuple[type, ...]] = {
+ALLOWED_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (int, float),
     "bool": (bool,),
@@ -195,7 +195,7 @@ def _override(base: TrainConfig, values: Mapping[str, Any], where: str) -> Train
             near = difflib.get_close_matches(str(name), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(known)}"
             raise InputError(f"{where}: unknown key {name!r}; {hint}")
-        allowed = KINDS.get(str(known[name]), (list, tuple))
+        allowed = ALLOWED_TYPES.get(str(known[name]), (list, tuple))
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             raise InputError(f"{where}: {name} is {value!r}, which is not of type {known[name]}")
     try:

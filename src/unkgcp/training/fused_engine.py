@@ -22,7 +22,7 @@ Launch = Callable[[Tensor], None]
 """Adds the loss of a batch that needs no autograd to (members,), and its gradient to the buffers."""
 
 
-def has_kernel(config: TrainConfig, data: TrainingData) -> bool:
+def has_fused_kernel(config: TrainConfig, data: TrainingData) -> bool:
     """Whether there is a fused kernel for this model, and Triton to compile it."""
     if find_spec("triton") is None:
         return False

@@ -149,9 +149,9 @@ class Loop:
 
             return CompiledEngine(data, config, self.members[0], self.shards)
         if self.world == 1 and device.type == "cuda":
-            from unkgcp.training.fused_engine import FusedEngine, has_kernel
+            from unkgcp.training.fused_engine import FusedEngine, has_fused_kernel
 
-            if has_kernel(config, data):
+            if has_fused_kernel(config, data):
                 return FusedEngine(data, config, self.members, device)
         from unkgcp.training.torch_engine import TorchEngine
 
@@ -338,12 +338,13 @@ class Validator:
         self.error = pinball(members, setting.device) if quantiles else squared_error
         if not quantiles:
             graphs.append(corrupt(setting.validation, setting.facts, seed=0, per_fact=2))
+        sizes = [*map(len, graphs)]
         triples = TripleTensors.of(concatenate(graphs), setting.device)
         self.target = triples.target.expand(len(members), -1)
         size = max(1, CELLS // max(table.shape[-1] for table in tables.values()))
         self.parts: list[slice] = []
         self.chunks: list[tuple[slice, list[Tensor]]] = []
-        for count in map(len, graphs):
+        for count in sizes:
             begin = self.parts[-1].stop if self.parts else 0
             end = begin + count
             self.parts += [slice(begin, end)] if count else []

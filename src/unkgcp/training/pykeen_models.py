@@ -279,8 +279,8 @@ def train_pykeen(
         name: value.cpu().numpy().reshape(len(value) if value.ndim else 1, -1) for name, value in kept.items()
     }
     made = PykeenModel(tables, given_facts.vocabulary, config, seed, *seen(given_facts), history, interrupted)
-    known = None if stopping is None else KnownFacts.of(stopping)
-    return replace(made, facts=KnownFacts.of(given_facts), stopping=known)
+    looked_at = None if stopping is None else KnownFacts.of(stopping)
+    return replace(made, facts=KnownFacts.of(given_facts), stopping=looked_at)
 
 
 def _tensors(facts: Graph, device: Any) -> tuple[Tensor, Tensor]:

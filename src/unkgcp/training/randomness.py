@@ -1,8 +1,8 @@
 """Random numbers as a pure function of (seed, purpose, position): no state to save, the same on every device.
 
-Each number is a 64-bit mix of its counter, so a resumed run, a CPU kernel, a GPU and each of several
-processes draw exactly what one undisturbed process would have drawn. Importing this loads no torch: the compiled
-kernels, which score without it, take their constants from here.
+Each number is a 64-bit mix of its counter, so a resumed run, a CPU kernel, a GPU and each of several processes draw
+exactly the numbers that one undisturbed process would have drawn. Importing this loads no torch: the compiled loops
+take their constants from here, and scoring with them must work without torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 FIRST = 0xBF58476D1CE4E5B9
 SECOND = 0x94D049BB133111EB
 
-# what a number is drawn for; a purpose has a stream of its own
+# the purposes of random numbers; each has a stream of its own
 SHUFFLE, NEGATIVE, SOFTLOGIC, POOL_CHOICE, POOL_DRAW, COMPOSITION = range(0, 96, 16)
 RETRIES = 3  # draws of a negative before one that is a known fact is given weight 0
 

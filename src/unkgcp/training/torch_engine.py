@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 import unkgcp.training.randomness as randomness
-from unkgcp.backbones import Backbone, get
 from unkgcp.training import batches
 from unkgcp.training.batches import Lookup, TrainingData, initial_tables
 from unkgcp.training.config import Member, TrainConfig, learning_rate_at
@@ -57,11 +56,10 @@ class TorchEngine:
     ) -> None:
         self.data, self.config, self.members, self.device = data, config, members, device
         self.rank, self.world = rank, world
-        self.backbone: Backbone = get(config.model)
         n = len(data.facts)
         self.batch_size = min(config.batch_size, n)
         self.steps = -(-n // self.batch_size)
-        tables = initial_tables(self.backbone, data, config, members, device)
+        self.backbone, tables = initial_tables(data, config, members, device)
         self.lazy = self._lazy_tables(tables)
         dense = {
             name: table for name, table in tables.items() if self.lazy is None or name not in self.lazy.tables

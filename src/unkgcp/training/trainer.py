@@ -66,7 +66,7 @@ def train_many(
     config, said = config.for_size(count), progress or Silent()
     setting = Setting(facts, validation, softlogic, config, where, said, callback, given, stopping, initial)
     path = None if checkpoint_path is None else Path(checkpoint_path)
-    if not has_kernel(config, where):
+    if not has_compiled_kernel(config, where):
         return Loop(setting, list(members), False, path, resume).train()
     models: list[Model] = []
     for i, member in enumerate(members):
@@ -210,7 +210,7 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def has_kernel(config: TrainConfig, device: torch.device) -> bool:
+def has_compiled_kernel(config: TrainConfig, device: torch.device) -> bool:
     """Whether the compiled CPU kernels train this model here."""
     return (
         config.model in COMPILED

@@ -70,7 +70,7 @@ class CompiledEngine:
         # the entities that a batch reads: lazy steps bring them up to date in a table of its own
         width = self._parameters["entity"].shape[-1]
         self._values = _zeros(most, width) if self.lazy else self._parameters["entity"][0]
-        self.pool = Pool(1, capacity(config, n, self.batch_size) if config.uses_pool else 1, device)
+        self.pool = Pool(1, capacity(config, n, self.batch_size), device)
         self.step = torch.zeros((), dtype=torch.int64)
         self.first_bad = torch.full((), -1, dtype=torch.int64)
         self._known = _key_set(data.known.numpy()) if config.filter_negatives else np.zeros(1, np.int64) - 1

@@ -207,7 +207,9 @@ def share_at(config: TrainConfig, epoch: int) -> float:
 
 
 def capacity(config: TrainConfig, facts: int, batch_size: int) -> int:
-    """Places in the pool, a ring: room for a batch, and no more than are filled before the first draw."""
+    """Places in the pool, a ring: room for a batch, and no more than are filled before the first draw; 1 if unused."""
+    if not config.uses_pool:
+        return 1
     filled = (config.pool_train_from - config.pool_from) * facts * 2 * config.negatives
     return max(1, batch_size * 2 * config.negatives, min(config.pool_size, filled))
 
@@ -320,7 +322,7 @@ class TransitiveTerm:
 
 
 class CompositionTerm:
-    """r1 after r2 should map a box to where r3 maps it, tried on heads of r1 and tails of r2."""
+    """The map of r1, then that of r2, should put a box where r3 puts it; tried on heads of r1 and tails of r2."""
 
     def __init__(
         self, rule: Composition, members: list[Member], weight: float, batch_size: int, world: int

@@ -55,8 +55,7 @@ class TorchEngine:
         world: int = 1,
     ) -> None:
         self.data, self.config, self.members, self.device = data, config, members, device
-        self.rank, self.world = rank, world
-        n = len(data.facts)
+        self.world, n = world, len(data.facts)
         self.batch_size = min(config.batch_size, n)
         self.steps = -(-n // self.batch_size)
         self.backbone, tables = initial_tables(data, config, members, device)
@@ -80,9 +79,7 @@ class TorchEngine:
             "exp_avg_sq": torch.zeros_like(self.flat),
         }
         self.share = torch.zeros((), device=device)
-        self.pool = Pool(
-            len(members), capacity(config, n, self.batch_size) if config.uses_pool else 1, device
-        )
+        self.pool = Pool(len(members), capacity(config, n, self.batch_size), device)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.start = torch.zeros(1, dtype=torch.int64, device=device)
         self.place = torch.zeros(1, dtype=torch.int64, device=device)

@@ -108,11 +108,11 @@ def test_every_figure_has_its_numbers(written: str, diagnosis: Diagnosis) -> Non
     figures = [given["id"] for name, given in page.elements if name == "figure"]
     assert list(links) == [f"{key}.csv" for key in figures]
     tables = {key: list(csv.DictReader(io.StringIO(text, newline=""))) for key, text in links.items()}
-    found = diagnosis.by_relation
+    found = diagnosis.slices["relation"]
     shown = tables["slices-relation.csv"]
-    assert [row["slice"] for row in shown] == list(found.names)[:20]
-    assert [float(row["coverage"]) for row in shown] == found.found.coverage.tolist()[:20]
-    assert [int(row["facts"]) for row in shown] == found.found.n.tolist()[:20]
+    assert [row["slice"] for row in shown] == [row["name"] for row in found[:20]]
+    assert [float(row["coverage"]) for row in shown] == [row["coverage"] for row in found[:20]]
+    assert [int(row["facts"]) for row in shown] == [row["n"] for row in found[:20]]
     own = [row for row in tables["figure-levels.csv"] if row["method"] == diagnosis.rivals[0].name]
     assert [float(row["mean_width"]) for row in own] == diagnosis.rivals[0].sharpness.tolist()
     errors = tables["figure-errors.csv"]
@@ -154,10 +154,9 @@ def test_the_promise_holds_and_slices_add_up(diagnosis: Diagnosis) -> None:
         assert level.band is not None
         assert level.band[0] <= level.coverage
     hits = diagnosis.answered.inside.sum()
-    for slices in (diagnosis.by_relation, diagnosis.by_prediction, diagnosis.by_width):
-        assert slices.found.n.sum() == len(diagnosis.answered.score)
-        assert round(float(slices.found.n @ slices.found.coverage)) == hits
-        assert len(slices.names) == len(slices.found.n)
+    for rows in diagnosis.slices.values():
+        assert sum(row["n"] for row in rows) == len(diagnosis.answered.score)
+        assert round(sum(row["n"] * row["coverage"] for row in rows)) == hits
     assert [rival.name for rival in diagnosis.rivals] == ["fpi", "cp", "unkgcp", "shortest"]
     own = diagnosis.rivals[2]
     at = [level.coverage for level in diagnosis.levels if level.confidence in (0.8, 0.85, 0.9, 0.95)]

@@ -1,8 +1,8 @@
-"""Everything a report says about a run, as numbers: levels, slices, other methods, remarkable facts.
+"""All figures of the report of a run: levels, slices, and other interval methods on the same model.
 
-Coverage is judged on the facts whose entities and relation the model knows: an unknown one gets the whole range,
-which always covers and would flatter the figure. Every method is asked once, for all levels; what follows is
-arithmetic on its answers.
+Coverage is judged on the facts whose entities and relation the model knows: an unknown fact gets the whole range,
+which always covers and would flatter the figure. Every method is asked once, for all levels, and the figures are
+computed from its answers.
 
 >>> diagnose(predictor, dataset).levels[3].coverage     # doctest: +SKIP
 0.902
@@ -11,7 +11,7 @@ arithmetic on its answers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +22,8 @@ from unkgcp.conformal.ranks import exact_levels
 from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import LEVELS, ask, judge, known_triples
 from unkgcp.evaluation.report.page_parts import readable_relations
-from unkgcp.evaluation.slices import TENTHS, bands_of, tenths_of_doubt
-from unkgcp.graph.facts import Graph
+from unkgcp.evaluation.slices import TENTHS, Slices, bands_of, figures_of, tenths_of_doubt
+from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.run.calibration import check_untrained, method_options, only_repeats
@@ -33,15 +33,26 @@ if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
 
 SHOWN = (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)
-RIVALS = ("fpi", "qr", "cp", "unkgcp", "shortest")  # none needs training, but for the models of qr
+RIVALS = (
+    "fpi",
+    "qr",
+    "cp",
+    "unkgcp",
+    "shortest",
+)  # methods that need no training; qr if its models are there
 INTERVAL_RIVALS = ("joint", "mean-length")  # the same where confidences are intervals
 
 Floats = NDArray[np.float64]
+Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Figures of the known test facts at one level; `band` is what chance allows, None where no law says it."""
+    """Figures of the known test facts at one level.
+
+    `worst_tenth` is the coverage of the worst tenth by the method's own doubt; `band` is the coverage that chance
+    allows, None where no law says it.
+    """
 
     confidence: float
     coverage: float
@@ -49,23 +60,7 @@ class Level:
     median: float
     interval_score: float
     worst_tenth: float | None
-    """Coverage of the worst tenth by the method's own doubt."""
     band: tuple[float, float] | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Slices:
-    """Coverage of disjoint slices of the known test facts, with their bands, None where no law gives them."""
-
-    names: Sequence[str]
-    found: metrics.Slices
-    bands: Sequence[tuple[float, float]] | None
-
-    def outside(self) -> int:
-        """Slices covered less than chance allows if all facts were covered alike."""
-        if self.bands is None:
-            return 0
-        return sum(c < low for c, (low, _) in zip(self.found.coverage.tolist(), self.bands, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,10 +101,11 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rival:
-    """A method on the same model, calibrated on the same facts, at `LEVELS`: every column (levels,).
+    """A method on the same model, calibrated on the same facts.
 
-    `answered` are its answers at the main level, None where it predicts other scores than the run does: only methods
-    around the same prediction can be compared error by error.
+    `coverage` and `sharpness` are at `LEVELS`, (levels,) each; the other figures at the main level. The tenths are
+    those of the method's own doubt. `answered` are its answers at the main level, None where it predicts other scores
+    than the run does: only methods around the same prediction can be compared error by error.
     """
 
     name: str
@@ -118,7 +114,6 @@ class Rival:
     sharpness: Floats
     interval_score: float
     worst_tenth: float
-    """These two at the main level; the tenths are those of the method's own doubt."""
     answered: Answered | None
 
 
@@ -134,26 +129,31 @@ class Best:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Diagnosis:
-    """What is known of a run on its test facts. `best` is what the oracle of the demo graph can do."""
+    """All figures of a run on its test facts; `confidence` is the main level of the report."""
 
     predictor: Predictor
     dataset: Dataset
     confidence: float
     promised: bool
     evaluation: dict[str, Any]
+    """The result of `assessment.judge`."""
     levels: Sequence[Level]
+    asked: Triples
+    """The known test facts in the ids of the model."""
     answered: Answered
-    by_doubt: Slices
-    by_degree: Slices
-    by_relation: Slices
-    by_prediction: Slices
-    by_width: Slices
+    slices: Mapping[str, Rows]
+    """By `doubt`, `degree`, `relation`, `prediction` and `width`: name, n, coverage, sharpness and band of each slice.
+
+    Bands are None throughout where no law gives them.
+    """
     worst: Mapping[str, float | None]
-    """Coverage where it is lowest, and the rest of what `slices.judge_slices` says of the main level."""
+    """This and `ert` are what `slices.judge_slices` says at the main level."""
     ert: Mapping[str, float | None]
     correlation: tuple[float, float, float]
+    """Spearman's rank correlation of width and error, and its approximate 95 % interval."""
     rivals: Sequence[Rival]
     best: Best | None
+    """What the oracle of the demo graph can do; None for other graphs."""
     intervals: bool
     """Whether confidences are intervals themselves."""
 
@@ -181,7 +181,7 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
     ends = truth if intervals else np.column_stack([middle, middle])
 
     def answered(answer: Intervals, rows: Any = slice(None)) -> list[Answered]:
-        """Some rows of the answers, level by level."""
+        """These rows of the answers, level by level."""
         score = answer.score[rows].astype(np.float64)
         told = (answer.value, answer.belief, answer.other, answer.other_belief)
         modes = tuple(column[rows] for column in told if column is not None)
@@ -205,36 +205,34 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         doubts[name] = rival.doubt(asked, None if rival.own_answers else score)
     found = {name: dict(zip(compared, answered(answer), strict=True)) for name, answer in theirs.items()}
     found[method.name] = dict(zip(shown, own, strict=True))
-    sizes = method.threshold_sizes(asked)
-    by_doubt, by_degree = (_as_judged(conditional["slices"][by], by) for by in ("doubt", "degree"))
-    by_relation, by_prediction, by_width = _slices(main, dataset, confidence, sizes)
+    judged_slices = {
+        by: _named(conditional["slices"][by], digits) for by, digits in (("doubt", 3), ("degree", 0))
+    }
+    rho = metrics.width_error_correlation(main.score, middle, main.lower, main.upper)
     return Diagnosis(
-        predictor,
-        dataset,
-        confidence,
-        not method.guarantee.startswith("none"),
-        evaluation,
-        levels,
-        main,
-        by_doubt,
-        by_degree,
-        by_relation,
-        by_prediction,
-        by_width,
-        conditional["worst"],
-        conditional["ert"],
-        _correlation(main),
-        [_rival(rival, found[name], doubts[name], main, confidence) for name, rival in rivals.items()],
-        _best(dataset, facts, confidence),
-        intervals,
+        predictor=predictor,
+        dataset=dataset,
+        confidence=confidence,
+        promised=not method.guarantee.startswith("none"),
+        evaluation=evaluation,
+        levels=levels,
+        asked=asked,
+        answered=main,
+        slices=judged_slices | _slices(main, dataset, confidence, method.threshold_sizes(asked)),
+        worst=conditional["worst"],
+        ert=conditional["ert"],
+        correlation=(rho, *metrics.spearman_interval(rho, len(facts))),
+        rivals=[_rival(rival, found[name], doubts[name], main, confidence) for name, rival in rivals.items()],
+        best=_best(dataset, facts, confidence),
+        intervals=intervals,
     )
 
 
 def calibrated_on(method: IntervalPredictor) -> int | None:
-    """Calibration facts behind the one threshold of a method, for which hits are beta-binomial; None if not so.
+    """How many calibration facts set the one threshold of a method; its hits are then beta-binomial. None otherwise.
 
-    Methods without a promise have no law, several thresholds (one a group, or one of the middle and one of the
-    length) or models (CV+) have another one.
+    Hits of a method without a promise follow no law. Those of a method with several thresholds (one a group, or one
+    for the middle and one for the length) or several models (CV+) follow another law.
     """
     several = "members" in method.needs or method.name == "mean-length" or not method.one_threshold
     return None if several or method.guarantee.startswith("none") else method.size
@@ -253,75 +251,52 @@ def _level(confidence: float, found: Answered, worst_tenth: float | None, band: 
     )
 
 
-def _as_judged(rows: Sequence[Mapping[str, Any]], by: str) -> Slices:
-    """Slices of `slices.judge_slices` as the page draws them."""
-    digits = 3 if by == "doubt" else 0
-    columns = (np.array([row[key] for row in rows]) for key in ("from", "n", "coverage", "sharpness"))
-    bands = [row["band"] for row in rows]
-    return Slices(
-        [f"{row['from']:.{digits}f}\u2013{row['to']:.{digits}f}" for row in rows],
-        metrics.Slices(*columns),
-        None if None in bands else [(low, high) for low, high in bands],
-    )
+def _named(rows: Rows, digits: int) -> Rows:
+    """Slices of `slices.judge_slices` with the range of each as its name; one without a band takes it from all."""
+    without = any(row["band"] is None for row in rows)
+    return [
+        {**row, "name": _range(row["from"], row["to"], digits), "band": None if without else row["band"]}
+        for row in rows
+    ]
+
+
+def _range(low: float, high: float, digits: int = 3) -> str:
+    return f"{low:.{digits}f}\u2013{high:.{digits}f}"
 
 
 def _slices(
     answered: Answered, dataset: Dataset, confidence: float, sizes: NDArray[np.int64] | None
-) -> list[Slices]:
-    """By relation (largest first), by decile of the prediction, by decile of the width."""
-    columns = answered.ends, answered.lower, answered.upper
-    relation, bins = answered.facts.relation, metrics.equal_bins
-    score, width = bins(answered.score, TENTHS), bins(answered.width, TENTHS)
-    found = [metrics.coverage_by_group(*columns, group) for group in (relation, score, width)]
-    order = np.argsort(-found[0].n, kind="stable")
-    found[0] = metrics.Slices(*(getattr(found[0], f.name)[order] for f in fields(metrics.Slices)))
-    names = [
-        readable_relations(dataset, found[0].key.tolist()),
-        _ranges(found[1].key, answered.score),
-        _ranges(found[2].key, answered.width),
+) -> dict[str, Rows]:
+    """Slices by relation (largest first), by tenth of the prediction and by tenth of the width."""
+    codes, member, n = np.unique(answered.facts.relation, return_inverse=True, return_counts=True)
+    order = np.argsort(-n, kind="stable")
+    names = readable_relations(dataset, codes[order].tolist())
+    cut = [
+        Slices("relation", [{"name": name} for name in names], np.argsort(order)[member]),
+        _tenths("prediction", answered.score),
+        _tenths("width", answered.width),
     ]
-    if sizes is None:
-        return [Slices(*pair, None) for pair in zip(names, found, strict=True)]
-    cut: tuple[NDArray[Any], ...] = (relation, score, width)
-    members = [_places(one.key, group) for one, group in zip(found, cut, strict=True)]
-    (bands,) = bands_of(members, sizes, [confidence])
-    # facts without calibration facts have the whole range, which covers
-    return [
-        Slices(called, one, [(1.0, 1.0) if band is None else (band[0], band[1]) for band in own])
-        for called, one, own in zip(names, found, bands, strict=True)
-    ]
+    (bands,) = bands_of([part.member for part in cut], sizes, [confidence])
+    if sizes is not None:  # facts without calibration facts have the whole range, which covers
+        bands = [[[1.0, 1.0] if band is None else band for band in own] for own in bands]
+    scores = metrics.interval_scores(answered.ends, answered.lower, answered.upper, confidence)
+    return figures_of(cut, (answered.inside, answered.width, scores), bands)
 
 
-def _places(keys: NDArray[Any], group: NDArray[Any]) -> NDArray[np.intp]:
-    """Where the key of each row stands among the keys, which may be in any order: (n,)."""
-    order = np.argsort(keys, kind="stable")
-    return order[np.searchsorted(keys[order], group)]
-
-
-def _ranges(keys: NDArray[Any], values: Floats) -> list[str]:
-    """`0.12-0.34` for each slice, from its lowest value to the next slice's."""
-    if not len(values):
-        return []
-    ends = [*keys[1:].tolist(), float(values.max())]
-    return [f"{low:.3f}\u2013{high:.3f}" for low, high in zip(keys.tolist(), ends, strict=True)]
-
-
-def _correlation(answered: Answered) -> tuple[float, float, float]:
-    """Spearman's rank correlation of width and error, and its approximate 95 % interval."""
-    columns = answered.score, answered.middle, answered.lower, answered.upper
-    rho = metrics.width_error_correlation(*columns)
-    return rho, *metrics.spearman_interval(rho, len(answered.score))
+def _tenths(by: str, values: Floats) -> Slices:
+    """Tenths of the values, each named from its lowest value to the next tenth's."""
+    lowest, member = np.unique(metrics.equal_bins(values, TENTHS), return_inverse=True)
+    ends = [*lowest[1:].tolist(), float(values.max())]
+    return Slices(by, [{"name": _range(*pair)} for pair in zip(lowest.tolist(), ends, strict=True)], member)
 
 
 def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, IntervalPredictor]:
-    """The methods that cost no further training, on the run's own model and calibration facts, and the run's own."""
+    """The methods that need no further training, calibrated on the run's facts around its model, and the run's own."""
     method, model, record = predictor.method, predictor.model, predictor.provenance
     calibration, again = dataset.splits.calibration, record.get("recalibrated")
-    elsewhere = isinstance(again, Mapping) and again.get("data") is not None
-    elsewhere = elsewhere or bool(
-        record.get("updates")
-    )  # which brought calibration facts that the data set has not
-    # CV+ has no calibration facts apart. Evidence runs may have a model, but their intervals do not use its score.
+    # the run was then calibrated on facts that the data set does not have
+    elsewhere = (isinstance(again, Mapping) and again.get("data") is not None) or bool(record.get("updates"))
+    # CV+ has no separate calibration facts. Evidence runs may have a model, but their intervals do not use its score.
     alone = "members" in method.needs or "evidence" in method.needs
     if elsewhere or alone or not len(calibration):
         return {method.name: method}
@@ -365,7 +340,7 @@ def _rival(
 
 
 def _best(dataset: Dataset, facts: Graph, confidence: float) -> Best | None:
-    """What someone who knows the true distribution can do: the demo graph only."""
+    """What someone who knows the true distribution can do; None for all but the demo graph."""
     if dataset.name != "demo" or "demo" not in dataset.hashes:
         return None
     from unkgcp.graph.demo_graph import generate

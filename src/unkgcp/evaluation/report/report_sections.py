@@ -1,9 +1,9 @@
-"""Sections of a run's report: where intervals cover and where not, and whether width tells what is hard."""
+"""Sections of a run's report: coverage by slice, width against error, choosing, single facts, and provenance."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.charts import ErrorPanel, draw_conditionality, draw_slices
 from unkgcp.evaluation.figure_design import look
 from unkgcp.evaluation.metrics import proportion_band
-from unkgcp.evaluation.report.diagnosis import Answered, Diagnosis, Slices
+from unkgcp.evaluation.report.diagnosis import Answered, Diagnosis
 from unkgcp.evaluation.report.page_parts import (
     WIDTH,
     Section,
@@ -32,9 +32,7 @@ from unkgcp.evaluation.report.page_parts import (
 )
 from unkgcp.evaluation.slices import AT_LEAST, MASS, SLAB_SHARE
 from unkgcp.evaluation.tables import Cell, Html, Table, number, tag
-from unkgcp.graph.objects import to_triples
 from unkgcp.methods.intervals import in_words
-from unkgcp.methods.method import status_codes
 from unkgcp.run.choosing import Selector
 from unkgcp.run.predictor import Predictor
 
@@ -47,7 +45,7 @@ def conditional_section(d: Diagnosis) -> Section:
         " Grey: what chance would allow if the facts of each slice were covered with that probability; with "
         f"{percent(MASS)} all slices of a picture lie in it."
     )
-    grey = grey if d.by_relation.bands is not None else ""
+    grey = grey if d.slices["relation"][0]["band"] is not None else ""
     body = [
         paragraph(
             f"These slices show where coverage is above {percent(d.confidence)} and where it is below. A method that "
@@ -55,12 +53,12 @@ def conditional_section(d: Diagnosis) -> Section:
             f"{grey} The numbers on the right count the facts of a slice."
         ),
         beside(
-            _dots(d, d.by_doubt, "slices-doubt", "against the method\u2019s own doubt", "Tenths of the facts"),
-            _dots(d, d.by_degree, "slices-degree", "by degree", "Fifths of the facts, by the number of training "
+            _dots(d, "doubt", "against the method\u2019s own doubt", "Tenths of the facts"),
+            _dots(d, "degree", "by degree", "Fifths of the facts, by the number of training "
                   "facts of the head or of the tail, whichever has fewer"),
-            _dots(d, d.by_prediction, "slices-prediction", "by predicted confidence", "Tenths of the facts"),
-            _dots(d, d.by_width, "slices-width", "by width of the interval", "Tenths of the facts"),
-            _dots(d, d.by_relation, "slices-relation", "by relation", _relations(d)),
+            _dots(d, "prediction", "by predicted confidence", "Tenths of the facts"),
+            _dots(d, "width", "by width of the interval", "Tenths of the facts"),
+            _dots(d, "relation", "by relation", _relations(d)),
             tag(
                 "div",
                 tag("h3", "The worst region"),
@@ -90,8 +88,8 @@ def conditional_section(d: Diagnosis) -> Section:
         ),
         tag(
             "details",
-            tag("summary", f"All {len(d.by_relation.names):,} relations as a table"),
-            _relation_table(d.by_relation),
+            tag("summary", f"All {len(d.slices['relation']):,} relations as a table"),
+            _relation_table(d.slices["relation"]),
         ),
     ]  # fmt: skip
     return Section("conditional", "Where it covers and where not", body, "Slices")
@@ -107,39 +105,45 @@ def _per_relation() -> Html:
 
 
 def _relations(d: Diagnosis) -> str:
-    count = len(d.by_relation.names)
+    count = len(d.slices["relation"])
     return f"The {RELATIONS} largest of {count:,} relations" if count > RELATIONS else "All relations"
 
 
-def _dots(d: Diagnosis, slices: Slices, key: str, title: str, what: str) -> Html:
-    found, shown = slices.found, slice(RELATIONS)
+def _dots(d: Diagnosis, by: str, title: str, what: str) -> Html:
+    """The slices by one quantity as a dot plot, with a sentence about those that lie below their band."""
+    rows = d.slices[by]
+    banded = bool(rows) and rows[0]["band"] is not None
+    shown = rows[:RELATIONS]
     drawn = draw_slices(
-        slices.names[shown],
-        found.n[shown],
-        found.coverage[shown],
+        [row["name"] for row in shown],
+        [row["n"] for row in shown],
+        [row["coverage"] for row in shown],
         d.confidence,
-        None if slices.bands is None else slices.bands[shown],
+        [row["band"] for row in shown] if banded else None,
         title=title,
         width=WIDTH,
     )
     caption = f"{what}. "
-    if slices.bands is not None:
-        below, count = slices.outside(), f"{len(slices.names):,}"
+    if banded:
+        below, count = sum(row["coverage"] < row["band"][0] for row in rows), f"{len(rows):,}"
         caption += (
             f"{below:,} of {count} are covered less than chance would allow (✗)."
             if below
             else f"None of {count} is covered less than chance would allow."
         )
-    return figure(drawn, key, caption, f"Coverage {title}")
+    return figure(drawn, f"slices-{by}", caption, f"Coverage {title}")
 
 
-def _relation_table(slices: Slices) -> Html:
-    found = slices.found
-    bands = ["-"] * len(slices.names) if slices.bands is None else [span(band) for band in slices.bands]
-    columns = (found.n.tolist(), found.coverage.tolist(), bands, found.sharpness.tolist())
+def _relation_table(relations: Sequence[Mapping[str, Any]]) -> Html:
     rows = [
-        [label(name), f"{n:,}", f"{share:.3f}", band, f"{width:.3f}"]
-        for name, n, share, band, width in zip(slices.names, *columns, strict=True)
+        [
+            label(row["name"]),
+            f"{row['n']:,}",
+            f"{row['coverage']:.3f}",
+            "-" if row["band"] is None else span(row["band"]),
+            f"{row['sharpness']:.3f}",
+        ]
+        for row in relations
     ]
     return Table(["relation", "facts", "coverage", "chance allows", "mean width"], rows).html()
 
@@ -320,10 +324,8 @@ class Found(NamedTuple):
 def choose_test_facts(d: Diagnosis, condition: Range) -> list[Found]:
     """The choice among the known test facts at each asked share; InputError where the run cannot choose."""
     selector = Selector(d.predictor.method, condition)
-    test = d.dataset.splits.test
-    triples = to_triples(test, d.predictor.model.vocabulary)
-    known = np.flatnonzero(status_codes(d.predictor.model, triples) == 0)
-    places, good = selector.places(triples, known)[known], condition.holds(test.confidence[known])
+    every = np.arange(len(d.asked.head))
+    places, good = selector.places(d.asked, every), condition.holds(d.answered.facts.confidence)
     counts = selector.reference.count(places)
     rows = []
     for asked in ASKED:

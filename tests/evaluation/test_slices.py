@@ -35,7 +35,7 @@ def test_what_is_known_of_a_query() -> None:
 
     method = SimpleNamespace(own_answers=False, doubt=lambda triples, score: np.array([0.25, 0.75]))
     asked = Triples(*(np.array(ids, np.int32) for ids in ([0, 1], [0, 1], [2, 0])))
-    found = slices.describe(method, lambda: facts, asked, np.array([0.1, 0.2]))
+    found = slices.describe(method, facts, asked, np.array([0.1, 0.2]))
     assert found.degree.tolist() == [2, 2]
     assert found.frequency.tolist() == [2, 1]
     assert found.features().shape == (2, 4)

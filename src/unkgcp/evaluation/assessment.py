@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,7 +22,7 @@ from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
 import unkgcp.evaluation.slices as slices
-from unkgcp.conformal.ranks import ExactLevels, exact_levels, rank, smoothed_coverages
+from unkgcp.conformal.ranks import ExactLevels, exact_levels, ranks, smoothed_coverages
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.objects import to_triples
@@ -194,8 +192,8 @@ def judge(answers: Answers, progress: Progress | None = None) -> dict[str, Any]:
     facts = _rows(answers.facts, answers.truth)
     overlap_free = Rows(*(column[answers.overlap_free] for column in facts))
     both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
-    few = len(facts.score) + len(negatives.score) <= PIECE
-    conditional = _conditional(answers, facts, None if few else progress)
+    asserted = answers.facts.no_fact is None
+    conditional = _conditional(answers, facts, None if len(both.score) <= PIECE else progress)
     return {
         "data": answers.dataset.name,
         "model": predictor.model.called,
@@ -203,8 +201,13 @@ def judge(answers: Answers, progress: Progress | None = None) -> dict[str, Any]:
         "seed": predictor.model.seed,
         "per": ",".join(method.per) or "none" if isinstance(method, Partitioned) else None,
         "negatives": answers.origin,
-        "negative_threshold": _threshold(answers),
-        "population": "asserted" if answers.facts.no_fact is None else "open",
+        # what the threshold that negatives are judged with was calibrated on
+        "negative_threshold": "negatives"
+        if predictor.negative is not None
+        else "facts"
+        if asserted
+        else "both",
+        "population": "asserted" if asserted else "open",
         "unknown": {
             "positive": int((~answers.known).sum()),
             "negative": int((answers.of_negatives.code != 0).sum()),
@@ -241,13 +244,6 @@ def _rows(answers: Intervals, truth: Floats) -> Rows:
     """truth: (n,), or (n, 2) where labels are intervals; a number is an interval with two equal ends."""
     both_ends = truth if truth.ndim == 2 else np.stack([truth, truth], axis=1)
     return Rows(answers.score.astype(np.float64), answers.lower, answers.upper, both_ends)
-
-
-def _threshold(answers: Answers) -> str:
-    """What the threshold for negatives was calibrated on: facts, negatives, or (in the open world) both."""
-    if answers.predictor.negative is not None:
-        return "negatives"
-    return "facts" if answers.facts.no_fact is None else "both"
 
 
 def _figures(rows: Rows, place: int, level: float) -> dict[str, float | int | None]:
@@ -292,7 +288,7 @@ def _conditional(answers: Answers, facts: Rows, progress: Progress | None) -> li
     if not known.any():
         return [{} for _ in answers.levels]
     asked, rows = known_triples(answers), Rows(*(column[known] for column in facts))
-    queries = slices.describe(predictor.method, partial(training_facts, answers), asked, rows.score)
+    queries = slices.describe(predictor.method, training_facts(answers), asked, rows.score)
     sizes = predictor.method.threshold_sizes(asked, queries.doubt)
     told = None
     if progress is not None:
@@ -323,8 +319,8 @@ def _empty(rows: Rows, levels: Sequence[float]) -> list[dict[str, Any]] | None:
     for place, level in enumerate(levels):
         others = ~empty[:, place]
         inside = metrics.coverage(rows.truth[others], rows.lower[others, place], rows.upper[others, place])
-        share = float(empty[:, place].mean())
-        found.append({"confidence": level, "share": share, "coverage_of_others": metrics.finite(inside)})
+        figures = {"share": float(empty[:, place].mean()), "coverage_of_others": metrics.finite(inside)}
+        found.append({"confidence": level, **figures})
     return found
 
 
@@ -342,10 +338,9 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
     if standing is None:
         return None
     size, unknown = int(standing.size[0]), len(known) - count
-    ranks = [*map(rank, answers.levels, repeat(size))]
     smoothed = smoothed_coverages(standing, answers.levels, unknown)
     found = []
-    for level, k, coverage in zip(answers.levels, ranks, smoothed, strict=True):
+    for level, (k,), coverage in zip(answers.levels, ranks(answers.levels, [size]), smoothed, strict=True):
         band = None
         if method.one_threshold and 1 <= k <= size:
             band = [(end * count + unknown) / len(known) for end in metrics.rank_band(k, size, count)]

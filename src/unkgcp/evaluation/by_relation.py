@@ -1,8 +1,8 @@
 """Coverage relation by relation: with one threshold for all facts, and with a promise per relation.
 
-What it is: the diagnostic behind `unkgcp evaluate RUN --per relation`. Each relation's coverage on test facts stands
-beside the band in which it lies 99 times in 100 if the promise holds for that relation, exactly (beta-binomial, given
-how many calibration facts set its threshold). What it is not: a test of the run as a whole; see `unkgcp monitor`.
+What it is: the figures of `unkgcp evaluate RUN --per relation`. Each relation has its coverage on test facts and the
+band in which coverage lies 99 times in 100 if the promise holds for that relation (exact: beta-binomial, given how many
+calibration facts set its threshold). What it is not: a test of the run as a whole; see `unkgcp monitor`.
 
 >>> (result,) = by_relation(ask(predictor, dataset, [0.9]))                 # doctest: +SKIP
 >>> result["before"]["share_in_band"], result["after"]["share_in_band"]     # doctest: +SKIP
@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.evaluation.assessment import Answers
+from unkgcp.evaluation.assessment import Answers, known_triples
 from unkgcp.evaluation.metrics import coverage, coverage_bands, coverage_by_group, sharpness
 from unkgcp.evaluation.slices import AT_LEAST, SLACK
-from unkgcp.graph.facts import Graph, Triples
+from unkgcp.graph.facts import Graph
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods import create
 from unkgcp.methods.intervals import BASES
@@ -43,15 +43,15 @@ class Way(NamedTuple):
 
 
 def by_relation(answers: Answers) -> list[dict[str, Any]]:
-    """Coverage and width of every relation with known test facts, before and after, and the share in the band.
+    """Coverage and width of every relation with known test facts, and the share of relations in their band.
 
-    One object a level. `before` is the threshold of all facts together, `after` the promise per relation. A run that
-    was fitted without `--per relation` is calibrated anew on the data set's calibration facts for the comparison; it
-    is not changed.
+    Gives one object a level. `before` has one threshold for all facts, `after` one for each relation. For a run that
+    was fitted without `--per relation`, `after` is calibrated here on the data set's calibration facts; the run itself
+    stays as it is.
     """
     method, per_relation = _two_methods(answers)
     known, levels = answers.known, answers.levels
-    ids, truth = Triples(*(column[known] for column in answers.ids)), answers.truth[known]
+    ids, truth = known_triples(answers), answers.truth[known]
     if not len(truth):
         raise InputError(
             f"{answers.dataset.name} has no test facts about known relations; give a data set that has some"
@@ -85,7 +85,7 @@ def by_relation(answers: Answers) -> list[dict[str, Any]]:
 
 
 def _two_methods(answers: Answers) -> tuple[Partitioned, Partitioned]:
-    """The run's method and the one with a promise per relation, which may be the same; both hold the same scores."""
+    """The run's method and one with a promise per relation, which may be the same; both hold the same scores."""
     predictor, method = answers.predictor, answers.predictor.method
     if isinstance(method, OpenWorld):
         raise InputError(
@@ -102,7 +102,7 @@ def _two_methods(answers: Answers) -> tuple[Partitioned, Partitioned]:
     facts = Graph(*to_triples(calibration, vocabulary), calibration.confidence, vocabulary)
     with only_repeats(answers.dataset.split_here):
         check_untrained(predictor.model, facts, predictor.provenance.get("protocol", "strict"))
-    # what `--per` would make of it: a floor under the intervals goes with groups
+    # the options that `fit --per relation` would take, which has no floor under the intervals
     options = {name: value for name, value in method.options().items() if name != "floor"}
     options["per"] = ",".join([*method.per, "relation"])
     if "evidence" in method.needs:
@@ -120,7 +120,7 @@ def _at_level(
     relation: NDArray[np.int32],
     described: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """What both ways come to at one level, and every relation with its figures, the largest first."""
+    """Totals of both ways at one level, and every relation with its figures, the largest first."""
     rows = [dict(about) for about in described]
     totals = {}
     for name, way in ways.items():

@@ -1,13 +1,13 @@
-"""How well a run ranks: nDCG, and mean reciprocal rank and hits, plain and weighted by confidence.
+"""How good completions are: how well a run ranks candidates, and what its answer sets are worth.
 
-What it is: the figures the field reports for uncertain graphs, from what completions are ranked by (the scores of the
-model, or what evidence expects; `unkgcp.run.questions.candidate_scores`). For a query (h, r, ?) every entity with a
-training fact is a candidate, except those that make a known fact of another split (training, validation, calibration);
-(?, r, t) the same way. Plain mean reciprocal ranks and hits are also given raw, where nothing is left out. With a least
-confidence the figures are those of test facts from there on; what is left out stays the same. Candidates with the same
-score share their mean rank. Test facts about unknown entities or relations cannot be ranked and are counted apart. A
-triple that is repeated in the test set counts once, with its mean confidence. What it is not: a judgement of
-intervals; see `decisions`.
+`ranking` (`unkgcp evaluate --ranking`) gives the figures that the field reports for uncertain graphs: nDCG, and mean
+reciprocal rank and hits, plain and weighted by confidence. Candidates are ranked as completions are
+(`unkgcp.run.questions.candidate_scores`). For a query (h, r, ?) every entity with a training fact is a candidate,
+except those that make a known fact of another split (training, validation, calibration); (?, r, t) the same way.
+Plain mean reciprocal ranks and hits are also given raw, where no candidate is left out. With a least confidence the
+figures are those of the test facts that have it; the candidates stay the same. Candidates with the same score share
+their mean rank. Test facts about unknown entities or relations cannot be ranked and are counted separately. A triple
+that is repeated in the test set counts once, with its mean confidence.
 
 With c_i the confidences of the test tails of a query and k_i their ranks among all candidates,
 
@@ -17,6 +17,9 @@ and nDCG is DCG over the DCG of the ranks 1, 2, 3, ... given in order of confide
 the others the rank of a fact is taken without the other test facts of its query:
 
     weighted MRR = sum_i c_i / k_i / sum_i c_i,    weighted hits@n = sum of c_i with k_i <= n / sum_i c_i.
+
+`judge_answers` (`unkgcp evaluate --answers`) asks test facts as questions and judges their answer sets
+(`unkgcp.run.answer_sets`).
 
 >>> ranking(predictor, splits.test, [splits.train, splits.calibration])["tails"]["wmrr"]           # doctest: +SKIP
 0.41
@@ -36,7 +39,7 @@ from unkgcp.conformal.ranks import smoothed_exceeds
 from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import summed_band
 from unkgcp.evaluation.slices import AT_LEAST
-from unkgcp.graph.facts import Graph, Triples
+from unkgcp.graph.facts import Graph
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answer_sets import FACTS, SideSets, answer_level
@@ -50,11 +53,11 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 HITS = (1, 3, 10)
-CELLS = 1 << 22  # scores looked at at once
+CELLS = 1 << 22  # scores held in memory at once
 
 
 class Facts(NamedTuple):
-    """Distinct facts of one side: the place that is given, the relation, the place that is asked, (n,) each."""
+    """Distinct facts as questions of one side: the given entity, the relation, the entity asked for, (n,) each."""
 
     given: Integers
     relation: Integers
@@ -63,50 +66,45 @@ class Facts(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """Mean ranks of facts (n,): among all candidates, without the other test facts of their query, and raw."""
+    """The query of each fact and three mean ranks, (n,) each.
+
+    The ranks are among all candidates, without the other test facts of the query, and raw.
+    """
 
     query: Integers
     among_all: Floats
     alone: Floats
     raw: Floats
 
-    def some(self, rows: NDArray[np.bool_]) -> Ranks:
-        return Ranks(self.query[rows], self.among_all[rows], self.alone[rows], self.raw[rows])
-
 
 def ranking(predictor: Calibrated, test: Graph, known: Sequence[Graph], least: float = 0.0) -> dict[str, Any]:
     """The figures for tails, heads and both together; `known` are the facts of the other splits.
 
-    least: the confidence from which on a test fact counts.
+    least: the confidence that a test fact must have to count.
     """
     model = predictor.model
     ids = to_triples(test, model.vocabulary)
-    code = status_codes(model, ids) == 0
-    head, relation, tail = (column[code].astype(np.int64) for column in ids)
+    ranked = status_codes(model, ids) == 0
+    head, relation, tail = (column[ranked].astype(np.int64) for column in ids)
     others = [to_triples(part, model.vocabulary) for part in known if len(part)]
     filters = [
         np.concatenate([np.zeros(0, np.int64), *(part[place].astype(np.int64) for part in others)])
         for place in range(3)
     ]
-    confidence = test.confidence[code]
+    confidence = test.confidence[ranked]
     sides = {}
     for name, given, asked, taken in (("tails", head, tail, filters), ("heads", tail, head, filters[::-1])):
         facts = _distinct(given, relation, asked, confidence)
         ranks = _ranks(predictor, facts, taken, at_head=name == "heads")
         counted = facts.confidence >= least
-        sides[name] = ranks.some(counted), facts.confidence[counted]
-    (tails, said), (heads, said_too) = sides["tails"], sides["heads"]
-    first = 1 + int(tails.query.max(initial=-1))
-    both = Ranks(
-        np.concatenate([tails.query, heads.query + first]),
-        np.concatenate([tails.among_all, heads.among_all]),
-        np.concatenate([tails.alone, heads.alone]),
-        np.concatenate([tails.raw, heads.raw]),
-    )
-    sides["both"] = both, np.concatenate([said, said_too])
+        sides[name] = Ranks(*(column[counted] for column in ranks)), facts.confidence[counted]
+    (tails, of_tails), (heads, of_heads) = sides["tails"], sides["heads"]
+    heads = heads._replace(query=heads.query + 1 + int(tails.query.max(initial=-1)))
+    both = Ranks(*map(np.concatenate, zip(tails, heads, strict=True)))
+    sides["both"] = both, np.concatenate([of_tails, of_heads])
     return {
         "facts": len(test),
-        "unknown": int(np.count_nonzero(~code)),
+        "unknown": int(np.count_nonzero(~ranked)),
         "least": least,
         "candidates": int(np.count_nonzero(model.seen_entities)),
         **{name: _figures(*side) for name, side in sides.items()},
@@ -160,6 +158,7 @@ def _distinct(given: Integers, relation: Integers, asked: Integers, confidence: 
 
 
 def _ranks(predictor: Calibrated, facts: Facts, known: list[Integers], at_head: bool) -> Ranks:
+    """The ranks of facts; `known` are facts of the other splits: given entity, relation and asked entity."""
     model = predictor.model
     relations, entities = len(model.seen_relations), len(model.seen_entities)
     key = facts.given * relations + facts.relation
@@ -177,8 +176,8 @@ def _ranks(predictor: Calibrated, facts: Facts, known: list[Integers], at_head: 
         table = candidate_scores(predictor, given, relation, at_head)
         score[rows] = table[query[rows] - some.start, facts.asked[rows]]
         table[:, ~model.seen_entities] = -np.inf
-        first, last = np.searchsorted(taken[:, 0], queries[[some.start, some.stop - 1]], side="left")
-        last = int(np.searchsorted(taken[:, 0], queries[some.stop - 1], side="right"))
+        first = np.searchsorted(taken[:, 0], queries[some.start], side="left")
+        last = np.searchsorted(taken[:, 0], queries[some.stop - 1], side="right")
         here = taken[first:last]
         parts = [
             slice(row, min(row + len(table), rows.stop))  # as many facts at a time as there are queries
@@ -223,17 +222,26 @@ def _within(query: Integers, score: Floats) -> tuple[Integers, Integers]:
     return above, same
 
 
-# Answer sets.
+# Answer sets: whether they contain the tails and heads of test facts, and how large they are.
+#
+# They are judged with one threshold for all relations (`before`) and with one for each large relation and each group
+# of small ones (`after`): coverage and the band that holds it 999 times in 1,000 if the promise is kept, mean and
+# median size (KGCP's measures), the mean distance between the coverage of a relation and the level (CovGap of
+# CondKGCP), and the number k for which the best k candidates contain as many of the answers, found by looking at the
+# test facts. No set is empty, so that coverage lies above its level where the best candidate alone is right more often
+# than that; the band is for coverage with such ties broken at random, which is given too. Left out are test facts that
+# no promise is for: those about unknown entities or relations, those whose triple is a training fact, and those below
+# the least confidence.
 
 WAYS = ("before", "after")
 SIDES = ("tails", "heads")
 
 
 class Asked(NamedTuple):
-    """Facts of one side, (n,) each: relation, and the rank among the candidates; covered, with ties broken at random
-    covered with that probability, and size of the set: (n, levels, ways) each.
+    """Facts asked as questions of one side: relation, rank among the candidates, and group of the relation, (n,) each.
 
-    calibration: facts that set the threshold, (n, ways). group: that of the relation, (n,).
+    `covered` says whether the set contains the answer, `smoothed` the probability of it with ties broken at random,
+    `size` how large the set is: (n, levels, ways) each. `calibration`: facts that set the threshold, (n, ways).
     """
 
     relation: Integers
@@ -248,15 +256,15 @@ class Asked(NamedTuple):
 def judge_answers(
     predictor: Predictor, test: Graph, levels: Sequence[float], least: float = 0.0
 ) -> dict[str, Any]:
-    """What answer sets are worth on test facts; `both` has tails and heads together.
+    """Figures of answer sets on test facts; `both` has tails and heads together.
 
-    An evidence run, which takes milliseconds a question, is asked about `FACTS` of them, drawn at random.
+    An evidence run takes milliseconds a question and is therefore asked about `FACTS` of them, drawn at random.
     """
     exactly = [answer_level(level) for level in levels]
     vocabulary = predictor.model.vocabulary
     ids = to_triples(test, vocabulary)
     named = np.flatnonzero((ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0))
-    facts = Graph(*Triples(*(column[named] for column in ids)), test.confidence[named], vocabulary)
+    facts = Graph(*(column[named] for column in ids), test.confidence[named], vocabulary)
     sets = predictor.answer_sets(least)
     sides = {name: sets.side(name == "heads") for name in SIDES}
     facts = new_facts(sides["tails"].candidates, facts, least)
@@ -298,7 +306,7 @@ def _ask(side: SideSets, facts: Graph, levels: Sequence[Any]) -> Asked:
     covered, smoothed, size = np.empty(shape, bool), np.empty(shape), np.empty(shape, np.int64)
     for rows, question, table in side.candidates.blocks(facts):
         of_all, most = total(table), table.max(axis=1)
-        # a question has one relation, so that any of its facts knows its thresholds
+        # a question has one relation, so that any of its facts has its thresholds
         some_fact = np.empty(len(table), np.intp)
         some_fact[question] = rows
         own = table[question, answer[rows]]
@@ -315,7 +323,7 @@ def _ask(side: SideSets, facts: Graph, levels: Sequence[Any]) -> Asked:
     for way, sets in enumerate(ways):
         standing = sets.standing(strange, relation)
         for at, level in enumerate(levels):
-            # where a set is everything no tie decides
+            # a set of all candidates contains the answer, however ties are broken
             whole = np.isinf(thresholds[at, way])
             smoothed[:, at, way] = np.where(whole, 1.0, smoothed_exceeds(*standing, level))
     calibration = np.stack([way.sizes(relation) for way in ways], axis=1)
@@ -335,7 +343,7 @@ def _set_figures(sides: Sequence[Asked], place: int, level: float) -> dict[str, 
         found[name] = {
             "coverage": hits / len(covered),
             "coverage_smoothed": float(np.mean([side.smoothed[:, place, way].mean() for side in sides])),
-            # tails and heads of the same facts have no law together
+            # tails and heads of the same facts are dependent, so that no law holds for both together
             "band": _band(sides[0], way, level) if len(sides) == 1 else None,
             "mean_size": float(size.mean()),
             "median_size": float(np.median(size)),

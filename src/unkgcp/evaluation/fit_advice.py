@@ -1,10 +1,10 @@
-"""What evidence intervals would gain over those of a fitted run, measured on held-out training facts in seconds.
+"""The advice that `unkgcp fit` ends with: whether evidence intervals would be better, whether the model learned much.
 
-Early stopping looked at a slice of the training facts that the model did not learn from. A small evidence model is
-learned from the other training facts. Then both methods are calibrated on one half of the slice and judged on the
-other. Neither calibration nor test facts are touched, so that whoever chooses a method by this figure breaks no
-promise. Where it errs it errs against evidence: the slice has chosen the epoch of the model, and the small evidence
-model learns from fewer facts and in fewer rounds than `--method evidence` does.
+Both are measured in seconds on the training facts that early stopping held out from the model. For the comparison a
+small evidence model is learned from the other training facts; then both methods are calibrated on one half of the
+held-out facts and judged on the other. Neither calibration nor test facts are used, so that choosing a method by this
+figure breaks no promise. The comparison favours the run: its model's epoch was chosen on the held-out facts, and the
+small evidence model learns from fewer facts and in fewer rounds than `--method evidence` does.
 
 >>> gain(predictor, dataset)     # doctest: +SKIP
 Gain(own=0.753, evidence=0.085)
@@ -29,11 +29,11 @@ from unkgcp.run.predictor import Predictor
 METHODS = ("cp", "unkgcp")
 LEVEL = 0.9
 LEAST = 400
-"""Held-out facts below which the figure would say little."""
+"""With fewer held-out facts the figure would say little."""
 MOST = 500_000
-"""Training facts above which it would take more than some seconds."""
+"""With more training facts it would take more than some seconds."""
 WORTH = 0.9
-"""The share of the run's interval score that evidence must stay below to be worth a word."""
+"""Evidence is worth a word if its interval score is at most this share of the run's."""
 
 
 class Gain(NamedTuple):
@@ -46,13 +46,13 @@ class Gain(NamedTuple):
 def gain(predictor: Predictor, dataset: Dataset) -> Gain | None:
     """What evidence would gain; None where it cannot be measured soundly and quickly.
 
-    That is so without LightGBM, for other methods than the paper's, where early stopping looked at the calibration
-    facts (`--protocol paper`), where confidences are intervals, and for graphs that are too small or too large.
+    That is so where `_comparable` says no, without LightGBM, after an interrupted training, and for graphs that are too
+    small or too large.
     """
     model, method, train = predictor.model, predictor.method, dataset.splits.train
-    strict = predictor.provenance.get("protocol", "strict") == "strict"
-    measurable = method.name in METHODS and strict and train.ends is None and len(train) <= MOST
-    if not measurable or model.interrupted or importlib.util.find_spec("lightgbm") is None:
+    if not _comparable(predictor, dataset) or len(train) > MOST:
+        return None
+    if model.interrupted or importlib.util.find_spec("lightgbm") is None:
         return None
     rest, held = _held_out(predictor, dataset)
     if len(held) < LEAST:
@@ -78,15 +78,9 @@ class Learned(NamedTuple):
 
 
 def learned(predictor: Predictor, dataset: Dataset) -> Learned | None:
-    """Whether a trained model knows more than the mean of the training facts; None where that cannot be told."""
-    model, train = predictor.model, dataset.splits.train
-    strict = predictor.provenance.get("protocol", "strict") == "strict"
-    if (
-        not model.config.trains
-        or predictor.method.name not in METHODS
-        or not strict
-        or train.ends is not None
-    ):
+    """How a trained model compares with the mean of the training facts; None where that cannot be told."""
+    model = predictor.model
+    if not model.config.trains or not _comparable(predictor, dataset):
         return None
     rest, held = _held_out(predictor, dataset)
     if not len(held):
@@ -96,7 +90,7 @@ def learned(predictor: Predictor, dataset: Dataset) -> Learned | None:
 
 
 def learned_sentence(found: Learned | None) -> str | None:
-    """A line for whoever has so few facts that a model learns nothing from them; None where it learns something."""
+    """The line for a model that learned nothing from too few facts; None where it learned something."""
     if found is None or found.model < found.mean:
         return None
     return (
@@ -106,8 +100,17 @@ def learned_sentence(found: Learned | None) -> str | None:
     )
 
 
+def _comparable(predictor: Predictor, dataset: Dataset) -> bool:
+    """Whether the run has a method of the paper, for single confidences, under the strict protocol.
+
+    Under the paper's protocol early stopping looks at the calibration facts, and no training facts are held out.
+    """
+    strict = predictor.provenance.get("protocol", "strict") == "strict"
+    return strict and predictor.method.name in METHODS and dataset.splits.train.ends is None
+
+
 def _held_out(predictor: Predictor, dataset: Dataset) -> tuple[Graph, Graph]:
-    """Training facts that the model learned from, and those that early stopping looked at, if they are known."""
+    """Training facts that the model learned from, and the known ones of those that early stopping looked at."""
     model, rest, held = predictor.model, dataset.splits.train, dataset.splits.validation
     if not len(held):  # the same slice as the trainer held out
         rest, held = hold_out_known(rest, model.config.validation_fraction)
@@ -115,7 +118,7 @@ def _held_out(predictor: Predictor, dataset: Dataset) -> tuple[Graph, Graph]:
 
 
 def gain_sentence(found: Gain | None, run: str) -> str | None:
-    """The line that `unkgcp fit` ends with; None where there is nothing to gain or nothing was measured."""
+    """The line about what evidence would gain; None where that is little or was not measured."""
     if found is None or found.evidence > WORTH * found.own:
         return None
     return (

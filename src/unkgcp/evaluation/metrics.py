@@ -1,11 +1,11 @@
 """Figures that judge intervals and point predictions, from plain arrays.
 
-What it is: the paper's coverage and sharpness, the usual point errors, and what the field uses to see whether
-coverage also holds *conditionally* (by slice of the data). What it is not: it draws no samples, knows no
-model and never rounds. A label counts as covered exactly when `lower <= truth <= upper`, compared as given:
-a label stored with fewer digits than the calibration labels is another number, so snap labels when reading.
-Where labels are intervals themselves, truth is (n, 2) and counts as covered when all of it is. An interval whose ends
-are NaN is empty: it covers nothing, and its width is 0.
+What it is: the paper's coverage and sharpness, the interval score, point errors, coverage by slice of the data, and
+the laws that say how far coverage may lie from its level by chance. What it is not: it draws no samples, knows no model
+and never rounds. A label counts as covered exactly when `lower <= truth <= upper`, compared as given: a label stored
+with fewer digits than the calibration labels is another number. Where labels are intervals themselves, truth is (n, 2)
+and a label counts as covered when all of it is. An interval whose ends are NaN is empty: it covers nothing, and its
+width is 0.
 
 >>> import numpy as np
 >>> truth, lower, upper = np.array([0.2, 0.9]), np.array([0.1, 0.5]), np.array([0.4, 0.8])
@@ -71,9 +71,9 @@ def interval_score(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confide
     """Winkler's score: mean of width + 2 / (1 - confidence) times the distance by which a label is missed.
 
     It is proper for numbers: the true central quantiles minimise its expectation, so that neither wide intervals nor
-    intervals that give up the hard labels look good. What lies outside of a label that is an interval counts at both
-    ends. At confidence 1 a miss costs infinity. An empty interval counts as missed by 1, the most there is, so that
-    no interval can be improved by leaving it out.
+    intervals that give up the hard labels look good. A label that is an interval is missed at both of its ends. At
+    confidence 1 a miss costs infinity. An empty interval counts as missed by 1, the most there is, so that no interval
+    gets better by becoming empty.
     """
     return _mean(interval_scores(truth, lower, upper, confidence))
 
@@ -148,7 +148,8 @@ def coverage_by_bin(
 def equal_bins(values: Floats, bins: int) -> Floats:
     """The lowest value of each value's bin, of `bins` bins of equal size in which equal values stay together: (n,).
 
-    A value belongs to the bin of the first row that has it, so that what lies above a frequent value is not lost in it.
+    A value belongs to the bin of the first row that has it, so that the values above a frequent one have bins of their
+    own.
     """
     if not len(values):
         return values
@@ -177,23 +178,23 @@ def width_error_correlation(
 BINS = 30
 
 
-def error_bins(error: Floats, bins: int = BINS) -> tuple[Floats, NDArray[np.intp]]:
-    """Bins of equal width between the smallest and the largest error, as in the paper.
+def error_bins(error: Floats) -> tuple[Floats, NDArray[np.intp]]:
+    """`BINS` bins of equal width between the smallest and the largest error, as in the paper.
 
     Gives edges (bins + 1,) and the bin of each error (n,); the last bin contains its upper edge.
     """
     low, high = (float(error.min()), float(error.max())) if len(error) else (0.0, 1.0)
-    edges = np.linspace(low, high if high > low else low + 1e-9, bins + 1)
-    member = np.clip(np.searchsorted(edges, error, side="right") - 1, 0, bins - 1)
+    edges = np.linspace(low, high if high > low else low + 1e-9, BINS + 1)
+    member = np.clip(np.searchsorted(edges, error, side="right") - 1, 0, BINS - 1)
     return edges, member
 
 
 def width_by_bin(
-    member: NDArray[np.intp], width: Floats, inside: NDArray[np.bool_], bins: int = BINS
+    member: NDArray[np.intp], width: Floats, inside: NDArray[np.bool_]
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """Mean width of the intervals that cover in each bin, NaN where there are none, and their number: (bins,)."""
-    n = np.bincount(member[inside], minlength=bins)
-    total = np.bincount(member[inside], weights=width[inside], minlength=bins)
+    """Mean width of the covering intervals in each bin, NaN where there are none, and their number: (bins,) each."""
+    n = np.bincount(member[inside], minlength=BINS)
+    total = np.bincount(member[inside], weights=width[inside], minlength=BINS)
     return np.where(n > 0, total / np.maximum(n, 1), np.nan), n
 
 
@@ -297,7 +298,7 @@ def summed_band(
 
 
 def _band_of(probability: Floats, test: int, mass: float) -> tuple[float, float]:
-    """What shares of `test` facts lie between, given the probability of each number of them: (test + 1,)."""
+    """The shares of `test` facts that hold `mass`, given the probability of each number of hits: (test + 1,)."""
     tail = (1 - mass) / 2
     low = int(np.searchsorted(np.cumsum(probability), tail, side="right"))
     high = test - int(np.searchsorted(np.cumsum(probability[::-1]), tail, side="right"))

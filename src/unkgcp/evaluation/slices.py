@@ -1,19 +1,19 @@
-"""Coverage where it matters: among the facts that a method doubts, those about rare entities, those of one relation.
+"""Coverage of parts of the facts: those that a method doubts, those about rare entities, those of one relation.
 
-A method can keep its level on average by being right about easy facts alone, and have narrow intervals because it gives
-up the hard ones. What is asked here shows that: coverage by tenth of the method's own doubt, by fifth of degree and
-by relation, in the worst slab of what is known of a query, and ERT (`excess_risk`). Facts about unknown entities or
-relations take no part: they have the whole range, which always covers, and no doubt.
+A method can keep its level on average by covering easy facts alone, and have narrow intervals because it gives up the
+hard ones. These figures show that: coverage by tenth of the method's own doubt, by fifth of degree and by relation, in
+the worst slab of the features of a query, and ERT (`excess_risk`). Facts about unknown entities or relations take no
+part: they have the whole range, which always covers, and no doubt.
 
-Each slice has a band: where coverage would lie if its facts were covered with the probability asked for. All bands of
-a level hold together with probability `MASS` (each is widened by the number of slices, a union bound), so that a slice
-outside its band is seldom a matter of chance.
+Each slice has a band, in which its coverage would lie if its facts were covered with the probability asked for. All
+bands of a level hold together with probability `MASS` (each is widened by the number of slices, a union bound), so that
+a slice is seldom outside its band by chance.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,7 +41,7 @@ SLACK = 1e-9  # shares of the same count computed in two ways may differ by so m
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Queries:
-    """What is known of n facts before their confidence is: every column (n,)."""
+    """What is known of n queries before their true confidence is known: every column (n,)."""
 
     score: Floats
     doubt: Floats
@@ -52,16 +52,13 @@ class Queries:
     """Training facts of the relation."""
 
     def features(self) -> Floats:
-        """What slabs and classifiers look at: (n, 4)."""
+        """The features for slabs and classifiers: (n, 4)."""
         counts = (np.log1p(self.degree), np.log1p(self.frequency))
         return np.column_stack([self.score, self.doubt, *counts])
 
 
-def describe(
-    method: IntervalPredictor, training_facts: Callable[[], Graph], triples: Triples, score: Floats
-) -> Queries:
-    """The columns of known triples in the ids of the training facts, with the scores that the method gave them."""
-    train = training_facts()
+def describe(method: IntervalPredictor, train: Graph, triples: Triples, score: Floats) -> Queries:
+    """The columns of known triples, in the ids of the training facts; score: what the method predicted for them."""
     vocabulary = train.vocabulary
     frequency = np.bincount(train.relation, minlength=len(vocabulary.relations))
     degree = degree_of(triples, degrees(train, len(vocabulary.entities)))
@@ -71,11 +68,11 @@ def describe(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slices:
-    """Slices of the rows by one quantity, in its order: `member` (n,) says to which one a row belongs, -1 to none."""
+    """Slices of the rows by the quantity `by`; `member` (n,) is the slice of each row, -1 if it is in none."""
 
     by: str
     about: Sequence[dict[str, Any]]
-    """What tells each slice from the others, in plain values."""
+    """What each slice is, in plain values: its relation, or from where to where it reaches."""
     member: NDArray[np.intp]
 
 
@@ -93,7 +90,7 @@ def slices_of(queries: Queries, relations: Sequence[str]) -> list[Slices]:
 
 
 def _equal(by: str, values: Floats, bins: int) -> Slices:
-    """Slices of equal size, upwards; equal values stay together, and a slice that this leaves tiny joins the next."""
+    """Slices of equal size in ascending order; equal values stay together, and a tiny slice joins the next."""
     lowest, member = np.unique(metrics.equal_bins(values, bins), return_inverse=True)
     count = np.bincount(member, minlength=len(lowest))
     least, total = min(AT_LEAST, len(values) / (2 * bins)), 0
@@ -103,7 +100,7 @@ def _equal(by: str, values: Floats, bins: int) -> Slices:
             current, total = current + 1, 0
         joined[place] = current
         total += n
-    if total < least and current:  # what is left at the upper end joins the one before
+    if total < least and current:  # a tiny last slice joins the one before
         joined[joined == current] = current - 1
     member = joined[member]
     about = [
@@ -129,8 +126,7 @@ def judge_slices(
 
     truth: (n,) or (n, 2); lower, upper: (n, levels). `sizes`, (n,), says how many calibration facts set the threshold
     of each row; None where no law says how coverage scatters, and then there are no bands. In `worst`,
-    `most_doubtful` is the coverage of the last tenth of doubt. Everything is None where there is nothing to tell it
-    from.
+    `most_doubtful` is the coverage of the last tenth of doubt. A figure is None where there are no rows for it.
     """
     bands = bands_of([part.member for part in slices], sizes, levels)
     features, found = queries.features(), []
@@ -160,7 +156,7 @@ def figures_of(
     columns: tuple[NDArray[np.bool_], Floats, Floats],
     bands: Sequence[Sequence[list[float] | None]],
 ) -> dict[str, list[dict[str, Any]]]:
-    """The figures of every slice beside its band, by quantity; columns, (n,) each: covered, width, interval score."""
+    """The figures of every slice with its band, by quantity; columns, (n,) each: covered, width, interval score."""
     found: dict[str, list[dict[str, Any]]] = {}
     for part, own in zip(slices, bands, strict=True):
         found[part.by] = []
@@ -199,13 +195,13 @@ def bands_of(
 
 
 def effective_sizes(member: NDArray[np.intp], sizes: Ints, slices: int) -> NDArray[np.int64]:
-    """Calibration facts behind the coverage of each slice, of rows whose thresholds were set by so many facts each.
+    """How many calibration facts one threshold needs for its coverage to scatter as that of each slice does: (slices,).
 
-    member: the slice of each row, -1 for none; sizes: (n,) too; gives (slices,). Where all rows of a slice have one
-    threshold it is exactly their number. The coverage of rows with several, independent thresholds scatters like that
-    of one threshold by as many facts as make 1 / l the mean of 1 / l_g, weighted with the square of each group's
-    share. Rows without calibration facts have the whole range and do not scatter; 0 if all are such. Groups of equal
-    size count as one, which can only widen the band.
+    member: the slice of each row, -1 for none; sizes: how many calibration facts set the threshold of each row; (n,)
+    both. Where all rows of a slice have one threshold, the result is its size. Coverage of rows with several,
+    independent thresholds of l_g facts scatters like that of one threshold of l facts where 1 / l is the sum of
+    1 / l_g times the square of each group's share. Rows without calibration facts have the whole range and do not
+    scatter; a slice of such rows gets 0. Groups of equal size count as one, which can only widen the band.
     """
     rows = (member >= 0) & (sizes > 0)
     (of, size), count = np.unique(np.stack([member[rows], sizes[rows]]), axis=1, return_counts=True)
@@ -217,7 +213,7 @@ def effective_sizes(member: NDArray[np.intp], sizes: Ints, slices: int) -> NDArr
 
 
 def below_band(result: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The slices of `judge_slices` that are covered less than chance allows, each with what it is by."""
+    """The slices of `judge_slices` that are covered less than chance allows, each with its quantity."""
     return [
         (by, one)
         for by, rows in result.get("slices", {}).items()
@@ -302,18 +298,19 @@ def worst_window(position: Floats, inside: NDArray[np.bool_], share: float) -> t
 
 # Excess risk of the target coverage (ERT): how far coverage is from the level, given what is known of a query.
 #
-# A classifier is asked, from features alone, which labels their intervals cover. If every kind of query were covered
-# with the probability asked for, nobody could beat the answer "covered with that probability"; by how much a classifier
-# does is what coverage lacks (or has too much of) for some kinds of queries. With the loss used here, that gain never
-# exceeds, in expectation, the mean of |P(covered | features) - level|: a poor classifier sees less of it, none sees
-# more. Braun, Holzmüller, Jordan and Bach, arXiv 2512.11779; their package `covmetrics` is the reference of the tests.
+# A classifier predicts from features alone which labels their intervals cover. If every kind of query were covered with
+# the probability asked for, no classifier could beat the answer "covered with that probability". The gain of a
+# classifier over this answer is therefore what coverage lacks, or has too much of, for some kinds of queries. With the
+# loss used here the gain never exceeds, in expectation, the mean of |P(covered | features) - level|: a poor classifier
+# finds less of it, none finds more. Braun, Holzmüller, Jordan and Bach, arXiv 2512.11779; their package `covmetrics` is
+# the reference of the tests.
 # The classifier is a small one of our own: forty trees of three cuts each, the same cuts for all branches of a tree, by
-# least squares on features that were cut into quantile bins. It needs NumPy alone, no exponential and no random number
-# but the folds, so that figures do not depend on which library is installed.
+# least squares on features that were cut into quantile bins. It needs NumPy alone, no exponential, and random numbers
+# for the folds only, so that figures do not depend on which library is installed.
 
 FOLDS, BINS = 5, 32
 ROUNDS, DEPTH, RATE = 40, 3, 0.2
-PRIOR = 20.0  # rows' worth of "as before" in each leaf: small leaves say little
+PRIOR = 20.0  # a leaf counts as having so many more rows without error, so that small leaves change little
 
 
 class ExcessRisk(NamedTuple):

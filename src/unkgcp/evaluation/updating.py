@@ -1,10 +1,10 @@
-"""`unkgcp.update`: new facts join a run, and what is learned is learned again only where they ask for it.
+"""`unkgcp.update`: new facts join a run, and its trees are learned again only if the new facts are unlike the old ones.
 
-`unkgcp.run.updates` has the rule by which new facts teach or calibrate. Here the monitor decides whether the trees of
-an evidence run still fit: the new *training* facts are tested for exchangeability with training facts that the trees
-have not learned from. Facts that are held out are never looked at for this: they would then choose what answers, and a
-query, which chose nothing, would be unlike them. For the same reason the run's calibration facts are no measure here,
-though they are one for `unkgcp monitor`, which changes nothing.
+`unkgcp.run.updates` decides which new facts teach and which calibrate. Here the monitor decides whether the trees of an
+evidence run still fit: the new *training* facts are tested for exchangeability with training facts that the trees have
+not learned from. Facts that are held out for calibration are never used for this decision: a model chosen by them would
+fit them better than it fits queries, and the promise would break. For the same reason the run's calibration facts are
+not used here, though `unkgcp monitor`, which changes nothing, compares with them.
 
 >>> again = update(unkgcp.Predictor.load("run"), unkgcp.read("week-07.tsv"))     # doctest: +SKIP
 >>> again.save("run")                                                            # doctest: +SKIP
@@ -29,13 +29,13 @@ from unkgcp.run.fitting import Report, silent
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.updates import CALIBRATE_ON, UPDATES, check, divide, refreshed
 
-LEVEL = 0.9  # misses at this level are among what is bet on
+LEVEL = 0.9  # the martingale also bets on misses at this level
 FALSE_ALARM = 0.01
-"""How often new facts like the old ones make an update learn again."""
+"""How often an update learns again though the new facts are like the old ones."""
 MOST_TESTED = 10_000
-"""New training facts that the test looks at, drawn at random: more would take long and find ever smaller changes."""
+"""At most so many new training facts are tested, drawn at random: more take long and find ever smaller changes."""
 LEAST = 19
-"""Facts to compare with below which nothing is tested."""
+"""With fewer facts to compare with nothing is tested."""
 
 
 def update(
@@ -51,13 +51,14 @@ def update(
 ) -> Predictor:
     """The run with new facts in it, calibrated anew; `predictor` stays as it is.
 
-    Each new fact is held out for calibration with the probability with which the run's own facts were, by a coin of
-    `seed`, and teaches otherwise. A triple that the run has takes its new confidence where it is. The promise is then
-    for a random fact of the updated graph; with `calibrate_on="new"` for a random one of the new facts.
+    Each new fact is held out for calibration with the probability with which the run's own facts were, drawn with
+    `seed`, and becomes a training fact otherwise. A triple that the run has already gets its new confidence and stays
+    on its side. The promise is then for a random fact of the updated graph; with `calibrate_on="new"` for a random one
+    of the new facts.
 
     The graph that evidence looks at grows. Its trees are learned again with `refit`, or where the monitor finds that
-    the new training facts are unlike those before. A backbone is trained further from where it stands, with `refit`
-    from the beginning. `source`: what the history of the run is to say of where the facts came from.
+    the new training facts are unlike those before. A backbone is trained further from its present parameters, with
+    `refit` from the beginning. `source` is stored in the history of the run: where the facts came from.
     """
     if calibrate_on not in CALIBRATE_ON:
         raise InputError(f"calibrate_on is {calibrate_on!r} but must be one of {', '.join(CALIBRATE_ON)}")
@@ -97,10 +98,10 @@ def update(
 
 
 def reason_to_learn(model: EvidenceModel, new: int, empty: bool = False, seed: int = 0) -> str | None:
-    """Why the trees of a model should be learned again, by the look of its last `new` training facts; None if not.
+    """Why the trees of a model should be learned again, judged by its last `new` training facts; None if not.
 
-    These and the facts that the trees have not learned from are asked alike, each of a graph without it. The new ones
-    are taken in random order: they came together.
+    These facts and the facts that the trees have not learned from are scored alike, each over a graph without it. The
+    new facts are tested in random order, because they came together.
     """
     if model.aside is None:
         return (

@@ -1,16 +1,16 @@
-"""Is there evidence against the promise? Labelled facts, as they come in, against the calibration facts of a run.
+"""The monitor: is there evidence that new labelled facts are unlike those that a run was calibrated on?
 
-What it is: a stream of facts is tested for exchangeability with the calibration facts, which is all that the
+What it is: a test of whether a stream of facts is exchangeable with the calibration facts, which is all that the
 guarantee assumes. Facts are scored as at calibration, ranked among calibration and earlier facts (`Bag`), and the
 ranks are bet on (`Martingale`). One monitor is one test and may be looked at after every fact: the probability that
 facts exchangeable with the calibration facts *ever* raise an alarm in it is at most `false_alarm`. A new monitor is a
-new test, with a false-alarm rate of its own; `state` and `resume` make one test of several sittings. What it is not: a
-proof that the promise holds (without an alarm there is no evidence against it, which is less), a test of whether the
-model is good, or of facts about unknown entities, which are counted and left out.
+new test with a false-alarm rate of its own; with `state` and `resume` a later monitor continues the same test. What it
+is not: a proof that the promise holds (no alarm means no evidence against it, which is less), or a test of whether the
+model is good. Facts about unknown entities or relations are counted and left out.
 
 Half of the false-alarm rate is for all facts together, half for the relations. A relation with at least 19
-calibration facts has a bag and a martingale of its own, and its alarm goes off at R times the capital, R being the
-number of such relations (Bonferroni): the chance of any false alarm among them is within their half.
+calibration facts has a bag and a martingale of its own, and its alarm goes off at R times the capital, where R is the
+number of such relations (Bonferroni): the chance of any false alarm among them is then within their half.
 
 >>> from unkgcp.evaluation.monitor import Monitor
 >>> monitor = Monitor(unkgcp.Predictor.load("run"), false_alarm=0.01)      # doctest: +SKIP
@@ -42,14 +42,15 @@ __all__ = ["Look", "Monitor"]
 Floats = NDArray[np.float64]
 
 LARGE = 19
-"""Calibration facts from which on a relation is watched by itself: as many as a level of 95 % needs."""
+"""A relation with at least so many calibration facts is watched by itself: as many as a level of 95 % needs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
     """What new facts are compared with: scores of the calibration facts (l,), and their relations (l,) if known.
 
-    `hits` is how many calibration facts the intervals cover; None where ranks promise a law of their own.
+    `hits` is how many calibration facts the intervals cover. It is None where the method has one threshold, so that
+    the number of new facts that are covered follows the beta-binomial law.
     """
 
     method: IntervalPredictor
@@ -98,14 +99,14 @@ def reference_of(predictor: Predictor, confidence: float, calibration: Graph | N
 def _errors(
     method: IntervalPredictor, triples: Triples, truth: Floats, confidence: float
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """c - M(q) and whether the interval covers c (both ends of it, for truth (n, 2)): (n,), (n,)."""
+    """True confidence less score, and whether the interval covers it (both ends, for truth (n, 2)): (n,), (n,)."""
     answer = method.interval(triples, confidence)
     return middle(truth) - answer.score, contains(truth, answer.lower, answer.upper)
 
 
 @dataclass
 class Stream:
-    """Facts one after the other: the bag their scores are ranked in, and the capital bet against them."""
+    """A stream of facts: the bag in which their scores are ranked, and the martingale that bets on the ranks."""
 
     bag: Bag
     martingale: Martingale
@@ -116,7 +117,7 @@ class Stream:
     """The fact, counted from 1, at which the alarm first went off."""
 
     def state(self) -> dict[str, Any]:
-        """Where the stream stands but for the scores in its bag; the path, which is only drawn, to four digits."""
+        """Plain values to continue from, without the scores in the bag; the path is only drawn and has four digits."""
         return {
             "martingale": self.martingale.state(),
             "alarm_at": self.alarm_at,
@@ -124,7 +125,7 @@ class Stream:
         }
 
     def resume(self, state: Mapping[str, Any], scores: Floats) -> None:
-        """Go on where another stream over the same calibration facts stood; scores: those that it has seen."""
+        """Continue from the state of another stream over the same calibration facts; scores: those that it has seen."""
         self.martingale.resume(state["martingale"])
         path, alarm_at = np.array(state["path"], np.float64), state["alarm_at"]
         if not self.martingale.size == len(scores) == len(path) or not np.isfinite(path).all():
@@ -151,7 +152,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at the stream shows, after any fact; coverage is NaN before the first one."""
+    """The state of a test after the facts so far; coverage is NaN before the first one."""
 
     facts: int
     unknown: int
@@ -169,9 +170,9 @@ class Monitor:
     """Watches the promise of a predictor at one level.
 
     confidence: the level whose coverage is reported and whose misses are bet on. false_alarm: the probability that
-    exchangeable facts ever raise an alarm in this monitor, or in one that goes on from its state. seed: of the random
-    numbers that break ties. calibration: the calibration facts, needed for methods that keep no scores of theirs (fpi,
-    qr). by_relation: False tests all facts together only, with the whole rate.
+    exchangeable facts ever raise an alarm in this monitor, or in one that continues from its state. seed: for the
+    random numbers that break ties. calibration: the calibration facts, needed for methods that keep no scores of them
+    (fpi, qr). by_relation: if False, all facts are tested together only, with the whole rate.
     """
 
     def __init__(
@@ -241,9 +242,9 @@ class Monitor:
         self._seen.append((scores, relation, covered))
 
     def state(self) -> dict[str, Any]:
-        """Plain values from which a monitor of the same predictor and settings goes on, as one test.
+        """Plain values from which a monitor of the same predictor and settings continues the same test.
 
-        The scores of all facts so far are a part of it: later facts are ranked among them.
+        They hold the scores of all facts so far, because later facts are ranked among them.
         """
         scores, relations, covered = self._facts_so_far()
         return {
@@ -256,12 +257,12 @@ class Monitor:
         }
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on where the monitor stood that gave this state; ValueError (or KeyError, TypeError) if none stood there.
+        """Continue the test of the monitor that gave this state; ValueError, KeyError or TypeError if none gave it.
 
         To be called before any fact. After an error the monitor is of no use.
         """
         scores = np.array(state["scores"], np.float64)
-        # wide enough that a number which is too large is seen as such: older NumPy would cut it
+        # int64, because older NumPy would silently cut a number that is too large for int32
         relations, covered = np.array(state["relations"], np.int64), np.array(state["covered"], np.bool_)
         if not scores.shape == relations.shape == covered.shape == (len(scores),):
             raise ValueError("scores, relations and coverage are not of the same facts")
@@ -278,7 +279,7 @@ class Monitor:
         for code, stream in self.relations.items():
             stream.resume(state["by_relation"][str(code)], scores[relations == code])
         self._note(scores, relations.astype(np.int32), covered)
-        # ties are broken by numbers that no earlier fact had; a number is one step of the generator
+        # ties of later facts are broken by new random numbers: every earlier fact took one step of the generator
         for generator in (self._ties, self._relation_ties):
             bits = generator.bit_generator
             assert isinstance(bits, np.random.PCG64)
@@ -313,7 +314,7 @@ class Monitor:
         return found + [labels[c].as_py() for c, stream in self.relations.items() if stream.alarm_at]
 
     def look(self) -> Look:
-        """Where the stream stands."""
+        """The state of the test."""
         coverage = self.hits / self.facts if self.facts else math.nan
         unknown = sum(self.unknown.values())
         return Look(self.facts, unknown, coverage, self.all.martingale.log_capital, tuple(self.alarms()))

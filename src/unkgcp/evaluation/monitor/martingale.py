@@ -1,21 +1,21 @@
-"""From scores to evidence: p-values by rank, and capital that bets against their being uniform.
+"""From scores to evidence: p-values by rank, and a capital that grows if they are not uniform.
 
 What it is: a conformal test martingale (Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World"). `Bag`
 ranks each score among all before it, which gives p-values; `Martingale` bets on them. Each p-value multiplies the
 capital by f(p) for a density f that was chosen before p was seen; for independent uniform p-values the expected
 factor is 1, so the capital is a martingale that starts at 1, and by Ville's inequality the probability that it *ever*
-reaches 1 / rate is at most `rate`. So it may be looked at after every fact. That is a promise for one capital: who
-starts again at 1 for every batch of facts plays the game anew each time, and the chances of false alarms add up;
-`state` and `resume` carry one capital from batch to batch. What it is not: a p-value for one look at the end.
+reaches 1 / rate is at most `rate`. So it may be looked at after every fact. That holds for one capital: a new capital
+of 1 for every batch of facts is a new test each time, and the chances of false alarms add up; `state` and `resume`
+carry one capital from batch to batch. What it is not: a p-value for one look at the end.
 
 The capital is an equal mixture of gamblers (a mean of martingales is one):
 
-- a jumper holds a portfolio of densities (small, large, extreme or moderate p-values, the outermost ones, which are
-  missed by the interval, too often or too seldom) and before the n-th bet moves a share 1 / (n + 10) of it evenly to
-  all of them, so that it notices a change that comes late; one of the densities is the uniform one, which never
-  loses, so that by chance alone its capital falls no faster than 1 / n;
-- two learners bet on the histogram of the p-values so far, in ten bins and in the outermost ones and the rest, as
-  Krichevsky and Trofimov estimate it: they find any other shape, only slower.
+- a jumper holds a portfolio of densities, which bet on small, large, extreme or moderate p-values, or on too many or
+  too few of the outermost ones, which the interval misses. Before the n-th bet it moves a share 1 / (n + 10) of the
+  portfolio evenly to all of them, so that it notices a change that comes late. One of the densities is the uniform
+  one, which never loses, so that by chance alone its capital falls no faster than 1 / n;
+- two learners bet on the histogram of the p-values so far, as Krichevsky and Trofimov estimate it: one in ten bins,
+  one in the two outermost bins and the rest. They find any other shape, only slower.
 
 >>> martingale = Martingale(confidence=0.9)
 >>> path = martingale.update(np.full(40, 0.01))          # forty strange facts in a row
@@ -47,7 +47,7 @@ _EDGE = 1e-12
 
 
 class Martingale:
-    """Bets on one p-value after the other; `confidence` is the level whose misses are bet on."""
+    """Bets on one p-value after the other, also on misses of the intervals at the level `confidence`."""
 
     def __init__(self, confidence: float = 0.9) -> None:
         self.miss = min(max(1.0 - confidence, 1e-3), 1 - 1e-3)
@@ -104,7 +104,7 @@ class Martingale:
         }
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on where another martingale of this level stood; ValueError if no martingale stands there."""
+        """Continue from the state of another martingale of this level; ValueError if no martingale has this state."""
         size, learners = state["size"], state["learners"]
         portfolio = np.array(state["portfolio"], np.float64)
         counts = [np.array(learner["counts"], np.float64) for learner in learners]
@@ -153,7 +153,7 @@ def _log_mean(logs: Floats) -> Floats:
 
 
 class Histogram:
-    """Bets on the shares of the bins so far, half a point added to each: never zero, and wrong for no bin forever."""
+    """Bets on the shares of the bins so far; half a point is added to each count, so that no share is zero."""
 
     def __init__(self, edges: Floats) -> None:
         self.edges, self.counts, self.log_capital = edges, np.zeros(len(edges) - 1), 0.0
@@ -175,10 +175,10 @@ class Histogram:
 
 
 def jump_through(densities: Any, portfolio: Any, jump: Any, factors: Any) -> None:
-    """Bet by bet, move a share to all densities alike, bet, and note by how much the capital is multiplied.
+    """For each bet move a share of the portfolio evenly to all densities, bet, and store the factor of the capital.
 
-    densities: (m, k); portfolio: (k,) shares that sum to 1, brought up to date in place; jump: (m,) the shares that
-    are moved; factors: (m,), filled.
+    densities: (m, k); portfolio: (k,) shares that sum to 1, updated in place; jump: (m,) the shares that are moved;
+    factors: (m,), filled.
     """
     count = len(portfolio)
     for row in range(len(factors)):
@@ -204,7 +204,7 @@ def _jump_by_rows(densities: Floats, portfolio: Floats, jump: Floats, factors: F
 
 
 def _jump_function(rows: int) -> Any:
-    """Compiled where that pays and numba is there; the two differ in the last digits at most."""
+    """The compiled loop for many rows if numba is there, else NumPy's; they differ in the last digits at most."""
     compiled = _compiled() if rows >= WORTH_COMPILING else None
     return _jump_by_rows if compiled is None else compiled
 
@@ -260,7 +260,7 @@ class Bag:
         return p_values
 
     def take(self, scores: _Floats) -> None:
-        """Put scores into the bag without asking where they rank."""
+        """Put scores into the bag without ranking them."""
         if not len(scores):
             return
         self.size += len(scores)
@@ -274,8 +274,8 @@ class Bag:
 def _earlier(values: _Floats) -> tuple[Counts, Counts]:
     """How many earlier values of the array are larger, and how many equal, for each: (m,) and (m,).
 
-    Blocks of 1, 2, 4, ... values are put beside each other: the values of the right one are ranked among those
-    of the left one. Every earlier value is met exactly once.
+    The values are cut into pairs of neighbouring blocks of 1, 2, 4, ... values, and the values of each right block are
+    ranked among those of its left block. Every value meets each earlier one exactly once.
     """
     m = len(values)
     if m < 2:

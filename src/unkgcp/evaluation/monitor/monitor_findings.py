@@ -1,8 +1,7 @@
 """What a monitor found: as one plain object, which `unkgcp monitor --json` prints, in sentences, and as a picture.
 
-The object holds numbers and names. Its `verdict` is the monitor's own: `alarm`, or `no evidence` against the promise,
-which does not say that the promise holds. Capital is given as its logarithm to base 10: alarms go off at capitals that
-floats may not hold.
+The `verdict` of the object is `alarm`, or `no evidence` against the promise, which does not say that the promise holds.
+Capital is given as its logarithm to base 10, because it may be too large for a float.
 
 >>> describe(monitor)["verdict"]     # doctest: +SKIP
 'no evidence'
@@ -29,7 +28,7 @@ CORRECTION = (
 
 
 def describe(monitor: Monitor) -> dict[str, Any]:
-    """Everything there is to say after the facts so far."""
+    """All findings after the facts so far."""
     predictor, facts = monitor.predictor, monitor.facts
     return {
         "model": predictor.model.called,
@@ -84,9 +83,9 @@ def _relations(monitor: Monitor) -> dict[str, Any]:
 
 
 def order_caution(facts: Graph) -> str | None:
-    """A sentence if the facts stand in an order that is visibly not that of their coming, else None.
+    """A sentence if the facts seem to be sorted, so that their order is not the one in which they came; else None.
 
-    A file sorted by relation or entity is a change after every block; it says nothing about the facts.
+    In a file sorted by relation or entity every new block looks like a change, though the facts may be as before.
     """
     columns: dict[str, NDArray[Any]] = {
         "head": facts.head,
@@ -104,7 +103,7 @@ def order_caution(facts: Graph) -> str | None:
 
 
 def _sorted(column: NDArray[Any]) -> bool:
-    """Whether equal neighbours are nearer to the most there can be than to what chance makes of them."""
+    """Whether the number of equal neighbours is nearer to the most possible than to what random order gives."""
     if len(column) < 2:
         return False
     neighbours = int((column[1:] == column[:-1]).sum())
@@ -114,7 +113,7 @@ def _sorted(column: NDArray[Any]) -> bool:
     return most - by_chance >= 20 and neighbours - by_chance >= 0.5 * (most - by_chance)
 
 
-# For people: a few sentences, a line that shows how the capital went, and the relations.
+# The text for people: a few sentences, a line that draws the capital over the facts, and the relations.
 
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN = 12
@@ -147,7 +146,7 @@ def monitor_text(found: dict[str, Any], path: NDArray[np.float64]) -> str:
 
 
 def scope(found: dict[str, Any]) -> str:
-    """How far the false-alarm rate reaches."""
+    """The sentence that says whether the false-alarm rate is for this call or for all calls."""
     rate = f"{found['false_alarm']:g}"
     if found.get("state") is None:
         return (
@@ -165,7 +164,7 @@ def _calls(state: dict[str, Any] | None) -> str:
 
 
 def verdict(found: dict[str, Any]) -> str:
-    """One sentence."""
+    """The verdict as one sentence."""
     rate = f"{found['false_alarm']:g}"
     if found["verdict"] == "no evidence":
         return (
@@ -266,7 +265,7 @@ def _evidence(axes: Any, monitor: Monitor) -> None:
     labels = monitor.predictor.model.vocabulary.relations
     for code, stream in streams[:RELATIONS]:
         if len(stream.path):
-            # in units of its own alarm, so that one line stands for all of them
+            # in units of its own alarm, so that one line shows the alarm of all of them
             scaled = stream.path * (monitor.all.log_alarm / stream.log_alarm)
             place = np.linspace(1, max(monitor.facts, 1), len(scaled))
             axes.plot(place, scaled / math.log(10), lw=0.8, alpha=0.7, label=labels[code].as_py())

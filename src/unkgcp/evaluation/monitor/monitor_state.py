@@ -1,9 +1,9 @@
-"""A monitor's state in a file, so that one call a week is one test over the weeks.
+"""A monitor's state in a file, so that weekly calls of `unkgcp monitor` are one test.
 
-What it is: one JSON file, written whole, that says which run and which settings it belongs to, which facts were
-counted, and where the monitor stands (`Monitor.state`). Later facts are ranked among all earlier ones, so the scores
-of these are in it: some 30 bytes a fact. What it is not: a log, or a place to join several tests; a state of another
-run or another level is refused, and so is a file that anything but `save` wrote.
+What it is: one JSON file, written whole, that says to which run and settings it belongs and which facts were counted,
+and that holds `Monitor.state`. Later facts are ranked among all earlier ones, so the scores of these are in it: some 30
+bytes a fact. What it is not: a log, or a place to join several tests; the state of another run or another level is
+refused, and so is a file that was not written by `save`.
 
 >>> monitor = Monitor(predictor)                                       # doctest: +SKIP
 >>> calls = resume(monitor, "watch.json")                              # doctest: +SKIP
@@ -26,14 +26,13 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.files import write_text
 from unkgcp.graph.facts import Graph
-from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import CALIBRATION, CONFIG, MODEL, VOCABULARY
 
 FORMAT, VERSION = "unkgcp-monitor", 1
 LARGEST = 1 << 30
 """Bytes that a state may have: some thirty million facts."""
 TELLING = 10
-"""A new file that begins with the facts of an earlier call is refused if these are so many; fewer may be chance."""
+"""A file that begins with so many or more facts of an earlier call is refused; fewer may be chance."""
 OPTIONS = {
     "confidence": "--confidence",
     "false_alarm": "--false-alarm",
@@ -55,7 +54,7 @@ class Call:
 
 
 def resume(monitor: Monitor, path: str | os.PathLike[str]) -> list[Call]:
-    """Bring a new monitor to where the file says, and give the calls so far; no file is the beginning: no calls."""
+    """Let a new monitor continue the test in the file, and give the calls so far; none if there is no such file yet."""
     if not os.path.lexists(path):
         return []
     found = _read(path)
@@ -94,8 +93,8 @@ def save(monitor: Monitor, path: str | os.PathLike[str], calls: Sequence[Call]) 
 def counted(calls: Sequence[Call], facts: Graph, name: str) -> int | None:
     """Which call (from 1) had exactly these facts, in whatever order; None if none had.
 
-    A file (called `name`) that goes on after the facts of an earlier call is an InputError: these would be counted
-    twice.
+    A file (called `name`) that begins with the facts of an earlier call and has more is an InputError: the first facts
+    would be counted twice.
     """
     sizes = {call.facts for call in calls if call.facts <= len(facts)}
     found = fingerprints(facts, sizes)
@@ -113,7 +112,7 @@ def counted(calls: Sequence[Call], facts: Graph, name: str) -> int | None:
 
 
 def fingerprints(facts: Graph, sizes: Collection[int]) -> dict[int, str]:
-    """Fingerprints of the first n facts for each n in `sizes`: the sum of the facts' own hashes, order set aside."""
+    """A fingerprint of the first n facts for each n in `sizes`: the sum of their hashes, which ignores the order."""
     found, total, wanted = {0: f"{0:064x}"}, 0, set(sizes)
     for number, line in enumerate(_lines(facts[: max(wanted, default=0)]), start=1):
         total += int.from_bytes(hashlib.sha256(line).digest(), "big")
@@ -124,19 +123,14 @@ def fingerprints(facts: Graph, sizes: Collection[int]) -> dict[int, str]:
 
 def identity(monitor: Monitor) -> str:
     """SHA-256 of what a test depends on in a run: model, labels, method and calibration."""
-    files = _written(monitor.predictor)
+    files = monitor.predictor.provenance.get("files")
+    if monitor.predictor.folder is None or not files:
+        raise InputError("a monitor can be kept for a run on disk only; save the predictor and load it again")
     named = [name for name in (CONFIG, MODEL, VOCABULARY, CALIBRATION) if name != MODEL or name in files]
     parts = [files[name]["sha256"] for name in named]  # not every run has a model
     if monitor.calibration is not None:  # named by the user, for methods that keep no scores
         parts.append(Call.of(monitor.calibration).fingerprint)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _written(predictor: Predictor) -> Any:
-    files = predictor.provenance.get("files")
-    if predictor.folder is None or not files:
-        raise InputError("a monitor can be kept for a run on disk only; save the predictor and load it again")
-    return files
 
 
 def _lines(facts: Graph) -> Iterator[bytes]:
@@ -152,7 +146,7 @@ def _lines(facts: Graph) -> Iterator[bytes]:
 
 
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of a state file, whose sum is right; an InputError for anything else."""
+    """The content of a state file with a correct checksum; an InputError for anything else."""
     try:
         about = os.stat(path)
         if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:

@@ -27,7 +27,7 @@ import numpy as np
 
 import common
 from unkgcp.conformal import EntropyResidual, SplitConformal
-from unkgcp.evaluation.metrics import coverage_band, coverage_by_bin
+from unkgcp.evaluation.metrics import coverage_band, coverage_by_group, equal_bins
 from unkgcp.evaluation.tables import Table
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.methods import create
@@ -119,8 +119,9 @@ def one_seed(dataset: Dataset, file: Path) -> dict[str, Any]:
         ends[:, 0], ends[:, 1] = 0.0, 1.0
         ends[known] = cal.interval(test[known], confidence=LEVELS, **kinds[1])
         inside = (ends[:, 0] <= labels[1][:, None]) & (labels[1][:, None] <= ends[:, 1])
+        tenths = equal_bins(test[known].astype(np.float64), 10)
         worst = [
-            coverage_by_bin(labels[1][known], ends[known, 0, i], ends[known, 1, i], test[known]).worst()
+            float(coverage_by_group(labels[1][known], *ends[known, :, i].T, tenths).coverage.min())
             for i in range(len(LEVELS))
         ]
         found[name] = {

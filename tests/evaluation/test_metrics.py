@@ -55,9 +55,6 @@ def test_coverage_by_group() -> None:
     assert slices.n.tolist() == [1, 3]
     assert slices.coverage.tolist() == [0.0, 2 / 3]
     assert slices.sharpness == pytest.approx([0.25, 1.25 / 3])
-    assert slices.worst() == 0.0
-    assert slices.worst(at_least=2) == 2 / 3
-    assert math.isnan(slices.worst(at_least=4))
 
 
 def test_interval_scores_one_by_one() -> None:
@@ -92,18 +89,18 @@ def test_the_interval_score_is_proper() -> None:
         assert score == pytest.approx(high - low + 5 * (low**2 + (1 - high) ** 2), abs=1e-7)
 
 
-def test_coverage_by_bin_keeps_ties_together() -> None:
-    slices = metrics.coverage_by_bin(TRUTH, LOWER, UPPER, UPPER - LOWER, bins=2)
+def test_equal_bins_keeps_ties_together() -> None:
+    slices = metrics.coverage_by_group(TRUTH, LOWER, UPPER, metrics.equal_bins(UPPER - LOWER, 2))
     assert slices.key.tolist() == [0.25, 0.5]
     assert slices.n.tolist() == [2, 2]
     assert slices.coverage.tolist() == [0.5, 0.5]
-    assert metrics.coverage_by_bin(TRUTH, LOWER, UPPER, [0.125] * 4, bins=4).n.tolist() == [4]
+    assert metrics.equal_bins(np.full(4, 0.125), 4).tolist() == [0.125] * 4
 
 
-def test_coverage_by_bin_has_equal_bins_without_ties() -> None:
+def test_equal_bins_are_equal_without_ties() -> None:
     prediction = np.linspace(0, 1, 100)[::-1]
     truth = np.zeros(100)
-    slices = metrics.coverage_by_bin(truth, truth, prediction, prediction, bins=10)
+    slices = metrics.coverage_by_group(truth, truth, prediction, metrics.equal_bins(prediction, 10))
     assert slices.n.tolist() == [10] * 10
     assert slices.key == pytest.approx(np.arange(10) * 10 / 99)
     assert slices.coverage.tolist() == [1.0] * 10
@@ -161,7 +158,8 @@ def test_labels_that_are_intervals() -> None:
         expected, abs=apart(12, expected, np.float64)
     )
     assert metrics.coverage_by_group(truth, lower, upper, [1, 1, 2]).coverage.tolist() == [0.5, 0.0]
-    assert metrics.coverage_by_bin(truth, lower, upper, [0.1, 0.2, 0.9], 3).coverage.tolist() == [1, 0, 0]
+    bins = metrics.equal_bins(np.array([0.1, 0.2, 0.9]), 3)
+    assert metrics.coverage_by_group(truth, lower, upper, bins).coverage.tolist() == [1, 0, 0]
 
 
 def test_nothing_can_be_said_about_no_rows() -> None:
@@ -169,7 +167,7 @@ def test_nothing_can_be_said_about_no_rows() -> None:
     assert math.isnan(metrics.coverage(empty, empty, empty))
     assert math.isnan(metrics.sharpness(empty, empty))
     assert math.isnan(metrics.mse(empty, empty))
-    assert len(metrics.coverage_by_bin(empty, empty, empty, empty).n) == 0
+    assert len(metrics.coverage_by_group(empty, empty, empty, metrics.equal_bins(empty, 10)).n) == 0
 
 
 def test_lengths_that_differ_are_refused() -> None:

@@ -39,7 +39,7 @@ from unkgcp.conformal.ranks import smoothed_exceeds
 from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import summed_band
 from unkgcp.evaluation.slices import AT_LEAST
-from unkgcp.graph.facts import Graph
+from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answer_sets import FACTS, SideSets, answer_level
@@ -76,6 +76,9 @@ class Ranks(NamedTuple):
     alone: Floats
     raw: Floats
 
+    def some(self, rows: NDArray[np.bool_]) -> Ranks:
+        return Ranks(self.query[rows], self.among_all[rows], self.alone[rows], self.raw[rows])
+
 
 def ranking(predictor: Calibrated, test: Graph, known: Sequence[Graph], least: float = 0.0) -> dict[str, Any]:
     """The figures for tails, heads and both together; `known` are the facts of the other splits.
@@ -97,10 +100,15 @@ def ranking(predictor: Calibrated, test: Graph, known: Sequence[Graph], least: f
         facts = _distinct(given, relation, asked, confidence)
         ranks = _ranks(predictor, facts, taken, at_head=name == "heads")
         counted = facts.confidence >= least
-        sides[name] = Ranks(*(column[counted] for column in ranks)), facts.confidence[counted]
+        sides[name] = ranks.some(counted), facts.confidence[counted]
     (tails, of_tails), (heads, of_heads) = sides["tails"], sides["heads"]
-    heads = heads._replace(query=heads.query + 1 + int(tails.query.max(initial=-1)))
-    both = Ranks(*map(np.concatenate, zip(tails, heads, strict=True)))
+    first = 1 + int(tails.query.max(initial=-1))
+    both = Ranks(
+        np.concatenate([tails.query, heads.query + first]),
+        np.concatenate([tails.among_all, heads.among_all]),
+        np.concatenate([tails.alone, heads.alone]),
+        np.concatenate([tails.raw, heads.raw]),
+    )
     sides["both"] = both, np.concatenate([of_tails, of_heads])
     return {
         "facts": len(test),
@@ -264,7 +272,7 @@ def judge_answers(
     vocabulary = predictor.model.vocabulary
     ids = to_triples(test, vocabulary)
     named = np.flatnonzero((ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0))
-    facts = Graph(*(column[named] for column in ids), test.confidence[named], vocabulary)
+    facts = Graph(*Triples(*(column[named] for column in ids)), test.confidence[named], vocabulary)
     sets = predictor.answer_sets(least)
     sides = {name: sets.side(name == "heads") for name in SIDES}
     facts = new_facts(sides["tails"].candidates, facts, least)

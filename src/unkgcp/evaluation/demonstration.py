@@ -1,7 +1,7 @@
-"""The whole way on the demo graph: train, calibrate every method, compare with what is best possible.
+"""`unkgcp demo`: train on the demo graph, calibrate every method, and compare them with the best possible intervals.
 
-What it is: the steps behind `unkgcp demo`, as text, a part at a time. What it is not: a benchmark; the
-demo graph is invented, and that is why its oracle can say how good the best possible intervals are.
+What it is: all steps, with a text after each. What it is not: a benchmark. The demo graph is invented; therefore its
+oracle knows how good the best possible intervals are.
 
 >>> for text in Demonstration().run(): print(text)     # doctest: +SKIP
 """
@@ -39,7 +39,7 @@ EXAMPLES = 8
 
 
 class Demonstration:
-    """Holds the predictor that the demonstration ends with, for saving, and the figures of the comparison."""
+    """The demonstration; after `run` it holds the last predictor, for saving, and the figures of the comparison."""
 
     predictor: Predictor
     figures: dict[str, Any]
@@ -80,7 +80,7 @@ def introduction(dataset: Dataset) -> str:
 
 
 def comparison(predictors: dict[str, Predictor], test: Graph, oracle: Oracle) -> dict[str, Any]:
-    """Every method at every level and closely at one of them, what chance allows, and what is best possible."""
+    """Figures of every method at every level, more of them at `MAIN`, what chance allows, and what is best possible."""
     methods, main = {}, LEVELS.index(MAIN)
     for name, predictor in predictors.items():
         result = predictor.interval(test, LEVELS)
@@ -111,7 +111,7 @@ def comparison(predictors: dict[str, Predictor], test: Graph, oracle: Oracle) ->
 
 
 def comparison_text(found: dict[str, Any]) -> str:
-    """The object of `comparison` as two tables, with what their words mean."""
+    """The object of `comparison` as two tables, with an explanation of their words."""
     methods, best, main = found["methods"], found["best_possible"], LEVELS.index(MAIN)
     table = Table(["", *(cell for level in LEVELS for cell in (f"cover {level:g}", "width"))])
     close = Table(["", "coverage", "width", "interval score", "most doubtful tenth", "worst tenth"])

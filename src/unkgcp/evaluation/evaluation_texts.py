@@ -1,6 +1,6 @@
-"""What `unkgcp evaluate` prints for people: its figures as aligned tables, and sentences where they need one.
+"""The texts that `unkgcp evaluate` prints for people: figures as aligned tables, and sentences about notable ones.
 
-Scripts take the objects that these texts are made of (`--json`).
+The texts are made of the objects that `--json` prints for scripts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unkgcp.evaluation.metrics import MASS
-from unkgcp.evaluation.slices import below_band
+from unkgcp.evaluation.slices import SLACK, below_band
 from unkgcp.evaluation.tables import Table, number
 
 MOST_RELATIONS = 30
@@ -54,7 +54,7 @@ WORST = {
     "relation": "worst relation",
     "slab": "worst slab",
 }
-"""Where coverage is looked at, by the keys of `worst`, and how that is called."""
+"""The keys of `worst`, and their titles."""
 
 
 def _cells(levels: list[dict[str, Any]]) -> list[str]:
@@ -67,7 +67,7 @@ def _cells(levels: list[dict[str, Any]]) -> list[str]:
 
 
 def _worst_table(levels: list[dict[str, Any]]) -> Table:
-    """Coverage of facts where it is lowest, and ERT, at each level."""
+    """The lowest coverage of facts by each quantity, and ERT, at each level."""
     table = Table(["coverage of facts", *WORST.values(), "ERT", "of it below"])
     for level in levels:
         facts = level["positive"]
@@ -78,7 +78,7 @@ def _worst_table(levels: list[dict[str, Any]]) -> Table:
 
 
 def _slice_sentence(levels: list[dict[str, Any]], per: str | None) -> str:
-    """Where coverage lies farthest below the band of its slice, and of how many slices it does; empty if of none.
+    """The slice whose coverage lies farthest below its band, and how many slices lie below; empty if none does.
 
     `per` are the partitions in whose groups the method makes its promise, None if it offers no groups.
     """
@@ -100,7 +100,7 @@ def _slice_sentence(levels: list[dict[str, Any]], per: str | None) -> str:
 
 
 def _remedy(by: str, per: str | None) -> str:
-    """What a user can do about slices by something for which nothing was promised."""
+    """What a user can do about slices for which the method promises nothing."""
     if per is None or by in per.split(","):
         return ""
     wanted = [*(part for part in per.split(",") if part != "none"), by]
@@ -119,18 +119,17 @@ def slice_name(by: str, one: dict[str, Any], among: Sequence[dict[str, Any]]) ->
 
 
 def _tie_sentence(coverage: float, tie: dict[str, Any]) -> str:
-    """What to say where coverage of facts, or that with ties broken at random, lies outside the band."""
+    """The sentence for coverage outside its band, as it is or with ties broken at random; empty if inside."""
     if tie["band"] is None:
         return ""
     (low, high), smoothed = tie["band"], tie["coverage_smoothed"]
-    slack = 1e-9  # shares of the same count computed in two ways
     said = f"{tie['confidence']:g}: coverage of facts lies"
-    if not low - slack <= smoothed <= high + slack:
+    if not low - SLACK <= smoothed <= high + SLACK:
         return (
             f"{said} outside the band from {low:.4f} to {high:.4f} with ties broken at random ({smoothed:.4f}): "
             f"that seldom happens ({100 - 100 * MASS:.2g} %) if these facts are like the calibration facts"
         )
-    if coverage > high + slack:
+    if coverage > high + SLACK:
         return (
             f"{said} above the band, which ties explain: {low:.4f} to {high:.4f} holds {100 * MASS:g} % of coverages "
             f"without ties, and with ties broken at random it is {smoothed:.4f}"
@@ -139,7 +138,7 @@ def _tie_sentence(coverage: float, tie: dict[str, Any]) -> str:
 
 
 def _empty_sentence(empty: dict[str, Any]) -> str:
-    """What to say of a level at which the intervals of some facts are empty."""
+    """The sentence for a level at which the intervals of some facts are empty; empty if none is."""
     if not empty["share"]:
         return ""
     return (
@@ -149,7 +148,7 @@ def _empty_sentence(empty: dict[str, Any]) -> str:
 
 
 def relations_text(result: dict[str, Any]) -> str:
-    """One level of `by_relation`: the largest relations, then what it comes to."""
+    """One level of `by_relation`: the largest relations, then the totals."""
     ways = ("before", "after")
     rows = [row for row in result["relations"] if row["n"] >= result["at_least"]] or result["relations"]
     table = Table(
@@ -219,7 +218,7 @@ def decisions_text(result: dict[str, Any]) -> str:
 
 
 def answers_text(result: dict[str, Any]) -> str:
-    """The object of `answer_quality.judge_answers`."""
+    """The object of `completion_quality.judge_answers`."""
     shares, sizes = ["coverage", "ties at random", "band"], ["mean size", "median", "top k"]
     table = Table(["level", "", "threshold", *shares, *sizes, "gap", "gap, large"])
     for level in result["levels"]:

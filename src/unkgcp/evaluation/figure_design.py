@@ -1,8 +1,9 @@
 """One design for every figure: palette, marks, type, and how a figure becomes SVG and PNG.
 
-This is the only place that knows matplotlib's settings and colours. The colours are Okabe and Ito's, told apart by
-colour-blind readers; every method and model has a mark and a line of its own besides, so that a figure also reads in
-grey. Text stays text in SVG, and the same data give the same bytes.
+All settings and colours of matplotlib are here. The colours are Okabe and Ito's, which colour-blind readers tell
+apart; every method and model also has a mark and a line style of its own, so that a figure reads in grey too. Text
+stays text in SVG, and the same data give the same bytes. matplotlib is loaded when something is drawn; without it
+drawing is an `InputError` that names the extra to install.
 
 >>> with design():                                            # doctest: +SKIP
 ...     save(draw_levels(panels), "figures/levels")
@@ -28,7 +29,7 @@ from numpy.typing import ArrayLike
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path
 
-# names of colours (custom properties of the report's style sheet) -> what they are on white paper
+# names of colours (custom properties of the report's style sheet) -> the colours on white paper
 COLOURS = {
     "ink": "#1f2328",
     "soft": "#5b636c",
@@ -64,7 +65,7 @@ METHODS = {
     "evidence": Look("evidence", COLOURS["green"], "P", "-"),
     "best": Look("best possible", COLOURS["ink"], "_", (0, (6, 2))),
 }
-# for confidences that are intervals: never drawn beside the others
+# for confidences that are intervals: never in one figure with the others
 INTERVAL_METHODS = {
     "joint": Look("joint", COLOURS["red"], "o", "-"),
     "mean-length": Look("mean and length", COLOURS["blue"], "s", (0, (4, 1.6)), hollow=True),
@@ -198,7 +199,7 @@ def design() -> Iterator[None]:
     """Everything drawn and saved inside has the common design."""
     library = matplotlib()
     with library.rc_context(), warnings.catch_warnings():
-        # a label in a script that the layout's font lacks is laid out by guess; the page's own font has it
+        # a label may be in a script that the layout's font lacks; the font of the page has it
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         library.rcdefaults()
         library.rcParams.update(_SETTINGS)
@@ -206,7 +207,7 @@ def design() -> Iterator[None]:
 
 
 def sheet(width: float, height: float) -> Any:
-    """An empty figure of so many inches that no window and no global state knows of."""
+    """An empty figure of so many inches, without a window and without matplotlib's global state."""
     matplotlib()
     from matplotlib.figure import Figure
 
@@ -244,7 +245,7 @@ def save(drawn: Drawn, stem: str | os.PathLike[str]) -> list[Path]:
 
 
 def _settle(figure: Any) -> None:
-    """Lay the figure out once; every further rendering takes the places as they are."""
+    """Lay the figure out once, so that every later rendering has the same layout."""
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
@@ -260,7 +261,7 @@ def to_svg(drawn: Drawn) -> str:
 
 
 def inline(svg: str, name: str, description: str) -> str:
-    """An SVG of `to_svg` made fit for the inside of a page: own ids, the page's colours and type.
+    """An SVG of `to_svg` for the inside of a page: with ids of its own, and the page's colours and font.
 
     Colours become custom properties (`var(--ink)`), so that the page decides what they are at night and in
     print. `name` must be unique on the page; `description` is what a screen reader says. Only tags are

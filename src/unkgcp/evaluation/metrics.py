@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -103,25 +103,16 @@ def mae(prediction: ArrayLike, truth: ArrayLike) -> float:
     return _mean(np.abs(guess - y))
 
 
-@dataclass(frozen=True, slots=True)
-class Slices:
-    """Coverage and sharpness of disjoint slices of the rows; every column has shape (slices,).
-
-    `key` names a slice: the lowest value in it, or the group. Only slices that hold rows are listed.
-    """
+class Groups(NamedTuple):
+    """Coverage and sharpness of disjoint groups of the rows, each named by its key; every column (groups,)."""
 
     key: NDArray[np.generic]
     n: NDArray[np.int64]
     coverage: Floats
     sharpness: Floats
 
-    def worst(self, at_least: int = 1) -> float:
-        """The lowest coverage among slices with at least so many rows; NaN if there is none."""
-        large = self.n >= at_least
-        return float(self.coverage[large].min()) if large.any() else math.nan
 
-
-def coverage_by_group(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, group: ArrayLike) -> Slices:
+def coverage_by_group(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, group: ArrayLike) -> Groups:
     """Coverage a group (for example a relation), groups in ascending order; group: (n,)."""
     low, high = _columns(lower, upper)
     labels = np.asarray(group)
@@ -131,18 +122,7 @@ def coverage_by_group(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, grou
     n = np.bincount(member, minlength=len(keys))
     hits = np.bincount(member, weights=contains(truth, low, high), minlength=len(keys))
     width = np.bincount(member, weights=widths(low, high), minlength=len(keys))
-    return Slices(keys, n.astype(np.int64), hits / n, width / n)
-
-
-def coverage_by_bin(
-    truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, by: ArrayLike, bins: int = 10
-) -> Slices:
-    """Coverage in `bins` bins of equal size of the quantity `by` (n,).
-
-    Equal values stay in one bin, so bins differ in size where `by` has ties; `key` is a bin's lowest value.
-    """
-    values, _ = _columns(by, lower)
-    return coverage_by_group(truth, lower, upper, equal_bins(values, bins))
+    return Groups(keys, n.astype(np.int64), hits / n, width / n)
 
 
 def equal_bins(values: Floats, bins: int) -> Floats:

@@ -75,7 +75,7 @@ class Table:
 
     `text_columns` are aligned left on a page, all other columns hold numbers. `groups` are titles above the
     columns, each with the number of columns it spans. `rules` are the rows above which LaTeX draws a line.
-    `records` are what the CSV form writes where that is more than the rows show. `name` is that of the files.
+    `records` are written by the CSV form instead of the rows, where they hold more. `name` is that of the files.
     """
 
     columns: Sequence[str]
@@ -92,7 +92,7 @@ class Table:
         self.rows = [*self.rows, cells]
 
     def rule(self) -> None:
-        """A line above the next row."""
+        """Let LaTeX draw a line above the next row."""
         self.rules.append(len(self.rows))
 
     def terminal(self) -> str:
@@ -207,12 +207,10 @@ def _cell(cell: str | Cell) -> Cell:
 
 
 def _typeset(shown: str) -> str:
-    """A number the way a page sets it: an en dash for none, a real minus sign."""
-    if isinstance(shown, Html):
+    """A number as a page shows it: an en dash for none, a real minus sign."""
+    if isinstance(shown, Html) or shown[:1] != "-":
         return shown
-    return (
-        "\N{EN DASH}" if shown == "-" else shown.replace("-", "\N{MINUS SIGN}") if shown[:1] == "-" else shown
-    )
+    return "\N{EN DASH}" if shown == "-" else shown.replace("-", "\N{MINUS SIGN}")
 
 
 def latex_text(value: str) -> str:
@@ -238,7 +236,7 @@ def with_spread(found: Mapping[str, Any] | None, digits: int = 3) -> str:
 
 
 def difference(ours: float | None, theirs: float | None, digits: int = 2) -> Cell:
-    """Ours less theirs, with its sign; a page emphasises what is beyond 0.05."""
+    """Ours less theirs, with its sign; a page emphasises differences above 0.05."""
     if ours is None or theirs is None:
         return Cell("-", style="small")
     gap = ours - theirs

@@ -1,4 +1,7 @@
-"""Reports: one HTML page that stands alone, of a run or of a reproduction of the paper.
+"""Reports: one HTML page without outside files, about a run or about a reproduction of the paper.
+
+The page of a run is put together here, from the figures of `diagnosis` and the sections of `report_sections`; that of a
+reproduction in `unkgcp.evaluation.reproduction.reproduction_page`.
 
 >>> write_report("run")                 # doctest: +SKIP
 PosixPath('run/report.html')
@@ -58,7 +61,7 @@ def write_report(
     `data`, read with the options `reading`. The same folder gives the same bytes. `model` is that of a run of a model
     of your own, which such a run does not keep.
     """
-    matplotlib()  # without it, say so before the work
+    matplotlib()  # an error without it comes before the work
     directory = Path(directory)
     target = directory / "report.html" if output is None else Path(output)
     if (directory / "summary.json").is_file():
@@ -80,7 +83,7 @@ def run_page(
     reading: dict[str, Any],
     model: OwnModel | None = None,
 ) -> str:
-    """The whole page of a run: its test facts, or those of `data`, judged at a level. `model` is that of its user."""
+    """The page of a run, judged at a level on its test facts or those of `data`; see `write_report`."""
     predictor = Predictor.load(directory, model=model)
     record = predictor.provenance.get("data", {})
     dataset = load_named(data, record, str(directory), predictor.model.seed, reading)
@@ -130,7 +133,7 @@ def _lead(d: Diagnosis) -> list[Html]:
 
 
 def verdict(d: Diagnosis) -> Html:
-    """What the test facts say about the promise, in two sentences; they can speak against it, but not prove it."""
+    """What the test facts say about the promise, in two sentences; they can speak against it but not prove it."""
     main = next(level for level in d.levels if level.confidence == d.confidence)
     whole = "all of their true confidence" if d.intervals else "their true confidence"
     said = (

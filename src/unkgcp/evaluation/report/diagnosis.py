@@ -197,14 +197,14 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
     asked = known_triples(answers)
     compared = sorted({*LEVELS, confidence})
     rivals = _rivals(predictor, dataset)
-    exactly, theirs, doubts = exact_levels(compared), {}, {}
+    exactly, found = exact_levels(compared), {method.name: dict(zip(shown, own, strict=True))}
+    worst_tenths = {method.name: conditional["worst"]["doubt"]}
     for name, rival in rivals.items():
         if rival is not method:
-            theirs[name] = rival.interval(asked, exactly)
-        score = (theirs[name].score if name in theirs else answer.score[known]).astype(np.float64)
-        doubts[name] = rival.doubt(asked, None if rival.own_answers else score)
-    found = {name: dict(zip(compared, answered(answer), strict=True)) for name, answer in theirs.items()}
-    found[method.name] = dict(zip(shown, own, strict=True))
+            theirs = rival.interval(asked, exactly)
+            doubt = rival.doubt(asked, None if rival.own_answers else theirs.score.astype(np.float64))
+            found[name] = dict(zip(compared, answered(theirs), strict=True))
+            worst_tenths[name] = tenths_of_doubt(doubt, found[name][confidence].inside)[1]
     judged_slices = {
         by: _named(conditional["slices"][by], digits) for by, digits in (("doubt", 3), ("degree", 0))
     }
@@ -222,7 +222,9 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         worst=conditional["worst"],
         ert=conditional["ert"],
         correlation=(rho, *metrics.spearman_interval(rho, len(facts))),
-        rivals=[_rival(rival, found[name], doubts[name], main, confidence) for name, rival in rivals.items()],
+        rivals=[
+            _rival(rival, found[name], worst_tenths[name], main, confidence) for name, rival in rivals.items()
+        ],
         best=_best(dataset, facts, confidence),
         intervals=intervals,
     )
@@ -322,10 +324,11 @@ def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, IntervalPredict
 def _rival(
     method: IntervalPredictor,
     found: Mapping[float, Answered],
-    doubt: Floats,
+    worst_tenth: float,
     main: Answered,
     confidence: float,
 ) -> Rival:
+    """The figures of a method, from its answers by level; `main` are the run's own at the main level."""
     chosen, own = [found[level] for level in LEVELS], found[confidence]
     same = np.array_equal(own.score, main.score)
     return Rival(
@@ -334,7 +337,7 @@ def _rival(
         np.array([one.inside.mean() for one in chosen]),
         np.array([metrics.sharpness(one.lower, one.upper) for one in chosen]),
         metrics.interval_score(own.ends, own.lower, own.upper, confidence),
-        tenths_of_doubt(doubt, own.inside)[1],
+        worst_tenth,
         own if same else None,
     )
 

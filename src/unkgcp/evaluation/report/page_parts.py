@@ -1,4 +1,4 @@
-"""Parts of a report page: the page itself, sections, figures, large numbers, bars, and numbers as people read them."""
+"""Parts of a report page: the page itself, sections, figures, large numbers, bars, and names and numbers as texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST = 120  # characters of a label that are shown
 
 
 def label(value: str) -> Html:
-    """A label from somebody's data: no control characters, cut if very long, its writing direction its own."""
+    """A label from a user's data: without control characters, cut if very long, isolated in its writing direction."""
     shown = "".join(
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in ("Cc", "Cs", "Cf") else character
         for character in value[: LONGEST + 1]
@@ -39,7 +39,7 @@ WIDTH = 4.6  # inches of a figure of a run: two stand side by side on a desk, on
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page: what the contents list calls it, its heading and what stands in it."""
+    """A part of the page: the key of its link, its heading, its content, and a short title for the contents list."""
 
     key: str
     title: str
@@ -131,7 +131,7 @@ def bar(interval: tuple[float, float], score: float, truth: tuple[float, float])
     )
 
 
-# Names and numbers as a reader wants them: data sets, percentages, spans, durations.
+# Names and numbers as texts: data sets, percentages, spans, durations.
 
 
 def data_name(name: object) -> str:
@@ -162,17 +162,17 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f}\u202fmin" if seconds < 7200 else f"{seconds / 3600:.1f}\u202fh"
 
 
-# Labels for people: the names behind ids, where a data set brings them along.
+# Labels for people: a data set whose labels are ids may bring their names along.
 
 
 def readable_relations(dataset: Dataset, ids: Sequence[int]) -> list[str]:
-    """Labels of relations, with their names where labels are mere ids."""
+    """Labels of relations, with their names where labels are ids."""
     names = {} if dataset.names is None else dataset.names.relations
     return _readable(dataset.splits.test.vocabulary.relations, names, ids)
 
 
 def readable_entities(dataset: Dataset, ids: Sequence[int]) -> list[str]:
-    """Labels of entities, with their names where labels are mere ids."""
+    """Labels of entities, with their names where labels are ids."""
     names = {} if dataset.names is None else dataset.names.entities
     return _readable(dataset.splits.test.vocabulary.entities, names, ids)
 

@@ -185,7 +185,7 @@ def _worth(low: float) -> str:
     return "wide intervals mark hard queries, but weakly." if low > 0 else "width does not tell what is hard."
 
 
-# Section of a run's report: single facts, by their labels, with their intervals drawn.
+# Single facts, by their labels, with their intervals drawn.
 
 EXTREMES = 12
 
@@ -248,7 +248,7 @@ def remarkable(answered: Answered, count: int = EXTREMES) -> dict[str, NDArray[n
     return {"narrowest": order[:count], "widest": order[::-1][:count], "missed": missed[outside[missed] > 0]}
 
 
-# Where a run comes from: what the run itself recorded, as tables.
+# Provenance: what the run recorded when it was made, as tables.
 
 
 def provenance_section(predictor: Predictor) -> Section:
@@ -304,8 +304,8 @@ def _seconds(value: Any) -> str:
     return f"{value:.1f}" if isinstance(value, int | float) else str(value)
 
 
-# Choosing with few wrong ones: the known test facts are candidates for `confidence >= 0.7`, and their confidences say
-# afterwards how many of the chosen ones are wrong and how many good ones were found.
+# Choosing with few wrong ones: the run chooses among the known test facts those with `confidence >= 0.7`. Their true
+# confidences then say how many of the chosen ones are wrong and how many good ones were found.
 
 BOUND = 0.7
 ASKED = (0.01, 0.02, 0.05, 0.1, 0.2)

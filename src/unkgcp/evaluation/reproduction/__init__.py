@@ -1,11 +1,15 @@
-"""What a reproduction consists of: data sets x backbones x seeds under one protocol, in blocks.
+"""The paper's experiments, and the plan of a reproduction of them: data sets x models x seeds under one protocol.
 
-A plan lists the work and does none of it. A *cell* is one seed of one model on one data set; the cells of a *block*
-differ in the seed alone and are trained together on a GPU.
+A *cell* is one seed of one model on one data set. The cells of a *block* differ in the seed alone and are trained
+together on a GPU. This file lists the work (`Plan`) and says with which settings models are trained; `runner` does the
+work, `scoring` trains and scores, `measuring` makes the figures of a cell, `cells` stores and aggregates them, and
+`paper_tables`, `paper_claims` and `reproduction_page` show them.
 
 >>> plan = Plan(protocol="paper", data=("demo",), models=("ukge",), seeds=2)
 >>> [block.name for block in plan.blocks()]
 ['paper/demo/ukge']
+>>> from unkgcp.evaluation.reproduction.runner import reproduce     # doctest: +SKIP
+>>> reproduce(plan, "out")                                          # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 
 PROTOCOLS = ("paper", "strict")
 LEVELS = (0.8, 0.85, 0.9, 0.95)
-# the order of the paper's tables, which print one UKGE: see `published`
+# the order of the paper's tables; they print one UKGE only, see `paper_claims`
 DATA = ("cn15k", "ppi5k", "nl27k")
 BACKBONES = ("ukge", "ukge-rect", "passleaf", "beurre")
 PREDICTORS = ("fpi", "qr", "cp", "unkgcp")
@@ -134,12 +138,12 @@ def place(protocol: str, data: str, model: str) -> tuple[int, int, str, int, str
     )
 
 
-# How the models of a block are trained, and the fingerprints by which stored work is recognised.
+# How the models of a block are trained, and the fingerprints that say whether stored work belongs to these settings.
 
 QUANTILE_EPOCHS = {"ukge": 60, "ukge-rect": 60, "beurre": 100}
 QUANTILE_PATIENCE = 20
 FORMAT = 1
-# the demo graph is for trying the command out on a CPU, not for figures: at most so much of each
+# the demo graph is for trying the command out on a CPU, not for figures: these settings are at most so large
 DEMO = {"dimension": 32, "epochs": 20, "negatives": 5}
 
 
@@ -150,7 +154,7 @@ def model_config(block: Block, override: Mapping[str, Any] | None = None) -> Tra
 
 
 def quantile_config(block: Block, override: Mapping[str, Any] | None = None) -> TrainConfig:
-    """The configuration of the block's quantile models: facts alone, pinball loss."""
+    """The configuration of the block's quantile models: pinball loss, no negatives, no soft logic."""
     config = _preset(block)
     config = replace(
         config,
@@ -181,7 +185,7 @@ def fingerprint(dataset: Dataset, block: Block, seed: int, **settings: Any) -> s
         **settings,
     }
     if block.protocol == "strict" and dataset.softlogic is not None:
-        about["softlogic"] = "all of it"  # stored files made without some of it are made again
+        about["softlogic"] = "all of it"  # earlier versions left some out; what they stored is made again
     return digest(json.dumps(about, sort_keys=True).encode())[:16]
 
 

@@ -81,7 +81,7 @@ def _content(folder: Path, path: Path) -> bytes | None:
 
 @contextmanager
 def _archive(folder: Path) -> Iterator[zipfile.ZipFile | None]:
-    """`cells.zip`, which may stand in the place of the folder `cells`; None if there is none."""
+    """`cells.zip`, which may replace the folder `cells`; None if there is none."""
     path = folder / ARCHIVE
     if not path.exists():
         yield None
@@ -95,7 +95,7 @@ def _archive(folder: Path) -> Iterator[zipfile.ZipFile | None]:
 
 
 def checksum(cell: Mapping[str, Any]) -> str:
-    """Of everything in the cell but the checksum."""
+    """The checksum of everything else in the cell."""
     rest = {name: value for name, value in cell.items() if name != "checksum"}
     return digest(json.dumps(rest, sort_keys=True).encode())
 
@@ -111,7 +111,6 @@ def file_digest(path: Path) -> str | None:
 def write_summary(folder: Path, say: Say) -> dict[str, Any]:
     """Read every cell in the folder, aggregate, check, and write summary.json."""
     blocks = [aggregate(cells) for cells in read_blocks(folder, say)]
-    scaling = _json(folder / "scaling.json")
     summary = {
         "format": FORMAT,
         "version": __version__,
@@ -119,7 +118,7 @@ def write_summary(folder: Path, say: Say) -> dict[str, Any]:
         "cells": blocks,
         "statistics": {block["data"]: block["statistics"] for block in blocks},
         "paper": published(),
-        "scaling": scaling,
+        "scaling": read_json(folder / "scaling.json"),
     }
     summary["checks"] = all_checks(summary)
     write_text(folder / "summary.json", json.dumps(summary, allow_nan=False) + "\n")
@@ -206,7 +205,7 @@ def spread(values: Sequence[float | None]) -> dict[str, float | None]:
 
 
 def spreads(rows: Sequence[Sequence[float | None]]) -> dict[str, list[float | None]]:
-    """The same for each place of several lists of one length."""
+    """`spread` for each place of several lists of one length."""
     each = [spread(column) for column in zip(*rows, strict=True)]
     return {"mean": [one["mean"] for one in each], "sd": [one["sd"] for one in each]}
 
@@ -239,7 +238,7 @@ def _conditionality(cells: Sequence[Cell]) -> dict[str, Any]:
 def _binned(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
     widths = spreads([one["width"] for one in each])
     spearman = mean_interval([one["spearman"] for one in each])
-    if len(each) == 1:  # one seed has no spread over seeds: the interval over its facts then
+    if len(each) == 1:  # one seed has no spread over seeds, but an interval over its facts
         spearman |= {"low": each[0]["spearman_low"], "high": each[0]["spearman_high"]}
     return {
         "width": widths["mean"],
@@ -255,7 +254,7 @@ def _calibration_size(cells: Sequence[Cell]) -> dict[str, Any]:
     for part in ("positive", "negative"):
         each = [cell["calibration_size"][part] for cell in cells]
         shortest = min(each, key=lambda one: len(one["sizes"]))
-        # negatives without a score differ between seeds: the last size may too, by a few facts
+        # seeds may have different numbers of negatives with a score, and then different last sizes
         result[part] = {
             "sizes": shortest["sizes"],
             "predictors": {
@@ -290,7 +289,8 @@ _KINDS: dict[str, Callable[[Sequence[Sequence[float]]], list[float]]] = {
 }
 
 
-def _json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, None if it is absent or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

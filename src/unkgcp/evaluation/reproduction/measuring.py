@@ -1,8 +1,8 @@
-"""Everything measured of one cell, from its stored scores: coverage, sharpness, error, and the two analyses.
+"""The figures of one cell, from its stored scores: coverage, sharpness, errors, and the paper's two analyses.
 
-Three thresholds: from calibration facts (for test facts), from calibration negatives (for test negatives, which
-presumes that one knows a query is one), and from both pooled (`combined`), which needs no such knowledge and is
-the one that can be used.
+There are three thresholds. One comes from calibration facts and judges test facts. One comes from calibration negatives
+and judges test negatives, which presumes that a user knows which queries are negatives. One comes from both pooled
+(`combined`) and needs no such knowledge, so that it is the one that can be used in practice.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ if TYPE_CHECKING:
 LEVEL = 0.9
 KINDS = ("coverage", "sharpness", "interval_score", "worst_tenth")
 """The figures of intervals; cells that were measured by earlier versions have the first two, the paper's."""
-# the set of facts whose threshold judges each part, and the part
+# for each judgement the parts that calibrate its threshold, and the part that is judged
 JUDGED = {
     "positive": (("calibration",), "test"),
     "negative": (("calibration_negatives",), "negatives"),
     "combined_positive": (("calibration", "calibration_negatives"), "test"),
     "combined_negative": (("calibration", "calibration_negatives"), "negatives"),
 }
-
-
 PARTS = ("calibration", "calibration_negatives", "test", "negatives")
 
 
 @dataclass(frozen=True, eq=False)
 class StoredScores:
-    """A scorer (see `unkgcp.methods.Scorer`) over rows; column: (n,), NaN where unknown."""
+    """Stored scores in the place of a model, so that interval methods work on them unchanged (`unkgcp.methods.Scorer`).
+
+    A row stands for its own head and tail. column: (n,), NaN where the score is unknown.
+    """
 
     column: NDArray[np.float32]
 
@@ -89,14 +90,13 @@ class Rows:
             graphs[part] = Graph(rows, np.zeros(size, np.int32), rows, truth[part], nobody)
             begin += size
         column = np.concatenate([scores[part] for part in PARTS])
-        taus = {} if quantiles is None else dict(enumerate(quantiles["quantiles"].tolist()))
         others = {}
-        for place, tau in taus.items():
-            assert quantiles is not None
-            blank = np.full(begin, np.nan, np.float32)
-            for part in ("test", "negatives"):
-                blank[graphs[part].head] = quantiles[part][place]
-            others[float(tau)] = StoredScores(blank)
+        if quantiles is not None:
+            for place, tau in enumerate(quantiles["quantiles"].tolist()):
+                own = np.full(begin, np.nan, np.float32)
+                for part in ("test", "negatives"):
+                    own[graphs[part].head] = quantiles[part][place]
+                others[tau] = StoredScores(own)
         return cls(StoredScores(column), graphs, others)
 
     def scores(self, part: str) -> NDArray[np.float32]:
@@ -154,7 +154,7 @@ def measure(
 def predictors_of(block: Block, rows: Rows, wanted: Sequence[str]) -> dict[str, Any]:
     """name -> function that makes the uncalibrated predictor.
 
-    Where the paper's experiments map the entropy (CN15k), the plain one stands beside as `unkgcp-plain`.
+    Where the paper's experiments map the entropy (CN15k), `unkgcp-plain` is the method without the mapping.
     """
     options = method_options("unkgcp", label(block.data), block.protocol)
     makers: dict[str, Any] = {"fpi": lambda: create("fpi")}
@@ -173,7 +173,7 @@ Judged = tuple[dict[str, Any], dict[str, Intervals]]
 def _judge(
     maker: Any, rows: Rows, asked: Sequence[float], free: NDArray[np.bool_], levels: Sequence[float]
 ) -> Judged:
-    """Coverage and sharpness of one predictor in every part, and its answers."""
+    """The figures of one predictor for each entry of `JUDGED` and for overlap-free test facts, and its answers."""
     places = [asked.index(level) for level in levels]
     fitted: dict[tuple[str, ...], IntervalPredictor] = {}
     figures: dict[str, Any] = {}
@@ -222,7 +222,7 @@ def _figures(
 
 
 def errors(rows: Rows, free: NDArray[np.bool_]) -> dict[str, dict[str, float | None]]:
-    """Error of the scores themselves, rows without a score left out."""
+    """Errors of the scores; rows without a score are left out."""
     test, negatives = rows.graphs["test"], rows.graphs["negatives"]
     sets = {
         "positive": test,
@@ -236,10 +236,8 @@ def errors(rows: Rows, free: NDArray[np.bool_]) -> dict[str, dict[str, float | N
 def _error(rows: Rows, part: Graph) -> dict[str, float | None]:
     score = rows.model.column[part.head].astype(np.float64)
     known = ~np.isnan(score)
-    if not known.any():
-        return {"mse": None, "mae": None}
-    score, truth = score[known], part.confidence[known]
-    return {"mse": metrics.mse(score, truth), "mae": metrics.mae(score, truth)}
+    pair = score[known], part.confidence[known]
+    return {"mse": metrics.finite(metrics.mse(*pair)), "mae": metrics.finite(metrics.mae(*pair))}
 
 
 def _conditionality(
@@ -277,7 +275,7 @@ def _calibration_size(rows: Rows, part: str, makers: Mapping[str, Any], seed: in
         predictor = makers[name]()
         assert isinstance(predictor, ConformalPredictor)
         score = predictor.score()
-        assert not isinstance(score, Recipe)  # nothing is learned from calibration facts here
+        assert not isinstance(score, Recipe)  # these scores learn nothing from calibration facts
         curve = size_curve(score, calibration, test, seed, LEVEL)
         sizes = curve.pop("sizes")
         found[name] = curve

@@ -1,7 +1,8 @@
-"""The paper's analyses as checks: each states a claim, says whether it holds here, and gives the figures.
+"""The paper's claims as checks: each states a claim, says whether it holds in a reproduction, and gives the figures.
 
-A check looks at the summary alone. `holds` is None where the folder has nothing to judge it by. The claims are
-those of the paper's section 5 and of this project's own targets; a check that fails is a finding, not an error.
+A check looks at the summary of the reproduction alone. `holds` is None where the summary has nothing to judge it by.
+The claims are those of the paper's section 5 and of this project's own targets; a check that fails is a finding, not
+an error.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 
-# The numbers that the paper prints, to stand beside ours.
+# The numbers that the paper prints.
 
 VARIANTS = ("ukge", "ukge-rect")
 SHOWN = {"table1": "ukge-rect", "table2": "ukge", "table3": "ukge-rect"}
@@ -32,14 +33,14 @@ def published() -> dict[str, Any]:
 
 
 def printed_row(table: dict[str, Any], block: dict[str, Any]) -> dict[str, Any]:
-    """The row of a printed table for a block, {} if it has none; both variants of UKGE have the one of UKGE."""
+    """The row of a printed table for a block, {} if it has none; both variants of UKGE get the row of UKGE."""
     model = "ukge" if block["model"] in VARIANTS else block["model"]
     found: dict[str, Any] = table.get(block["data"], {}).get(model, {})
     return found
 
 
 def as_shown(blocks: Sequence[dict[str, Any]], table: str) -> list[dict[str, Any]]:
-    """The blocks that a printed table shows: of two variants of UKGE on a data set, one."""
+    """The blocks that a printed table shows: only one of two variants of UKGE on a data set."""
     both = {block["data"] for block in blocks if block["model"] == SHOWN[table]}
     return [
         block
@@ -55,7 +56,7 @@ LEVEL = 0.9
 COVERAGE_WITHIN = 0.01
 SHARPNESS_WITHIN = 0.05
 ERROR_WITHIN = 0.01
-# a calibration subset is enough when it and all larger ones stay so close to the whole calibration set
+# a calibration subset is enough if the figures with it and with all larger ones are so close to those of the whole set
 ENOUGH = {"coverage": 0.01, "sharpness": 0.01, "coverage_sd": 0.01}
 
 
@@ -213,7 +214,7 @@ def sharper_than_cp(blocks: list[Block]) -> Check:
 
 
 def sharpness_as_published(blocks: list[Block], paper: dict[str, Any]) -> Check:
-    """Sharpness of CP and UnKGCP beside Table 1."""
+    """Sharpness of CP and UnKGCP compared with Table 1."""
     rows = {
         f"{_name(block)} {method}": _compared(ours, printed[method]["sharpness"][0])
         for block, printed in _beside(blocks, paper, "table1")
@@ -231,7 +232,7 @@ def sharpness_as_published(blocks: list[Block], paper: dict[str, Any]) -> Check:
 
 
 def errors_as_published(blocks: list[Block], paper: dict[str, Any]) -> Check:
-    """MSE and MAE beside Table 2, which prints two decimals."""
+    """MSE and MAE compared with Table 2, which prints two decimals."""
     rows = {
         f"{_name(block)} {kind}": _compared(block["errors"]["positive"][kind]["mean"], printed[kind])
         for block, printed in _beside(blocks, paper, "table2")

@@ -1,7 +1,7 @@
-"""Every table of a reproduction, described once: the paper's with ours beside them, and those it does not print.
+"""All tables of a reproduction: the paper's tables with our figures in them, and tables that it does not print.
 
-Everything is taken from `summary.json`. `reproduce` writes the tables as files and the report page shows the
-same ones. Where a folder holds both protocols, the names of the strict one's tables end in `-strict`.
+The figures come from `summary.json`. `reproduce` writes the tables as files, and the report page shows the same ones.
+Where a folder holds both protocols, the names of the strict protocol's tables end in `-strict`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from unkgcp.evaluation.figure_design import DATA, look
+from unkgcp.evaluation.reproduction import PREDICTORS as METHODS
 from unkgcp.evaluation.reproduction.paper_claims import LEVEL, at_level, printed_row
 from unkgcp.evaluation.tables import Cell, Table, difference, number, with_spread
 
 Summary = dict[str, Any]
 Block = dict[str, Any]
 
-METHODS = ("fpi", "qr", "cp", "unkgcp")
 KINDS = ("coverage", "sharpness")
 BEYOND = {"interval_score": "interval score", "worst_tenth": "worst tenth"}
-"""Figures that the paper does not print: a method cannot have them by giving up the hard facts."""
+"""Figures that the paper does not print; a method that gives up the hard facts does not look good in them."""
 MEANING = (
     "Interval score: width plus 20 times the distance by which a confidence is missed. Worst tenth: the lowest "
     "coverage among tenths of the triples by the method's own doubt, the entropy of its score."
@@ -82,7 +82,7 @@ def _with_printed(ours: int, printed: int | None) -> str:
 def intervals(name: str, heading: str, part: str, blocks: Sequence[Block], printed: dict[str, Any]) -> Table:
     """Coverage and sharpness of every predictor at 90 %, ours, the paper's and the difference.
 
-    Interval score and worst tenth, which the paper does not print, stand behind them where they were measured.
+    Interval score and worst tenth, which the paper does not print, follow where they were measured.
     """
     more = [kind for kind in BEYOND if any(_has(block, part, kind) for block in blocks)]
     note = f"{_about(blocks)} ✓: coverage reaches 0.90 (two decimals, as in the paper); bold: the sharpest of those."
@@ -165,7 +165,7 @@ def errors(blocks: Sequence[Block], printed: dict[str, Any]) -> Table:
     return table
 
 
-# Tables that the paper does not print: what a user gets, what repeated facts do, what it costs.
+# Tables that the paper does not print: one threshold for all queries, facts that are not repeated, levels, times.
 
 
 def combined(blocks: Sequence[Block]) -> Table:
@@ -261,7 +261,7 @@ def runtime(blocks: Sequence[Block]) -> Table:
 
 
 def entropy(blocks: Sequence[Block]) -> list[Table]:
-    """What mapping the entropy does, where the paper's experiments map it; no table where none does."""
+    """What mapping the entropy changes, as the paper's experiments do on CN15k; no table without such cells."""
     chosen = [block for block in blocks if "unkgcp-plain" in block["predictors"]]
     if not chosen:
         return []
@@ -283,7 +283,7 @@ def entropy(blocks: Sequence[Block]) -> list[Table]:
 
 
 def protocols(blocks: Sequence[Block]) -> Table:
-    """The paper's protocol beside the strict one, which never shows calibration facts to training."""
+    """The paper's protocol compared with the strict one, which never shows calibration facts to training."""
     columns = [title for kind in (*KINDS, "MSE") for title in (f"{kind}: paper", "strict")]
     table = Table(
         ["data", "model", "predictor", *columns],
@@ -320,7 +320,7 @@ def checks_table(checks: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-# How things are called in tables, and which rows a table has.
+# Names of things in tables, and the rows that a table has.
 
 
 def _about(blocks: Sequence[Block]) -> str:
@@ -349,7 +349,7 @@ def _measured(block: Block, part: str = "combined_positive") -> Iterator[str]:
 
 
 def _as_printed(pair: Sequence[float | None]) -> Cell:
-    """[mean, standard deviation] the way the paper prints it."""
+    """[mean, standard deviation] as the paper prints it."""
     return Cell("-" if pair[0] is None else f"{pair[0]:.2f} ({pair[1]:.3f})", style="small")
 
 

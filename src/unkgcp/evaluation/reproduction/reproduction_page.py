@@ -172,7 +172,7 @@ def reproduction_page(directory: Path) -> str:
     tables = {table.name: table for table in make_tables(summary)}
 
     def section(key: str, title: str, short: str, *names: str) -> list[Section]:
-        """The tables of these names under one heading; no section where none of them is there."""
+        """The tables of these names under one heading; no section where there are none of them."""
         body = [part for name in names if name in tables for part in _shown(tables[name], len(names) > 1)]
         return [Section(key, title, body, short)] if body else []
 
@@ -240,7 +240,7 @@ def _kept(cells: list[dict[str, Any]]) -> tuple[int, int]:
 
 
 def _figures(summary: dict[str, Any]) -> list[Section]:
-    """A section a kind of figure, the paper's protocol first; facts and negatives side by side."""
+    """One section for each kind of figure, the paper's protocol first; facts and negatives side by side."""
     order = _protocols(summary)
     pairs: dict[str, dict[str, list[Html]]] = {kind: {} for kind in KINDS}
     with design():

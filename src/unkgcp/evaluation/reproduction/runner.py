@@ -1,8 +1,8 @@
-"""Does a plan: trains what is missing, stores every finished cell at once, then makes tables and figures.
+"""Carries out a plan: trains what is missing, stores every finished cell at once, then makes tables and figures.
 
-An interrupted run, however it ended, is continued by the same call: what lies sound in the folder is neither
-computed nor written again. A cell goes through three steps (scores, quantile scores, figures), each with a
-file of its own, so that at most the step in flight is lost.
+An interrupted run, however it ended, is continued by the same call: what is stored undamaged in the folder is neither
+computed nor written again. A cell goes through three steps (scores, quantile scores, figures), each with a file of its
+own, so that at most the present step is lost.
 
 With a GPU the steps of different cells run at the same time: while it trains the models of a block, a thread scores
 with those of the block before, and other processes measure what has been scored.
@@ -36,7 +36,7 @@ from unkgcp.evaluation.reproduction import (
     scoring,
     silently,
 )
-from unkgcp.evaluation.reproduction.cells import file_digest, read_cell, write_cell, write_summary
+from unkgcp.evaluation.reproduction.cells import file_digest, read_cell, read_json, write_cell, write_summary
 from unkgcp.evaluation.reproduction.measuring import measure
 from unkgcp.evaluation.reproduction.paper_tables import write_tables
 from unkgcp.evaluation.reproduction.reproduction_page import draw_reproduction, figure_names
@@ -80,8 +80,8 @@ def reproduce(
     return None if scores_only else finish(folder, say, figures)
 
 
-MOST_PROCESSES = 12  # that measure: a cell takes seconds, and each has a data set in memory
-FEWEST_FIGURES = 12  # that are worth other processes
+MOST_PROCESSES = 12  # more would not pay: a cell takes seconds, and each process has a data set in memory
+FEWEST_FIGURES = 12  # fewer are drawn in this process
 
 
 def finish(directory: str | os.PathLike[str], say: Say = silently, figures: bool = True) -> Path | None:
@@ -105,7 +105,7 @@ def finish(directory: str | os.PathLike[str], say: Say = silently, figures: bool
 
 @dataclass
 class Steps:
-    """Where scoring and measuring are done: elsewhere, while training goes on, or on the spot."""
+    """Does scoring in a thread and measuring in processes while training goes on; both at once where these are None."""
 
     thread: Executor | None
     processes: Executor | None
@@ -150,7 +150,7 @@ class Steps:
 
 @contextmanager
 def steps(elsewhere: bool, say: Say) -> Iterator[Steps]:
-    """The place of scoring and measuring; when it is left, all of it is done, or after an error given up."""
+    """The steps of a reproduction; at the end all of them are done, or after an error given up."""
     if not elsewhere:
         yield Steps(None, None, say)
         return
@@ -177,7 +177,7 @@ def _measure_elsewhere(
     Work(folder, block, plan, override, device, data_dir, silent, silently).measure(seed)
 
 
-@lru_cache(maxsize=1)  # they are large
+@lru_cache(maxsize=1)  # one only, because data sets are large
 def load(name: str, data_dir: str | None) -> Dataset:
     """A data set with calibration and test facts, which a reproduction cannot do without."""
     from unkgcp.graph.datasets import load_dataset
@@ -191,10 +191,7 @@ def load(name: str, data_dir: str | None) -> Dataset:
 def _note_plan(folder: Path, plan: Plan, override: Mapping[str, Any] | None) -> None:
     """plan.json: what was last asked for under each protocol."""
     path = folder / "plan.json"
-    try:
-        plans = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        plans = {}
+    plans = read_json(path) or {}
     asked = {**plan.to_dict(), **({"settings": dict(override)} if override else {})}
     if plans.get(plan.protocol) == asked or (plan.only and plan.protocol in plans):
         return
@@ -343,8 +340,8 @@ class Work:
 
 # What a plan will cost, before anything is done: blocks, what is there already, and rough times.
 
-# training facts times epochs, models, triples drawn for a fact and dimensions that are done in a second:
-# an H200 with all seeds together; two cores with compiled kernels, boxes being dearer
+# how much of (training facts x epochs x models x triples a fact x dimensions) is done in a second: on an H200 with all
+# seeds together, and on two cores with compiled kernels, where boxes take longer
 SPEED = {
     ("cuda", "models"): 4e10,
     ("cuda", "quantiles"): 5e9,
@@ -352,7 +349,9 @@ SPEED = {
     ("cpu", "quantiles"): 1e8,
     ("cpu", "beurre"): 8e7,
 }
-MEASURING = 4.0  # seconds a cell with 20,000 test facts, on a CPU; with a GPU it is done meanwhile
+MEASURING = (
+    4.0  # seconds for a cell with 20,000 test facts on a CPU; with a GPU, cells are measured during training
+)
 
 
 def schedule(

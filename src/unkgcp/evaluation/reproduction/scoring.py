@@ -1,8 +1,8 @@
 """Trains the models of a block and stores their scores; all that needs a GPU is here.
 
-Every seed's scores of calibration facts, calibration negatives, test facts and test negatives go to a file of
-its own, and likewise those of its quantile models. Whatever is asked afterwards (levels, thresholds, figures)
-is answered from these files. A query about an entity or relation without a training fact has no score (NaN).
+The scores of calibration facts, calibration negatives, test facts and test negatives are stored in one file a seed,
+and those of the seed's quantile models in another. All later figures (levels, thresholds) are computed from these
+files. A query about an entity or relation without a training fact has no score (NaN).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def parts_of(dataset: Dataset, seed: int) -> dict[str, Graph]:
-    """What is scored, by the name of its array: calibration facts, their corruptions, test facts, negatives."""
+    """The triples that are scored, by the name of their array in the score file."""
     return {
         "calibration": dataset.splits.calibration,
         "calibration_negatives": calibration_negatives(dataset, seed),
@@ -103,7 +103,7 @@ def store(
         own = trained.models[place * each : (place + 1) * each]
         started = time.monotonic()
         parts = parts_of(dataset, seed)
-        if quantiles:  # scored is what is tested on; calibration does not use them
+        if quantiles:  # calibration does not use quantile models, so that only test parts are scored
             arrays: dict[str, NDArray[Any]] = {"quantiles": np.array(quantiles)}
             for name in ("test", "negatives"):
                 arrays[name] = np.stack([known_scores(model, parts[name]) for model in own])
@@ -151,7 +151,7 @@ def machine(device: str) -> str:
     return f"{where}, torch {torch.__version__}, Python {platform.python_version()}"
 
 
-# Stored work: score files (.npz) and measured cells (.json), written whole and recognised when damaged.
+# Score files, which are written whole and recognised when damaged.
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -183,16 +183,15 @@ def read_scores(path: Path, fingerprint: str | None, say: Say) -> tuple[Arrays, 
 
 
 def training_record(about: Mapping[str, Any], quantiles: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a cell tells of how its scores were trained."""
+    """How the scores of a cell were trained, from the records of its score files."""
+    of_quantiles = quantiles or {}
     return {
         "epochs": about["epochs"],
         "best_epoch": about["best_epoch"][0],
         "together": about["together"],
         "seconds": about["seconds"],
-        "quantile_seconds": None if quantiles is None else quantiles["seconds"],
-        "quantile_epochs": None if quantiles is None else quantiles["epochs"],
-        "quantile_best_epoch": None if quantiles is None else quantiles["best_epoch"],
+        **{f"quantile_{key}": of_quantiles.get(key) for key in ("seconds", "epochs", "best_epoch")},
         "machine": about["machine"],
         "config": about["config"],
-        "quantile_config": None if quantiles is None else quantiles["config"],
+        "quantile_config": of_quantiles.get("config"),
     }

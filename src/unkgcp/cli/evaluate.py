@@ -64,11 +64,12 @@ def command(
 
     The test facts are those of the data the run was fitted on, which are looked for where they were.
     """
-    from unkgcp.conformal.ranks import exact_levels
     from unkgcp.run.predictor import Predictor
     from unkgcp.run.provenance import load_named
 
     predictor = Predictor.load(run)
+    from unkgcp.conformal.ranks import exact_levels
+
     exactly = exact_levels(confidence)
     record = predictor.provenance.get("data", {})
     dataset = load_named(data, record, run, predictor.model.seed, reading)

@@ -184,7 +184,6 @@ def command(
     style = Style(format=output_format, prefixes=prefixes)
     if engine == "local":
         check_output(output, style)
-    from unkgcp.conformal.ranks import exact_levels
     from unkgcp.run.predictor import Predictor
 
     predictor = Predictor.load(run)
@@ -197,6 +196,8 @@ def command(
         from unkgcp.run.completion import presumption
 
         note(presumption(predictor))
+    from unkgcp.conformal.ranks import exact_levels
+
     levels = confidence[0] if len(confidence) == 1 else confidence
     exactly = exact_levels(levels)
     for level in exactly.levels if sets is None else ():

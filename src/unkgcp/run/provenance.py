@@ -98,10 +98,10 @@ def load_named(
 
     One file is split as the run's own was, so that the same file gives the same test facts.
     """
-    from unkgcp.graph.datasets import load_dataset, names_one_file
-
     if data is None:
         return reload(record, run, reading.get("data_dir"))
+    from unkgcp.graph.datasets import load_dataset, names_one_file
+
     options = record.get("options", {})
     is_split = data == "demo" or names_one_file(data)
     own = {name: options[name] for name in SPLITTING if name in options} if is_split else {}

@@ -1,4 +1,4 @@
-"""Conformal prediction over arrays: ranks, nonconformity scores and calibration. It knows nothing of graphs or models.
+"""Conformal prediction over arrays: ranks, nonconformity scores and calibration, without graphs or models.
 
 >>> from unkgcp.conformal import SplitConformal
 >>> cal = SplitConformal(bounds=(0, 1)).calibrate([0.2, 0.5, 0.9], [0.3, 0.4, 0.9])
@@ -42,7 +42,7 @@ __all__ = [
 
 
 _WHERE = {"Selection": "selection", "Shortest": "shortest", "select": "selection"}
-"""What few ask for is imported when they do."""
+"""The modules of names that few users need; they are imported when asked for."""
 
 
 def __getattr__(name: str) -> Any:

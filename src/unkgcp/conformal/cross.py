@@ -1,7 +1,7 @@
-"""Cross-conformal prediction (CV+): every labelled point trains and calibrates, for those who have few.
+"""Cross-conformal prediction (CV+): every labelled point both trains and calibrates, for data with few labels.
 
-K models are trained, each without one fold of the points; a point is scored by the model that did not see it. An
-interval is made of the predictions of all K models for a query. It knows nothing of graphs; bring the predictions.
+K models are trained, each without one fold of the points. Each point is scored by the model that did not see it, and an
+interval is made of the predictions of all K models for a query.
 
 >>> rng = np.random.default_rng(0)
 >>> x, noise = rng.random(60), rng.random(60)
@@ -23,13 +23,13 @@ from unkgcp.conformal.split import Levels
 
 Array = NDArray[np.float64]
 
-CELLS = 1 << 20  # ends held at once: memory stays flat whatever the number of queries
+CELLS = 1 << 20  # ends that are held at once, so that memory does not grow with the number of queries
 
 
 def draw_folds(size: int, folds: int, seed: int) -> NDArray[np.int32]:
-    """A fold for each of `size` points, by position: (size,); all folds have one size.
+    """A random fold for each of `size` points: (size,); all folds have the same size.
 
-    What is left over when `folds` does not divide `size` is -1: these points train every model and are not ranked.
+    Points that are left over when `folds` does not divide `size` get -1: they train every model and are not ranked.
     """
     if not 2 <= folds <= size:
         raise ValueError(f"folds must be at least 2 and at most the {size:,} points, not {folds}")
@@ -41,7 +41,7 @@ def draw_folds(size: int, folds: int, seed: int) -> NDArray[np.int32]:
 
 
 def guaranteed(confidence: Confidence, size: int, folds: int) -> float:
-    """The coverage that CV+ keeps in the worst case, with n = `size` ranked points in K = `folds` equal folds.
+    """The coverage of CV+ in the worst case, with n = `size` ranked points in K = `folds` equal folds.
 
     1 - 2 a - min(2 (1 - 1/K) / (n/K + 1), (1 - K/n) / (K + 1)) with a = 1 - confidence (Barber, Candes, Ramdas and
     Tibshirani, 2021, theorem 4); with K = n it is 1 - 2 a. Coverage is usually close to `confidence` itself.
@@ -71,7 +71,11 @@ class CrossConformal:
         self.residuals: list[Array] = []
 
     def calibrate(self, prediction: ArrayLike, truth: ArrayLike, fold: ArrayLike) -> CrossConformal:
-        """prediction[i] is that of the model which did not see point i; fold[i] its number, -1 to leave i out: (n,)."""
+        """Sort the scores of n points in each fold; all arguments are (n,).
+
+        prediction[i] comes from the model that did not see point i, fold[i] is the number of that model; points with
+        fold -1 are left out.
+        """
         guess = column("prediction", prediction).astype(np.float64)
         label = column("truth", truth, len(guess)).astype(np.float64)
         check_finite("prediction", guess, 0)
@@ -100,10 +104,11 @@ class CrossConformal:
     def interval(self, prediction: ArrayLike, confidence: Levels = 0.9) -> Array:
         """Ends for queries whose K predictions are the rows of `prediction` (m, K): (m, 2), or (m, 2, levels).
 
-        With k = ceil(confidence (n + 1)), each point i gives the interval of its own model's prediction and its own
-        score; the upper end is the k-th smallest of their upper ends, the lower end the k-th largest of their lower
-        ones, so that intervals grow with the level. The whole range if k > n. Empty, lower > upper, if k = 0, and at
-        low levels where the models do not agree.
+        Each point i gives an interval: the labels whose score, with the prediction of the model that did not see i, is
+        at most the score of i. With k = ceil(confidence (n + 1)), the upper end is the k-th smallest of the upper ends
+        of these intervals and the lower end the k-th largest of their lower ends, so that intervals grow with the
+        level. It is the whole range if k > n. It is empty, lower > upper, if k = 0, and may be at low levels where the
+        models disagree.
         """
         if not self.residuals:
             raise RuntimeError("call calibrate before asking for intervals")
@@ -120,21 +125,22 @@ class CrossConformal:
         return ends[:, :, 0] if single else ends
 
     def core(self, prediction: Array) -> Array:
-        """A point inside every interval of each query that is not empty, whatever the level: (m,).
+        """A point that lies, for each query, inside its intervals of all levels at which they are not empty: (m,).
 
-        At low levels the ends of CV+ may pass each other; whoever needs an answer there gives this one.
+        At low levels, where an interval may be empty, this point can be the answer instead.
         """
         points = np.empty(len(prediction))
         step = max(1, CELLS // self.size)
         for start in range(0, len(prediction), step):
             lower, upper = self._ends_of_points(prediction[start : start + step])
             lower, upper = -np.sort(-lower, axis=1), np.sort(upper, axis=1)
-            first = np.argmax(lower <= upper, axis=1)[:, None]  # at the latest the last: the outermost ends
+            first = np.argmax(lower <= upper, axis=1)[:, None]  # the last ends, the outermost, always qualify
             ends = np.take_along_axis(lower, first, 1), np.take_along_axis(upper, first, 1)
             points[start : start + step] = np.clip((ends[0] + ends[1]) / 2, *ends)[:, 0]
         return points
 
     def _fill(self, guess: Array, ranks: list[int], ends: Array) -> None:
+        """Write the ends at each rank into `ends` (m, 2, ranks)."""
         n = self.size
         lower, upper = self._ends_of_points(guess)
         inner = sorted({k for k in ranks if 1 <= k <= n})
@@ -150,7 +156,7 @@ class CrossConformal:
                 ends[:, 0, place], ends[:, 1, place] = lower[:, n - k], upper[:, k - 1]
 
     def _ends_of_points(self, guess: Array) -> tuple[Array, Array]:
-        """Lower and upper end that each point gives each query: its model's prediction and its own score: (m, n)."""
+        """Lower and upper ends of the interval that each point gives each query, see `interval`: (m, n) each."""
         rows = len(guess)
         lower, upper = np.empty((rows, self.size)), np.empty((rows, self.size))
         first = 0

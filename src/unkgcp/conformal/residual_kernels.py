@@ -1,9 +1,9 @@
 """Residual scores and the ends of their intervals, compiled: the same floats as NumPy's, several times faster.
 
-A row is settled when the guess and the float beside it bracket the threshold, exactly as in
-`inverse.outermost`. There is no search here and there are no messages: a chunk with a row that is not settled,
-or with a value that should not be there, goes back to NumPy. Importing this module imports numba;
-`scores.kernels_for` decides when that pays.
+A row is settled when one of two neighbouring floats, the guess and the float beside it, satisfies the threshold and the
+other does not, exactly as in `scores.outermost`. There is no search here and there are no messages: a chunk with a row
+that is not settled, or with a bad value, is computed again by NumPy. Importing this module imports numba;
+`query_chunks.kernels_for` decides when that pays.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from unkgcp.loops import njit
 
-# no fastmath: every rounding is part of the definition of a score. The numpy error model leaves out checks
-# for division by zero, without which loops can be vectorised
+# No fastmath, because every rounding is part of the definition of a score. The numpy error model leaves out the checks
+# for division by zero, so that loops can be vectorised.
 exact: Any = {"nogil": True, "error_model": "numpy"}
 
 EXPONENT_AND_PARITY = np.int64(0x7FF0_0000_0000_0001)
@@ -24,14 +24,14 @@ HALF_SPACING = 2.0**-53
 
 @njit(**exact)
 def slack(value: Any) -> Any:
-    """The twin of `scores.rounding_slack`."""
+    """The same as `scores.rounding_slack`, for one float64."""
     bits = np.float64(value).view(np.int64) & EXPONENT_AND_PARITY
     return np.int64(bits ^ 1).view(np.float64) * HALF_SPACING
 
 
 @njit(**exact)
 def moved(value: Any, step: Any) -> Any:
-    """The float whose bits, as an integer, are `step` further: the next one up for a value >= 0 and step 1."""
+    """The float whose bits, read as an integer, are `step` larger: the next float for a value >= 0 and step 1."""
     return np.int64(np.float64(value).view(np.int64) + step).view(np.float64)
 
 
@@ -43,7 +43,7 @@ def beside(value: Any, upwards: Any) -> Any:
 
 @njit(**exact)
 def row_ends(p: Any, s: Any, q: Any, low: Any, high: Any) -> Any:
-    """Ends of |p - y| / s <= q, cut to [low, high], and whether they are settled. Without branches."""
+    """Ends of |p - y| / s <= q, cut to [low, high], and whether they are settled. It has no branches, for speed."""
     guess = s * q + s * slack(q)
     inside = guess / s <= q
     other = moved(guess, 1 if inside else -1)
@@ -83,7 +83,7 @@ def ends_at_one(p: Any, s: Any, q: Any, low: Any, high: Any, lower: Any, upper: 
 
 @njit(**exact)
 def ends_at_each(p: Any, s: Any, q: Any, low: Any, high: Any, lower: Any, upper: Any) -> Any:
-    """The same with a threshold a row."""
+    """The same as `ends_at_one` with one threshold for each row."""
     good = True
     for i in range(len(p)):
         lower[i], upper[i], settled = row_ends(p[i], s[i], q[i], low, high)
@@ -103,22 +103,22 @@ def scores(p: Any, s: Any, y: Any, low: Any, high: Any, out: Any) -> Any:
 
 @njit(**exact)
 def enclosed(values: Any, low: Any, high: Any, kept: Any) -> Any:
-    """How many values are below `low` and how many equal it; those between `low` and `high` go to `kept`.
+    """Counts the values below `low` and those equal to it, and writes those above `low` and up to `high` into `kept`.
 
-    `high` itself is kept too. Returns the two counts and how many were kept.
+    Returns the two counts and the number of values written.
     """
     below, equal, size = 0, 0, 0
     for value in values:
         below += value < low
         equal += value == low
-        kept[size] = value  # overwritten by the next one unless it counts
+        kept[size] = value  # the next value overwrites it unless `size` grows
         size += (value > low) & (value <= high)
     return below, equal, size
 
 
 @njit(**exact)
 def split_mass(p: Any, low: Any, high: Any, mass: Any, rest: Any) -> None:
-    """Fill `mass` (n,) with p cut to [low, high] and `rest` with what is missing to 1."""
+    """Fill `mass` (n,) with p cut to [low, high], and `rest` (n,) with 1 - mass."""
     for i in range(len(p)):
         m = low if p[i] < low else (high if p[i] > high else p[i])
         mass[i] = m

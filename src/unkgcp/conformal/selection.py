@@ -1,19 +1,20 @@
 """Conformal selection: choose candidates so that only a bounded share of the chosen ones is wrong, on average.
 
-A candidate is wrong if it does not pass some condition on its label, which nobody knows. What is known are l
-calibration points with their labels, and for everything a score that is larger where passing is likelier (Jin and
+A candidate is wrong if its label, which is unknown, does not pass some condition. Known are l calibration points with
+their labels, and for calibration points and candidates a score that is larger where passing is likelier (Jin and
 Candès, 2023). The p-value of a candidate is
 
     p = (1 + #{calibration points that do not pass and score at least as high}) / (l + 1)
 
 and Benjamini and Hochberg's rule chooses among the p-values of all candidates together. Then the expected share of
-wrong ones among the chosen is at most `fdr` (a share of nothing is 0), over calibration points and candidates together,
-however the scores tie, if each candidate is exchangeable with the calibration points given the others. There may be
-several kinds of wrong candidates, each with calibration points of its own; the p-value is then the largest of theirs.
-docs/proofs/choosing.md has the proofs. It says nothing of a single candidate, nor of a part of the chosen ones.
+wrong candidates among the chosen ones is at most `fdr` (the share is 0 where none is chosen). The expectation is over
+calibration points and candidates together, scores may tie, and each candidate must be exchangeable with the calibration
+points given the other candidates. There may be several kinds of wrong candidates, each with its own calibration points;
+the p-value is then the largest of those of the kinds. The proofs are in docs/proofs/choosing.md. Nothing is promised
+for a single candidate, or for a part of the chosen ones.
 
-All of it is decided by counting. Only the place of a score among the calibration scores that do not pass matters, so a
-histogram of places is enough to choose among any number of candidates.
+Only the place of a candidate's score among the calibration scores that do not pass matters, so a histogram of places is
+enough to choose among any number of candidates.
 
 >>> found = select([0.1, 0.2, 0.3, 0.8, 0.9], [0, 0, 1, 1, 1], [0.05, 0.85, 0.95], fdr=0.5)
 >>> found.p_value.round(3).tolist(), found.selected.tolist()
@@ -44,25 +45,24 @@ UNKNOWN = -1
 
 
 class Wrong(NamedTuple):
-    """Calibration points of one kind: the scores (w,) of those that would be wrong to choose, and how many there are
-    in all."""
+    """Calibration points of one kind: the scores (w,) of those that do not pass, and the number of all points."""
 
-    scores: NDArray[np.float64]
+    scores: Floats
     size: int
 
 
 class Selection(NamedTuple):
     """p_value: (n,). selected: (n,) for one share of wrong ones, (n, shares) for several."""
 
-    p_value: NDArray[np.float64]
+    p_value: Floats
     selected: NDArray[np.bool_]
 
 
 class Cuts(NamedTuple):
-    """The first place that is chosen, and where that place would be if all counts were one lower or one higher.
+    """The first place that is chosen, and the first place if all counts were one lower or one higher.
 
-    `looser` <= `chosen` <= `stricter`. The outer two say which calibration points would have been chosen in the place
-    of a candidate, see `Reference.alike`.
+    looser <= chosen <= stricter. `Reference.alike` finds with the outer two which calibration points would have been
+    chosen instead of a candidate.
     """
 
     looser: int
@@ -72,14 +72,14 @@ class Cuts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """The calibration scores that do not pass, of all kinds together, upwards: (w,).
+    """The calibration scores that do not pass, of all kinds together, in ascending order: (w,).
 
-    The place of a score is how many of these lie below it, from 0 to w. `at_least` has for each kind and place how many
-    of that kind are not below, (kinds, w + 1), and `sizes` how many calibration points each kind has.
+    The place of a score is the number of these scores below it, from 0 to w. at_least: (kinds, w + 1), for each kind
+    and place the number of scores of that kind that are not below it. sizes: the calibration points of each kind.
     """
 
-    scores: NDArray[np.float64]
-    at_least: NDArray[np.int64]
+    scores: Floats
+    at_least: Counts
     sizes: tuple[int, ...]
 
     @classmethod
@@ -94,7 +94,7 @@ class Reference:
 
     @property
     def bins(self) -> int:
-        """How many counts a histogram of places has: one for each place, and before them one for unknown ones."""
+        """The length of a histogram of places: one count for unknown candidates, then one for each place."""
         return len(self.scores) + 2
 
     def places(self, score: NDArray[np.floating]) -> Places:
@@ -103,26 +103,24 @@ class Reference:
         return np.where(np.isnan(score), np.int32(UNKNOWN), found)
 
     def count(self, places: Places) -> Counts:
-        """How many candidates there are at each place: (bins,). Counts of several batches add up."""
+        """The histogram of places: (bins,). Histograms of several batches can be added."""
         return np.bincount(places - UNKNOWN, minlength=self.bins).astype(np.int64)
 
-    def p_values(self, places: Places) -> NDArray[np.float64]:
+    def p_values(self, places: Places) -> Floats:
         """The p-value at each place, 1 for unknown candidates: (n,)."""
         sizes = np.array(self.sizes, np.int64)[:, None]
         table = ((self.at_least + 1) / (sizes + 1)).max(axis=0)
-        return np.append(table, 1.0)[places]  # the place of unknown ones, -1, is the last
+        return np.append(table, 1.0)[places]  # place -1, of unknown candidates, picks the last
 
     def cut(self, counts: Counts, fdr: Fraction, shift: int = 0) -> int:
-        """The first place that Benjamini and Hochberg's rule chooses; behind the last if it chooses nothing.
+        """The first place that Benjamini and Hochberg's rule chooses; w + 1, behind the last, if it chooses nothing.
 
-        It chooses the largest number of candidates, r of m, whose p-values are all at most fdr r / m: compared as
-        integers, exactly. `shift` is added to every count of calibration points.
+        The rule chooses the largest number r of the m candidates whose p-values are all at most fdr r / m, compared
+        exactly, as integers. `shift` is added to every count of calibration points.
         """
         m = int(counts.sum())
         largest = (max(self.sizes) + 2) * max(m, 1) * fdr.denominator
-        kind = (
-            np.int64 if largest < 1 << 62 else object
-        )  # integers of any length, slower, where products are so large
+        kind = np.int64 if largest < 1 << 62 else object  # Python's integers, where products may overflow
         chosen = counts[:0:-1].cumsum()[::-1].astype(kind)  # candidates from each place on
         good = np.ones(len(chosen), bool)
         for at_least, size in zip(self.at_least, self.sizes, strict=True):
@@ -131,17 +129,17 @@ class Reference:
         return int(np.argmax(good)) if good.any() else len(chosen)
 
     def cuts(self, counts: Counts, fdr: Fraction) -> Cuts:
-        """The cut with counts as they are, one lower and one higher."""
+        """The cut with counts one lower, as they are, and one higher."""
         return Cuts(*(self.cut(counts, fdr, shift) for shift in (-1, 0, 1)))
 
     def alike(
         self, cuts: Cuts, score: NDArray[np.floating], passes: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which calibration points would have been chosen in the place of a chosen candidate, (l,) each.
+        """Which calibration points would have been chosen had they changed places with a chosen candidate: (l,) each.
 
-        First for a candidate that passes, then for one that does not: swapping it with a calibration point changes
-        the counts, and with them the cut. The second holds for candidates from the place `cuts.stricter` on; of those
-        before it nothing is said. Only where there is one kind of calibration points, all of which are given here.
+        The first array is for a candidate that passes, the second for one that does not: such a swap changes the counts
+        and with them the cut. The second array is valid for candidates from the place `cuts.stricter` on only. There
+        must be one kind of calibration points, and all of them are given here.
         """
         if len(self.sizes) != 1:
             raise ValueError("several kinds of calibration points have no common reference")
@@ -179,7 +177,7 @@ def select(
 
 
 def check_shares(fdr: Confidence | Iterable[Confidence]) -> tuple[list[Fraction], bool]:
-    """Shares of wrong ones as rationals, and whether a single one was given; InputError if they are none."""
+    """Allowed shares of wrong ones as rationals, and whether a single one was given; InputError if they are invalid."""
     single = isinstance(fdr, str | Fraction) or not isinstance(fdr, Iterable)
     given: list[Confidence] = [fdr] if single else list(fdr)  # type: ignore[list-item, arg-type]
     shares = []
@@ -196,11 +194,11 @@ def check_shares(fdr: Confidence | Iterable[Confidence]) -> tuple[list[Fraction]
     return shares, single
 
 
-# The condition that a confidence is to fulfil.
+# The condition on a confidence.
 
 LONGEST = 200
 NAME = "confidence"
-UNIT = 1e9  # confidences that are equal to nine decimals are equal, as evidence has it
+UNIT = 1e9  # confidences that agree in nine decimals count as equal, as in `unkgcp.evidence`
 _TURNED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 
 
@@ -220,9 +218,9 @@ class Range(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Range:
-        """The condition that `text` says: comparisons of the confidence with numbers, perhaps joined by `and`.
+        """The condition in `text`: comparisons of the confidence with numbers, which `and` may join.
 
-        Python's own parser reads it, and nothing of it is executed; an InputError says what is not understood.
+        Python's parser reads the text, and nothing of it is executed; an InputError says what is not understood.
         """
         try:
             node = ast.parse(text.strip(), mode="eval").body if len(text) <= LONGEST else None
@@ -237,6 +235,7 @@ class Range(NamedTuple):
         return found
 
     def _both(self, other: Range) -> Range:
+        """The confidences that are in both ranges."""
         low, high = max(self.low, other.low), min(self.high, other.high)
         low_open = any(each.low_open and each.low == low for each in (self, other))
         return Range(low, high, low_open, any(each.high_open and each.high == high for each in (self, other)))
@@ -253,7 +252,7 @@ class Range(NamedTuple):
         return np.asarray((units >= low) & (units <= high))
 
     def part(self, low: Floats, high: Floats) -> Floats:
-        """The part of each stretch from low to high that passes, all or nothing where it is a single value: (n,)."""
+        """The share of each stretch from low to high that passes, 0 or 1 where it is a single value: (n,)."""
         width = high - low
         single = width * UNIT < 1
         inside = np.clip(high, self.low, self.high) - np.clip(low, self.low, self.high)
@@ -261,7 +260,7 @@ class Range(NamedTuple):
         return np.where(single, middle, inside / np.where(single, 1.0, width))
 
     def distance(self, score: Floats) -> Floats:
-        """How far inside the range a predicted confidence lies, negative outside: (n,)."""
+        """How far inside the range each predicted confidence lies; negative outside of it: (n,)."""
         above = score - self.low if self.low > 0 or self.low_open else np.full_like(score, np.inf)
         below = self.high - score if self.high < 1 or self.high_open else np.full_like(score, np.inf)
         return np.minimum(above, below)
@@ -277,7 +276,7 @@ class Range(NamedTuple):
 
 
 def _comparisons(text: str, node: ast.expr | None) -> list[Range]:
-    """The ranges of one comparison, chained or not; InputError if it is anything else."""
+    """The ranges of the parts of one comparison, which may be chained; InputError if it is anything else."""
     if isinstance(node, ast.Compare):
         places = [node.left, *node.comparators]
         found = []

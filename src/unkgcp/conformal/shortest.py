@@ -1,4 +1,13 @@
-"""The shortest interval that a prediction allows, learned from labelled predictions alone."""
+"""The "shortest" score: narrow intervals learned from labelled predictions alone, without a model or a graph.
+
+`Shortest` is the recipe, `LearnedShortest` the score that it learns, and `Table` what such a score has learned: how
+labels lie for each prediction, and the interval that grows there.
+
+The table is made by counting. Labels are cut into cells: a frequent value (an atom) is a cell of width 0, and the other
+labels are cut into cells of about equal mass. Predictions are cut into nodes. The mass of every cell is smoothed over
+neighbouring nodes. At each node an interval grows from the densest cell, always to the side where a unit of width adds
+the most mass. The masses need not be right: the ranks of other points make up for their errors.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +27,16 @@ Array = NDArray[np.float64]
 ATOM = 0.005
 """The share of labels from which on a single value is a cell of its own."""
 NEIGHBOURS = 50
-"""Points on either side that a node looks at, or all there are."""
+"""The points on either side of a node that are counted for it, at least."""
 PRIOR = 20
-"""How many points of its own a kind of predictions needs to outweigh what all of them say."""
+"""The number of points for which the masses of all predictions count where they are mixed with those of a kind."""
 OUTSIDE = 2.0
-"""The score of a label beyond all those learned from; larger than any mass."""
+"""The score of a label beyond all labels that were learned from; larger than any mass."""
 COLUMNS = ("offset", "boundary", "lower", "upper", "value")
-_BLOCKS = 10  # blocks of neighbouring predictions a node: how finely the smoothing looks at their order
-_HAIR = 1e-3  # added to widths, so that the mass of cells without width can be compared
+_BLOCKS = 10  # blocks of neighbouring predictions for each node, in which points are counted before smoothing
+_HAIR = 1e-3  # added to widths, so that the density of cells without width is finite
 MOST_KINDS = 200
-"""Kinds of predictions with shapes of their own; a limit to time and memory."""
+"""The largest number of kinds with nodes of their own; it limits time and memory."""
 
 
 @register
@@ -35,10 +44,10 @@ MOST_KINDS = 200
 class Shortest(Recipe):
     """s = the mass at which an interval that grows from the likeliest label first contains the truth.
 
-    How labels lie beside a prediction is learned from a random `share` of the calibration points, drawn with `seed`
-    by their position; the others are ranked. That is why the guarantee stays exact: for those the score is a
-    function fixed beforehand. With fewer than `smallest` points there is too little to learn from, and the absolute
-    residual of all of them is used. Which way is taken depends on the number of points alone.
+    How labels lie for each prediction is learned from a random `share` of the calibration points, drawn with `seed` by
+    position alone; the other points are ranked. The guarantee stays exact, because for the ranked points the score is a
+    function that was fixed beforehand. With fewer than `smallest` points there is too little to learn from, and all
+    points are ranked by the absolute residual. Only the number of points decides between the two.
 
     >>> recipe = Shortest()
     >>> rng = np.random.default_rng(0)
@@ -64,17 +73,17 @@ class Shortest(Recipe):
             raise ValueError("all parameters of the shortest score must be positive")
 
     def learning_rows(self, size: int) -> NDArray[np.bool_] | None:
-        """Which of `size` calibration points are learned from: (size,); None if there are too few for it."""
+        """Which of `size` calibration points are learned from: (size,); None if they are too few."""
         if size < max(self.smallest, 2):
             return None
         order = np.random.default_rng(self.seed).permutation(size)
         return np.asarray(order < min(max(1, round(self.share * size)), size - 1))
 
     def learn(self, prediction: Floats, truth: Floats, kind: NDArray[Any] | None = None) -> LearnedShortest:
-        """The score that labelled predictions teach: (n,) each, at least one.
+        """The score that is learned from labelled predictions: (n,) each, at least one.
 
-        Kinds of predictions (the relation, say) with at least `own` points get shapes of their own, if that makes
-        intervals narrower: tried out with one half of these points on the other.
+        Kinds of predictions (the relation, say) with at least `own` points get nodes of their own if that makes
+        intervals narrower, which is tried by learning from one half of the points and measuring on the other.
         """
         if kind is None:
             return self._learn(prediction, truth, None)
@@ -91,7 +100,7 @@ class Shortest(Recipe):
         return LearnedShortest(learn_table(prediction, truth, *look, codes, self.neighbours))
 
     def _narrower(self, prediction: Floats, truth: Floats, codes: NDArray[np.intp]) -> bool:
-        """Whether shapes of their own make intervals narrower at 90 %, learned from every other point."""
+        """Whether nodes of their own make intervals narrower at 90 %, learned from every other point."""
         teach, try_out = slice(0, None, 2), slice(1, None, 2)
         if len(prediction) < 4:
             return False
@@ -100,7 +109,7 @@ class Shortest(Recipe):
             part = None if given is None else given[teach]
             score = self._learn(prediction[teach], truth[teach], part)
             rest = prediction[try_out]
-            # a kind that the half has no point of is answered like all predictions
+            # a kind without a point in the first half uses the nodes of all predictions
             segments = len(score.table.offset) - 1
             place = None if given is None else np.where(given[try_out] + 1 < segments, given[try_out] + 1, 0)
             node = score.prepare(rest, None if place is None else place.astype(rest.dtype))
@@ -111,11 +120,11 @@ class Shortest(Recipe):
         return widths[1] < widths[0]
 
     def fallback(self) -> Residual:
-        """The score used when there is too little to learn from."""
+        """The score that is used where there are too few points to learn from."""
         return Residual()
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> LearnedShortest:
-        """What `LearnedShortest.arrays` took apart; ValueError if it is not such a thing."""
+        """The score that `LearnedShortest.arrays` stored; ValueError if the arrays are no such score."""
         table = Table(**{name: arrays[name] for name in COLUMNS})
         table.check()
         kinds = arrays.get("kinds")
@@ -132,10 +141,10 @@ class Shortest(Recipe):
 
 @dataclass(frozen=True, eq=False)
 class LearnedShortest(LearnedScore):
-    """The score of a learned table. All its answers are looked up, so nothing is ever rounded.
+    """The score of a learned table. Scores and ends are looked up in it, so that nothing is rounded.
 
-    kinds: sorted labels of the kinds of predictions with shapes of their own, perhaps none of them; None if
-    predictions come without a kind.
+    kinds: the sorted labels of the kinds that have nodes of their own, possibly none; None if predictions come without
+    a kind.
     """
 
     name: ClassVar[str] = "shortest"
@@ -144,7 +153,7 @@ class LearnedShortest(LearnedScore):
 
     table: Table
     kinds: NDArray[Any] | None = None
-    # the steps of each node: from no label at all over the cells in their order to every label
+    # the intervals of each node: none, then with one cell more at a time in the order of their values, then everything
     _step: NDArray[np.float64] = field(init=False, repr=False)
     _lower: NDArray[np.float64] = field(init=False, repr=False)
     _upper: NDArray[np.float64] = field(init=False, repr=False)
@@ -164,12 +173,12 @@ class LearnedShortest(LearnedScore):
             object.__setattr__(self, name, array)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What was learned, as plain arrays."""
+        """The table and the kinds as plain arrays."""
         columns = {name: getattr(self.table, name) for name in COLUMNS}
         return columns if self.kinds is None else {**columns, "kinds": self.kinds}
 
     def places(self, kind: NDArray[Any]) -> NDArray[np.intp]:
-        """The segment of each kind, 0 for one without shapes of its own: (n,); `prepare` takes it as scale."""
+        """The segment of each kind, 0 for a kind without nodes of its own: (n,); `prepare` takes it as scale."""
         assert self.kinds is not None
         return group_codes(self.kinds, kind) + 1 if len(self.kinds) else np.zeros(len(kind), np.intp)
 
@@ -179,15 +188,18 @@ class LearnedShortest(LearnedScore):
         if scale is None:
             return np.searchsorted(table.boundary[: table.offset[1] - 1], prediction).astype(prediction.dtype)
         segment = scale.astype(np.intp)
-        first, others = table.offset[segment], np.diff(table.offset)[segment] - 1  # the last node has no end
+        first, others = (
+            table.offset[segment],
+            np.diff(table.offset)[segment] - 1,
+        )  # the last node of a segment has no upper boundary
         node = first + bisected(others, lambda place: table.boundary[first + place] < prediction)
         return node.astype(prediction.dtype)
 
     def score(self, prediction: Floats, truth: Floats, scale: Floats | None = None) -> Floats:
         node = (self.prepare(prediction) if scale is None else scale).astype(np.intp)
         table, last = self.table, len(self.table.lower) - 1
-        # the last cell that starts at the label or before, and the first that ends there or after; between two
-        # cells a label is reached when the interval reaches across
+        # the last cell that begins at the label or below, and the first that ends at the label or above; a label
+        # between two cells is inside when the interval contains both
         below = np.searchsorted(table.lower, truth, side="right") - 1
         above = np.searchsorted(table.upper, truth, side="left")
         value = np.maximum(
@@ -213,29 +225,21 @@ class LearnedShortest(LearnedScore):
 
 
 def _inwards(ends: NDArray[np.float64], dtype: np.dtype[Any], towards: float) -> Floats:
-    """Ends in the precision of the queries; one it cannot hold moves inwards, past no label of that precision."""
+    """Ends in the precision of the queries. An end between two floats moves inwards, which excludes no float label."""
     rounded: Floats = ends.astype(dtype)
     off = (rounded < ends) if towards > 0 else (rounded > ends)
     return np.where(off, np.nextafter(rounded, dtype.type(towards)), rounded)
 
 
-# The table that the score learns: how labels lie beside each prediction, and the interval that grows there.
-#
-# It is made by plain counting. Labels are cut into cells (a frequent value is a cell of width 0, the rest are cells of
-# about equal mass), predictions into nodes; the mass of every cell is smoothed over neighbouring nodes, and from the
-# densest cell of a node an interval grows to where a unit of width brings most mass. The masses may be as wrong as they
-# like; ranks of other points repair them.
-
-
 @dataclass(frozen=True, eq=False)
 class Table:
-    """K cells and G nodes in S segments: what was learned, all in float64 but for `offset`.
+    """K cells and G nodes in S segments, all in float64 but for `offset`.
 
-    offset: (S + 1,) int64, segment s has the nodes offset[s] to offset[s + 1]; segment 0 is for all predictions alike,
-    each further one for predictions of one kind. boundary: (G,) the prediction up to which a node answers, inf for the
-    last of a segment. lower, upper: (K,) ends of the cells, upwards, both inside. value: (G, K) the mass with which a
-    cell enters the interval of a node, between before and after; it falls towards one cell of each row and rises from
-    it, and float32 holds it exactly.
+    offset: (S + 1,) int64, segment s has the nodes offset[s] to offset[s + 1]; segment 0 is for all predictions, each
+    further one for the predictions of one kind. boundary: (G,) the largest prediction that a node answers, inf for the
+    last node of a segment. lower, upper: (K,) ends of the cells in ascending order; both belong to the cell. value:
+    (G, K) the mass at which a cell enters the interval of a node, the mean of the mass before and after; it falls
+    towards one cell of each row and rises from there, and float32 holds it exactly.
     """
 
     offset: NDArray[np.int64]
@@ -245,7 +249,7 @@ class Table:
     value: Array
 
     def check(self) -> None:
-        """ValueError unless its sets are intervals that grow with the threshold."""
+        """ValueError unless the table is one whose sets are intervals that grow with the threshold."""
         offset, boundary, lower, upper, value = (getattr(self, name) for name in COLUMNS)
         if (
             any(array.dtype != np.float64 for array in (boundary, lower, upper, value))
@@ -282,11 +286,11 @@ def learn_table(
     kind: NDArray[np.intp] | None = None,
     neighbours: int = NEIGHBOURS,
 ) -> Table:
-    """The table of labelled predictions, (n,) each; `kind` counts from 0, and -1 has no segment of its own.
+    """The table of labelled predictions, (n,) each; kinds are numbers from 0 on, -1 for those without a segment.
 
-    `cells` and `nodes` (a segment) are upper limits; `smoothing` is the share of all points on either side of a node
-    that count for it, the nearer the more, but at least `neighbours` of them. What a kind's own points say is mixed
-    with what all points say.
+    `cells`, and `nodes` for each segment, are upper limits. `smoothing` is the share of all points on either side of a
+    node that count for it, nearer ones more, but at least `neighbours` of them. The masses of a kind are mixed with
+    those of all points.
 
     >>> rng = np.random.default_rng(0)
     >>> table = learn_table(rng.random(500), rng.choice([0.2, 0.7], 500), cells=50, nodes=5, smoothing=0.2)
@@ -297,7 +301,7 @@ def learn_table(
     lower, upper = cut_labels(truth.astype(np.float64), cells)
     guess, cell = prediction.astype(np.float64), np.searchsorted(lower, truth, side="right") - 1
     node, count = counts_by_node(guess, cell, len(lower), *look)
-    # one point's worth of the distribution of all labels settles the order of cells that no neighbour has
+    # the distribution of all labels counts as one more point; it orders the cells that no neighbour has
     everywhere = np.bincount(cell, minlength=len(lower)) / len(cell)
     mass = _normalised(count + everywhere)
     boundaries, masses = [_boundary(node)], [mass]
@@ -313,13 +317,13 @@ def learn_table(
 
 
 def cut_labels(truth: Array, cells: int) -> tuple[Array, Array]:
-    """Lower and upper ends of the cells: (K,) each. Each frequent value is one, rare ones share theirs."""
+    """Lower and upper ends of the cells: (K,) each. A frequent value is a cell of its own, rare values share cells."""
     label, count = np.unique(truth, return_counts=True)
     atom = count >= max(2.0, ATOM * len(truth))
-    # rare labels between two atoms are cut where their running count passes a multiple of the quota
+    # a new cell begins where the running count of rare labels passes a multiple of the size of a cell
     rare = np.where(atom, 0, count)
     slot = (np.cumsum(rare) - rare) * cells // len(truth)
-    run = np.cumsum(atom) * 2 + atom  # differs between an atom and what is beside it
+    run = np.cumsum(atom) * 2 + atom  # differs between an atom and its neighbours
     first = np.ones(len(label), np.bool_)
     first[1:] = atom[1:] | (np.diff(run) != 0) | (np.diff(slot) != 0)
     starts = np.flatnonzero(first)
@@ -331,8 +335,8 @@ def counts_by_node(
 ) -> tuple[Array, Array]:
     """The predictions of at most `nodes` nodes (G,), and the weighted number of points in each cell (G, cells).
 
-    Distance is counted in points, not in prediction: nodes are close where predictions are. Equal predictions share
-    their place. There are no more than five nodes for every `neighbours` points.
+    Distance is measured in points in between, not in prediction, so that nodes are dense where predictions are. Equal
+    predictions have the same place. There are no more than five nodes for every `neighbours` points.
     """
     size = len(prediction)
     nodes = max(1, min(nodes, 5 * size // neighbours))
@@ -359,11 +363,11 @@ def _normalised(mass: Array) -> Array:
 
 
 def grow(mass: Array, lower: Array, upper: Array) -> Array:
-    """The value of each cell at each node, when one interval a node grows from its densest cell: (G, K).
+    """The value of each cell at each node, where one interval for each node grows from its densest cell: (G, K).
 
-    A step takes the stretch of cells, to the left or to the right, that brings most mass for its width, so that a
-    frequent value behind an empty gap is seen in time. Cells taken in one step share their value, the mean of the
-    mass before and after; it cannot fall from step to step. The first cell has value 0: no set is empty.
+    A step takes the stretch of cells, to the left or to the right, with the most mass for its width; a stretch may
+    reach a frequent value behind a gap. Cells taken in one step share their value, the mean of the mass before and
+    after the step, which never falls from step to step. The first cell has value 0, so that no set is empty.
     """
     nodes, cells = mass.shape
     column = np.arange(cells)

@@ -1,6 +1,6 @@
-"""What calibration leaves behind, in memory and on disk: one .npz of plain arrays and a line of JSON, never pickle.
+"""The result of a calibration, in memory and on disk: one .npz of plain arrays and a line of JSON, never pickle.
 
-Whatever is loaded is checked as if a stranger had written it, because a wrong order or a missing score would
+Loaded arrays are checked as if a stranger had written them, because scores in a wrong order, or a missing score, would
 silently break the guarantee.
 """
 
@@ -22,16 +22,16 @@ from unkgcp.errors import InputError
 
 FORMAT = "unkgcp split conformal 2"
 BEFORE = "unkgcp split conformal 1"
-"""The same but for groups: small ones had no scores of their own."""
+"""The earlier format; it differs for calibrations with groups only, where small groups had no scores of their own."""
 _LEARNED = "learned/"
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What calibration leaves behind: the scores in order, how they were made, and for which groups."""
+    """The result of a calibration: the scores in order, how they were computed, and their groups."""
 
     given: Score | Recipe | None
-    """The score that was asked for; None leaves the choice to calibration."""
+    """The score that the user asked for; None if calibration chose one."""
     bounds: Limits
     training_conditional: float | None
     score: Score
@@ -41,7 +41,7 @@ class Calibration:
 
     @property
     def ranking(self) -> Ranking:
-        """All scores in order, in the groups of one of the partitions."""
+        """The scores in the groups of the first partition."""
         return self.rankings.first.ranking
 
     @property
@@ -54,12 +54,12 @@ class Calibration:
 
     @property
     def learned(self) -> bool:
-        """Whether a part of the calibration points taught the score; not so where they were too few."""
+        """Whether the score was learned from a part of the calibration points; it was not if they were too few."""
         return isinstance(self.score, LearnedScore)
 
 
 def check_settings(bounds: Limits | None, training_conditional: float | None) -> Limits:
-    """The range of labels as two floats, infinite ones for None; a ValueError names a setting that cannot be."""
+    """The range of labels as two floats, infinite ones for None; a ValueError names a setting that is impossible."""
     low, high = (-np.inf, np.inf) if bounds is None else bounds
     if not low < high:
         raise ValueError(f"bounds must be a smaller and a larger number, not {bounds}")
@@ -69,7 +69,7 @@ def check_settings(bounds: Limits | None, training_conditional: float | None) ->
 
 
 def to_arrays(calibration: Calibration) -> dict[str, NDArray[Any]]:
-    """A calibration as plain arrays by name, for a file of its own or a larger one."""
+    """A calibration as plain arrays by name, for a file of its own or for a part of a larger file."""
     given, partitions = calibration.given, calibration.rankings.partitions
     score = given if isinstance(given, Recipe) else calibration.score
     about = {
@@ -97,7 +97,7 @@ def to_arrays(calibration: Calibration) -> dict[str, NDArray[Any]]:
 
 
 def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Calibration:
-    """The calibration that `to_arrays` took apart; ValueError if the arrays are not such a thing."""
+    """The calibration that `to_arrays` stored; ValueError if the arrays are no calibration."""
     columns = dict(arrays)
     try:
         return _restore(json.loads(str(columns.pop("about"))), columns)
@@ -140,11 +140,17 @@ def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Calibra
     if about["format"] not in (FORMAT, BEFORE):
         raise ValueError(f"its format is {about['format']!r}, expected {FORMAT!r}")
     given = make_score(about["score"], **about["parameters"])
-    score = _learned(given, columns, about["learned"]) if isinstance(given, Recipe) else given
+    if isinstance(given, Recipe):
+        learned = {
+            name.removeprefix(_LEARNED): columns[name] for name in columns if name.startswith(_LEARNED)
+        }
+        score: Score = given.restore(learned) if about["learned"] else given.fallback()
+    else:
+        score = given
     low, high = about["bounds"]
     bounds = check_settings((low, high), about["training_conditional"])
     rankings = _rankings(about.get("partitions"), columns)
-    # distances and masses; a score that somebody else has registered may be signed
+    # residuals and masses are never negative; a score that a user registered may be
     if (score.centred or isinstance(score, LearnedScore)) and (rankings.first.ranking.scores < 0).any():
         raise ValueError(f"the {score.name} score is never negative, but one of these is")
     heaviest = None if about["heaviest"] is None else float(about["heaviest"])
@@ -155,7 +161,7 @@ def _restore(about: dict[str, Any], columns: dict[str, NDArray[Any]]) -> Calibra
 
 
 def _rankings(names: Any, columns: dict[str, NDArray[Any]]) -> GroupRankings:
-    """The scores in the groups of one partition without a name, or of several with theirs."""
+    """The rankings of one partition without a name, or of several partitions with these names."""
     if names is None:
         return GroupRankings({"": _partition("", columns)})
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
@@ -172,6 +178,7 @@ def _rankings(names: Any, columns: dict[str, NDArray[Any]]) -> GroupRankings:
 
 
 def _partition(prefix: str, columns: dict[str, NDArray[Any]]) -> Partition:
+    """The partition whose arrays have names with this prefix."""
     groups = columns.get(prefix + "groups")
     ranking = _checked(columns[prefix + "scores"], columns[prefix + "offsets"], columns.get(prefix + "tails"))
     if (0 if groups is None else len(groups)) != len(ranking.sizes) - 1:
@@ -183,23 +190,14 @@ def _partition(prefix: str, columns: dict[str, NDArray[Any]]) -> Partition:
     return Partition(groups, ranking)
 
 
-def _learned(recipe: Recipe, columns: dict[str, NDArray[Any]], learned: bool) -> Score:
-    if not learned:
-        return recipe.fallback()
-    arrays = {
-        name.removeprefix(_LEARNED): array for name, array in columns.items() if name.startswith(_LEARNED)
-    }
-    return recipe.restore(arrays)
-
-
 def _checked(scores: NDArray[Any], offsets: NDArray[Any], tails: NDArray[Any] | None) -> Ranking:
-    """A ranking whose scores are numbers in order, segment by segment."""
+    """A ranking of these arrays; ValueError unless the scores of each segment are numbers in ascending order."""
     if scores.ndim != 1 or scores.dtype not in (np.float32, np.float64):
         raise ValueError(f"scores are {scores.dtype} of shape {scores.shape}")
     if offsets.ndim != 1 or offsets.dtype != np.int64 or len(offsets) < 2 or offsets[0] != 0:
         raise ValueError("the segments of the scores are broken")
     sizes = np.diff(offsets)
-    empty = sizes[-1:] if len(sizes) > 1 else sizes[:0]  # with groups the last segment has no scores
+    empty = sizes[-1:] if len(sizes) > 1 else sizes[:0]  # with groups the last segment is empty
     if offsets[-1] != len(scores) or (sizes[: len(sizes) - len(empty)] < 1).any() or empty.any():
         raise ValueError("the segments do not add up to the scores")
     falls = ~(scores[1:] >= scores[:-1])

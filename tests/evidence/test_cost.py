@@ -12,7 +12,7 @@ from tests.rounding import EXP_ULPS, apart, assert_within
 from tests.worlds import random_graph, vocabulary
 from unkgcp import parallel
 from unkgcp.evidence import Evidence
-from unkgcp.evidence.neighbours import Neighbours
+from unkgcp.evidence.features import Neighbours
 from unkgcp.evidence.tree_kernels import BLOCK
 from unkgcp.evidence.trees import Trees
 from unkgcp.graph import Graph

@@ -14,7 +14,7 @@ from tests.rounding import apart
 from tests.worlds import vocabulary
 from unkgcp import parallel
 from unkgcp.evidence import neighbour_kernels
-from unkgcp.evidence.neighbours import NAMES, Neighbours
+from unkgcp.evidence.features import NEIGHBOUR_NAMES, Neighbours
 from unkgcp.graph import Graph
 
 NAN = math.nan
@@ -132,7 +132,7 @@ def rows(counted: Counted, queries: Graph, told: np.ndarray) -> list[list[float]
 def test_features_are_what_one_counts(seed: int) -> None:
     train, queries = graph(12 + 12 * seed, seed), graph(60, seed + 100)
     table = features(train, queries)
-    assert table.shape == (60, len(NAMES))
+    assert table.shape == (60, len(NEIGHBOUR_NAMES))
     np.testing.assert_allclose(table, rows(Counted(train), queries, table), rtol=SINGLE)
 
 

@@ -1,10 +1,10 @@
 """What the training graph says about a query triple, as a row of numbers.
 
-For a query (h, r, t) these are statistics of the confidences of the training facts around it: those of h, of
-t, of r, of (h, r), of (r, t), between h and t in either direction, of the same triple, the values that other facts of
-the pair suggest, and what the neighbourhood of h and t says (`neighbours`). A training fact gets the row it would get
-as a query if it had not been in the graph (`leave_one_out`), exactly, so that a learner sees training facts and queries
-alike. Nothing is fitted here, and calibration or test facts never come in.
+For a query (h, r, t) the row has statistics of the confidences of training facts in groups around it (`VIEWS`), the
+values that other facts of the pair h, t suggest (`pairs`), and what the neighbourhood of h and t says (`Neighbours`). A
+training fact gets exactly the row that it would get as a query if it were not in the graph (`leave_one_out`), so that
+training facts and queries look alike to a learner. Nothing is fitted here, and calibration or test facts are never
+used.
 
 >>> evidence = Evidence.of(splits.train)                              # doctest: +SKIP
 >>> evidence.leave_one_out().table.shape == (len(splits.train), len(evidence.names))     # doctest: +SKIP
@@ -16,19 +16,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.fact_groups import STATISTICS, AnyInts, Asked, Groups, Ints, Values, commonest
-from unkgcp.evidence.neighbours import NAMES, Neighbours
+from unkgcp.evidence.fact_groups import (
+    STATISTICS,
+    AnyInts,
+    Asked,
+    FactOrder,
+    Groups,
+    Ints,
+    Values,
+    commonest,
+    places,
+    smallest,
+)  # fmt: skip
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
 from unkgcp.graph.facts import Graph, HasTriples
+from unkgcp.graph.known import distinct, places_among
+from unkgcp.loops import in_threads
 from unkgcp.progress import Progress
 
-FREQUENT = 6  # values whose share in a group is a feature
-CHUNK = 1 << 14
+FREQUENT = 6  # the number of common values whose shares in a group are features
+CHUNK = 1 << 14  # queries whose rows are made together
 
 
 class Columns(NamedTuple):
@@ -44,21 +56,19 @@ HEAD, RELATION, TAIL = range(3)
 
 @dataclass(frozen=True)
 class View:
-    """One group of facts around a query: how facts are keyed, how a query asks, what is told of the group."""
+    """One group of training facts around a query: the facts whose columns `key` equal the query's columns `ask`."""
 
     name: str
     key: tuple[int, ...]
-    """The columns that facts are grouped by."""
     ask: tuple[int, ...]
-    """The columns of a query that must equal them."""
     shares: bool = False
-    """Whether the shares of frequent values in this group are told."""
+    """Whether the shares of frequent values in this group are features."""
     suggested: bool = False
-    """Whether the shares of the suggested values in this group are told."""
+    """Whether the shares of the suggested values in this group are features."""
 
     @property
     def grouped(self) -> str:
-        """A name of the way in which facts are keyed, which views may share."""
+        """A name for the grouping of the facts; views with the same key share their groups."""
         return "groups-" + "-".join(map(str, self.key))
 
 
@@ -80,31 +90,31 @@ VIEWS = (
 
 
 class Features(NamedTuple):
-    """Rows for n queries."""
+    """The features of n queries."""
 
     table: NDArray[np.float32]
-    """(n, F), in the order of `Evidence.names`; NaN where there is nothing to tell."""
+    """(n, F), in the order of `Evidence.names`; NaN where the graph says nothing."""
     slots: Ints
     """(n, SLOTS) codes of the suggested values, -1 where there is none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The training facts, grouped in every way a query asks for when the first one asks."""
+    """The training facts, with indexes that are made when the first query asks."""
 
     train: Graph
     values: Values
     codes: AnyInts
-    """(N,) value of each training fact."""
+    """(N,) code of the value of each training fact."""
     top: Ints
-    """(A,) codes of the values whose shares are told."""
+    """(A,) codes of the values whose shares in groups are features."""
 
     @classmethod
     def of(cls, train: Graph, values: Values | None = None, frequent: int | Ints = FREQUENT) -> Evidence:
-        """Group the facts of the proper training set.
+        """Evidence from the facts of the proper training set.
 
-        `frequent`: how many of the commonest values have their shares told, or the codes of these values. `values`: a
-        table of values that has those of the facts, if codes are to mean the same elsewhere.
+        `frequent`: the number of common values whose shares are features, or the codes of these values. `values`: a
+        table with the values of all facts, if codes have to mean the same as elsewhere.
         """
         values = values or Values.of(train.confidence)
         codes = values.code(train.confidence)
@@ -113,12 +123,12 @@ class Evidence:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What the columns of features tell."""
+        """The names of the features."""
         return tuple(_names(len(self.top)))
 
     @cached_property
     def groups(self) -> tuple[Groups, ...]:
-        """The facts in the groups of each of `VIEWS`; views that key the facts alike share their groups."""
+        """The groups of each of `VIEWS`; views with the same key share them."""
         train, made = self.train, dict[tuple[int, ...], Groups]()
         columns, limits = self._own(), (train.n_entities, train.n_relations, train.n_entities)
         for view in VIEWS:
@@ -136,11 +146,11 @@ class Evidence:
         return Neighbours.of(self.train)
 
     def _own(self) -> Columns:
-        """The training facts in the types they are held in, which take less memory than those of queries."""
+        """The training facts in their own types, which take less memory than those of queries."""
         return Columns(self.train.head, self.train.relation, self.train.tail)
 
     def index(self) -> dict[str, NDArray[Any]]:
-        """Pairs, neighbours and groups as plain arrays, which other processes can use as theirs (`use_index`)."""
+        """Pairs, neighbours and groups as plain arrays, for `use_index` in other processes."""
         found = {f"pairs.{name}": getattr(self.pairs, name) for name in Pairs.ARRAYS}
         found |= {f"neighbours.{name}": getattr(self.neighbours, name) for name in Neighbours.ARRAYS}
         for view, groups in zip(VIEWS, self.groups, strict=True):
@@ -148,21 +158,16 @@ class Evidence:
         return found
 
     def use_index(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take what `index` gave of the same facts, instead of making it again; arrays may be mapped from files."""
+        """Take the arrays that `index` gave for the same facts instead of making them; they may be memory-mapped."""
 
         def under(name: str, kind: type[Pairs | Neighbours | Groups]) -> dict[str, Any]:
             return {array: arrays[f"{name}.{array}"] for array in kind.ARRAYS}
 
         limits = (self.train.n_entities, self.train.n_relations, self.train.n_entities)
-        made = {
-            view.key: Groups(
-                self.values,
-                self.top,
-                tuple(limits[each] for each in view.key),
-                **under(view.grouped, Groups),
-            )
-            for view in VIEWS
-        }
+        made = {}
+        for view in VIEWS:
+            sizes = tuple(limits[each] for each in view.key)
+            made[view.key] = Groups(self.values, self.top, sizes, **under(view.grouped, Groups))
         vars(self).update(
             pairs=Pairs(self.train.n_relations, **under("pairs", Pairs)),
             neighbours=Neighbours(**under("neighbours", Neighbours)),
@@ -170,25 +175,25 @@ class Evidence:
         )
 
     def over(self, part: Graph) -> Evidence:
-        """The same columns over a part of the facts: share i stays that of the same value."""
+        """The same features from a part of the facts; the shares are those of the same values."""
         return Evidence.of(part, self.values, self.top)
 
     @property
     def frequent(self) -> NDArray[np.float64]:
-        """The values whose shares are told, each as a confidence of the facts: (A,)."""
+        """The values whose shares are features, as confidences: (A,)."""
         return self.values.low[self.top]
 
     def grown(self, train: Graph) -> Evidence:
-        """The same columns over a graph with more facts or other confidences; the values of both are known there."""
+        """The same features from a graph with more facts or other confidences, whose values get new codes."""
         values = Values.of(np.concatenate([train.confidence, self.frequent]))
         return Evidence.of(train, values, values.code(self.frequent).astype(np.int64))
 
     def features(self, triples: HasTriples) -> Features:
-        """Rows of queries; their own confidence is not known and not used."""
+        """The features of queries."""
         return self._features(triples, None)
 
     def leave_one_out(self, rows: Ints | None = None, progress: Progress | None = None) -> Features:
-        """Rows of the training facts, or of some of them, each as if it were not in the graph."""
+        """The features of all training facts, or of some rows, each as if this fact were not in the graph."""
         rows = np.arange(len(self.train)) if rows is None else rows
         return self._features(self.train[rows], rows, progress)
 
@@ -206,7 +211,7 @@ class Evidence:
 
     def _rows(self, columns: Columns, rows: Ints | None) -> Features:
         own = None if rows is None else self.codes[rows].astype(np.int64)
-        # first what takes the most memory while it is made
+        # first the parts that take the most memory while they are made
         candidates = self.pairs.candidates(*columns, own)
         beside = self.neighbours.features(*columns, left_out=rows is not None)
         asked = {}
@@ -258,7 +263,7 @@ def _names(frequent: int) -> Iterator[str]:
         if view.suggested:
             for slot in range(SLOTS):
                 yield f"suggested {slot}: share in {view.name}"
-    yield from NAMES
+    yield from NEIGHBOUR_NAMES
 
 
 def _columns(triples: HasTriples) -> Columns:
@@ -266,10 +271,9 @@ def _columns(triples: HasTriples) -> Columns:
 
 
 def _left_out(view: View, columns: Columns, own: Ints | None) -> Ints | None:
-    """The value of each fact that asks, where it is itself in the group that it asks for, and -1 elsewhere: (n,).
+    """The value of each training fact that is itself in its group of this view, and -1 for the others: (n,).
 
-    A fact may ask for other ids than those under which it is grouped: the facts whose tail is its head contain the
-    fact itself only if it is a loop.
+    A fact need not be in its own group: the facts whose tail is its head contain it only if it is a loop.
     """
     if own is None:
         return None
@@ -277,3 +281,117 @@ def _left_out(view: View, columns: Columns, own: Ints | None) -> Ints | None:
     for grouped, asked in zip(view.key, view.ask, strict=True):
         inside &= columns[grouped] == columns[asked]
     return np.where(inside, own, -1)
+
+
+# The neighbourhood of two entities h and t has three kinds of numbers for a query (h, r, t). How closely h and t are
+# joined: the neighbours of both are counted, and summed with weights that are larger for neighbours with few neighbours
+# (Adamic and Adar). Which confidences the facts on these paths from h over z to t have. And the confidences of facts
+# (z, r, t) whose z is like h, and of facts (h, r, z) whose z is like t; entities are alike if they share neighbours. Of
+# these numbers only the two degrees depend on facts between h and t, so leaving a training fact out corrects these.
+
+NEIGHBOUR_NAMES = (
+    "neighbours: shared",
+    "neighbours: shared, rare ones more",
+    "neighbours: shared, of all",
+    "neighbours: shared, of the fewer",
+    "neighbours: head to tail",
+    "neighbours: tail to head",
+    "neighbours: from both",
+    "neighbours: to both",
+    "neighbours: of the head",
+    "neighbours: of the tail",
+    "between: head's side",
+    "between: tail's side",
+    "between: product",
+    "between: surest way",
+    *(
+        f"{side}: {what}"
+        for side in ("tails beside the tail", "heads beside the head")
+        for what in ("count", "mean", "largest", "mean, rare ones more")
+    ),
+    *(
+        f"{side}: {what}"
+        for side in ("heads like the head", "tails like the tail")
+        for what in ("mean", "likeness", "most alike", "of the most alike")
+    ),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The facts of each entity, sorted by neighbour and sorted by relation; a fact belongs to both of its entities.
+
+    Loops are left out. `ARRAYS` is the order in which the compiled loops take the arrays.
+    """
+
+    ARRAYS: ClassVar = (
+        "first", "other", "facts", "sort", "confidence", "starts", "kind", "partner", "said", "values", "weight",
+    )  # fmt: skip
+
+    first: AnyInts
+    """(entities + 1,) where the entries of each entity begin; an entry is an entity and one of its neighbours."""
+    other: AnyInts
+    """(P,) the neighbour of each entry, ascending within an entity."""
+    facts: AnyInts
+    """(P + 1,) where the facts of each entry begin."""
+    sort: AnyInts
+    """(2 N,) twice the relation, and 1 more where the entity is the head, sorted by entry."""
+    confidence: AnyInts
+    """(2 N,) the place of the confidence among the values, sorted by entry."""
+    starts: AnyInts
+    """(entities + 1,) where the facts of each entity begin."""
+    kind: AnyInts
+    """(2 N,) the same numbers as in `sort`, ascending within an entity."""
+    partner: AnyInts
+    """(2 N,) the other entity, ascending within a kind."""
+    said: AnyInts
+    """(2 N,) the place of the confidence among the values, sorted by kind and partner."""
+    values: NDArray[np.float64]
+    """(V,) all different confidences, ascending."""
+    weight: NDArray[np.float64]
+    """(entities,) the weight of each entity as a shared neighbour; smaller if it has more neighbours itself."""
+
+    @classmethod
+    def of(cls, train: Graph) -> Neighbours:
+        values = distinct(train.confidence)
+        said = places_among(values, train.confidence, smallest(len(values)))
+        head, relation, tail = train.head, train.relation, train.tail
+        if train.self_loops:
+            apart = head != tail
+            head, relation, tail, said = head[apart], relation[apart], tail[apart], said[apart]
+        n, relations = train.n_entities, train.n_relations
+        # every fact stands at its head and at its tail
+        order = FactOrder.of(
+            [(head, tail, relation, 1, said), (tail, head, relation, 0, said)],
+            [n, n, relations, 2, len(values)],
+        )
+        first, facts = order.runs(1)
+        other = order.at(first, facts[:-1]).column(1)
+        sort, confidence = order.column(2, 3), order.column(4)
+        starts = order.first.astype(places(len(order)))
+        del order
+        order = FactOrder.of(
+            [(head, relation, 1, tail, said), (tail, relation, 0, head, said)],
+            [n, relations, 2, n, len(values)],
+        )
+        by_relation = (order.column(1, 2), order.column(3), order.column(4))
+        weight = 1 / np.log1p(np.maximum(np.diff(first), 1))
+        return cls(first, other, facts, sort, confidence, starts, *by_relation, values, weight)
+
+    def features(self, head: Ints, relation: Ints, tail: Ints, left_out: bool = False) -> NDArray[np.float32]:
+        """Columns of `NEIGHBOUR_NAMES` (n, 30), NaN where the graph says nothing.
+
+        `left_out`: the triples are training facts, and each is left out of its own row.
+        """
+        from unkgcp.evidence import neighbour_kernels as kernels
+
+        table = np.empty((len(head), len(NEIGHBOUR_NAMES)), np.float32)
+        asked = [np.ascontiguousarray(ids, np.int64) for ids in (head, relation, tail)]
+        held = [getattr(self, name) for name in self.ARRAYS]
+        compiled: Any = kernels.neighbours
+
+        def work(rows: slice) -> None:
+            compiled(*held, *(ids[rows] for ids in asked), left_out, table[rows])
+
+        in_threads(len(table), work, 256)  # rows that are worth a thread
+        return table

@@ -1,7 +1,8 @@
 """Compiled loops that go from entity to entity: what lies between two of them, and what leads from one to an answer.
 
-Row by row, so that a query gets the same bits alone as among others, and without the interpreter's lock. Imported only
-where it is used: numba takes a second to load. First come the loops of `unkgcp.evidence.neighbours`.
+They work row by row, so that a query gets the same bits alone as among others, and without the interpreter's lock. The
+module is imported only where it is used, because numba takes a second to load. First come the loops of
+`unkgcp.evidence.features.Neighbours`, then those of `unkgcp.evidence.completing`.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def neighbours(
     left_out,
     out,
 ):
-    """The columns of `unkgcp.evidence.neighbours.NAMES` of queries (head, asked, tail), (n,) each, into out."""
+    """The columns of `unkgcp.evidence.features.NEIGHBOUR_NAMES` of queries (head, asked, tail), (n,) each, into out."""
     entities = len(first) - 1
     # count, sum, largest, weight, weighted sum of the facts of the query's relation on either side
     same = np.empty((2, 5))

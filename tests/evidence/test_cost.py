@@ -10,7 +10,7 @@ import pytest
 
 from tests.rounding import EXP_ULPS, apart, assert_within
 from tests.worlds import random_graph, vocabulary
-from unkgcp import parallel
+from unkgcp import loops
 from unkgcp.evidence import Evidence
 from unkgcp.evidence.features import Neighbours
 from unkgcp.evidence.tree_kernels import BLOCK
@@ -131,7 +131,7 @@ def test_leaves_are_summed_in_the_order_of_the_trees(rows: int, monkeypatch: pyt
     alone = [trees.probabilities(table[k : k + 1])[0] for k in range(rows)]
     np.testing.assert_array_equal(found, alone)
     monkeypatch.setattr("unkgcp.evidence.trees.WALKS", 0)
-    monkeypatch.setattr(parallel.os, "sched_getaffinity", lambda _: set(range(rows)), raising=False)
+    monkeypatch.setattr(loops.os, "sched_getaffinity", lambda _: set(range(rows)), raising=False)
     np.testing.assert_array_equal(trees.probabilities(table), found)
 
 

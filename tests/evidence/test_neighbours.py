@@ -12,7 +12,7 @@ import pytest
 
 from tests.rounding import apart
 from tests.worlds import vocabulary
-from unkgcp import parallel
+from unkgcp import loops
 from unkgcp.evidence import neighbour_kernels
 from unkgcp.evidence.features import NEIGHBOUR_NAMES, Neighbours
 from unkgcp.graph import Graph
@@ -208,7 +208,7 @@ def _plain(**others: Any) -> Callable[..., None]:
 
 def test_the_same_alone_and_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     train, queries = graph(300, 7, entities=50), graph(600, 8, entities=50)
-    monkeypatch.setattr(parallel.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
+    monkeypatch.setattr(loops.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
     table = features(train, queries)
     alone = [features(train, queries[row : row + 1])[0] for row in range(len(queries))]
     np.testing.assert_array_equal(table, alone)

@@ -1,4 +1,4 @@
-"""What the training graph says about a query, and the conditional distribution of its confidence learned from it."""
+"""Features of a query from the training graph, and the distribution of its confidence learned from them."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """Which entities answer (h, r, ?) or (?, r, t): every entity ranked by the confidence to be expected of its triple.
 
-The distribution of an evidence model is that of a confidence *if* the triple is a fact; nearly all candidates of a
-question are none. What is expected here counts these as 0, and is learned for itself: some training facts are taken out
-of the graph, and boosted trees see for each of them, asked as a question, the right answer (its confidence) and wrong
-ones (0), drawn from the very candidates that a question has. Nothing else than training facts comes in.
+An evidence model gives the distribution of a confidence for a triple that is a fact, but nearly all candidates of a
+question are not facts. Here a triple that is no fact counts as confidence 0. The expected confidence is learned: some
+training facts are taken out of the graph and asked as questions. For each question boosted trees get the features of
+the right answer (with its confidence) and of wrong answers (with 0), drawn from the candidates of the question.
 
-What leads from the given entity to a candidate is counted along three ways (`neighbour_kernels`): a fact of another
-relation between the two, entities that share a fact with the given one and what they answer, and walks of two facts.
-Each way has a rate, how often it led to an answer of the relation. Candidates are first ordered by these rates
-(`_first_look`), and the best of them by the trees; all others come behind, in the first order.
+Three kinds of ways lead from the given entity to a candidate (`neighbour_kernels`): a fact of another relation between
+the two, an entity that shares a fact with the given one and has the candidate as an answer, and a walk of two facts.
+Each way has a rate: how often it led to an answer of the relation. Candidates are first ordered by these rates
+(`_first_look`), and the best of them by the trees; all others come after these, in the first order.
 
 >>> completer.expected(anchor=17, relation=3, at_head=False).argmax()          # doctest: +SKIP
 """
@@ -32,61 +32,59 @@ from unkgcp.graph.known import distinct, pieces, places_among, under
 from unkgcp.loops import in_threads
 from unkgcp.progress import Progress
 
-SHORTLIST = 600
-"""Candidates of a question that the trees see."""
-QUESTIONS = 2000
-"""Training facts that are asked as questions to learn from, a tenth of all at most."""
-HELD_OUT = 0.1  # of the questions: they stop the boosting
+SHORTLIST = 600  # candidates of a question that the trees order
+QUESTIONS = 2000  # training facts that are asked as questions to learn from; a tenth of all facts at most
+HELD_OUT = 0.1  # the share of the questions that stop the boosting
 TREES = Boosting(rounds=120, leaves=15, feature_fraction=0.5)
-A_KIND, WALKS = 60, 24  # questions of each kind, and steps from each entity, that rates are counted over
+A_KIND, WALKS = 60, 24  # rates are counted over so many questions of each kind and steps from each entity
 MOST_WALKS = 12_000_000
-DOUBTED = 5.0  # walks without an answer that are added to those counted: a rate of few walks is not believed
-STRATA = (12, 120)
-"""Wrong answers up to the first place are all learned from; 12 of those up to the second, and 12 of the others."""
-DRAWN = 12
-BEHIND = 3.0  # how far the candidates that the trees do not see are put behind the others
-FLOOR = 1e-4  # what a candidate weighs of which nothing is expected
+DOUBTED = 5.0  # walks without an answer that are added to every way, so that rates of few walks are small
+# all wrong answers up to the first place are learned from, `DRAWN` of those up to the second, and `DRAWN` others
+STRATA, DRAWN = (12, 120), 12
+BEHIND = (
+    3.0  # subtracted from the first look of candidates that the trees do not order, so that they come last
+)
+FLOOR = 1e-4  # the weight of a candidate with expectation 0
 LEAST = 1e-6  # the share of that weight that the last candidates have
-KNOWN = 1.0
-"""Added to the confidence of a training fact, so that it is above all that can be expected of others."""
+KNOWN = 1.0  # added to the confidence of a training fact, so that it is above every expectation
 
 Floats = NDArray[np.float64]
 Table = NDArray[np.float32]
 NAMES = ("count", "pair", "pairs", "alike", "alikes", "path", "paths")
-COLUMNS = 2 * len(NAMES) + 7
-"""Features of a candidate without backbone scores."""
+COLUMNS = 2 * len(NAMES) + 7  # features of a candidate without backbone scores
 
 
 @dataclass(frozen=True, eq=False)
 class Ways:
     """The training facts as steps from entity to entity, and how often each way leads to an answer.
 
-    A kind of step is 2 r from the head to the tail of a fact of relation r, and 2 r + 1 from its tail to its head.
+    A step from the head to the tail of a fact of relation r has the kind 2 r, a step from the tail to the head 2 r + 1.
     """
 
     entities: int
     kinds: int
     first: AnyInts
-    """(entities + 1,) steps of each entity."""
+    """(entities + 1,) where the steps of each entity begin."""
     kind: AnyInts
     other: AnyInts
-    """(S,) kind and end of each step, upwards within an entity."""
+    """(S,) kind and end of each step, ascending within an entity."""
     said: AnyInts
     """(S,) the confidence of its fact, the largest if it is repeated, as a place among the values."""
     values: Floats
-    """All different confidences, upwards."""
+    """All different confidences, ascending."""
     ends_first: AnyInts
-    """(kinds + 1,) ends of each kind."""
+    """(kinds + 1,) where the ends of each kind begin."""
     ends: AnyInts
     count: NDArray[np.float32]
-    """(M,) entities at which steps of a kind end, and how many do."""
+    """(M,) the entities at which steps of a kind end, and the number of these steps."""
     keys: Ints
-    """(K,) ways that have led to an answer, upwards: the kind asked for and those of one or two steps."""
+    """(K,) ways that led to an answer, ascending: the kind asked for and the kinds of one or two steps, packed."""
     rates: NDArray[np.float32]
+    """(K,) the rate of each way."""
 
     @classmethod
     def of(cls, train: Graph, rates: tuple[Ints, NDArray[np.float32]] | None = None) -> Ways:
-        """`rates`: keys and rates where they are known already."""
+        """The ways of a graph. `rates`: keys and rates, where they are known already."""
         entities, relations, values = train.n_entities, train.n_relations, distinct(train.confidence)
         said = places_among(values, train.confidence, smallest(len(values)))
         order = FactOrder.of(
@@ -98,7 +96,9 @@ class Ways:
         )
         del said
         first, starts = order.runs(3)
-        steps = order.at(first, starts[1:] - 1)  # of repeated facts the surest one stands last
+        steps = order.at(
+            first, starts[1:] - 1
+        )  # of repeated facts the one with the largest confidence is last
         del order, starts
         kind, other, said = steps.column(1, 2), steps.column(3), steps.column(4)
         asked = steps.runs(2)
@@ -114,23 +114,23 @@ class Ways:
         return replace(found, keys=keys, rates=told)
 
     def _rates(self, first: AnyInts, starts: AnyInts) -> tuple[Ints, NDArray[np.float32]]:
-        """Ways from the given entities of known facts, and the share of walks along each that ended at an answer.
+        """The ways of known questions that led to an answer, and the share of walks along each that did.
 
-        A known question is an entity and a kind of its steps; those of each entity begin at `first`, and the steps of
-        each at `starts`.
+        A known question is an entity and a kind of its steps. The questions of each entity begin at `first`, and the
+        steps of each question at `starts`.
         """
         from unkgcp.evidence import neighbour_kernels as compiled
 
         chosen = self._some(self.kind[starts[:-1]])
         anchor = np.searchsorted(first, chosen, side="right") - 1
         chosen = anchor * self.kinds + self.kind[starts[chosen]]
-        # in random order, so that no kind is left out where there are more walks than can be counted
+        # in random order, so that no kind is left out where there are more walks than there is room for
         chosen = np.random.default_rng(0xA6).permutation(chosen)
         room = min(MOST_WALKS, len(chosen) * (WALKS + 1) * (WALKS + 1))
         keys, hits = np.empty(room, np.int64), np.empty(room, np.int8)
         asked, marked = (chosen // self.kinds, chosen % self.kinds), np.zeros(self.entities, np.int8)
         n = compiled.count_ways(*self._steps, *asked, WALKS, marked, keys, hits)
-        # sorted with its hit as the last bit, so that each way has its walks side by side
+        # the last bit says whether a walk ended at an answer, so that after sorting the walks of a way are neighbours
         walks, count = np.unique(2 * keys[:n] + hits[:n], return_counts=True)
         ways, first = np.unique(walks >> 1, return_index=True)
         if not len(ways):
@@ -140,7 +140,7 @@ class Ways:
         return ways[told], (good[told] / (total[told] + DOUBTED)).astype(np.float32)
 
     def _some(self, kind: AnyInts) -> Ints:
-        """Up to `A_KIND` questions of each kind, drawn from all of them (n,), in the order of kinds."""
+        """Up to `A_KIND` randomly drawn questions of each kind, in the order of kinds; `kind` is (n,)."""
         order = np.random.default_rng(0xA5).permutation(np.arange(len(kind), dtype=places(len(kind))))
         kept, taken = [np.zeros(0, np.int64)], np.zeros(self.kinds, np.int64)
         for rows in pieces(len(order)):
@@ -154,7 +154,7 @@ class Ways:
         return every[np.argsort(kind[every], kind="stable")]
 
     def gather(self, anchor: int, kind: int) -> Table:
-        """What leads from an entity to each other one as an answer: (entities, NAMES)."""
+        """Counts and rates of the ways from an entity to each other one as an answer: (entities, NAMES)."""
         from unkgcp.evidence import neighbour_kernels as compiled
 
         table, counts = np.zeros((self.entities, len(NAMES)), np.float32), np.zeros(self.entities, np.int32)
@@ -168,14 +168,14 @@ class Ways:
         return self.first, self.kind, self.other, self.kinds
 
     def answers(self, anchor: int, kind: int) -> tuple[AnyInts, Floats]:
-        """The known answers, upwards, and their confidences."""
+        """The known answers of a question, ascending, and their confidences."""
         begin, end = int(self.first[anchor]), int(self.first[anchor + 1])
         low, high = begin + np.searchsorted(self.kind[begin:end], [kind, kind + 1])
         return self.other[low:high], self.values[self.said[low:high]]
 
 
 def _first_look(told: Table, scores: Table) -> Floats:
-    """A rough expectation for every entity, from the rates alone: (entities,). Backbone scores decide between ties."""
+    """A rough expectation for every entity, from the rates alone: (entities,). Backbone scores break ties."""
     share = told[:, 0] / max(float(told[:, 0].sum()), 1.0)
     missed = (1 - told[:, 1].astype(np.float64)) * (1 - told[:, 3]) * (1 - told[:, 5]) * (1 - 0.5 * share)
     look = 1 - missed
@@ -184,7 +184,7 @@ def _first_look(told: Table, scores: Table) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Completer:
-    """What `learn_completer` makes. `backbone`: cross-fitted models whose scores are told too."""
+    """Ranks the candidates of questions. `backbone`: cross-fitted models whose scores are features too."""
 
     train: Graph
     rates: tuple[Ints, NDArray[np.float32]]
@@ -196,10 +196,10 @@ class Completer:
         return Ways.of(self.train, self.rates)
 
     def expected(self, anchor: int, relation: int, at_head: bool) -> Floats:
-        """The confidence to be expected of each entity's triple, where one that is no fact has 0: (entities,).
+        """The expected confidence of each entity's triple, where a triple that is no fact counts as 0: (entities,).
 
-        Below 0 are the candidates that only the first look ordered. Training facts are known to be facts and come
-        before all others: they have `KNOWN` and their confidence.
+        Candidates that only the first look ordered are below 0. Training facts come before all others: they get `KNOWN`
+        plus their confidence.
         """
         ways, kind = self.ways, 2 * relation + at_head
         scores = _scores(self.backbone, anchor, relation, at_head, None)
@@ -215,7 +215,9 @@ class Completer:
 
     def of_questions(self, anchor: NDArray[Any], relation: NDArray[Any], at_head: bool) -> Floats:
         """`expected` of many questions: (n, entities)."""
-        out = np.empty((len(anchor), self.ways.entities))  # the ways are made once, before the threads
+        out = np.empty(
+            (len(anchor), self.ways.entities)
+        )  # `ways` is made here, once, before the threads start
 
         def work(rows: slice) -> None:
             for row in range(len(out))[rows]:
@@ -225,7 +227,7 @@ class Completer:
         return out
 
     def over(self, train: Graph) -> Completer:
-        """What was learned, over a graph that has grown: ids mean what they meant, and there may be more of them."""
+        """The same rates and trees for a graph that has grown, in which earlier ids keep their meaning."""
         keys, base, wider = self.rates[0], 2 * self.train.n_relations + 1, 2 * train.n_relations + 1
         # the three digits of a key are the kind asked for and those of the steps (`neighbour_kernels.count_ways`)
         keys = (keys // base**2 * wider + keys // base % base) * wider + keys % base
@@ -239,7 +241,7 @@ class Completer:
     def restore(
         cls, arrays: Mapping[str, NDArray[Any]], train: Graph, backbone: CrossFit | None
     ) -> Completer:
-        """The same again; ValueError if the arrays do not fit."""
+        """The completer that `arrays` stored; ValueError if the arrays do not fit together."""
         keys, rates = np.asarray(arrays["keys"]), np.asarray(arrays["rates"])
         plain = keys.dtype == np.int64 and rates.dtype == np.float32 and keys.ndim == 1
         if (
@@ -256,16 +258,16 @@ class Completer:
 
 
 def weights(expected: Floats) -> Floats:
-    """How much candidates weigh as the answer of a question, from what `expected` says of them: the same shape.
+    """The weights of candidates as the answer of a question, from their expectations: an array of the same shape.
 
-    In the order of what is expected: the expectation itself and a little for those that the trees saw, less than that
-    for the others. What training facts weigh means nothing.
+    Weights are in the order of the expectations. A candidate that the trees ordered has its expectation and a little
+    more, all others have less than that. The weights of training facts have no meaning.
     """
     return np.where(expected >= 0, expected + FLOOR, FLOOR * (expected + BEHIND + LEAST))
 
 
 def _scores(backbone: CrossFit | None, anchor: int, relation: int, at_head: bool, fold: int | None) -> Table:
-    """Scores of all entities by the models of one fold, that of a fact left out or the one a question draws."""
+    """Scores of all entities by the models of a fold, or of the fold that the hash of the question gives."""
     if backbone is None:
         return np.zeros((0, 0), np.float32)
     if fold is None:
@@ -274,13 +276,13 @@ def _scores(backbone: CrossFit | None, anchor: int, relation: int, at_head: bool
     models = [variant[fold] for variant in backbone.models]
     every = np.arange(len(models[0].seen_entities), dtype=np.int32)
     one, by = np.full(len(every), anchor, np.int32), np.full(len(every), relation, np.int32)
-    # triple by triple, not as a matrix product, whose last bits are not the same on every machine
+    # triple by triple, because the last bits of a matrix product are not the same on every machine
     rows = [m.score(every, by, one) if at_head else m.score(one, by, every) for m in models]
     return np.stack(rows, axis=1)
 
 
 def _best(look: Floats, most: int) -> Ints:
-    """The best places, in no order; of equal ones those that come first."""
+    """The places of the `most` largest values, in no order; of equal values the first ones."""
     if most >= len(look):
         return np.arange(len(look))
     last = -np.partition(-look, most - 1)[most - 1]
@@ -289,7 +291,7 @@ def _best(look: Floats, most: int) -> Ints:
 
 
 def _features(ways: Ways, told: Table, scores: Table, anchor: int, kind: int, chosen: Ints) -> Table:
-    """What the trees see of some candidates of a question: (n, columns)."""
+    """The features of some candidates of a question: (n, columns)."""
     own, most = told[chosen], told[:, 1:].max(axis=0)
     total = max(float(told[:, 0].sum()), 1.0)
     same = (
@@ -324,10 +326,10 @@ def learn_completer(
 ) -> Completer:
     """Learn from training facts alone: a tenth of them, `QUESTIONS` at most, are asked of a graph without them.
 
-    Each is asked for its tail or for its head. Learned from are the right answer and wrong ones, none of which is a
-    training fact: the best by the first look, and a sample of those behind, which count for all of these. `fold`
-    (N,), that of the backbones: a question is then told the scores of the one that has not seen its fact. `progress`
-    is told questions asked, of `QUESTIONS` at most.
+    Each is asked for its tail or for its head. The trees learn from the right answer and from wrong answers, none of
+    which is a training fact: the best by the first look, and a sample of the others with weights. `fold` (N,), the
+    folds of the backbones: a question then gets the scores of the backbone that has not seen its fact. `progress`
+    counts questions.
     """
     rng = np.random.default_rng((seed, 0xC0DE))
     size = max(1, min(len(train) // 10, QUESTIONS))
@@ -343,10 +345,9 @@ def learn_completer(
     given, right = np.where(at_head, tail, head), np.where(at_head, head, tail)
     kinds = 2 * relation + at_head
     answers = [whole.answers(*question)[0].copy() for question in zip(given, kinds, strict=True)]
-    del whole  # one index of the graph at a time
+    del whole  # to save memory there is one index of the graph at a time
     part = Ways.of(train[inside])
-    tables: list[Table] = [np.zeros((0, 0), np.float32)] * size
-    weights: list[Floats] = [np.zeros(0)] * size
+    tables, weights = [np.zeros((0, 0), np.float32)] * size, [np.zeros(0)] * size
     confidence = np.asarray(train.confidence[rows], np.float64)
     done = count(1)
 
@@ -366,8 +367,8 @@ def learn_completer(
                 progress.update(next(done), "completions asked")
 
     in_threads(size, work, 16)
-    # the right answer stands first; it is a fact as far as its confidence goes, and for the rest no fact, which is one
-    # more row for each question at the end
+    # The right answer is the first row of each question. It counts as a fact with its confidence as the weight, and, in
+    # one more row for each question at the end, as no fact with the rest of the weight.
     sizes = [len(weight) for weight in weights]
     first = np.cumsum([0, *sizes[:-1]])
     table = np.concatenate(tables)
@@ -385,7 +386,7 @@ def learn_completer(
 
 
 def _wrong(look: Floats, rng: np.random.Generator) -> tuple[Ints, Floats]:
-    """Wrong answers to learn from and how many each of them stands for; those below 0 are right ones."""
+    """Wrong answers to learn from, and how many wrong answers each represents; right answers have a look below 0."""
     best = _best(look, STRATA[1])
     best = best[np.lexsort((best, -look[best]))]
     behind = np.ones(len(look), bool)

@@ -1,10 +1,10 @@
-"""Backbone scores as evidence, made for training facts exactly as for queries.
+"""Backbone scores as evidence: cross-fitted, so that training facts and queries are scored alike.
 
-The training facts are cut into five folds, and a backbone is trained five times, each time without one
-of them. A training fact gets the score of the model that did not see it; a query gets the score of one of the five,
-drawn by a hash of its triple. Both are then scores of one model trained on four fifths of the facts, which has not
-seen the fact in question. The mean of the five would not do: it is distributed differently from the scores a learner
-was trained with, and intervals built on it do not hold what they seem to promise.
+The training facts are cut into five folds, and a backbone is trained five times, each time without one fold. A training
+fact gets the score of the model that did not see it. A query gets the score of one of the five models, chosen by a hash
+of its triple. Both are scores of a single model that was trained on four fifths of the facts and has not seen the fact
+in question. The mean of the five scores would be distributed differently from the scores that a learner was trained
+with, and what was learned would not apply to it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from unkgcp.training.model import Model
 
 FOLDS = 5
-EPOCHS, PATIENCE = 40, 15  # of a cross-fitted backbone: its score is one feature among many
+EPOCHS, PATIENCE = 40, 15  # at most, for cross-fitted backbones, whose scores are one feature among many
 
 
 def fold_of_rows(n: int, seed: int, folds: int = FOLDS) -> NDArray[np.int8]:
-    """A fold for each of n training facts, at random and of equal size: (n,)."""
+    """A random fold for each of n training facts: (n,); the sizes of folds differ by one at most."""
     order = np.random.default_rng((seed, 0xF01D)).permutation(n)
     fold = np.empty(n, np.int8)
     fold[order] = np.arange(n) % folds
@@ -36,7 +36,7 @@ def fold_of_rows(n: int, seed: int, folds: int = FOLDS) -> NDArray[np.int8]:
 
 
 def fold_of_queries(triples: HasTriples, folds: int = FOLDS) -> NDArray[np.int8]:
-    """A fold for each query, the same whenever the same triple is asked: (n,)."""
+    """A fold for each query, which depends on its triple alone: (n,)."""
     mixed = np.zeros(len(triples.head), np.uint64)
     for column in (triples.head, triples.relation, triples.tail):
         mixed = _mix(mixed ^ np.asarray(column).astype(np.uint64))
@@ -44,7 +44,7 @@ def fold_of_queries(triples: HasTriples, folds: int = FOLDS) -> NDArray[np.int8]
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Steele, Lea and Flood's finalizer: every bit of the input moves every bit of the output."""
+    """Steele, Lea and Flood's finalizer, a hash in which every bit of the input changes about half of the output."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -52,23 +52,26 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def variants(config: TrainConfig) -> tuple[TrainConfig, TrainConfig]:
-    """The backbone as it is, and one that hardly minds negatives: it tells the confidences of facts apart better."""
+    """The settings of the backbone, and a variant with little weight on negatives.
+
+    The variant tells the confidences of facts apart better.
+    """
     return config, replace(config, negative_weight=0.05, regularization=max(config.regularization, 5e-4))
 
 
 @dataclass(frozen=True, eq=False)
 class CrossFit:
-    """Models trained without one fold each: models[variant][fold]."""
+    """Models that were each trained without one fold: models[variant][fold]."""
 
     models: tuple[tuple[Model, ...], ...]
 
     @property
     def columns(self) -> int:
-        """Scores of a triple."""
+        """The number of scores of a triple."""
         return len(self.models)
 
     def scores(self, triples: HasTriples, fold: NDArray[np.int8] | None = None) -> NDArray[np.float32]:
-        """Scores by the models of given folds (n,), or each by the model that its triple draws: (n, variants)."""
+        """Scores by the models of given folds (n,), or of the folds of `fold_of_queries`: (n, variants)."""
         if fold is None:
             fold = fold_of_queries(triples)
         out = np.empty((len(fold), len(self.models)), np.float32)
@@ -81,7 +84,7 @@ class CrossFit:
         return out
 
     def by_name(self) -> dict[str, Model]:
-        """All models, under the names `variant/fold`."""
+        """All models by name, `variant/fold`."""
         return {
             f"{variant}/{place}": model
             for variant, models in enumerate(self.models)
@@ -90,7 +93,7 @@ class CrossFit:
 
     @classmethod
     def from_names(cls, models: Mapping[str, Model]) -> CrossFit:
-        """The same again from what `by_name` gave; ValueError if a model is missing."""
+        """The models that `by_name` gave, put together again; ValueError if one is missing."""
         count = len({name.split("/")[0] for name in models})
         names = [[f"{variant}/{place}" for place in range(FOLDS)] for variant in range(count)]
         if missing := [name for row in names for name in row if name not in models]:
@@ -107,7 +110,7 @@ def cross_fit(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> list[CrossFit]:
-    """One `CrossFit` a seed; all seeds share the folds (N,), and a GPU trains each fold for all of them at once."""
+    """One `CrossFit` for each seed. All seeds share the folds (N,), and a GPU trains a fold for all seeds at once."""
     from unkgcp.training.config import Member
     from unkgcp.training.trainer import train_many
 
@@ -129,7 +132,7 @@ def cross_fit(
 
 
 def shortened(config: TrainConfig) -> TrainConfig:
-    """The settings of a cross-fitted backbone: those of the backbone, for fewer epochs and from facts alone."""
+    """The settings of cross-fitted backbones: fewer epochs, without soft logic and quantiles."""
     return replace(
         config,
         epochs=min(config.epochs, EPOCHS),

@@ -1,18 +1,19 @@
 """The distribution of a query's confidence over [0, 1], and the interval that grows through it.
 
-`Cells` cut the range [0, 1]: a value (one of the distinct confidences of the training facts) that many facts share
-is a cell of its own, of width 0 (an atom); the other facts are cut by quantiles into coarse cells that hold equally
-many of them. These are the classes a learner tells apart. A coarse cell is cut further into pieces, over which its mass
-is spread as the training facts are. Cuts lie between values, never on one. A `Distribution` is a mass for every class.
+`Cells` divide the range [0, 1]. A value, one of the distinct confidences of the training facts, that many facts share
+is a cell of width 0, an atom. The range between atoms is cut at quantiles of the other facts into coarse cells with
+about equally many facts. Atoms and coarse cells are the classes that a learner tells apart. A coarse cell is cut
+further into pieces, over which its mass is spread like the training facts. Cuts lie between values, never on a value. A
+`Distribution` has a mass for every class, and for the suggested values of each query.
 
-The interval of a query starts as one cell: the heaviest of the shortest run of cells that holds half of the mass. It
-grows step by step, each time by the stretch with the most mass per width on either side, until it is the whole range.
-The nonconformity of a label is the mass of the interval just before it takes the label in; inside a cell it rises
-evenly. So there is one interval for every threshold, and each lies within the next.
+The interval of a query starts as one cell: the heaviest cell of the shortest run of cells that holds half of the mass.
+It grows step by step, each time by the stretch with the most mass per width on either side, until it is the whole
+range. The nonconformity of a label is the mass of the interval just before it reaches the label; inside a cell it rises
+evenly. So there is one interval for every threshold, and intervals grow with the threshold.
 
-Intervals may be allowed to be empty. Then the first cell has a score too: the mass that it does not have. All other
-scores are 1 more. As the threshold rises, first the queries whose first cell is heavy get an interval, later the
-doubtful ones, and only then do intervals grow.
+Intervals may be allowed to be empty. Then the score of the first cell is the mass outside of it instead of 0, and all
+other scores are 1 larger. As the threshold rises, queries with a heavy first cell get an interval first, doubtful
+queries later, and only then do intervals grow.
 
 >>> cells = Cells.of(Values.of(np.array([0.2, 0.5, 0.9])), np.array([0, 1, 1, 1, 2]), atom_share=0.5, coarse=2)
 >>> cells.low.tolist(), cells.high.tolist(), cells.class_of_piece.tolist()
@@ -36,24 +37,29 @@ from unkgcp.loops import in_threads
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-ATOM_SHARE, COARSE, FINE = 0.01, 12, 96
-LARGEST = 40  # atoms
+ATOM_SHARE, COARSE, FINE = (
+    0.01,
+    12,
+    96,
+)  # the share of facts that makes an atom; the number of coarse cells and pieces
+LARGEST = 40  # the largest number of atoms
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """S pieces in ascending order, which together are [0, 1]; K = A + C classes."""
+    """S pieces in ascending order that cover [0, 1], of atoms and of coarse cells, which are the classes."""
 
     low: Floats
     high: Floats
-    """(S,) ends of the pieces; an atom's are the floats seen for its value, mostly equal."""
+    """(S,) ends of the pieces; those of an atom are the smallest and largest float of its value, mostly equal."""
     class_of_piece: Ints
-    """(S,)"""
+    """(S,) the class that each piece belongs to."""
     share: Floats
-    """(S,) share of the piece in the mass of its class."""
+    """(S,) the share of each piece in the mass of its class."""
     class_of_value: Ints
-    """(V,) class of each value of the training facts."""
+    """(V,) the class of each value of the training facts."""
     classes: int
+    """The number of classes; atoms come first, in ascending order."""
 
     @classmethod
     def of(
@@ -81,7 +87,7 @@ class Cells:
         return cls(low, high, class_of_piece, share, class_of_value, len(atoms) + len(cuts) + 1)
 
     def over(self, before: Values, values: Values) -> Cells:
-        """The same cells where facts have other values than `before`: a new one is of the class it lies in."""
+        """The same cells for other values; one that is not among the values `before` gets the class that it lies in."""
         piece = np.minimum(np.searchsorted(self.high, values.centre), len(self.high) - 1)
         own = before.code(values.low)
         kinds = np.where(own >= 0, self.class_of_value[own], self.class_of_piece[piece])
@@ -89,7 +95,7 @@ class Cells:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, NDArray[Any]], values: int) -> Cells:
-        """The cells from plain arrays, for so many values; ValueError if they do not fit together."""
+        """The cells from stored arrays, for so many values; ValueError if the arrays do not fit together."""
         columns = {field.name: np.array(arrays[field.name]) for field in fields(cls)}
         classes = columns["classes"]
         if classes.shape != () or classes.dtype.kind not in "iu" or not 0 < classes <= LARGEST + COARSE:
@@ -119,7 +125,7 @@ class Cells:
 
 
 def _cuts(centre: Floats, counts: Ints, parts: int) -> Floats:
-    """Points between values that cut the counted facts into at most `parts` parts of about equal size."""
+    """Points between values that divide the facts, by their counts, into at most `parts` parts of about equal size."""
     used = np.flatnonzero(counts)
     if len(used) < 2:
         return np.zeros(0)
@@ -131,7 +137,7 @@ def _cuts(centre: Floats, counts: Ints, parts: int) -> Floats:
 
 
 def _pieces(atom_low: Floats, atom_high: Floats, edges: Floats) -> tuple[Floats, Floats, Ints]:
-    """(low, high, number of the atom or -1): the gaps between atoms, cut at the edges, and the atoms."""
+    """Atoms, and the gaps between them cut at the edges: low end, high end, and number of the atom or -1."""
     rows: list[tuple[float, float, int]] = []
     begin = 0.0
     for atom in range(len(atom_low) + 1):
@@ -147,7 +153,7 @@ def _pieces(atom_low: Floats, atom_high: Floats, edges: Floats) -> tuple[Floats,
 
 
 def _shares(low: Floats, atom: Ints, class_of_piece: Ints, centre: Floats, others: Ints) -> Floats:
-    """Share of every piece in its class, by the facts that fall into it and half a one more."""
+    """The share of every piece in its class, by the facts that fall into it; each piece gets half a fact more."""
     open_pieces = np.flatnonzero(atom < 0)
     weight = np.where(atom < 0, 0.5, 1.0)
     used = np.flatnonzero(others)
@@ -159,34 +165,34 @@ def _shares(low: Floats, atom: Ints, class_of_piece: Ints, centre: Floats, other
 
 
 class Modes(NamedTuple):
-    """Middle and mass of two cells of each query's distribution, (n,) each."""
+    """The middles and masses of two cells of each query's distribution, (n,) each."""
 
     value: Floats
-    """The middle of the first cell, which is inside every interval."""
+    """The middle of the first cell; it is inside every interval that is not empty."""
     belief: Floats
     other: Floats
-    """The middle of the heaviest cell beside the first one, NaN where there is none."""
+    """The middle of the heaviest of the other cells, NaN where there is none."""
     other_belief: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """n queries over K classes of cells and a few values of their own (slots)."""
+    """The distributions of n queries: a mass for each of K classes, and for the suggested values (slots) of a query."""
 
     cells: Cells
     class_mass: Floats
     """(n, K)"""
     slot_low: Floats
     slot_high: Floats
-    """(n, slots) the floats that stand for each suggested value."""
+    """(n, slots) the smallest and largest float of each suggested value."""
     slot_mass: Floats
-    """(n, slots), 0 where there is no suggestion."""
+    """(n, slots) the mass of each suggested value, 0 where there is none."""
 
     def __len__(self) -> int:
         return len(self.class_mass)
 
     def scores(self, label: Floats, empty: bool = False) -> Floats:
-        """Nonconformity of a label in [0, 1] a query, from 0 to 1, or to 2 if intervals may be empty: (n,)."""
+        """Nonconformity of one label in [0, 1] for each query, up to 1, or up to 2 if intervals may be empty: (n,)."""
         out = np.empty(len(self))
         self._run("scores", np.ascontiguousarray(label, np.float64), out, settings=(empty,))
         return out
@@ -194,9 +200,9 @@ class Distribution:
     def bounds(self, threshold: Floats, empty: bool = False, tail: Floats | None = None) -> Floats:
         """Smallest and largest label with a score of at most each threshold, NaN if there is none: (n, 2, levels).
 
-        threshold: (n, levels), not negative unless intervals may be empty. Exact: for every float y in [0, 1],
-        lower <= y <= upper holds exactly when `scores` gives y at most the threshold. tail: (levels,); then the ends
-        are moved outwards, if need be, until no more than this mass of the distribution lies beyond either of them.
+        threshold: (n, levels), not negative unless intervals may be empty. The ends are exact: for every float y in
+        [0, 1], lower <= y <= upper holds exactly when its score is at most the threshold. tail: (levels,); with it the
+        ends are moved outwards where more than this mass of the distribution lies beyond one of them.
         """
         ends = np.empty((len(self), 2, threshold.shape[1]))
         tails = np.ones(threshold.shape[1]) if tail is None else np.asarray(tail, np.float64)
@@ -207,7 +213,7 @@ class Distribution:
     def mass_inside(self, part: Callable[[Floats, Floats], Floats]) -> Floats:
         """The mass of the confidences in some range: (n,).
 
-        `part` says of stretches from low to high, in the shape of both, which part of each is in the range.
+        `part(low, high)` gives the share of each stretch from low to high that is in the range, in the same shape.
         """
         cells = self.cells
         weight = np.bincount(
@@ -229,17 +235,18 @@ class Distribution:
         return self._summary[:, 1]
 
     def modes(self) -> Modes:
-        """The value from which the interval grows and the value that is likeliest beside it, with their masses."""
+        """The value from which the interval grows, and the likeliest of the other values, with their masses."""
         return Modes(*self._summary[:, 2:].T)
 
     @cached_property
     def _summary(self) -> Floats:
-        """Mean, median and modes, which are found in one pass over the cells: (n, 6)."""
+        """Mean, median and modes, computed in one pass over the cells: (n, 6)."""
         out = np.empty((len(self), 6))
         self._run("summary", out)
         return out
 
     def _run(self, kernel: str, *more: NDArray[Any], settings: tuple[Any, ...] = ()) -> None:
+        """Call a compiled loop of `tree_kernels` with cells, masses, further arrays of rows, and settings."""
         from unkgcp.evidence import tree_kernels
 
         cells = self.cells

@@ -1,9 +1,9 @@
 """The evidence model: from a query to the distribution of its confidence.
 
-There are two boosted models in a row. The first says whether the confidence is one of the values that other facts
-of the pair suggest (and which), the second in which cell it lies if it is none of them. Both see what the training
-graph says about the query (`features`) and, if there are any, cross-fitted backbone scores. The distribution is not
-calibrated. The model scores like any backbone: `score` is the mean of the distribution.
+There are two boosted models. The first gives the probabilities that the confidence is one of the values that other
+facts of the pair suggest, the second the probabilities of cells for all other confidences. Both get the features of the
+query (`features`) and, if there are any, cross-fitted backbone scores. The distribution is not calibrated. Like a
+backbone, the model has a `score`, the mean of the distribution.
 
 >>> model = learn(splits.train)                                        # doctest: +SKIP
 >>> model.distribution(splits.test).median()                           # doctest: +SKIP
@@ -33,23 +33,26 @@ from unkgcp.progress import Part, Progress, Silent
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import seen
 
-HELD_OUT, MOST_HELD_OUT = 0.05, 10_000
-MOST_LEARNED = 100_000  # facts that boosting sees; the graph it is told about is whole
-MOST_OF_RELATION = 200  # training facts of a relation whose nonconformity shows how strange its facts are
-MOST_ASKED = 10_000  # training facts whose doubt shows how doubtful queries will be
+HELD_OUT, MOST_HELD_OUT = (
+    0.05,
+    10_000,
+)  # the share of training facts that stop the boosting, and their largest number
+MOST_LEARNED = 100_000  # facts that boosting learns from; the graph they are asked of may be larger
+MOST_OF_RELATION = 200  # training facts of each relation in `asked_again`
+MOST_ASKED = 10_000  # training facts of any relation in `asked_again`
 SUGGESTED = Boosting(rounds=100)
 ELSEWHERE = Boosting(rounds=80)
-CHUNK = 1 << 15
+CHUNK = 1 << 15  # queries that are answered together
 WORK = 100
-"""The whole of `learn` for those who watch it, and where its parts end, by the time that they take."""
+"""The total that `learn` reports as progress. `PARTS` says where each of its parts ends, by the time that it takes."""
 PARTS = {"completions": 40, "asking": 50, "suggested": 65, "elsewhere": WORK}
 
 
 class LeftOut(NamedTuple):
-    """What training facts say of queries to come."""
+    """Doubt and nonconformity of training facts, which show how doubtful and strange queries will be."""
 
     doubt: NDArray[np.float64]
-    """(n,) of facts of which each is as likely as any other."""
+    """(n,) the doubt of randomly drawn facts."""
     relation: Ints
     strangeness: NDArray[np.float64]
     """(m,) relation and nonconformity of some facts of every relation."""
@@ -57,17 +60,17 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EvidenceModel:
-    """What `learn` returns."""
+    """The distribution of the confidence of any query, as `learn` learned it."""
 
     evidence: Evidence
     cells: Cells
     suggested: Trees
-    """P(the confidence is suggested value 0, 1, 2, or none of them)."""
+    """The probabilities that the confidence is suggested value 0, 1, 2, or none of them."""
     elsewhere: Trees
-    """P(class of cell), if it is none of them."""
+    """The probability of each class of cells, if the confidence is none of the suggested values."""
     backbone: CrossFit | None = None
     completer: Completer | None = None
-    """What ranks candidates of a question with an open place; a run of an older version has none."""
+    """It ranks the candidates for the missing entity of a question; a run of an older version has none."""
     aside: Ints | None = None
     """Rows of the training facts that stopped the boosting and were not learned from; None in older runs."""
 
@@ -81,7 +84,7 @@ class EvidenceModel:
 
     @property
     def columns(self) -> int:
-        """Features of a query, with backbone scores."""
+        """The number of features of a query, including backbone scores."""
         return len(self.evidence.names) + (self.backbone.columns if self.backbone else 0)
 
     def score(
@@ -96,11 +99,11 @@ class EvidenceModel:
         return out
 
     def distribution(self, triples: HasTriples) -> Distribution:
-        """Of all the queries at once: ask for at most some ten thousand at a time."""
+        """The distributions of all queries together; it takes memory, so ask for some ten thousand at most."""
         return self._distribution(self.features(triples))
 
     def features(self, triples: HasTriples, fold: NDArray[np.int8] | None = None) -> Features:
-        """What is told of queries, with backbone scores: those by the models of a fold (n,), if it is given."""
+        """The features of queries, with scores by the backbones of given folds (n,) or of the folds of queries."""
         return self._with_backbone(self.evidence.features(triples), triples, fold)
 
     def _distribution(self, found: Features) -> Distribution:
@@ -118,7 +121,7 @@ class EvidenceModel:
 
     @cached_property
     def asked_again(self) -> LeftOut:
-        """Some training facts, each asked as a query of a graph without it."""
+        """Doubt and nonconformity of some training facts, each asked as a query of a graph without it."""
         train, of_relations = self.evidence.train, self.rows_of_relations()
         some = np.sort(np.random.default_rng(0xD0B7).permutation(len(train))[:MOST_ASKED])
         rows = np.unique(np.concatenate([some, of_relations]))
@@ -129,10 +132,10 @@ class EvidenceModel:
         )
 
     def left_out(self, rows: Ints, empty: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Nonconformity and doubt, (n,) each, of training facts that are asked as queries of a graph without them.
+        """Nonconformity and doubt, (n,) each, of training facts, each asked as a query of a graph without it.
 
-        Doubt is the mass beside the first cell. A backbone may have seen the fact, as it has those beside it.
-        `empty`: whether intervals may be empty, which gives other scores.
+        Doubt is the mass outside the first cell. The backbone that scores a fact may have been trained on it. `empty`:
+        whether intervals may be empty, which gives other scores.
         """
         train = self.evidence.train
         scores, doubt = np.empty(len(rows)), np.empty(len(rows))
@@ -145,7 +148,7 @@ class EvidenceModel:
         return scores, doubt
 
     def rows_of_relations(self, most: int = MOST_OF_RELATION) -> Ints:
-        """Up to `most` training facts of each relation, spread over its facts: (n,)."""
+        """Rows of up to `most` training facts of each relation, spread evenly over its facts: (n,)."""
         train = self.evidence.train
         order = FactOrder.of([(train.relation, np.arange(len(train)))], [train.n_relations, len(train)])
         starts, rows = order.first, order.keys  # the key of a fact is its row
@@ -164,9 +167,9 @@ class EvidenceModel:
         return Features(np.concatenate([found.table, scores], axis=1, dtype=np.float32), found.slots)
 
     def over(self, train: Graph) -> EvidenceModel:
-        """What was learned, asked of a graph that has grown: earlier rows and ids mean what they meant.
+        """The same trees with features from a graph that has grown; earlier rows and ids keep their meaning.
 
-        Confidences may be others. A backbone knows nothing of new entities, so that a model with one cannot grow.
+        Confidences may differ. A backbone knows nothing of new entities, so that a model with a backbone cannot grow.
         """
         if self.backbone is not None:
             raise ValueError("a model with cross-fitted backbones has to be learned again")
@@ -179,7 +182,7 @@ class EvidenceModel:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything but the backbone, as plain arrays."""
+        """Everything except the backbone, as plain arrays."""
         train = self.evidence.train
         arrays: dict[str, NDArray[Any]] = {
             **{name: getattr(train, name) for name in ("head", "relation", "tail", "confidence")},
@@ -201,7 +204,7 @@ class EvidenceModel:
         return arrays
 
     def with_backbone(self, backbone: CrossFit | None) -> EvidenceModel:
-        """The same model over other copies of the cross-fitted ones."""
+        """The same model with other copies of the cross-fitted backbones."""
         completer = self.completer
         if completer is not None and completer.backbone is not None:
             completer = replace(completer, backbone=backbone)
@@ -215,10 +218,10 @@ class EvidenceModel:
         relations: int,
         backbone: CrossFit | None = None,
     ) -> EvidenceModel:
-        """The model again, of a graph with so many entities and relations.
+        """The model that `arrays` stored, of a graph with so many entities and relations.
 
-        ValueError if the arrays do not fit together or belong to another graph. Nothing that they say is believed
-        before it is checked, so that memory is bounded by their own size and that of the graph.
+        ValueError if the arrays do not fit together or belong to another graph. They are checked before they are used,
+        so that memory is bounded by their own size and that of the graph.
         """
         try:
             train = _restore_facts(arrays, entities, relations)
@@ -273,11 +276,11 @@ def learn(
 ) -> EvidenceModel:
     """Learn from the proper training set alone.
 
-    A twentieth of the facts (at most 10,000) is taken out of the graph and asked as queries, to stop the boosting;
-    the others (`most` of them at most) are learned from, each with its own row left out of everything it is told.
-    The model then answers from the whole graph. `backbone` with `out_of_fold` (N, columns), its scores of the
-    training facts, adds scores. With `fold` (N,), the one that each training fact was left out in, they also rank
-    completions.
+    A twentieth of the facts (at most 10,000) is taken out of the graph; their features, those of queries, decide when
+    boosting stops. The others (`most` of them at most) are learned from, each with the fact itself left out of its
+    features. The model then answers from the whole graph. `backbone` adds its scores to the features; `out_of_fold`
+    (N, columns) are its scores of the training facts. With `fold` (N,), the fold of each training fact, the backbone
+    also helps to rank completions.
     """
     if len(train) < 20:
         raise InputError(
@@ -286,7 +289,7 @@ def learn(
     if (backbone is None) != (out_of_fold is None):
         raise ValueError("backbone scores need both the models and the scores of the training facts")
     parts = _parts(progress or Silent(), len(train), most, suggested.rounds, elsewhere.rounds)
-    # one index of the graph at a time, and that of the whole graph last, when the tables are gone
+    # To save memory there is one index of the graph at a time; that of the whole graph comes last, without the tables.
     ranking = None if fold is None else backbone
     completer = learn_completer(train, seed=seed, backbone=ranking, fold=fold, progress=parts["completions"])
     values = Values.of(train.confidence)
@@ -325,7 +328,7 @@ def learn_with_backbone(
 
 
 def _parts(whole: Progress, facts: int, most: int, *rounds: int) -> dict[str, Part]:
-    """Who is told of each part of `learn`: questions, facts, and rounds of boosting twice."""
+    """The progress of each part of `learn`, counted in questions, in facts, and in rounds of boosting."""
     totals = (min(facts // 10, QUESTIONS), min(facts, most), *rounds)
     begins = (0, *PARTS.values())
     every = zip(PARTS.items(), begins, totals, strict=False)
@@ -340,7 +343,7 @@ def _rows(
     most: int,
     progress: Progress,
 ) -> tuple[NDArray[np.float32], Ints, Ints, NDArray[np.bool_], Ints]:
-    """Features, suggested values, label codes and whether held out, of all facts to learn from; the rows held out."""
+    """Features, suggested values, codes and whether held out, of all facts to learn from, and the rows held out."""
     rng = np.random.default_rng((seed, 0xE71D))
     order = rng.permutation(len(train))
     size = max(1, min(round(HELD_OUT * len(train)), MOST_HELD_OUT))
@@ -349,7 +352,7 @@ def _rows(
     inside = np.ones(len(train), bool)
     inside[aside] = False
     own = values.code(train.confidence)
-    # share i must be that of the same value as in the whole graph, though other values may be commoner in a part
+    # the frequent values are those of the whole graph, since other values may be more frequent in a part
     part = Evidence.of(train[inside], values, commonest(own, len(values), FREQUENT))
     told = part.leave_one_out(learned - np.searchsorted(aside, learned), progress)  # their rows in the part
     asked = part.features(train[aside])
@@ -363,13 +366,13 @@ def _rows(
 
 
 def _slot_labels(slots: Ints, codes: Ints) -> Ints:
-    """Which suggested value each label equals, SLOTS if none: (n,)."""
+    """The slot of the suggested value that each label equals, SLOTS if there is none: (n,)."""
     hit = (slots == codes[:, None]) & (codes >= 0)[:, None]
     return np.where(hit.any(axis=1), hit.argmax(axis=1), SLOTS).astype(np.int64)
 
 
 def _restore_facts(arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> Graph:
-    """The training facts over a vocabulary of numbers: labels are kept by the run."""
+    """The stored training facts over a vocabulary of numbers; the run keeps the labels elsewhere."""
     for name, size in (("entities", entities), ("relations", relations)):
         if arrays[name].shape != () or arrays[name].dtype.kind not in "iu" or int(arrays[name]) != size:
             raise ValueError(f"the evidence belongs to another graph, not to one with {size:,} {name}")
@@ -389,7 +392,7 @@ def _restore_facts(arrays: Mapping[str, NDArray[Any]], entities: int, relations:
 
 
 def _joined(confidence: NDArray[np.float64], frequent: NDArray[Any]) -> NDArray[np.float64]:
-    """All confidences that the values of stored evidence come from; ValueError if the frequent ones are none."""
+    """The confidences from which the values of stored evidence come; ValueError if `frequent` is damaged."""
     good = frequent.dtype == np.float64 and frequent.ndim == 1 and len(frequent) <= FREQUENT
     if not good or not ((frequent >= 0) & (frequent <= 1)).all() or len(np.unique(frequent)) < len(frequent):
         raise ValueError("the frequent values of the evidence are damaged")

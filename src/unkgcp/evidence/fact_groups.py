@@ -1,8 +1,9 @@
 """Training facts in the orders that features look them up in, and statistics of groups of them.
 
-A fact becomes two numbers: the id that comes first in an order, and a key of 64 bits in which all other ids stand one
-behind the other. Keys are put behind those of the same first id, and sorted there. That takes time as there are facts,
-and eight bytes a fact beside the columns that are made of the keys; large graphs are therefore never sorted by rows.
+An order sorts facts by several columns of ids. A fact is stored as two numbers: the id in the first column, and a key
+of 64 bits that holds the ids of all other columns. Keys are grouped by the first id and sorted within each group. The
+time is proportional to the number of facts, and the memory is eight bytes a fact besides the columns made of the keys.
+Large graphs are therefore sorted this way and not row by row.
 
 >>> order = FactOrder.of([([1, 0, 1], [5, 4, 2])], [2, 6])
 >>> order.first.tolist(), order.column(1).tolist()
@@ -33,17 +34,17 @@ AnyInts = NDArray[np.signedinteger[Any]]
 
 
 def smallest(limit: int) -> type[np.signedinteger[Any]]:
-    """The smallest kind of whole number, of those that compiled loops are made for, that holds all below the limit."""
+    """The smallest integer type for numbers below the limit, among the types that loops are compiled for."""
     return np.int16 if limit < 1 << 15 else np.int32 if limit < 1 << 31 else np.int64
 
 
 def places(limit: int) -> type[np.signedinteger[Any]]:
-    """The same for places in long arrays, of which there are many arrays: 32 or 64 bits."""
+    """The integer type for positions in long arrays: 32 bits if the limit allows it, otherwise 64."""
     return np.int32 if limit < 1 << 31 else np.int64
 
 
 def begins(*columns: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether a row (of n) differs from the one before it in any of the columns; the first always does: (n,)."""
+    """Whether each of n rows differs from the row before it in any of the columns: (n,); the first row counts so."""
     new = np.zeros(len(columns[0]), bool)
     new[:1] = True
     for column in columns:
@@ -52,7 +53,7 @@ def begins(*columns: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def as_one(columns: Sequence[NDArray[Any]], limits: Sequence[int]) -> Ints:
-    """One number for each row, in the order of the columns and equal exactly where all of them are: (n,)."""
+    """The ids of each row packed into one number: (n,). Numbers are ordered like the rows."""
     one = np.asarray(columns[0], np.int64)
     for column, limit in zip(columns[1:], limits[1:], strict=True):
         one = (one << _bits(limit)) | column
@@ -61,20 +62,20 @@ def as_one(columns: Sequence[NDArray[Any]], limits: Sequence[int]) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class FactOrder:
-    """Rows upwards by their first id, then by the others."""
+    """Rows in ascending order of their columns of ids."""
 
     first: Ints
-    """(ids + 1,) where the rows of each first id begin."""
+    """(ids + 1,) where the rows of each id of the first column begin."""
     keys: Ints
-    """(n,) the other ids of each row, upwards within a first id."""
+    """(n,) the other ids of each row packed into one number, ascending within a first id."""
     limits: tuple[int, ...]
     """How many ids there are in each column."""
 
     @classmethod
     def of(cls, parts: Sequence[Sequence[ArrayLike]], limits: Sequence[int]) -> FactOrder:
-        """The rows of all parts together.
+        """The rows of all parts together, in order.
 
-        A part has a column of ids for each limit; one that has the same id in all rows may be that number.
+        A part has a column of ids for each limit; a column with the same id in all rows may be given as that number.
         """
         from unkgcp.evidence import group_kernels as compiled
 
@@ -106,11 +107,11 @@ class FactOrder:
         return len(self.keys)
 
     def shift(self, place: int) -> int:
-        """How many bits of a key belong to the columns behind this one."""
+        """The number of bits of a key that belong to the columns after this one."""
         return sum(_bits(limit) for limit in self.limits[place + 1 :])
 
     def column(self, place: int, until: int | None = None) -> AnyInts:
-        """The ids of a column, not the first, in few bytes: (n,); of those from `place` to `until` as `as_one` does."""
+        """The ids of a column, not the first, in few bytes: (n,). With `until`, all columns up to it, packed."""
         until = place if until is None else until
         low, width = self.shift(until), sum(_bits(size) for size in self.limits[place : until + 1])
         out = np.empty(len(self.keys), smallest(1 << width))
@@ -119,9 +120,9 @@ class FactOrder:
         return out
 
     def runs(self, until: int) -> tuple[AnyInts, AnyInts]:
-        """Rows that are equal in all columns up to this one belong together.
+        """The runs of rows that are equal in all columns up to `until`.
 
-        Returns where those of each first id begin (ids + 1,) and where the rows of each begin (runs + 1,).
+        Returns where the runs of each first id begin (ids + 1,) and where the rows of each run begin (runs + 1,).
         """
         from unkgcp.evidence import group_kernels as compiled
 
@@ -132,14 +133,14 @@ class FactOrder:
         return first, starts
 
     def at(self, first: AnyInts, rows: AnyInts) -> FactOrder:
-        """Some of the rows (m,), upwards, of which those of each first id begin at `first`."""
+        """The order of some of the rows (m,), ascending; those of each first id begin at `first`."""
         if len(rows) == len(self.keys):
             return self
         return FactOrder(first.astype(np.int64), self.keys[rows], self.limits)
 
 
 def _bits(limit: int) -> int:
-    """Bits of the ids below a limit."""
+    """The number of bits that ids below a limit need."""
     return max(limit - 1, 0).bit_length()
 
 
@@ -150,20 +151,20 @@ UNIT = 10**9
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """V distinct values in ascending order; `low` and `high` are the floats seen for each: (V,).
+    """V distinct values in ascending order; `low` and `high` are the smallest and largest float of each: (V,).
 
-    Confidences that are equal to nine decimals are one value, however they are written as floats.
+    Confidences that agree in nine decimals are one value, even if their floats differ.
     """
 
     units: NDArray[np.int64]
-    """The values in billionths: sums of integers do not depend on the order of the summands."""
+    """The values in billionths. Sums of integers do not depend on the order of the summands."""
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
     @classmethod
     def of(cls, confidence: NDArray[np.float64]) -> Values:
         floats = distinct(confidence)
-        # units go upwards with the floats, so that the floats of a value stand together
+        # units are ordered like the floats, so that the floats of a value are neighbours
         units, first = np.unique(to_units(floats), return_index=True)
         return cls(units, floats[first], floats[np.append(first[1:], len(floats)) - 1])
 
@@ -182,7 +183,7 @@ class Values:
         return np.stack([self.units, thousandths, thousandths**2], axis=1)
 
     def code(self, confidence: NDArray[np.float64]) -> AnyInts:
-        """Position of each confidence among the values, -1 where it is none of them: (n,), in few bytes."""
+        """The code of each confidence, its position among the values: (n,), in few bytes; -1 where it is missing."""
         out = np.empty(len(confidence), smallest(len(self)))
         for rows in pieces(len(out)):
             units = to_units(confidence[rows])
@@ -198,15 +199,15 @@ def to_units(confidence: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 # Statistics of the confidences in groups of facts, with or without one fact of the group. Facts are grouped by one id
-# or several (for example all facts of one head), each group in ascending order of confidence, so that smallest, middle
-# and largest value and the shares of frequent values are lookups. Leaving a fact out is exact: sums are integers, and
-# order statistics skip its place. A large graph has as many groups as facts. Therefore nothing is kept for a group,
-# unless it is large: its facts are found by their ids and summed up when it is asked for.
+# or several (for example all facts of one head). Each group is in ascending order of confidence, so that smallest,
+# middle and largest value and the shares of frequent values are lookups. Leaving a fact out is exact: sums are
+# integers, and order statistics skip its place. A large graph may have as many groups as facts, so sums are stored for
+# large groups only; the facts of a small group are summed when a query asks.
 
 
 STATISTICS = ("count", "mean", "spread", "lowest", "middle", "highest")
-GRID = 64  # means, spreads and shares are told to 1/64
-MANY = 64  # facts of a group above which its sums are stored
+GRID = 64  # means, spreads and shares are rounded to multiples of 1/64
+MANY = 64  # the sums of groups with more facts are stored
 
 
 def coarse(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
@@ -221,7 +222,7 @@ def coarse(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
 
 
 def found_in(first: AnyInts, minor: AnyInts, major: NDArray[Any], wanted: NDArray[Any]) -> Ints:
-    """The place of each (major, wanted) among minor[first[major] : first[major + 1]], -1 where it is none: (n,)."""
+    """The place of each `wanted` id in minor[first[major] : first[major + 1]], -1 where it is missing: (n,)."""
     from unkgcp.evidence import group_kernels as compiled
 
     out = np.empty(len(major), np.int64)
@@ -232,7 +233,7 @@ def found_in(first: AnyInts, minor: AnyInts, major: NDArray[Any], wanted: NDArra
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Facts by one id or several, and by value. N facts, G groups, V values, A frequent values (codes of values)."""
+    """N facts sorted by the ids that they are grouped by, and by value within a group."""
 
     ARRAYS: ClassVar = ("first", "minor", "codes", "large", "sums")
 
@@ -244,14 +245,13 @@ class Groups:
     first: AnyInts
     """(ids + 1,) where the facts of each id of the first column begin."""
     minor: AnyInts
-    """(N,) the ids of a fact in the other columns as one number, upwards within an id of the first; none, (0,), where
-    there are no others."""
+    """(N,) the ids in the other columns packed into one number, ascending within a first id; (0,) for one column."""
     codes: AnyInts
     """(N,) value codes, ascending within a group."""
     large: Ints
-    """(L,) where groups of more than `MANY` facts begin."""
+    """(L,) where the groups of more than `MANY` facts begin."""
     sums: Ints
-    """(L, 3) sums of the values in units, in whole thousandths, and of the squares of these."""
+    """(L, 3) their sums of `Values.whole_powers`: values in units, in whole thousandths, and squares of these."""
 
     @classmethod
     def of(
@@ -262,7 +262,10 @@ class Groups:
         values: Values,
         frequent: int | Ints,
     ) -> Groups:
-        """`columns`: ids (N,) below `limits`; `codes`: (N,) value of each fact; `frequent`: codes, or how many."""
+        """Group facts by columns of ids (N,) below `limits`; `codes` (N,) are their values.
+
+        `frequent`: the codes of frequent values, or the number of them.
+        """
         from unkgcp.evidence import group_kernels as compiled
 
         if isinstance(frequent, int):
@@ -281,7 +284,7 @@ class Groups:
         return cls(values, frequent, tuple(limits), first, minor, sorted_codes, large, sums)
 
     def find(self, columns: Sequence[NDArray[Any]]) -> Ints:
-        """Where the facts with these ids in the columns begin and end, the same place if there are none: (n, 2)."""
+        """Where the facts with these ids begin and end, (n, 2); the same place twice if there are none."""
         from unkgcp.evidence import group_kernels as compiled
 
         single = len(columns) == 1
@@ -296,7 +299,7 @@ class Groups:
         return out
 
     def statistics(self, asked: Asked) -> NDArray[np.float32]:
-        """Columns of `STATISTICS`: (n, 6); NaN where a group has nothing left."""
+        """Columns of `STATISTICS`: (n, 6); NaN where a group is empty."""
         held = asked.held
         out = np.full((len(held), len(STATISTICS)), np.nan, np.float32)
         out[:, 0] = held[:, 0]
@@ -308,12 +311,12 @@ class Groups:
         return out
 
     def shares(self, asked: Asked) -> NDArray[np.float32]:
-        """Share of each frequent value in the group: (n, A); NaN where a group has nothing left."""
+        """The share of each frequent value in the group: (n, A); NaN where a group is empty."""
         size = np.where(asked.size > 0, asked.size, np.nan).astype(np.float32)
         return coarse(asked.counts.astype(np.float32) / size[:, None])
 
     def share_of(self, asked: Asked, code: Ints) -> NDArray[np.float32]:
-        """Share of some values a query in its group: (n, m), as code; NaN where nothing is left or code is -1."""
+        """The shares of values in the groups: (n, m) like `code`; NaN where a group is empty or the code is -1."""
         from unkgcp.evidence import group_kernels as compiled
 
         count = np.empty(code.shape, np.int64)
@@ -328,20 +331,20 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Which facts each query looks at, and what it finds there: (n,) each."""
+    """The group of each of n queries, and what was counted in it without the fact that is left out."""
 
     ranges: Ints
-    """(n, 2) where its facts begin and end."""
+    """(n, 2) where the facts of the group begin and end."""
     own: Ints
-    """The value of the fact left out, -1 where none is."""
+    """(n,) the value of the fact that is left out, -1 if none is."""
     held: NDArray[np.int64]
     """(n, 7) number of facts, the three sums of `Groups`, and lowest, middle and highest value as codes."""
     counts: NDArray[np.int64]
-    """(n, A) facts of each frequent value."""
+    """(n, A) the number of facts with each frequent value."""
 
     @classmethod
     def of(cls, groups: Groups, columns: Sequence[NDArray[Any]], own: Ints | None = None) -> Asked:
-        """The groups with these ids. `own` (n,): the value of a fact of the group that is to be left out, or -1."""
+        """Look into the groups with these ids. `own` (n,): the value of a fact to leave out of the group, or -1."""
         from unkgcp.evidence import group_kernels as compiled
 
         ranges = groups.find(columns)
@@ -358,12 +361,12 @@ class Asked:
 
     @property
     def size(self) -> Ints:
-        """Facts of the group without the one left out; 0 where there is none."""
+        """The number of facts of each group without the fact that is left out: (n,)."""
         return self.held[:, 0]
 
 
 def commonest(codes: NDArray[Any], values: int, number: int) -> Ints:
-    """Codes of the `number` most frequent values, by falling frequency, then by value: (<= number,)."""
+    """Codes of the `number` most frequent values, in falling order of frequency, then by value: (<= number,)."""
     counts = np.bincount(codes, minlength=values)
     order = np.argsort(-counts, kind="stable")[:number]
     return order[counts[order] > 0].astype(np.int64)

@@ -32,7 +32,7 @@ from unkgcp.evidence.fact_groups import (
     commonest,
     places,
     smallest,
-)  # fmt: skip
+)
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
 from unkgcp.graph.facts import Graph, HasTriples
 from unkgcp.graph.known import distinct, places_among

@@ -1,7 +1,7 @@
-"""Compiled loops over groups of facts: putting them in order, finding a group, looking into it.
+"""Compiled loops of `unkgcp.evidence.fact_groups`: sorting facts, finding a group, and counting in it.
 
-They work on whole numbers only, so that nothing depends on how a processor rounds. Imported only where it is used:
-numba takes a second to load. What groups are is said in `unkgcp.evidence.fact_groups`.
+They work on integers only, so that nothing depends on how a processor rounds. The module is imported only where it is
+used, because numba takes a second to load.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import numpy as np
 
 from unkgcp.loops import njit
 
-SHORT = 96  # keys that are sorted by putting each into its place; more are sorted byte by byte
+SHORT = 96  # up to so many keys are sorted by insertion; more are sorted byte by byte (radix sort)
 
 
 @njit(alone=True, nogil=True)
 def count_ids(ids, counts):
-    """How often each id occurs, added to the place behind it."""
+    """Adds the number of times each id occurs to counts[id + 1]."""
     for row in range(len(ids)):
         counts[ids[row] + 1] += 1
 
 
 @njit(alone=True, nogil=True)
 def place_keys(ids, keys, place, out):
-    """Each key to the next place of its id, into out; place (ids,) goes on."""
+    """Writes each key to the next free place of its id in out, and moves place[id] on."""
     for row in range(len(ids)):
         at = ids[row]
         out[place[at]] = keys[row]
@@ -31,9 +31,9 @@ def place_keys(ids, keys, place, out):
 
 @njit(alone=True, nogil=True)
 def sort_keys(first, keys, spare, width):
-    """The keys of each id, from first[id] to first[id + 1], upwards. None is negative or has more bits than `width`.
+    """Sorts the keys of each id, from first[id] to first[id + 1]. No key is negative or has more bits than `width`.
 
-    spare: as long as an id has keys. Time is that of the keys and their bytes, however many one id has.
+    spare: work space, as long as the most keys of one id. The time is proportional to the number of keys.
     """
     counts = np.empty(257, np.int64)
     for each in range(len(first) - 1):
@@ -61,14 +61,14 @@ def sort_keys(first, keys, spare, width):
                 counts[digit] += 1
             here, there = there, here
             low += 8
-        if (width + 7) // 8 % 2:  # the last ones were put into the spare
+        if (width + 7) // 8 % 2:  # after an odd number of passes the sorted keys are in the spare
             for row in range(size):
                 there[row] = here[row]
 
 
 @njit(alone=True, nogil=True)
 def count_runs(first, keys, low):
-    """How many runs of keys there are that differ only in their last `low` bits, within an id."""
+    """The number of runs of keys of one id that differ only in their last `low` bits."""
     count = 0
     for each in range(len(first) - 1):
         for row in range(first[each], first[each + 1]):
@@ -79,7 +79,7 @@ def count_runs(first, keys, low):
 
 @njit(alone=True, nogil=True)
 def find_runs(first, keys, low, firsts, starts):
-    """Where the runs of each id begin, into firsts (ids + 1,), and where the keys of each, into starts (runs + 1,)."""
+    """Writes where the runs of each id begin into firsts (ids + 1,), where their keys begin into starts (runs + 1,)."""
     count = 0
     for each in range(len(first) - 1):
         firsts[each] = count
@@ -93,7 +93,7 @@ def find_runs(first, keys, low, firsts, starts):
 
 @njit(nogil=True)
 def lower_bound(ids, begin, end, wanted):
-    """The first place from begin on whose id is not below the wanted one; ids[begin:end] go upwards."""
+    """The first place from begin on whose id is not below the wanted one; ids[begin:end] are ascending."""
     while begin < end:
         middle = (begin + end) // 2
         if ids[middle] < wanted:
@@ -105,7 +105,7 @@ def lower_bound(ids, begin, end, wanted):
 
 @njit(alone=True, nogil=True)
 def find(first, minor, major, wanted, out):
-    """The place of (major, wanted) among minor[first[major] : first[major + 1]], -1 where it is none, into out."""
+    """Writes the place of each `wanted` in minor[first[major] : first[major + 1]] into out, -1 where it is missing."""
     for row in range(len(major)):
         out[row] = -1
         if 0 <= major[row] < len(first) - 1:
@@ -117,10 +117,10 @@ def find(first, minor, major, wanted, out):
 
 @njit(alone=True, nogil=True)
 def find_range(first, minor, major, wanted, single, out):
-    """The rows of a group, from out[row, 0] to out[row, 1]; none where there is no such group.
+    """Writes where the facts of each group begin and end into out[row, 0] and out[row, 1]; both 0 without such a group.
 
-    It has the id `major` and, unless that is its `single` one, the number `wanted` in minor, which goes upwards within
-    the rows of an id.
+    The group has the id `major` in the first column and, unless that is the `single` column, the number `wanted` in
+    minor, which is ascending within an id.
     """
     for row in range(len(major)):
         out[row] = 0
@@ -134,9 +134,9 @@ def find_range(first, minor, major, wanted, single, out):
 
 @njit(alone=True, nogil=True)
 def large_groups(first, minor, single, many, out):
-    """Where groups of more than `many` facts begin and end, into out (groups, 2), as many as there is room for.
+    """Writes where groups of more than `many` facts begin and end into out (groups, 2), as many as there is room for.
 
-    Returns how many there are.
+    Returns the number of such groups.
     """
     count = 0
     for each in range(len(first) - 1):
@@ -153,7 +153,7 @@ def large_groups(first, minor, single, many, out):
 
 @njit(alone=True, nogil=True)
 def sum_up(ranges, codes, powers, out):
-    """The sums of powers (values, 3) over all facts of some groups: (groups, 3)."""
+    """Adds the sums of powers (values, 3) over all facts of each group to out (groups, 3)."""
     for each in range(len(ranges)):
         for at in range(ranges[each, 0], ranges[each, 1]):
             for power in range(3):
@@ -162,11 +162,11 @@ def sum_up(ranges, codes, powers, out):
 
 @njit(alone=True, nogil=True)
 def look(codes, powers, large, sums, many, ranges, own, frequent, out, counts):
-    """What groups hold without one fact of the value `own` (-1: with all of them), a row each.
+    """Statistics of one group for each row, without one fact of the value `own` (with all facts if it is -1).
 
     Into out (n, 7): the number of facts, the sums of powers, and the lowest, middle and highest value as codes. Into
-    counts (n, frequent values): the facts of each. Groups of more than `many` facts have their sums stored, under the
-    places where they begin.
+    counts (n, frequent values): the number of facts with each. The sums of groups of more than `many` facts are stored;
+    `large` has the places where these groups begin.
     """
     for row in range(len(ranges)):
         out[row] = 0
@@ -184,7 +184,7 @@ def look(codes, powers, large, sums, many, ranges, own, frequent, out, counts):
                     out[row, 1 + power] += powers[codes[place], power]
         n, gone = end - begin, end
         if own[row] >= 0:
-            # facts with equal values are alike: leave out the first of them
+            # among facts with the same value it does not matter which one is left out: it is the first
             gone = lower_bound(codes, begin, end, own[row])
             n -= 1
             for power in range(3):
@@ -202,7 +202,7 @@ def look(codes, powers, large, sums, many, ranges, own, frequent, out, counts):
 
 @njit(alone=True, nogil=True)
 def count_values(codes, ranges, own, wanted, out):
-    """How many facts of its group have each wanted value (n, m), without one of the value `own`, into out (n, m)."""
+    """Writes how many facts of each group have each wanted value (n, m), without one of the value `own`, into out."""
     for row in range(len(ranges)):
         begin, end = ranges[row]
         for slot in range(wanted.shape[1]):

@@ -12,15 +12,16 @@ import numpy as np
 from unkgcp.evidence.group_kernels import lower_bound
 from unkgcp.loops import njit
 
-MOST = 64  # partners of an entity and relation that are compared, spread over all of them
+MOST = 64  # partners of an entity and relation that are compared, spread evenly over all of them
 BUDGET = 5000  # steps that the comparison of two lists of neighbours may take
-# Neighbours looked up if it would take more: those of the entity that has fewer, spread over all of them.
+# The number of neighbours that are compared instead if it would take more steps. They are taken from the shorter list,
+# spread evenly over it.
 SAMPLED = 128
 
 
 @njit(nogil=True)
 def _onward(ids, begin, end, wanted, search):
-    """What `lower_bound` gives, by a search or by walking there."""
+    """The same as `lower_bound`, by bisection or step by step."""
     if search:
         return lower_bound(ids, begin, end, wanted)
     while begin < end and ids[begin] < wanted:
@@ -30,16 +31,16 @@ def _onward(ids, begin, end, wanted, search):
 
 @njit(nogil=True)
 def _searched(fewer, more):
-    """Whether looking up each of the fewer ids among the others takes less than walking along both lists."""
+    """Whether it is faster to look up each id of the shorter list in the longer one than to walk along both lists."""
     return fewer * (np.log2(more + 1.0) + 1.0) < fewer + more
 
 
 @njit(nogil=True)
 def _alike(first, other, weight, one, two, apart):
-    """The summed weights of the neighbours that two entities share, but for `apart`; a sample's if they have too many.
+    """The summed weights of the neighbours that two entities share, without `apart`; estimated if lists are long.
 
-    Whether it is a sample, and which, does not depend on whether `apart` is among them: a fact that is left out is the
-    same as one that is not there.
+    Whether a sample is taken, and which, does not depend on whether `apart` is in the lists, so that leaving a fact out
+    gives the same number as a graph without the fact.
     """
     if first[one + 1] - first[one] > first[two + 1] - first[two]:
         one, two = two, one
@@ -59,7 +60,7 @@ def _alike(first, other, weight, one, two, apart):
 
 @njit(nogil=True)
 def _sampled(first, other, weight, one, two, apart):
-    """The same for long lists: all of the shorter one if it is short enough to be looked up, or some of it."""
+    """The same for long lists: it looks up the ids of the shorter list, all of them or a sample."""
     sizes = np.empty(2, np.int64)
     places = np.empty(2, np.int64)
     for side in range(2):
@@ -93,10 +94,10 @@ def _sampled(first, other, weight, one, two, apart):
 
 @njit(nogil=True)
 def _partners(first, other, kind, begin, end, partner, said, values, weight, wanted, me, beside, row):
-    """Facts of the kind `wanted` among those of an entity, from begin to end: four numbers into row.
+    """Four numbers into row, from the facts of the kind `wanted` among those of an entity, from begin to end.
 
-    They count by how much their other entity is like `me`. Facts of `me` itself are left out, and so is `beside`, the
-    entity whose facts they are, as a neighbour that both have.
+    A fact is weighted by how much its other entity is like `me`. Facts of `me` itself are left out. `beside`, the
+    entity whose facts these are, does not count as a shared neighbour.
     """
     begin = lower_bound(kind, begin, end, wanted)
     end = lower_bound(kind, begin, end, wanted + 1)
@@ -140,9 +141,9 @@ def neighbours(
     left_out,
     out,
 ):
-    """The columns of `unkgcp.evidence.features.NEIGHBOUR_NAMES` of queries (head, asked, tail), (n,) each, into out."""
+    """Writes the columns of `features.NEIGHBOUR_NAMES` for queries (head, asked, tail), (n,) each, into out."""
     entities = len(first) - 1
-    # count, sum, largest, weight, weighted sum of the facts of the query's relation on either side
+    # for the facts of the query's relation at the head and at the tail: count, sum, largest, weight, weighted sum
     same = np.empty((2, 5))
     for row in range(len(head)):
         h, r, t = head[row], asked[row], tail[row]
@@ -201,7 +202,7 @@ def neighbours(
             surest = max(surest, min(x, y))
         of_head, of_tail = first[h + 1] - first[h], first[t + 1] - first[t]
         if left_out:
-            # without the fact the two are no neighbours if it is the only one between them
+            # if the fact is the only one between the two, they are no neighbours without it
             entry = lower_bound(other, first[h], first[h + 1], t)
             if entry < first[h + 1] and other[entry] == t and facts[entry + 1] - facts[entry] == 1:
                 of_head -= 1
@@ -232,7 +233,7 @@ def neighbours(
 
 @njit(nogil=True)
 def _add(sums, value, weight):
-    """One more fact in count, sum, largest, weight and weighted sum."""
+    """Adds one fact to count, sum, largest, weight and weighted sum."""
     sums[0] += 1
     sums[1] += value
     sums[2] = max(sums[2], value)
@@ -242,38 +243,38 @@ def _add(sums, value, weight):
 
 # The loops of `unkgcp.evidence.completing`: walks of one, two and three steps through the training graph.
 #
-# Arrays of the graph come in one order: `first` (entities + 1,), `kind` and `other` (steps,), sorted by entity, kind
-# and other end. A kind is 2 r for a step from head to tail of a fact of relation r, and 2 r + 1 for the way back, so
-# that a question (a, kind, ?) is one for a tail or for a head. Long lists are walked in strides, the same ones at every
-# asking.
+# All take the arrays of `completing.Ways`: `first` (entities + 1,), `kind` and `other` (steps,), sorted by entity, kind
+# and end. A step from head to tail of a fact of relation r has the kind 2 r, a step from tail to head 2 r + 1, so that
+# a question (a, kind, ?) asks for a tail or for a head. Long lists are walked in strides, always the same ones.
 
-MOST_STEPS = 128  # steps of the entity that is asked about
-MOST_MEMBERS = 64  # entities looked at that share one of its steps
+MOST_STEPS = 128  # steps of the given entity that are followed
+MOST_MEMBERS = 64  # entities that are looked at for sharing a step with it
 MOST_ENDS = 64  # steps onward from each of them
-UNSEEN = 2.0  # added to the number of entities counted, as if two more had other answers
+UNSEEN = 2.0  # added to the number of such entities, so that rates of few entities are small
 FIELDS = 7
 COUNT, PAIR, PAIRS, ALIKE, ALIKES, PATH, PATHS = range(FIELDS)
 
 
 @njit(nogil=True)
 def _range(kind, begin, end, wanted):
-    """The steps of one kind among those of an entity, which stand from begin to end."""
+    """Where the steps of one kind begin and end among those of an entity, from begin to end."""
     start = lower_bound(kind, begin, end, wanted)
     return start, lower_bound(kind, start, end, wanted + 1)
 
 
 @njit(nogil=True)
 def _stride(size, most):
+    """The stride with which about `most` of `size` elements are visited."""
     return 1 if size <= most else (size + most - 1) // most
 
 
 @njit(alone=True, nogil=True)
 def count_ways(first, kind, other, kinds, anchor, wanted, most, marked, keys, hits):
-    """What walks from the anchors of known facts lead to: the number written, at most len(keys).
+    """Writes the walks from the anchors of known questions, at most len(keys); returns their number.
 
-    For each question (anchor, wanted) every walk of one step (key wanted, kind) and of two (key wanted, kind, kind) is
-    written with 1 if it ends at an answer and 0 if not. `keys` holds wanted * (kinds + 1) ** 2 + (k1 + 1) * (kinds + 1)
-    + k2 + 1, with k1 = -1 for walks of one step.
+    For each question (anchor, wanted), each walk of one step and of two steps is written into `keys`, with 1 in `hits`
+    if it ends at an answer and 0 if not. A walk of the kinds k1 and k2 is written as
+    wanted * (kinds + 1) ** 2 + (k1 + 1) * (kinds + 1) + k2 + 1, with k1 = -1 for walks of one step.
     """
     base = kinds + 1
     n = 0
@@ -320,6 +321,7 @@ def _rate(keys, rates, wanted):
 
 @njit(nogil=True)
 def _fold(table, x, best, total, rate):
+    """Takes a rate into the columns of the best rate and of the sum of rates of entity x."""
     if rate > table[x, best]:
         table[x, best] = rate
     table[x, total] += rate
@@ -327,10 +329,10 @@ def _fold(table, x, best, total, rate):
 
 @njit(alone=True, nogil=True)
 def gather(first, kind, other, kinds, way_keys, way_rates, a, q, counts, table):
-    """What leads from `a` to each entity as an answer of (a, q, ?), added to `table` (entities, FIELDS), all 0 before.
+    """Adds the rates of all ways from `a` to each entity as an answer of (a, q, ?) to `table` (entities, FIELDS).
 
-    counts: (entities,) work space, all 0 before and after. PAIR, ALIKE and PATH hold the best rate, the columns after
-    them the sum of all.
+    The table is 0 before. counts: (entities,) work space, 0 before and after. PAIR, ALIKE and PATH hold the best rate,
+    the columns after them the sum of rates.
     """
     base = kinds + 1
     begin, end = first[a], first[a + 1]
@@ -345,7 +347,7 @@ def gather(first, kind, other, kinds, way_keys, way_rates, a, q, counts, table):
                 _fold(table, z, PAIR, PAIRS, rate)
         if (place - begin) % step != 0:
             continue
-        # the entities that share the step (by, z) with a: which answers have they, and how many of them
+        # among the entities that share the step (by, z) with a, the share that has each answer
         start, stop = _range(kind, first[z], first[z + 1], by ^ 1)
         skip = _stride(stop - start, MOST_MEMBERS)
         members = 0

@@ -1,8 +1,7 @@
-"""How much a triple looks like a fact: learned from the training facts and corruptions of them.
+"""How much a triple looks like a fact, learned from the training facts and corruptions of them.
 
-Boosted trees see what an evidence model is told about a query. Facts and corrupted facts are both asked as queries of
-a graph without them. What comes out promises nothing; a promise comes from a calibration on other corruptions
-(`unkgcp.methods.open_world`).
+Boosted trees get the features of an evidence model, for facts and for corrupted facts, each from a graph without the
+fact. Their answer carries no guarantee by itself; `unkgcp.methods.open_world` calibrates it on other corruptions.
 
 >>> likeness = learn_likeness(model, seed=0)            # doctest: +SKIP
 >>> likeness(queries)                                   # doctest: +SKIP
@@ -24,13 +23,13 @@ from unkgcp.graph.facts import HasTriples, Triples
 from unkgcp.graph.negatives import KINDS, corrupt
 
 TREES = Boosting(rounds=200)
-FOLDS = 5  # of a model without backbones; one with backbones uses their folds
-FACT = 1  # the class of facts; 0 is that of corrupted ones
+FOLDS = 5  # for an evidence model without backbones; one with backbones uses their folds
+FACT = 1  # the class of facts; that of corrupted facts is 0
 
 
 @dataclass(frozen=True, eq=False)
 class FactLikeness:
-    """P(fact), if facts and corruptions were equally frequent, as the trees see it."""
+    """The probability that a triple is a fact, estimated for as many facts as corruptions."""
 
     model: EvidenceModel
     trees: Trees
@@ -48,7 +47,7 @@ class FactLikeness:
 
     @classmethod
     def restore(cls, model: EvidenceModel, arrays: Mapping[str, NDArray[Any]]) -> FactLikeness:
-        """The same again; ValueError if the arrays do not fit the model."""
+        """The likeness that `arrays` stored; ValueError if the arrays do not fit the model."""
         trees = Trees.restore(arrays)
         if trees.features != model.columns or trees.total != FACT + 1:
             raise ValueError(
@@ -65,14 +64,14 @@ def learn_likeness(
     kinds: Sequence[str] = KINDS,
     trees: Boosting = TREES,
 ) -> FactLikeness:
-    """Learn from the training facts of an evidence model, 100,000 at most, and a corruption of each, the kinds in turn.
+    """Learn from the training facts of an evidence model, 100,000 at most, and one corruption of each, of all kinds.
 
-    The facts are cut into folds. Those of one fold and their corruptions are asked as queries of a graph that has only
-    the others, as will be the case with real queries. It would not do to leave out a fact for its own row alone: its
-    corruption would then find the fact beside it in the graph, which corruptions of other facts do not, and trees
-    learn that first.
+    The facts are cut into folds. The facts of one fold and their corruptions get features from a graph that has only
+    the other folds, like real queries. If only the fact itself were left out, for its own row, then its corruption
+    would still find the fact in the graph. Corruptions of facts that are not in the graph, like those of queries, do
+    not, but trees would rely on it.
 
-    `fold`: (N,) that of the backbones, if the model has some; a fact and its corruption are told the score of the
+    `fold`: (N,) the folds of the backbones, if the model has some. A fact and its corruption then get the score of the
     backbone that saw neither.
     """
     train = model.evidence.train
@@ -101,5 +100,5 @@ def learn_likeness(
 
 
 def _seed(*numbers: int) -> int:
-    """Another stream of corruptions than the ones drawn for calibration and test."""
+    """A seed for corruptions that differ from those drawn for calibration and test."""
     return int(np.random.SeedSequence((0xC0, *numbers)).generate_state(1)[0])

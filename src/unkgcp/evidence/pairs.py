@@ -1,11 +1,11 @@
-"""Values that other facts of the same two entities carry, and how far each may be believed.
+"""Suggested values: the confidences of other facts of the same two entities, and how far each may be believed.
 
-A query (h, r, t) sees the facts between h and t in both directions, its partners. How often does a fact of relation r
-carry the very confidence of a fact of relation r' between the same two entities, in the same or in the opposite
-direction? That rate, counted over the training facts, is the belief in a partner; a value is believed as much as its
-best partner. The rates are features; a learner decides what they are worth.
+The partners of a query (h, r, t) are the facts between h and t, in both directions. How often does a fact of relation r
+have exactly the confidence of a fact of relation r' between the same two entities, in the same or in the opposite
+direction? This rate of agreement, counted over the training facts, is the belief in a partner of relation r'. The
+belief in a value is that in its best partner. The rates are features; a learner decides what they are worth.
 
-Leaving a fact out is exact here too: it vanishes as a partner, and so do the agreements it took part in.
+A training fact is left out exactly: it is no partner of itself, and the agreements that it took part in are subtracted.
 """
 
 from __future__ import annotations
@@ -22,53 +22,53 @@ from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, begins, coarse
 
 Floats = NDArray[np.float32]
 
-SLOTS = 3
-PRIOR = 2.0  # agreements of a rarely seen pair of relations are mixed with this many average ones
-MOST = 4096  # entries of a pair that a query looks at, spread over all of them
-ROOM = 1 << 20  # entries that are looked at together
+SLOTS = 3  # suggested values of a query
+PRIOR = 2.0  # a rate is mixed with the average rate, which counts as this many agreements and disagreements
+MOST = 4096  # entries of a pair that a query looks at, spread evenly over all of them
+ROOM = 1 << 20  # entries that are looked at together, which bounds memory
 
 
 class Candidates(NamedTuple):
-    """The most believed values of the pair: (n, SLOTS) each; code -1 and belief NaN where there is none."""
+    """The values of the pair with the highest belief: (n, SLOTS) each; code -1 and NaN where there are fewer."""
 
     code: Ints
     belief: Floats
-    """Rate of agreement of the best partner with this value."""
+    """The rate of agreement of the best partner with this value."""
     seen: Floats
-    """How many agreements and disagreements that rate rests on."""
+    """The number of agreements and disagreements behind that rate."""
     support: Floats
-    """Facts of the pair with this value."""
+    """The number of facts of the pair with this value."""
     repeats: Floats
-    """Facts of the very same triple with this value."""
+    """The number of facts of the same triple with this value."""
     partner: Floats
-    """Relation of the best partner, as an id."""
+    """The id of the relation of the best partner."""
     turned: Floats
-    """1 where the best partner runs in the opposite direction."""
+    """1 where the best partner has the opposite direction."""
     distinct: Floats
-    """(n,) number of different values of the pair."""
+    """(n,) the number of different values of the pair."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Facts of each unordered pair of entities, those equal in value, relation and direction counted together."""
+    """The facts of each unordered pair of entities; facts equal in value, relation and direction are one entry."""
 
     ARRAYS: ClassVar = ("first", "larger", "starts", "code", "relation", "downward", "count")
 
     n_relations: int
     first: AnyInts
-    """(entities + 1,) pairs of each entity that is the smaller one of its pair."""
+    """(entities + 1,) where the pairs begin whose smaller id is each entity."""
     larger: AnyInts
-    """(P,) the other one, upwards within the smaller."""
+    """(P,) the larger id of each pair, ascending within the smaller."""
     starts: AnyInts
-    """(P + 1,) entries of each pair."""
+    """(P + 1,) where the entries of each pair begin."""
     code: AnyInts
-    """(E,) value of each entry, ascending within a pair."""
+    """(E,) the value of each entry, ascending within a pair."""
     relation: AnyInts
-    """(E,) ascending within a value."""
+    """(E,) the relation of each entry, ascending within a value."""
     downward: NDArray[np.bool_]
-    """(E,) whether the head's id is the larger one."""
+    """(E,) whether the head has the larger id."""
     count: NDArray[np.unsignedinteger[Any]]
-    """(E,) facts."""
+    """(E,) the number of facts of each entry."""
 
     @classmethod
     def of(
@@ -103,29 +103,29 @@ class Pairs:
 
     @cached_property
     def _agreements(self) -> tuple[Ints, Ints]:
-        """Cells (C,), ascending, and agreements (C, 2) in each.
+        """Cells (C,), ascending, and two counts of pairs of facts in each (C, 2).
 
-        A cell is (relation, partner's relation, turned) as one integer. Counted are the ordered pairs of different
-        facts between the same two entities that agree in value, and all of them. Facts of one relation and direction
-        are counted together, with one value or with any, so that a pair of entities takes no more steps than it has
-        facts for each relation and direction.
+        A cell is (relation, partner's relation, turned) packed into one integer. Over ordered pairs of different facts
+        between the same two entities, the first count is that of pairs with the same value, the second that of all
+        pairs. Facts of one relation and direction are counted together, so that two entities with many facts of few
+        relations take little time.
         """
         sizes = np.diff(self.starts)
         pair = np.repeat(np.arange(len(sizes), dtype=places(len(sizes))), sizes)
-        several = (sizes > 1)[pair] | (self.count > 1)  # alone, a fact agrees with nothing
+        several = (sizes > 1)[pair] | (self.count > 1)  # a fact without a partner counts nowhere
         entry = np.flatnonzero(several)
         pair, code = pair[entry], self.code[entry]
         kind = self.relation[entry].astype(np.int64) * 2 + self.downward[entry]
         count = self.count[entry].astype(np.int64)
         tables = _Cells(self.n_relations)
-        # entries of a value of a pair stand together, and each is one relation and direction
+        # the entries of one value of a pair are neighbours, and each is one relation and direction
         tables.add(np.flatnonzero(begins(pair, code)), kind, count, 0)
         order = np.lexsort((kind, pair))
         pair, kind, count = pair[order], kind[order], count[order]
         joined = np.flatnonzero(begins(pair, kind))
         count = np.add.reduceat(count, joined) if len(joined) else count
         tables.add(np.flatnonzero(begins(pair[joined])), kind[joined], count, 1)
-        return tables.counted()
+        return tables.cells, tables.sums
 
     def _cell(self, relation: Ints, downward: NDArray[np.bool_], other: Ints) -> Ints:
         turned = downward != self.downward[other]
@@ -134,9 +134,10 @@ class Pairs:
     def candidates(
         self, head: NDArray[Any], relation: NDArray[Any], tail: NDArray[Any], own: Ints | None = None
     ) -> Candidates:
-        """For queries (n,), or, with the values `own` of training facts, for these facts, each without itself.
+        """The candidates of queries (n,); with `own`, the values of training facts, of these facts, each left out.
 
-        Of a pair with more than `MOST` entries, as many are looked at, spread over all that are left without the fact.
+        Of a pair with more than `MOST` entries only that many are looked at, spread evenly over the entries that remain
+        without the fact.
         """
         relation = np.asarray(relation, np.int64)
         low, high, downward = _pair(head, tail)
@@ -174,7 +175,7 @@ class Pairs:
         table = self._table(cell)
         total = np.broadcast_to(self._total, (n, 2))
         if own is not None:
-            # the fact took part in the rates with all of its partners, also with those that are not looked at
+            # the rates include the fact with all of its partners, also with those that are not looked at
             table, total = self._without(relation, own, query, entry, count, cell, table, total)
             seen = _spread(np.bincount(query, minlength=n))
             query, entry, count, table = query[seen], entry[seen], count[seen], table[seen]
@@ -185,10 +186,11 @@ class Pairs:
 
     @cached_property
     def _total(self) -> NDArray[np.int64]:
-        """(2,) over all cells."""
+        """(2,) the two counts of `_agreements`, summed over all cells."""
         return np.asarray(self._agreements[1].sum(axis=0))
 
     def _table(self, cell: Ints) -> NDArray[np.int64]:
+        """The two counts of each cell: (n, 2); 0 where a cell does not occur."""
         cells, agreements = self._agreements
         if not len(cells):
             return np.zeros((len(cell), 2), np.int64)
@@ -206,13 +208,13 @@ class Pairs:
         table: NDArray[np.int64],
         total: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The tables without what each asked fact itself added to them."""
+        """The counts of each entry's cell, and in total, without the pairs that the left-out fact belongs to."""
         n = len(relation)
         agree = np.where(self.code[entry] == own[query], count, 0)
         added = np.stack([agree, count], axis=1)
         everything = np.zeros((n, 2), np.int64)
         np.add.at(everything, query, added)
-        # in a cell of equal relations a fact counts twice with each partner, as the first and as the second
+        # in a cell of two equal relations a fact is counted twice with each partner, as the first and as the second
         both = np.where(self.relation[entry] == relation[query], 2, 1)[:, None]
         order = np.lexsort((cell, query))
         new = begins(query[order], cell[order])
@@ -233,13 +235,13 @@ class Pairs:
         same: NDArray[np.bool_],
         downward: NDArray[np.bool_],
     ) -> Candidates:
-        """Entries joined by value, values in falling order of belief, then support, then value."""
+        """The candidates: entries joined by value, in falling order of belief, then support, then value."""
         out = {name: np.full((n, SLOTS), np.nan, np.float32) for name in Candidates._fields[1:-1]}
         code = np.full((n, SLOTS), -1, np.int64)
         distinct = np.zeros(n, np.float32)
         if len(query):
             value = self.code[entry]
-            # the best partner of a value stands first
+            # the best partner of a value comes first
             order = np.lexsort((entry, -belief, value, query))
             first = np.flatnonzero(begins(query[order], value[order]))
             best = order[first]
@@ -266,27 +268,31 @@ class Pairs:
 
 
 def _spread(sizes: Ints) -> NDArray[np.bool_]:
-    """Which members of groups of these sizes are looked at, at most `MOST` of each: (sum of sizes,)."""
+    """Which members of groups of these sizes are looked at, at most `MOST` of each group: (sum of sizes,)."""
     size, place = np.repeat(sizes, sizes), _ranges(np.zeros(len(sizes), np.int64), sizes)
     taken = np.minimum(size, MOST)
-    number = -(-place * taken // np.maximum(size, 1))  # of the first one that is not before this place
+    number = -(
+        -place * taken // np.maximum(size, 1)
+    )  # the number of the first chosen member at or after this place
     return np.asarray((number < taken) & (number * size // np.maximum(taken, 1) == place))
 
 
 class _Cells:
-    """Sums of agreements by cell, taken in by parts."""
+    """Counts by cell, added up part by part."""
 
     def __init__(self, n_relations: int) -> None:
         self.n_relations = n_relations
         self.cells, self.sums = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
 
     def add(self, starts: Ints, kind: Ints, count: Ints, column: int) -> None:
-        """Ordered pairs of facts within the groups that begin at `starts`, each entry of one kind (relation and
-        direction), into a column of the sums."""
+        """Add the ordered pairs of facts within each group to a column of the sums; groups begin at `starts`.
+
+        An entry has one kind (relation and direction) and a count of facts.
+        """
         sizes = np.diff(np.append(starts, len(kind)))
         steps = np.cumsum(sizes**2)
         cuts = np.unique(steps // ROOM, return_index=True)[1]
-        for begin, end in pairwise([*cuts.tolist(), len(starts)]):  # none where there are no groups
+        for begin, end in pairwise([*cuts.tolist(), len(starts)]):  # no turn without groups
             size, start = sizes[begin:end], starts[begin:end]
             asked = np.repeat(_ranges(start, size), np.repeat(size, size))
             other = _ranges(np.repeat(start, size), np.repeat(size, size))
@@ -303,17 +309,14 @@ class _Cells:
         np.add.at(sums, place, np.concatenate([self.sums, added]))
         self.cells, self.sums = cells, sums
 
-    def counted(self) -> tuple[Ints, Ints]:
-        return self.cells, self.sums
-
 
 def _pair(head: NDArray[Any], tail: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-    """The smaller and the larger id, and whether the head's is the larger one."""
+    """The smaller and the larger id, and whether the head has the larger one."""
     return np.minimum(head, tail), np.maximum(head, tail), head > tail
 
 
 def _ranges(starts: Ints, sizes: Ints) -> Ints:
-    """start, start + 1, ... of each range, one after the other."""
+    """The numbers start, start + 1, ... of each range, one range after the other."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) - np.repeat(ends - sizes, sizes) + np.repeat(starts, sizes)

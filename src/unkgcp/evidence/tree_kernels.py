@@ -1,8 +1,8 @@
 """Compiled loops over queries: sums of trees, cells of a query, and the interval that grows through them.
 
-Everything here works row by row, so that a query gets the same bits alone as among others, and without the
-interpreter's lock: `unkgcp.loops` gives each thread some of the rows. Imported only where it is used:
-numba takes a second to load.
+They belong to `unkgcp.evidence.trees` and `unkgcp.evidence.distribution`. They work row by row, so that a query gets
+the same bits alone as among others, and without the interpreter's lock: `unkgcp.loops` gives each thread some of the
+rows. The module is imported only where it is used, because numba takes a second to load.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from unkgcp.loops import njit
 
-BLOCK = 64  # rows whose features fit into the first cache together
+BLOCK = 64  # rows whose features fit into the first-level cache together
 
 
 @njit(alone=True, nogil=True)
@@ -20,8 +20,8 @@ def sum_trees(
 ):
     """Adds to out (n, K) the leaf that each row of table (n, F) reaches in every tree.
 
-    Some rows at a time go through one tree after the other: a tree stays in the cache, and each row still sums its
-    leaves in the order of the trees.
+    A block of rows goes through one tree after the other. So a tree stays in the cache, and each row sums its leaves in
+    the order of the trees.
     """
     for begin in range(0, len(table), BLOCK):
         end = min(begin + BLOCK, len(table))
@@ -42,7 +42,7 @@ def sum_trees(
 
 @njit(alone=True, nogil=True)
 def softmax(raw, classes, out):
-    """exp(raw) / sum exp(raw) of each row of raw (n, K), into the columns `classes` of out."""
+    """Writes exp(raw) / sum exp(raw) of each row of raw (n, K) into the columns `classes` of out."""
     for row in range(len(raw)):
         top = raw[row, 0]
         for k in range(raw.shape[1]):
@@ -59,9 +59,9 @@ def softmax(raw, classes, out):
 def _cells(low, high, kind, share, masses, slot_low, slot_high, slot_mass):
     """Ends and mass of one query's cells in ascending order.
 
-    Fixed pieces low, high (S,) carry share[i] of the mass of class kind[i]; a slot (a value of this query) is added
-    to the atom it equals, or cuts a piece in two. Slots are values, and pieces are cut between values or at atoms:
-    a slot that begins where a piece ends is the atom that follows.
+    Piece i, from low[i] to high[i], has the share[i] of the mass of class kind[i]. The mass of a slot (a suggested
+    value of this query) is added to the atom that it equals; otherwise the slot becomes a cell that cuts a piece in
+    two. Pieces are cut between values or at atoms, so a slot that begins where a piece ends is the atom that follows.
     """
     count = 0
     slots = len(slot_mass)
@@ -102,10 +102,10 @@ def _cells(low, high, kind, share, masses, slot_low, slot_high, slot_mass):
 
 @njit(nogil=True)
 def _hull(lo, hi, mass, start, step, block_mass, block_width, block_end):
-    """Blocks of cells from `start` outwards in one direction with falling mass per width; returns how many.
+    """Joins the cells from `start` outwards, in one direction, to blocks of falling mass per width; returns how many.
 
-    A block joins thin cells with what lies behind them, as long as the whole is denser than the first part:
-    the upper concave hull of mass over width.
+    A cell of little mass joins the cells behind it as long as the whole block is denser than its first part. The blocks
+    are the upper concave hull of mass over width.
     """
     blocks = 0
     cell = start + step
@@ -151,10 +151,10 @@ def _first(lo, hi, mass):
 def _grow(lo, hi, mass, empty):
     """The first cell, and the score at the inner and the outer end of every cell.
 
-    The score is the mass of the interval on its way outwards. The interval starts as one cell, whose score is 0, and
-    takes, again and again, the block with the most mass per width on either side. If it may be `empty`, the score of
-    the first cell is the mass that it does not have, and all others are 1 more: no interval leaves out a first cell
-    that another one with less mass has taken in.
+    The score is the mass of the interval as it grows outwards. The interval starts as the first cell, whose score is 0,
+    and then takes the block with the most mass per width on either side, again and again. If intervals may be `empty`,
+    the score of the first cell is the mass outside of it, and all other scores are 1 larger. Then the queries with an
+    interval are, at every threshold, those with the heaviest first cells.
     """
     inner, outer, work = np.empty(len(mass)), np.empty(len(mass)), np.empty((6, len(mass)))
     start = _first(lo, hi, mass)
@@ -192,7 +192,7 @@ def _grow(lo, hi, mass, empty):
 
 @njit(nogil=True)
 def _at(y, cell, start, lo, hi, inner, outer):
-    """Score of a label inside a cell: it rises evenly from the inner to the outer end."""
+    """The score of a label inside a cell; it rises evenly from the inner to the outer end."""
     if cell == start or lo[cell] == hi[cell]:
         return inner[cell]
     share = (y - lo[cell]) / (hi[cell] - lo[cell])
@@ -203,7 +203,7 @@ def _at(y, cell, start, lo, hi, inner, outer):
 
 @njit(alone=True, nogil=True)
 def scores(low, high, kind, share, masses, slot_low, slot_high, slot_mass, y, out, empty):
-    """Nonconformity of labels y (n,) into out (n,); `empty` as in `_grow`."""
+    """Writes the nonconformity of labels y (n,) into out (n,); `empty` as in `_grow`."""
     for row in range(len(y)):
         lo, hi, mass = _cells(
             low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row]
@@ -218,11 +218,11 @@ def scores(low, high, kind, share, masses, slot_low, slot_high, slot_mass, y, ou
 
 @njit(nogil=True)
 def _end(cell, start, threshold, lo, hi, inner, outer):
-    """The outermost label of a cell whose score is within the threshold; its inner end is known to be."""
+    """The outermost label of a cell with a score of at most the threshold; its inner end has such a score."""
     near, far = (lo[cell], hi[cell]) if cell > start else (hi[cell], lo[cell])
     if _at(far, cell, start, lo, hi, inner, outer) <= threshold:
         return far
-    # bisection over the floats between: near is inside, far is outside
+    # bisection over the floats in between, as integers with the same bits: near is inside, far is outside
     pair = np.array([near, far])
     bits = pair.view(np.int64)
     one = np.empty(1)
@@ -240,7 +240,7 @@ def _end(cell, start, threshold, lo, hi, inner, outer):
 
 @njit(nogil=True)
 def _quantile(lo, hi, mass, tail, step):
-    """The label beyond which a tail of this mass lies: below it if step is 1, above it if step is -1."""
+    """The label beyond which a tail of this mass lies: the lower tail if step is 1, the upper if it is -1."""
     cell = 0 if step > 0 else len(mass) - 1
     last = len(mass) - 1 - cell
     passed = 0.0
@@ -257,10 +257,10 @@ def _quantile(lo, hi, mass, tail, step):
 
 @njit(alone=True, nogil=True)
 def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thresholds, ends, empty, tails):
-    """Outermost labels within each threshold (n, levels), into ends (n, 2, levels); NaN where there are none.
+    """Writes the outermost labels within each threshold (n, levels) into ends (n, 2, levels); NaN where there are none.
 
     Thresholds are >= 0 unless intervals may be `empty`. tails (levels,): the mass that an interval may leave out on
-    either side, however low the threshold; 1 asks for nothing.
+    either side, even if the threshold is low; with 1 it makes no difference.
     """
     for row in range(len(thresholds)):
         lo, hi, mass = _cells(
@@ -293,13 +293,13 @@ def bounds(low, high, kind, share, masses, slot_low, slot_high, slot_mass, thres
 
 @njit(nogil=True)
 def _value(lo, hi):
-    """The middle of a cell in nine decimals, as confidences are told apart, or the end that is nearest to it."""
+    """The middle of a cell, rounded to nine decimals like all values, but not beyond the ends of the cell."""
     return min(max(np.rint(0.5 * (lo + hi) * 1e9) / 1e9, lo), hi)
 
 
 @njit(alone=True, nogil=True)
 def summary(low, high, kind, share, masses, slot_low, slot_high, slot_mass, out):
-    """Mean, median, value and mass of the first cell, and of the heaviest cell beside it, into out (n, 6)."""
+    """Writes mean, median, value and mass of the first cell, and of the heaviest other cell, into out (n, 6)."""
     for row in range(len(out)):
         lo, hi, mass = _cells(
             low, high, kind, share, masses[row], slot_low[row], slot_high[row], slot_mass[row]

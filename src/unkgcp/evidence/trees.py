@@ -1,7 +1,7 @@
 """Boosted trees that give each class a probability: learned by LightGBM, stored and evaluated without it.
 
-The nodes of all trees stand one after the other in plain arrays. They are checked when they are read, so that a file
-from a stranger can neither loop for ever nor reach beyond its arrays.
+The nodes of all trees are stored one after the other in plain arrays. Arrays from a file are checked, so that trees
+from a stranger can neither loop for ever nor read beyond the arrays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from unkgcp.loops import cores, in_threads
 from unkgcp.progress import Progress
 
 NAN_MISSING, DEFAULT_LEFT, CATEGORICAL = 8, 2, 1  # bits of LightGBM's decision_type
-WALKS = 1 << 18  # from root to leaf, that are worth a thread: some ten milliseconds
+WALKS = 1 << 18  # walks from root to leaf that are worth a thread; they take some ten milliseconds
 COLUMNS: dict[str, Any] = {
     "classes": np.int64,
     "prior": np.float64,
@@ -32,26 +32,26 @@ COLUMNS: dict[str, Any] = {
     "right": np.int32,
     "leaf": np.float64,
 }
-"""The arrays that trees are stored as, one dimension each."""
+"""The arrays that trees are stored as, with their types; each has one dimension."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """T trees for K classes; M nodes. A child c >= 0 is a node of its tree, c < 0 the leaf ~c of its tree."""
+    """T trees for K classes, with M nodes. A child c >= 0 is node c of the same tree, c < 0 is leaf ~c of the tree."""
 
     features: int
     classes: NDArray[np.int64]
     """(K,) the classes that occur among the facts, ascending; all others have probability 0."""
     total: int
-    """Number of classes, with those that do not occur."""
+    """The number of classes, including those that do not occur."""
     prior: NDArray[np.float64]
-    """(K,) logarithm of each class's share; trees add to it."""
+    """(K,) logarithm of the share of each class, to which the trees add."""
     first_node: NDArray[np.int64]
-    """(T + 1,)"""
+    """(T + 1,) where the nodes of each tree begin."""
     first_leaf: NDArray[np.int64]
-    """(T + 1,)"""
+    """(T + 1,) where the leaves of each tree begin."""
     tree_class: NDArray[np.int64]
-    """(T,) position in `classes`."""
+    """(T,) position in `classes` of the class that a tree adds to."""
     feature: NDArray[np.int32]
     threshold: NDArray[np.float64]
     missing_left: NDArray[np.bool_]
@@ -60,7 +60,7 @@ class Trees:
     leaf: NDArray[np.float64]
 
     def probabilities(self, table: NDArray[np.float32]) -> NDArray[np.float64]:
-        """P(class) of each row of features: (n, total). A row gets the same bits in any company."""
+        """The probability of each class for rows of features: (n, total). Other rows do not change it."""
         from unkgcp.evidence import tree_kernels as compiled
 
         table = np.ascontiguousarray(table, np.float32)
@@ -91,7 +91,7 @@ class Trees:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> Trees:
-        """Trees from `arrays`; ValueError if they are not trees."""
+        """The trees that `arrays` stored; ValueError if the arrays are no trees."""
         names = {field.name for field in fields(cls)}
         if set(arrays) != names:
             raise ValueError(f"the trees have other columns than they should: {sorted(names ^ set(arrays))}")
@@ -127,7 +127,7 @@ class Trees:
         size, ends = np.diff(self.first_node)[tree], np.diff(self.first_leaf)[tree]
         for child in (self.left, self.right):
             inner = child >= 0
-            # children come after their node, so that every walk ends
+            # children must come after their node, so that every walk ends
             if not np.where(inner, (child > place) & (child < size), ~child < ends).all():
                 raise ValueError("a tree has a branch that leads nowhere")
 
@@ -138,6 +138,7 @@ def arrays_of(record: Any) -> dict[str, NDArray[Any]]:
 
 
 def _offsets(first: NDArray[np.int64], trees: int, size: int) -> bool:
+    """Whether these are the beginnings of the nodes or leaves of so many trees, which have `size` in all."""
     return (
         len(first) == trees + 1 and first[0] == 0 and first[-1] == size and bool((np.diff(first) >= 0).all())
     )
@@ -146,8 +147,8 @@ def _offsets(first: NDArray[np.int64], trees: int, size: int) -> bool:
 def from_lightgbm(
     text: str, features: int, classes: NDArray[np.int64], total: int, prior: NDArray[np.float64], rounds: int
 ) -> Trees:
-    """Trees from the text in which LightGBM writes a model, the first `rounds` rounds of it."""
-    width = len(classes)  # of each round: a tree a class, for two classes as well
+    """The trees of the first `rounds` rounds of a model in LightGBM's text format."""
+    width = len(classes)  # each round has a tree for every class, for two classes as well
     blocks = text.split("\nTree=")[1 : 1 + rounds * width]
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     columns |= {"first_node": [0], "first_leaf": [0], "classes": list(classes), "prior": list(prior)}
@@ -160,7 +161,7 @@ def from_lightgbm(
             if (decision & CATEGORICAL).any():
                 raise ValueError("categorical splits are not supported")
             threshold = np.array(lines["threshold"].split(), np.float64)
-            # LightGBM takes a missing value for 0 where it saw none while it learned
+            # where LightGBM saw no missing value while it learned, it treats one as 0
             missing_left = np.where(decision & NAN_MISSING, (decision & DEFAULT_LEFT) > 0, threshold >= 0)
             columns["feature"] += map(int, lines["split_feature"].split())
             columns["threshold"] += list(threshold)
@@ -179,7 +180,7 @@ Classes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Boosting:
-    """How trees are learned with LightGBM."""
+    """Settings for learning trees with LightGBM."""
 
     rounds: int
     leaves: int = 31
@@ -199,9 +200,9 @@ class Boosting:
         weights: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
         progress: Progress | None = None,
     ) -> Trees:
-        """Trees for labels below `total`; training stops when the held-out facts get no likelier.
+        """Trees for labels below `total`; learning stops when the likelihood of the held-out rows no longer grows.
 
-        weights: how much each row and each held-out row counts, 1 if nothing is said. `progress` is told rounds.
+        weights: those of the rows and of the held-out rows; all are 1 by default. `progress` counts rounds.
         """
         classes, compact = np.unique(label, return_inverse=True)
         known = np.isin(held_label, classes)
@@ -213,7 +214,7 @@ class Boosting:
         if len(classes) < 2 or not len(held_label):
             return from_lightgbm("", features, classes, total, prior, 0)  # no tree: always the prior
         lightgbm = _lightgbm()
-        # boosting starts with every fact at the prior, class after class
+        # boosting starts from the prior; LightGBM wants it for all rows of one class after the other
         data = lightgbm.Dataset(
             table,
             compact,

@@ -240,8 +240,6 @@ class GroupRankings:
 
     def places(self, columns: Columns) -> list[Codes | None]:
         """For each partition the segments of queries, from their columns of groups; None without groups."""
-        if not self.grouped:
-            return [None]
         return [
             None if part.groups is None else group_codes(part.groups, columns[name])
             for name, part in self.partitions.items()

@@ -258,9 +258,6 @@ class Order:
         if len(values) < WORTH_SELECTING:
             self.sorted()
 
-    def __len__(self) -> int:
-        return len(self._values)
-
     @property
     def dtype(self) -> np.dtype[Any]:
         return self._values.dtype

@@ -96,9 +96,7 @@ class Ways:
         )
         del said
         first, starts = order.runs(3)
-        steps = order.at(
-            first, starts[1:] - 1
-        )  # of repeated facts the one with the largest confidence is last
+        steps = order.at(first, starts[1:] - 1)  # of repeated facts the largest confidence comes last
         del order, starts
         kind, other, said = steps.column(1, 2), steps.column(3), steps.column(4)
         asked = steps.runs(2)

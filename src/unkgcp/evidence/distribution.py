@@ -106,11 +106,10 @@ class Cells:
 
     def _check(self, values: int) -> None:
         pieces = len(self.low) if self.low.ndim == 1 else 0
-        shapes = {"low": pieces, "high": pieces, "share": pieces, "class_of_piece": pieces}
         codes = (self.class_of_piece, self.class_of_value)
         good = (
             0 < pieces <= 2 * LARGEST + 1 + COARSE + FINE
-            and all(getattr(self, name).shape == (size,) for name, size in shapes.items())
+            and all(array.shape == (pieces,) for array in (self.high, self.share, self.class_of_piece))
             and self.class_of_value.shape == (values,)
             and all(column.dtype == np.float64 for column in (self.low, self.high, self.share))
             and all(column.dtype == np.int64 for column in codes)

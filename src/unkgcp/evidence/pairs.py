@@ -127,10 +127,6 @@ class Pairs:
         tables.add(np.flatnonzero(begins(pair[joined])), kind[joined], count, 1)
         return tables.cells, tables.sums
 
-    def _cell(self, relation: Ints, downward: NDArray[np.bool_], other: Ints) -> Ints:
-        turned = downward != self.downward[other]
-        return np.asarray((relation * self.n_relations + self.relation[other]) * 2 + turned, np.int64)
-
     def candidates(
         self, head: NDArray[Any], relation: NDArray[Any], tail: NDArray[Any], own: Ints | None = None
     ) -> Candidates:
@@ -144,18 +140,15 @@ class Pairs:
         place = found_in(self.first, self.larger, low, high)
         begin = np.where(place >= 0, self.starts[place], 0).astype(np.int64)
         size = np.where(place >= 0, self.starts[place + 1] - self.starts[place], 0).astype(np.int64)
-        cuts = np.unique(
-            np.cumsum(np.minimum(size, MOST) if own is None else size) // ROOM, return_index=True
-        )[1]
+        looked = np.cumsum(np.minimum(size, MOST) if own is None else size)
+        cuts = np.unique(looked // ROOM, return_index=True)[1].tolist() or [0]
         parts = []
-        for start, stop in zip(cuts, [*cuts[1:], len(size)], strict=True):
+        for start, stop in pairwise([*cuts, len(size)]):
             part = slice(start, stop)
             left_out = None if own is None else own[part]
             parts.append(self._candidates(relation[part], downward[part], begin[part], size[part], left_out))
         if len(parts) == 1:
             return parts[0]
-        if not parts:
-            return self._candidates(relation, downward, begin, size, own)
         return Candidates(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def _candidates(
@@ -171,7 +164,8 @@ class Pairs:
             mine = (self.code[entry] == own[query]) & (self.relation[entry] == relation[query])
             count -= mine & (self.downward[entry] == downward[query])
             query, entry, count = query[count > 0], entry[count > 0], count[count > 0]
-        cell = self._cell(relation[query], downward[query], entry)
+        turned = downward[query] != self.downward[entry]
+        cell = (relation[query] * self.n_relations + self.relation[entry]) * 2 + turned
         table = self._table(cell)
         total = np.broadcast_to(self._total, (n, 2))
         if own is not None:

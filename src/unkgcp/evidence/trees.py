@@ -32,7 +32,7 @@ COLUMNS: dict[str, Any] = {
     "right": np.int32,
     "leaf": np.float64,
 }
-"""The arrays that trees are stored as, with their types; each has one dimension."""
+"""The arrays that trees are stored as, with their types; each has one dimension. Compiled loops take them in order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,23 +64,12 @@ class Trees:
         from unkgcp.evidence import tree_kernels as compiled
 
         table = np.ascontiguousarray(table, np.float32)
+        nodes = [getattr(self, name) for name in COLUMNS if name not in ("classes", "prior")]
         raw = np.tile(self.prior, (len(table), 1))
         out = np.zeros((len(table), self.total))
 
         def work(rows: slice) -> None:
-            compiled.sum_trees(
-                table[rows],
-                self.first_node,
-                self.first_leaf,
-                self.tree_class,
-                self.feature,
-                self.threshold,
-                self.missing_left,
-                self.left,
-                self.right,
-                self.leaf,
-                raw[rows],
-            )
+            compiled.sum_trees(table[rows], *nodes, raw[rows])
             compiled.softmax(raw[rows], self.classes, out[rows])
 
         in_threads(len(table), work, 1 + WALKS // (1 + len(self.tree_class)))

@@ -1,4 +1,4 @@
-"""What `SplitConformal` refuses: errors that say what and where."""
+"""Arrays that `SplitConformal` refuses, with errors that say what is wrong and where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CV+: the definition, its guarantee on graphs of 300 facts, and models that saw what they are ranked on."""
+"""CV+: the definition, coverage on graphs of 300 facts, and the mistake of ranking facts that a model has seen."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Ridge:
 
 
 def coverages(folds: int, leak: bool, base: str, replications: int = 80) -> NDArray[np.float64]:
-    """Coverage at 0.9 of 200 queries after fitting on 300 facts, one a replication."""
+    """Coverage at 0.9 of 200 queries after fitting on 300 facts, one figure for each replication."""
     found = []
     for seed in range(replications):
         rng = np.random.default_rng([11, seed])

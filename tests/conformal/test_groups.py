@@ -1,4 +1,4 @@
-"""Groups: each is answered by its own points; where these are too few, the whole range, and it is said."""
+"""Groups: each is answered by its own points; where they are too few, with the whole range and a warning."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_small_and_unknown_groups_get_the_whole_range_and_say_so(weighted: bool)
     cal = SplitConformal().calibrate(prediction, truth, group=group, **weight)
     asked = np.array(["rare", "never seen", "easy", "rare"])
     query = {"prediction": np.array([0.4, 0.5, 0.6, 0.7]), "group": asked, **_scale_for(weight, slice(4))}
-    # five points carry a level up to 5/6, none carry no level above 0
+    # five points are enough for levels up to 5/6, and no points for level 0 only
     for level, few in ((0.5, 1), (0.8, 1), (0.9, 3), (0.99, 3)):
         what = "too little weight at calibration" if weighted else "too few calibration points"
         said = f"{few} of 4 queries are in groups with {what} for confidence {level}: their set is the whole range"

@@ -1,4 +1,4 @@
-"""An interval's end is the very last float inside, in both precisions and wherever rounding is nasty."""
+"""An interval's end is the last float inside, in both precisions and where rounding is difficult."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _is_the_last(score: Any, prediction: Any, threshold: Any, scale: Any, lower:
 
 
 def _numbers(dtype: Any, **options: Any) -> st.SearchStrategy[float]:
-    """Floats of every size, with those that make trouble first."""
+    """Floats of every size, the difficult ones first."""
     width = 8 * np.dtype(dtype).itemsize
     info = np.finfo(dtype)
     corners = [0.0, 1.0, 0.5, 0.1, 0.3, 1 / 3, 0.7, 2.0, float(info.tiny), float(info.smallest_subnormal)]
@@ -97,7 +97,7 @@ def test_limits_cut_the_ends_and_change_nothing_else(name: str, dtype: Any) -> N
 
 
 def test_the_textbook_formula_loses_its_own_calibration_points() -> None:
-    """Why all this: prediction +- q scale leaves out labels whose score is exactly q."""
+    """The reason for the exact inverse: prediction +- q scale leaves out labels whose score is exactly q."""
     rng = np.random.default_rng(3)
     prediction, truth, scale = rng.random(10_000), rng.random(10_000), rng.random(10_000) + 0.1
     score = ScaledResidual()

@@ -1,4 +1,4 @@
-"""The compiled ends are the NumPy ends, bit for bit, and without numba nothing is missing."""
+"""Compiled ends and NumPy ends are the same, bit for bit, and everything works without numba."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_same_scores_as_numpy(score: Any) -> None:
 
 
 def test_ordinary_queries_never_go_back_to_numpy() -> None:
-    """Otherwise the fast lane would be a detour."""
+    """Otherwise compiled code would only cost time."""
     rng = np.random.default_rng(2)
     prediction, truth, scale = rng.random(200_000), rng.random(200_000), rng.random(200_000) + 0.05
     lower, upper = np.empty(200_000), np.empty(200_000)

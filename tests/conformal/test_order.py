@@ -1,4 +1,4 @@
-"""Selecting ranks gives what sorting gives, whatever the order of the questions and from several threads."""
+"""Selecting values at ranks gives the same as sorting, in any order of questions and from several threads."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_selected_value_is_the_sorted_one(name: str) -> None:
 
 
 def test_a_sample_that_misleads_is_noticed() -> None:
-    """Every 4th value, which is what the sample sees, is 0: the answer is then left to sorting."""
+    """Every 4th value, and so the whole sample, is 0: the values are then sorted instead."""
     values = np.random.default_rng(1).random(1 << 18)
     values[::4] = 0
     expected = np.sort(values)

@@ -32,7 +32,7 @@ def test_a_float_means_the_decimal_that_prints_it(tenths: int) -> None:
 
 
 def test_float_arithmetic_would_be_off_by_one() -> None:
-    """The trap is real: the obvious formula in floats disagrees at these sizes."""
+    """The obvious formula in floats gives another rank at these sizes."""
     wrong = [
         (level, size)
         for level in (0.1, 0.3, 0.55, 0.7, 0.9, 0.95)

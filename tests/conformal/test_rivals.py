@@ -28,7 +28,7 @@ LEVELS = [0.8, 0.85, 0.9, 0.95]
 
 
 class Column(base.RegressorMixin, base.BaseEstimator):  # type: ignore[misc, name-defined]
-    """A finished model: its prediction stands in a column of the input."""
+    """A model whose prediction is a column of its input."""
 
     def __init__(self, index: int = 0) -> None:
         self.index = index

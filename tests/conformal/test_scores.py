@@ -1,4 +1,4 @@
-"""The contract of every registered nonconformity score, and what it takes to add one."""
+"""The contract of every registered nonconformity score, and adding a score of one's own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_parameters_are_kept() -> None:
 
 @dataclass(frozen=True)
 class Doubled:
-    """max(2 (p - y), y - p): too low is twice as strange as too high, as someone else would add it."""
+    """max(2 (p - y), y - p): a label that is too low is twice as strange as one that is too high."""
 
     name: ClassVar[str] = "doubled"
     takes_scale: ClassVar[bool] = False

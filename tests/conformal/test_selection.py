@@ -1,4 +1,4 @@
-"""Choosing by counts: p-values, Benjamini and Hochberg's rule and the swap, each against its definition."""
+"""Conformal selection: p-values, Benjamini and Hochberg's rule and swaps, each against its definition."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_p_values_and_choice_are_those_of_the_definition(
 @given(points, candidates)
 @settings(deadline=None)
 def test_shares_with_many_digits_are_exact_too(known: list[tuple[int, bool]], score: list[int]) -> None:
-    """Products that 64 bits do not hold: shares a hair above and below a p-value that decides."""
+    """Shares just above and just below a p-value, with products that do not fit into 64 bits."""
     for fdr in (Fraction(1, 2) + Fraction(sign, 10**30) for sign in (-1, 1)):
         found = select([s for s, _ in known], [ok for _, ok in known], score, fdr)
         assert found.selected.tolist() == by_definition(known, score, fdr)[1]
@@ -56,7 +56,7 @@ def test_shares_with_many_digits_are_exact_too(known: list[tuple[int, bool]], sc
 def test_the_facts_alike_are_those_chosen_after_a_swap(
     known: list[tuple[int, bool]], score: list[int], fdr: Fraction
 ) -> None:
-    """A calibration point takes the place of a chosen candidate, which takes its place with a label of either kind."""
+    """A calibration point and a chosen candidate change places; the candidate may pass or not."""
     points = np.array([s for s, _ in known], float), np.array([ok for _, ok in known], bool)
     reference = Reference.of([Wrong(points[0][~points[1]], len(known))])
     places = reference.places(np.array(score, float))

@@ -1,4 +1,4 @@
-"""Several columns of groups: the largest threshold answers, the largest p-value decides, and both are told alike."""
+"""Several columns of groups: the largest threshold and the largest p-value decide, and they agree."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def world(n: int, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArra
 
 @dataclass(frozen=True)
 class Eager(Shortest):
-    """Gives every kind with enough points shapes of its own, whether that helps or not."""
+    """Gives every kind with enough points nodes of its own, even if that does not help."""
 
     def _narrower(self, *_: Any) -> bool:
         return True
@@ -83,7 +83,7 @@ def test_inside_exactly_when_the_p_value_exceeds(
     assert (ends[:, :, -1] == [0, 1]).all()
 
 
-# looks at hardly more than single points: whoever ranks what it learned from covers far too little
+# a score that follows single points: if the points it learned from are ranked, coverage is far too low
 GREEDY = Shortest(smallest=2, cells=20, nodes=15, smoothing=0.1, neighbours=4)
 
 
@@ -102,7 +102,7 @@ def honest(prediction: NDArray[Any], truth: NDArray[Any]) -> SplitConformal:
 
 
 def leaking(prediction: NDArray[Any], truth: NDArray[Any]) -> SplitConformal:
-    """Learns from the very points it ranks."""
+    """Learns the score from the same points that it ranks, which is wrong."""
     return SplitConformal(GREEDY.learn(prediction, truth)).calibrate(prediction, truth)
 
 
@@ -127,7 +127,7 @@ def test_atoms_have_no_width_and_the_whole_is_much_narrower() -> None:
 
 
 def by_kind(n: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """Three kinds whose labels have nothing in common, beside predictions that say nothing."""
+    """Three kinds with different labels, and predictions that are random."""
     kind = rng.integers(0, 3, n)
     truth = np.array([0.2, 0.5, 0.8])[kind] + rng.uniform(-0.05, 0.05, n)
     return {"prediction": rng.random(n), "truth": truth, "kind": kind}

@@ -1,4 +1,4 @@
-"""What `SplitConformal` promises: the definition to the letter, and invariances."""
+"""`SplitConformal` against the definition, and its invariances."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_intervals_grow_with_the_level(options: str) -> None:
 
 
 def test_a_monotone_transform_of_the_scores_changes_no_set() -> None:
-    """A constant factor on every residual, or a power of two as the unit of the labels, is such a one."""
+    """Such transforms are a constant factor on every residual, and a power of two as the unit of the labels."""
     prediction, truth, scale = _data(10, 300)
     plain = SplitConformal(bounds=None).calibrate(prediction, truth, scale=scale)
     finer = SplitConformal(bounds=None).calibrate(prediction, truth, scale=scale * 8)

@@ -1,4 +1,4 @@
-"""Completions by evidence find the answers that a graph hides, and forget nothing on the way to a file."""
+"""Completions by evidence: hidden facts rank first, and a stored completer answers like the original."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FEW = Boosting(rounds=20, leaves=7, feature_fraction=0.5)
 
 
 def draw(n: int, seed: int) -> Graph:
-    """Pairs joined by relation 0 are nearly all joined by relation 1 too; relation 2 is chance."""
+    """Most pairs of entities with a fact of relation 0 have one of relation 1 too; relation 2 is random."""
     rng = np.random.default_rng(seed)
     head, tail = rng.integers(ENTITIES, size=(2, n))
     both = rng.random(n) < 0.9
@@ -103,7 +103,7 @@ def test_the_order_of_the_facts_is_of_no_consequence(world: tuple[Graph, Graph])
 
 
 def test_a_walk_never_uses_the_fact_it_asks_for() -> None:
-    """A fact alone in its graph says nothing of itself but that its end is an end."""
+    """In a graph with a single fact no way leads to its tail; only the count of facts that end there is 1."""
     alone = Graph(
         np.array([0], np.int32),
         np.array([0], np.int32),
@@ -147,7 +147,7 @@ def test_a_graph_of_one_fact_learns_nothing_and_ranks_all_the_same() -> None:
 
 
 class Told:
-    """A backbone that knows the facts of relation 2, which nothing else tells; the models differ in a shift."""
+    """A backbone that knows the facts of relation 2, which no other feature shows; its models differ by a shift."""
 
     def __init__(self, facts: Graph, shift: float) -> None:
         self.keys, self.shift = set(zip(facts.head.tolist(), facts.tail.tolist(), strict=True)), shift

@@ -1,4 +1,4 @@
-"""What a single query costs: nothing that grows with the graph, and the same bits as among many."""
+"""A single query needs no memory that grows with the graph, and gets the same bits as among many."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def graph() -> Graph:
 
 
 def peak(work: Callable[[], object]) -> int:
-    """Bytes held at most by a call after a first one."""
+    """The most bytes that a call holds, measured at its second run."""
     work()
     tracemalloc.start()
     try:
@@ -51,7 +51,7 @@ def test_neighbours_of_one_query_take_no_copy_of_the_graph(graph: Graph) -> None
 
 
 class Known:
-    """A model of which all that is asked is what it has seen."""
+    """A model that only says which entities and relations it has seen."""
 
     seen_entities = np.arange(1_000_000) % 2 == 0
     seen_relations = np.ones(3, np.bool_)
@@ -72,7 +72,7 @@ def made_trees(rng: np.random.Generator, count: int, features: int, classes: int
     sizes = rng.integers(0, 7, count)
     left, right = [], []
     for size in sizes:
-        # every node but the root hangs below an earlier one; free places are leaves
+        # the parent of every node but the root is an earlier node; the remaining children are leaves
         children = np.full((size, 2), -1)
         for node in range(1, size):
             free = np.argwhere(children[:node] < 0)

@@ -39,7 +39,7 @@ def test_folds_of_queries_depend_on_the_triple_alone() -> None:
     np.testing.assert_array_equal(fold[::7], fold_of_queries(Triples(head[::7], relation[::7], tail[::7])))
     counts = np.bincount(fold, minlength=FOLDS)
     assert (np.abs(counts - 10_000) < 5 * np.sqrt(8000)).all()
-    # no symmetry of the triple is a symmetry of the folds
+    # a triple and its reverse share a fold by chance only
     assert np.mean(fold == fold_of_queries(Triples(tail, relation, head))) < 0.25
 
 

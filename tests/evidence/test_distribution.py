@@ -1,4 +1,4 @@
-"""The growing interval: exact inverse of its score, nested, whole range at the end, for any distribution."""
+"""The growing interval inverts its score exactly, is nested, and ends as the whole range, for any distribution."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_no_more_than_the_tail_is_left_out_on_either_side(seed: int) -> None:
 @given(st.integers(0, 10**6))
 @settings(max_examples=30, deadline=None)
 def test_empty_or_the_same_interval(seed: int) -> None:
-    """Intervals that may be empty differ from the others in nothing but that: scores are in the same order."""
+    """An interval that may be empty is either empty or the usual one: scores are in the same order."""
     found, values = random_distribution(seed)
     rng = np.random.default_rng(seed)
     labels = some_labels(values, found.cells, rng)[:20]
@@ -168,7 +168,7 @@ def test_by_hand() -> None:
     assert score[0.0] < 1
     np.testing.assert_allclose(found.bounds(np.array([[0.4]]))[0, :, 0], [0.2, 0.2])
     np.testing.assert_allclose(found.bounds(np.array([[0.75]]))[0, :, 0], [0.2, 0.8])
-    # with 0.5 of the mass its first cell lacks 0.5
+    # the first cell has mass 0.5, so the mass outside of it is 0.5
     assert found.scores(np.array([0.2]), True)[0] == 0.5
     assert found.scores(np.array([0.8]), True)[0] == pytest.approx(1 + score[0.8])
     assert np.isnan(found.bounds(np.array([[0.49, -np.inf]]), True)).all()

@@ -1,4 +1,4 @@
-"""The learned distribution: what is stored is what was learned, and its intervals hold."""
+"""The learned distribution: a stored model answers like the original, and its intervals cover."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_coverage_is_within_the_exact_law(model: EvidenceModel, parts: tuple[Gra
 
 
 def test_a_model_that_knows_nothing_still_covers(parts: tuple[Graph, Graph, Graph]) -> None:
-    """The guarantee does not rest on the distribution: learned from shuffled confidences it is wide, not wrong."""
+    """The guarantee does not depend on the distribution: with shuffled confidences intervals are wide, but cover."""
     train, calibration, test = parts
     shuffled = train.with_confidence(np.random.default_rng(1).permutation(train.confidence))
     wrong = learn(shuffled, suggested=FEW, elsewhere=FEW)

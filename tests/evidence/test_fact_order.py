@@ -1,4 +1,4 @@
-"""Facts in order: the same rows as a plain sort by columns, in few bytes, however many facts one id has."""
+"""`FactOrder` gives the same rows as a plain sort by columns, in few bytes, even if one id has most facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features against what a few loops in plain Python say, and leave-one-out against taking the fact out."""
+"""Features against loops in plain Python, and leave-one-out against a graph without the fact."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_where_no_two_facts_join_the_same_entities() -> None:
 
 
 def matching(graph: Graph, head: int | None, relation: int | None, tail: int | None) -> np.ndarray:
-    """Snapped confidences of the facts that fit."""
+    """The confidences, rounded to nine decimals, of the facts with these ids."""
     fits = np.ones(len(graph), bool)
     for column, wanted in ((graph.head, head), (graph.relation, relation), (graph.tail, tail)):
         if wanted is not None:

@@ -1,4 +1,4 @@
-"""What neighbourhoods say, against counting it in plain Python."""
+"""Features of the neighbourhood against counting in plain Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def features(train: Graph, queries: Graph, left_out: bool = False) -> np.ndarray
 
 
 class Counted:
-    """The facts of a graph in a list, and everything asked of it by looking at all of them."""
+    """The facts of a graph in a list; every question is answered by looking at all of them."""
 
     def __init__(self, train: Graph, most: int = 10**9) -> None:
         columns = (train.head, train.relation, train.tail, train.confidence)
@@ -54,7 +54,7 @@ class Counted:
         return [c for h, _, t, c in self.facts if {h, t} == {one, two}]
 
     def facts_of(self, head: int | None, relation: int, tail: int | None) -> list[tuple[int, float]]:
-        """The open entity and the confidence of each fact, upwards."""
+        """The entity in the place that is None and the confidence of each fact, ascending."""
         return sorted(
             (t if tail is None else h, c)
             for h, r, t, c in self.facts
@@ -117,7 +117,7 @@ class Counted:
 
 
 def rows(counted: Counted, queries: Graph, told: np.ndarray) -> list[list[float]]:
-    """What is counted; where several partners are the most alike, up to rounding, the confidence that was told."""
+    """The counted features; where several partners are equally alike, up to rounding, the value in the table counts."""
     columns = (queries.head.tolist(), queries.relation.tolist(), queries.tail.tolist())
     return [
         [
@@ -151,14 +151,20 @@ def test_many_partners_are_spread_over_all_of_them() -> None:
     assert not np.allclose(table, everything, rtol=SINGLE, equal_nan=True)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_leaving_a_fact_out_is_taking_it_out(seed: int) -> None:
-    train = graph(15 + 10 * seed, seed)
+def assert_left_out_as_taken_out(train: Graph) -> np.ndarray:
+    """Each fact, left out, has the features that it has in a graph without it; returns these."""
     told = features(train, train, left_out=True)
     for row in range(len(train)):
         rest = train[np.arange(len(train)) != row]
         np.testing.assert_array_equal(told[row], features(rest, train[row : row + 1])[0])
-    assert (told != features(train, train)).any()  # it makes a difference
+    return told
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_leaving_a_fact_out_is_taking_it_out(seed: int) -> None:
+    train = graph(15 + 10 * seed, seed)
+    told = assert_left_out_as_taken_out(train)
+    assert (told != features(train, train)).any()  # leaving out makes a difference
 
 
 def test_long_lists_are_searched_as_short_ones_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,11 +192,7 @@ def test_a_sample_is_the_same_for_a_fact_that_is_left_out(
 ) -> None:
     """Some comparisons are samples at every budget, and the left-out fact must not decide which."""
     monkeypatch.setattr(neighbour_kernels, "neighbours", _plain(BUDGET=budget, SAMPLED=3))
-    train = graph(60, 3, entities=14)
-    told = features(train, train, left_out=True)
-    for row in range(len(train)):
-        rest = train[np.arange(len(train)) != row]
-        np.testing.assert_array_equal(told[row], features(rest, train[row : row + 1])[0])
+    assert_left_out_as_taken_out(graph(60, 3, entities=14))
 
 
 def _plain(**others: Any) -> Callable[..., None]:
@@ -224,6 +226,6 @@ def test_entities_that_are_not_there() -> None:
 
 def test_a_graph_of_loops_has_no_neighbours() -> None:
     train = graph(5, 0)
-    loops = Graph(train.head, train.relation, train.head, train.confidence, train.vocabulary)
-    table = features(loops, train)
+    circular = Graph(train.head, train.relation, train.head, train.confidence, train.vocabulary)
+    table = features(circular, train)
     assert (table[:, :10] == 0).all()

@@ -1,4 +1,4 @@
-"""What looks like a fact: learned, stored, and calibrated for the open world."""
+"""How much a triple looks like a fact: learned, stored, and calibrated for the open world."""
 
 from __future__ import annotations
 

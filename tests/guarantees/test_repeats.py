@@ -1,4 +1,4 @@
-"""What splitting by triple costs: the promise is about triples, and a row has a little less."""
+"""With a split by triple the promise holds for triples; the coverage of single rows is a little lower."""
 
 from __future__ import annotations
 

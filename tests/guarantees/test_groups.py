@@ -2,8 +2,8 @@
 
 Half of the mass is one easy group, the other half many hard groups with a handful of calibration points each. The
 answer in use compares a query with its own group alone, and gives the whole range where that is too small for the
-level. The mutant is what seems natural: a small group borrows the threshold of all points together. The large group
-then covers exactly what was asked, small groups far less, and nobody makes up for it.
+level. The mutant does what seems natural: a small group borrows the threshold of all points together. The large group
+then covers exactly what was asked and small groups far less, so that the average is too low.
 
 Coverage given a calibration set is known here without drawing a query. Its mean over the replications is compared
 with the level by five standard errors: a mean that is right lies further below about three times in ten million.

@@ -213,40 +213,26 @@ class Evidence:
         own = None if rows is None else self.codes[rows].astype(np.int64)
         # first the parts that take the most memory while they are made
         candidates = self.pairs.candidates(*columns, own)
-        beside = self.neighbours.features(*columns, left_out=rows is not None)
-        asked = {}
+        around = self.neighbours.features(*columns, left_out=rows is not None)
+        asked = []
         for view, groups in zip(VIEWS, self.groups, strict=True):
             wanted = [columns[each] for each in view.ask]
-            asked[view.name] = Asked.of(groups, wanted, _left_out(view, columns, own))
-        parts = [
-            columns.relation[:, None],
-            (columns.head == columns.tail)[:, None],
-            *self._group_parts(asked),
-            *self._candidate_parts(candidates, asked, columns.relation),
-            beside,
-        ]
-        return Features(np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe"), candidates.code)
-
-    def _group_parts(self, asked: dict[str, Asked]) -> Iterator[NDArray[np.float32]]:
-        for view, groups in zip(VIEWS, self.groups, strict=True):
-            yield groups.statistics(asked[view.name])
-            if view.shares:
-                yield groups.shares(asked[view.name])
-
-    def _candidate_parts(
-        self, candidates: Candidates, asked: dict[str, Asked], relation: Ints
-    ) -> Iterator[NDArray[np.float32]]:
+            asked.append((view, groups, Asked.of(groups, wanted, _left_out(view, columns, own))))
         code = candidates.code
-        yield candidates.distinct[:, None]
-        value = np.where(code >= 0, self.values.centre[code], np.nan)
-        yield value.astype(np.float32)
-        yield from candidates[1:-1]
-        for view, groups in zip(VIEWS, self.groups, strict=True):
-            if view.suggested:
-                yield groups.share_of(asked[view.name], code)
+        value = np.where(code >= 0, self.values.centre[code], np.nan).astype(np.float32)
+        parts = [columns.relation[:, None], (columns.head == columns.tail)[:, None]]
+        for view, groups, found in asked:
+            parts.append(groups.statistics(found))
+            if view.shares:
+                parts.append(groups.shares(found))
+        parts += [candidates.distinct[:, None], value, *candidates[1:-1]]
+        parts += [groups.share_of(found, code) for view, groups, found in asked if view.suggested]
+        parts.append(around)
+        return Features(np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe"), code)
 
 
 def _names(frequent: int) -> Iterator[str]:
+    """The names of the columns in the order in which `Evidence._rows` puts them together."""
     yield "relation"
     yield "loop"
     for view in VIEWS:

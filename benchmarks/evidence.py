@@ -1,4 +1,4 @@
-"""Evidence intervals on the benchmarks beside the paper's methods: what cannot be gamed, error and time.
+"""Evidence intervals on the benchmarks beside the paper's methods: coverage, width, interval score, error, time.
 
     make bench-evidence                                  figures of five seeds, then times beside OpenUKGE
     python benchmarks/evidence.py figures [--seeds 5] [--data nl27k,...] [--per none --per doubt,relation] [--jobs 1]
@@ -12,8 +12,8 @@ facts stop the boosting and which features each tree sees. What is learned is ca
 is not counted).
 `backbones`: the paper's models with `cp` and `unkgcp`, judged by the same functions: slices by the doubt of each method
 itself and, as `evidence_doubt`, by the doubt of an evidence model learned from the same training facts.
-Lines of both go to results/evidence.jsonl as they come, one for each (data, seed, per or model and method), and are not
-computed again.
+Both write lines to results/evidence.jsonl as they go, one for each (data, seed, per or model and method); lines that
+are there are not computed again.
 `times`: one fit and calibration on two cores beside an epoch of OpenUKGE's UKGE (after a warm one) on the same data in
 the same run; that epoch counts ten times.
 `report`: results/evidence.json and evidence.md and docs/evidence.svg from these lines; all of the above end with it.

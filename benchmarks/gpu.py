@@ -2,8 +2,8 @@
 
     UNKGCP_DATA=data python benchmarks/gpu.py
 
-Kernels are compiled by a first short run, whose time is reported beside; every figure after that is a whole call
-of `train_many`: moving the data, training, validation, early stopping.
+A first short run compiles the kernels; its time is reported separately. Every other figure is a whole call of
+`train_many`: moving the data, training, validation, early stopping.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How soon a monitor finds the paper's shift, and whether it keeps quiet on test facts.
+"""How soon a monitor finds the paper's shift, and whether it raises no alarm on test facts.
 
     python benchmarks/monitor.py RUN [RUN ...]         runs of `unkgcp fit`, on data sets that are at hand
 

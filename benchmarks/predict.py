@@ -1,17 +1,17 @@
 """Answering queries: beside bare pyarrow, as files and graphs grow, on Ray, and call by call; on two CPU cores.
 
     make bench-predict                                       the part `compare`
-    python benchmarks/predict.py PART ... [--folder DIR]     parts of one's choice; other results are kept
+    python benchmarks/predict.py PART ... [--folder DIR]     other parts; results of parts that are not run are kept
 
 compare: ten million queries, `unkgcp predict` beside bare pyarrow, in the same run. Queries are triples of labels in
     a Parquet file, written as pyarrow writes it by default; answers are Parquet with `unkgcp` intervals at one level.
-    Ours is timed as a user meets it, as a whole process from start to end; bare pyarrow only reads the queries and
-    writes a table of the same columns (with answers that lie ready in memory) with the same writer options, without
-    its start: once as one table and once row group by row group, and the faster one counts. They take turns. Checks:
+    Ours is timed as a whole process from start to end, as a user waits for it. Bare pyarrow, without its start, only
+    reads the queries and writes a table of the same columns (with answers that are in memory already) with the same
+    writer options, once as one table and once row group by row group; the faster one counts. They take turns. Checks:
     at most 3 times bare pyarrow; memory under 1.5 GiB; 4 times the rows take no more than 4 times as long plus 15 %,
     in the same memory; 500,000 entities take at most 1.5 times as long as 5,000; loading a run with 500,000 entities
     of 128 numbers takes less than a second. The run is UKGE with 128 dimensions on NL27k (vocabulary, relations and
-    calibration facts from $UNKGCP_DATA; trained for three epochs, which is all the same to the clock), or of its size
+    calibration facts from $UNKGCP_DATA; trained for three epochs, which does not affect the time), or of its size
     with random weights where the data are absent; the two runs of other sizes have random weights.
 rows, one, two, entities: time and memory of whole commands as the rows grow (local, and on Ray with one and two
     workers) and as the entities grow. Memory is the sum over the process and all it started of their proportional set

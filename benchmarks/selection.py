@@ -1,17 +1,18 @@
-"""Choosing facts with a bound on the share of wrong ones: what is asked, what is found, and how many good ones.
+"""Choosing facts with a bound on the share of wrong ones: the share asked for, the share found, and the power.
 
-For each data set one evidence run is fitted (`--quick`, open world) unless `--runs` names a folder that has it; its
-backbone is UKGE of ten epochs. Calibration and test facts of the official split are scored once and then cut at
-random into halves, one hundred times: one half calibrates, the other is chosen from by `confidence >= 0.7`. Power is
-the share of all candidates that pass which is chosen. Beside it stands the power of `--filter "lower >= 0.7"` on the
-official test facts: of the confidence levels from 50 to 99.5 % the one that finds most with no larger share of wrong
-ones among what it keeps.
+For each data set one evidence run is fitted (`--quick`, open world) unless the folder `--runs` has it; its backbone is
+UKGE of ten epochs. Calibration and test facts of the official split are scored once and then cut at random into halves,
+one hundred times: one half calibrates, the other is chosen from by `confidence >= 0.7`. Power is the share of all
+candidates with such a confidence that is chosen. It is compared with the power of `--filter "lower >= 0.7"` on the
+official test facts, at the confidence level (of thirteen from 50 to 99.5 %) that keeps most of them with no larger
+share of wrong ones.
 
-In the open world half of the candidates are facts and half uniform corruptions of facts; wrong are low facts and
-non-facts. Once calibrated with every kind of non-facts that runs have by default, once with uniform ones alone.
+In the open world half of the candidates are facts and half are uniform corruptions of facts; facts below 0.7 and
+non-facts are wrong. It is calibrated with every kind of non-facts that runs have by default, and with uniform ones
+alone.
 
-Writes results/selection.json and .md. Exits with status 1 unless each mean share of wrong ones is at most what was
-asked for plus two standard errors.
+Writes results/selection.md. Exits with status 1 unless each mean share of wrong ones is at most what was asked for plus
+two standard errors. With `--large`, seconds and memory of `predict --select` beside plain `predict` of the same file.
 
     UNKGCP_DATA=... python benchmarks/selection.py --runs /tmp/selection-runs
     UNKGCP_DATA=... python benchmarks/selection.py --large 10000000 --runs /tmp/selection-runs     # speed and memory

@@ -1,12 +1,12 @@
 """The service under load, on two cores: batches of 100 triples beside an endpoint that only parses and echoes them.
 
 A run of NL27k's size (27,000 entities, 400 relations, UKGE with d = 128, 15,000 calibration facts) with invented
-numbers is served in a process of its own, by the application of `unkgcp serve` with the echo as one more path, and
-loaded from another process: by wrk, or by load.py where wrk is not installed (the figures then do not compare with
-those of wrk, and say so). Echo and answers take turns, so that other work on the machine meets both; then answers alone
-for a minute. Every request asks for other triples. Checks that the answers come at no less than half the rate of the
-echo, without a single error over the minute, and with a 99th percentile under five times the median. Writes
-results/serve.json and results/serve.md, and exits with status 1 when a target is missed.
+numbers is served in a process of its own, by the application of `unkgcp serve` with the echo as one more path. Another
+process sends the load: wrk, or load.py where wrk is not installed (its figures cannot be compared with those of wrk,
+and the results say so). Echo and answers take turns, so that other work on the machine slows both; then answers alone
+are measured for a minute. Every request asks for other triples. Checks that answers come at half the rate of the echo
+or more, without a single error over the minute, and with a 99th percentile under five times the median. Writes
+results/serve.md, and exits with status 1 when a target is missed.
 
     make bench-serve
 """

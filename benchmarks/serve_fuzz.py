@@ -1,8 +1,8 @@
-"""Two thousand generated requests against a service in a process of its own: no failure, and the document is true.
+"""Two thousand generated requests against a service in a process of its own: does it do what its document says?
 
-schemathesis makes them from the service's OpenAPI document: half as the document allows, half as it does not. Every
-answer must have a documented status, type and shape, what is not allowed must be refused, and none may be a server
-error. Writes results/serve_fuzz.json and exits with status 1 when something is found.
+schemathesis makes the requests from the service's OpenAPI document: half as the document allows, half as it does not.
+Every answer must have a documented status, type and shape, requests that are not allowed must be refused, and no answer
+may be a server error. Prints what was found and exits with status 1 when something was.
 
     make bench-serve-fuzz
     python benchmarks/serve_fuzz.py 500

@@ -1,4 +1,4 @@
-"""Graphs of 300 facts: CV+ beside split conformal prediction, which has to give facts away for calibration.
+"""Graphs of 300 facts: CV+ beside split conformal prediction, which has to set facts apart for calibration.
 
 Each replication draws its own graph (20 entities, 4 relations, confidences made of positions and noise), fits
 UKGE on 300 facts in both ways and asks 1,000 further triples of the same distribution.

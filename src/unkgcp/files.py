@@ -1,4 +1,6 @@
-"""Files written whole, under a temporary name first, so that nobody ever sees half of one; and safe `.npz` files."""
+"""Files that appear whole (written under a temporary name, then renamed), YAML settings, and `.npz` files that are read
+without trusting them.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says when there is no more room, for anybody, for this user or in this file."""
+"""Errors of the system when there is no more room: on the disk, for this user or in this file."""
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-"""How `s3://bucket` begins, also where a `Path` has been made of it, which has one stroke only."""
+"""The beginning of an address such as `s3://bucket`; a `Path` made of it has one stroke only."""
 
 
 @contextmanager
@@ -56,10 +58,10 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def completed(path: Path, named: str | os.PathLike[str]) -> Iterator[None]:
-    """What is written to `path` in here is on the disk afterwards, and readable as other files are.
+    """After the block, the file `path` that it wrote is on the disk and has the usual permissions.
 
-    Some writers make files that only their owner can read. A full disk becomes a sentence about `named`, the name that
-    the file will have.
+    Some writers make files that only their owner can read. A full disk becomes a sentence about `named`, the final name
+    of the file.
     """
     with room_for(named):
         yield
@@ -69,14 +71,14 @@ def completed(path: Path, named: str | os.PathLike[str]) -> Iterator[None]:
 
 def umask() -> int:
     """The permissions that this process does not give to files it makes."""
-    found = os.umask(0)  # the system tells it only when it is set
+    found = os.umask(0)  # the system tells the old value only when a new one is set
     os.umask(found)
     return found
 
 
 @contextmanager
 def explained(target: str | os.PathLike[str]) -> Iterator[None]:
-    """What the system says against writing `target` becomes one sentence."""
+    """Errors of the system while writing `target` become one sentence."""
     try:
         yield
     except OSError as error:
@@ -99,17 +101,17 @@ def room_for(target: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Wait until the disk has a file, or the names in a folder: then not even a loss of power undoes them."""
+    """Wait until a file, or the names in a folder, are on the disk and would survive a loss of power."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
         if os.path.isdir(path):
-            return  # some systems open no folders; names are then as safe as they make them
+            return  # some systems open no folders; nothing more can be done there
         raise
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # what file systems say that cannot do this with a folder
+        if error.errno != errno.EINVAL:  # some file systems cannot do this with a folder
             raise
     finally:
         os.close(handle)
@@ -118,21 +120,23 @@ def sync(path: str | os.PathLike[str]) -> None:
 def check_place(target: str | os.PathLike[str], prefix: str = ".partial-") -> None:
     """Refuse, before any work is done, a target for which no folder can be made or written to.
 
-    `prefix` is how the name of the file begins that is made to try, and taken away.
+    A file is made to try, and removed; `prefix` begins its name.
     """
     check_here(target, "it is written on this machine; give a path here, and copy it from there")
     with explained(target):
         place = Path(target).absolute().parent
         while not place.exists() and not place.is_symlink():
             place = place.parent
-        handle, name = tempfile.mkstemp(dir=place, prefix=prefix)  # no question tells as much as trying
+        handle, name = tempfile.mkstemp(
+            dir=place, prefix=prefix
+        )  # permissions alone do not tell whether it works
         os.close(handle)
-        with suppress(FileNotFoundError):  # whoever tidies the folder up may have been quicker
+        with suppress(FileNotFoundError):  # another process that tidies the folder up may have been quicker
             os.unlink(name)
 
 
 def check_here(target: str | os.PathLike[str], remedy: str) -> None:
-    """Refuse the address of something elsewhere where only a path will do: it would name a folder called `s3:`."""
+    """Refuse an address where only a path will do; as a path it would name a folder called `s3:`."""
     if ADDRESS.match(str(target)):
         raise InputError(f"{target} is an address: {remedy}")
 
@@ -152,7 +156,7 @@ def _check_kind(target: Path) -> None:
 
 
 def standard_output() -> BinaryIO:
-    """Standard output for bytes; a program can be started without one."""
+    """Standard output for bytes; InputError if the program was started without one."""
     if sys.stdout is None:
         raise InputError("standard output is closed; name a file with -o")
     return sys.stdout.buffer
@@ -163,7 +167,7 @@ def write_text(target: str | os.PathLike[str], text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-# Settings in YAML, whoever wrote them.
+# Settings in YAML.
 
 
 @cache
@@ -171,8 +175,8 @@ def _loader() -> Any:
     import yaml  # not at import: start-up time
 
     class Loader(yaml.SafeLoader):
-        """YAML that is a tree of plain values: no references, which can make a small file grow without end, and no
-        name twice in one place, of which YAML would silently keep the last.
+        """YAML without references, which can make a small file grow without end, and without a name twice in one
+        mapping, of which YAML would silently keep the last.
         """
 
         def compose_node(self, parent: Any, index: Any) -> Any:
@@ -235,7 +239,7 @@ def arrays_of(content: bytes) -> dict[str, NDArray[Any]]:
     try:
         return _arrays(content)
     except (zipfile.BadZipFile, RuntimeError, OverflowError) as error:
-        # what zipfile says of encrypted and foreign members
+        # errors of zipfile for encrypted and foreign members
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
@@ -260,7 +264,7 @@ def _array(content: bytes, name: str) -> NDArray[Any]:
         raise ValueError(f"array {name} has an unknown version")
     try:
         shape, fortran, dtype = npy.read_array_header_1_0(buffer)
-    except (MemoryError, RecursionError, SyntaxError):  # Python, of headers made to be hard to parse
+    except (MemoryError, RecursionError, SyntaxError):  # raised for headers made to be hard to parse
         raise ValueError(f"array {name} has a header that is none") from None
     if dtype.kind not in "biufU" or fortran:
         raise ValueError(f"array {name} does not hold plain numbers or text in C order")

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from unkgcp.tabular.query_files import query_batches
 
 _WHERE = {
-    "datasets": ("Dataset", "load", "load_dataset"),
-    "describing": ("Description", "describe"),
-    "fact_files": ("read", "read_parts", "write"),
-    "facts": ("Graph", "Splits", "Vocabulary", "concatenate", "hold_out", "split", "triple_keys"),
-    "objects": ("graph_from",),
+    "graph.datasets": ("Dataset", "load", "load_dataset"),
+    "graph.describing": ("Description", "describe"),
+    "graph.fact_files": ("read", "read_parts", "write"),
+    "graph.facts": ("Graph", "Splits", "Vocabulary", "concatenate", "hold_out", "split", "triple_keys"),
+    "graph.objects": ("graph_from",),
+    "tabular.columns": ("Scale",),
+    "tabular.query_files": ("query_batches",),
 }
 
 __all__ = [
@@ -48,13 +50,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Scale":
-        return import_module("unkgcp.tabular.columns").Scale
-    if name == "query_batches":
-        return import_module("unkgcp.tabular.query_files").query_batches
     for module, names in _WHERE.items():
         if name in names:
-            return getattr(import_module(f"unkgcp.graph.{module}"), name)
+            return getattr(import_module(f"unkgcp.{module}"), name)
     raise AttributeError(f"module 'unkgcp.graph' has no attribute {name!r}")
 
 

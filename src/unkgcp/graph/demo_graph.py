@@ -64,7 +64,7 @@ def generate(seed: int = 0) -> Demo:
 
 
 def _paths(inhabitants: World, pairs: dict[str, Pairs]) -> tuple[Ints, Floats]:
-    """Sorted keys (head * entities + tail) of the composed relation, and the best way's product of places."""
+    """Sorted keys (head * entities + tail) of the composed relation, and the product of places along the best path."""
     first, second = COMPOSED["works_in"]
     order = [row.name for row in RELATIONS]
     start, middle, end = join(pairs[first], pairs[second])
@@ -77,9 +77,9 @@ def _paths(inhabitants: World, pairs: dict[str, Pairs]) -> tuple[Ints, Floats]:
     return keys, best
 
 
-# Soft logic of the demo world: what its rules say about triples that are not among the given facts.
+# Soft logic of the demo world: what its rules conclude about triples that are not among the given facts.
 
-LEAST = 0.5  # weaker conclusions say nothing
+LEAST = 0.5  # weaker conclusions are left out
 RULES = "\n".join(
     [
         *(f"{row.name}(A, B) -> {row.name}(B, A)" for row in RELATIONS if row.symmetric),
@@ -89,7 +89,7 @@ RULES = "\n".join(
 
 
 def infer(facts: Graph) -> Graph:
-    """Conclusions from the facts that are not among them: every triple once, with its strongest bound."""
+    """Conclusions from the facts that are not facts themselves: every triple once, with its strongest bound."""
     found = concatenate([*_turned(facts), *_composed(facts)])
     # 0.6 + 0.9 - 1 is meant to be 0.5
     found = found.with_confidence(np.round(found.confidence, 3))
@@ -122,7 +122,7 @@ def _of(facts: Graph, name: str) -> Graph:
     return facts[facts.relation == facts.vocabulary.relation_ids([name])[0]]
 
 
-# What no real graph can tell: the true distribution of every confidence of the demo graph.
+# The true distribution of every confidence of the demo graph, which no real graph can tell.
 
 STEPS = 1000  # confidences are multiples of 1 / STEPS
 LOWEST = 50  # the smallest one, in steps
@@ -179,7 +179,7 @@ class Oracle:
     """The conditional distributions of a demo graph; every method takes a graph and answers row by row.
 
     The graph may have been read from a file: labels count, not ids. `path_keys` and `path_places` hold the
-    composed relation: head * entities + tail, sorted, and the place that the best way over a company gives.
+    composed relation: head * entities + tail, sorted, and the place that the best path over a company gives.
     """
 
     world: World
@@ -239,7 +239,7 @@ class Oracle:
         return np.concatenate(found) if found else np.empty((0, 2))
 
     def width(self, graph: Graph, confidence: float) -> float:
-        """Mean width of those intervals: no method that covers every kind of query equally can be sharper."""
+        """Mean width of the shortest intervals: no method that covers every kind of query equally can be sharper."""
         ends = self.interval(graph, confidence)
         return float(np.mean(ends[:, 1] - ends[:, 0]))
 
@@ -275,7 +275,7 @@ class Oracle:
     def _over_a_company(self, head: NDArray[np.int64], tail: NDArray[np.int64]) -> Floats:
         keys = head * len(self.world.vocabulary.entities) + tail
         position = np.minimum(np.searchsorted(self.path_keys, keys), len(self.path_keys) - 1)
-        # without a way over a company there is little reason to believe it
+        # without a path over a company there is little reason to believe the statement
         return np.where(self.path_keys[position] == keys, self.path_places[position], 0.1)
 
 
@@ -322,7 +322,7 @@ def _shortest(below: Floats, confidence: float) -> Floats:
 
 
 def _quantiles(below: Floats, shares: tuple[float, float]) -> Floats:
-    """The smallest values below or at which these shares of the mass lie, from tables (n, values + 1): (n, 2)."""
+    """The smallest values at or below which these shares of the mass lie, from tables (n, values + 1): (n, 2)."""
     held = below[:, 1:]
     places = [np.sum(held < share - 1e-12, axis=1) for share in shares]
     steps: Floats = np.minimum(np.stack(places, axis=1), held.shape[1] - 1) + LOWEST

@@ -2,8 +2,8 @@
 
 People live in cities, work for companies, have skills and like products. An entity has a position (who goes
 with whom), a standing (statements about some are surer), a carelessness (statements about some scatter more)
-and a habit (some are only ever described in stock values). These are the hidden causes: the demo graph shows
-facts and confidences, the oracle knows all.
+and a habit (some are mostly described in stock values). The demo graph shows only facts and confidences; the oracle
+also knows these hidden causes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 KINDS = {"person": 1500, "company": 400, "city": 80, "skill": 120, "product": 300}
 COMMUNITIES = 8
 DIMENSION = 4
-# what an entity is described in: mostly 0.7, mostly 1.0, or mostly what was measured
+# an entity is described mostly by 0.7, mostly by 1.0, or mostly by measured confidences
 HABITS = np.array([[1.0, 0.0], [0.05, 1.0], [0.05, 0.02]])
 HABIT_SHARES = (0.35, 0.15, 0.5)
 
@@ -120,7 +120,7 @@ def build(generator: np.random.Generator) -> World:
 
 
 def _directions(generator: np.random.Generator) -> Floats:
-    """A relation that echoes another one looks at entities much as that one does."""
+    """A relation that echoes another one weighs the coordinates of positions much as that one does."""
     direction: Floats = generator.normal(size=(len(RELATIONS), DIMENSION)) / np.sqrt(DIMENSION)
     index = {row.name: position for position, row in enumerate(RELATIONS)}
     for position, row in enumerate(RELATIONS):

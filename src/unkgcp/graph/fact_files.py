@@ -1,9 +1,9 @@
 """Facts from files and to files: TSV, CSV, Parquet, RDF, and the formats of STRING, ConceptNet and NELL, plain or gzip.
 
-Files are streamed: memory holds the columns of integers and confidences, the vocabulary, and a few blocks of the
-file. Confidences are not touched unless a scale says so, and no row is dropped: repeated triples and self-loops
-are facts too. What was written is read back as the same facts: labels character by character, confidences bit by bit.
-What a format cannot hold (a tab in a TSV label) is refused before anything is written.
+Files are streamed: memory holds the columns of ids and confidences, the vocabulary, and a few blocks of the file.
+Confidences change only if a scale is given, and no row is dropped: repeated triples and self-loops are facts too. A
+graph that was written is read back as the same facts: labels character by character, confidences bit by bit. A label
+that a format cannot hold (a tab in TSV) is refused before anything is written.
 
 >>> graph = read("facts.tsv")                                                       # doctest: +SKIP
 >>> graph = read("links.csv", columns=("a", "kind", "b", "w"), scale=Scale("minmax"))   # doctest: +SKIP
@@ -108,7 +108,7 @@ def _read_intervals(
 def _checked(
     path: Origin, columns: tuple[Columns, Columns] | None, request: Request
 ) -> tuple[Columns, Columns]:
-    """The columns of a part, where nothing speaks against reading intervals from it."""
+    """The columns of a part; InputError if intervals cannot be read from it."""
     if not is_file(path):
         raise InputError("interval-valued confidences are read from a file, not from standard input")
     if columns is None:
@@ -126,7 +126,7 @@ def _checked(
 
 
 def _place(path: Origin, request: Request, row: int) -> str:
-    """Where the row (from 0) stands: file and line. Slow, and only for an error that is certain."""
+    """The file and line of a row (from 0). Slow, and only for an error."""
     with Source(path) as source:
         layout = layout_of(source, request)
         if isinstance(layout, str):

@@ -54,7 +54,7 @@ def graph_from(data: Any, *, relation: str | None = None, **options: Unpack[Opti
         raise InputError(f"{data!r} is a name, not a graph: read a file with unkgcp.read")
     if options.get("format") is not None or options.get("header") is not None:
         raise InputError("format and header are for files: leave them out")
-    if _is_network(data):
+    if _comes_from(data, "networkx") and hasattr(data, "edges") and hasattr(data, "is_multigraph"):
         columns = options.pop("columns", None)
         needed = not options.get("skip_missing") and options.get("default_confidence") is None
         return _graph(_edges(data, relation, columns, needed), NETWORK, options)
@@ -190,10 +190,6 @@ def _first_odd(values: list[Any]) -> tuple[int, Any]:
 # NetworkX.
 
 Edge = tuple[Any, Any, Any, dict[Any, Any]]  # two nodes, the key of a multigraph, and the attributes
-
-
-def _is_network(data: Any) -> bool:
-    return _comes_from(data, "networkx") and hasattr(data, "edges") and hasattr(data, "is_multigraph")
 
 
 def _edges(network: Any, relation: str | None, columns: Sequence[int | str] | None, needed: bool) -> pa.Table:

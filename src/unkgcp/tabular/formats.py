@@ -305,7 +305,7 @@ def ending(name: str) -> str | None:
 
 
 def _checked(expected: str | None, chosen: bool, line: str, name: str) -> str:
-    """Tabs or commas, where the name and the first line agree; the caller's word is not doubted."""
+    """The format by tabs or commas in the first line; the name of the file must agree, a chosen format need not."""
     tabs, commas = "\t" in line, "," in line
     if chosen or (expected == "tsv" and tabs) or (expected == "csv" and commas):
         return expected or ""
@@ -328,7 +328,7 @@ def _checked(expected: str | None, chosen: bool, line: str, name: str) -> str:
 
 
 def first_line(sample: bytes, name: str, quoted: bool) -> str:
-    """The first line of a file that has one, without its end; refuses what is plainly no text."""
+    """The first line that is not empty, without its end; InputError if the file is plainly no text."""
     text = sample.removeprefix(b"\xef\xbb\xbf")
     if not text.strip(b"\r\n \t"):
         raise InputError(f"{name} is empty: give a file with at least one fact a line")
@@ -378,7 +378,7 @@ def _names(path: Origin, request: Request) -> list[str] | None:
             try:
                 return list(pq.read_schema(source.on_disk()).names)
             except (pa.ArrowException, OSError, UnicodeDecodeError):
-                return None  # what is wrong with the file is said when its facts are read
+                return None  # reading the facts will say what is wrong with the file
         text = TEXT_FORMATS.get(kind)
         if text is None or text.columns is not None:
             return None

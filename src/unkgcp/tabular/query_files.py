@@ -91,7 +91,7 @@ def _file_batches(
 
 
 def count_queries(path: str) -> int | None:
-    """How many there are, as far as a look can tell: exactly in a Parquet file, about in a plain text file."""
+    """The number of queries: exact for Parquet, an estimate for plain text, None where it cannot be told quickly."""
     try:
         if os.path.isdir(path):
             return sum(int(pq.read_metadata(file).num_rows) for file in parquet_files(Path(path)))
@@ -206,7 +206,7 @@ class Table(Source):
             return at(self.name, next(lines, None))
 
     def sentence(self, error: Exception) -> str:
-        """What to say of an error; a table has sentences of its own."""
+        """The sentence for an error; tables have their own."""
         match error:
             case FileNotFoundError():
                 return f"there is no file {self.name}"
@@ -265,7 +265,7 @@ def _text(file: Any) -> io.TextIOWrapper:
 
 
 def _first_bad(column: pa.Array) -> tuple[int, Any]:
-    """The first value that is no number; values are only looked at one by one once one of them is bad."""
+    """The row and the first value that is no number."""
     for row, value in enumerate(column.to_pylist()):
         try:
             float(value)

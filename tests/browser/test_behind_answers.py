@@ -68,17 +68,15 @@ def test_the_distribution_is_drawn_to_scale(open_page, several, doubtful_predict
     page = visit.page
     picture = page.get_by_role("img", name="Distribution and intervals of")
     picture.wait_for()
-    found = masses(doubtful_predictor, QUERY)
-    single = found.high - found.low < 1e-9
+    low, high, mass = masses(doubtful_predictor, QUERY)
+    single = high - low < 1e-9
     stems = picture.locator("g circle")
     places = stems.evaluate_all("all => all.map(c => (c.cx.baseVal.value - 56) / (720 - 56 - 24))")
-    assert places == pytest.approx(sorted(set(found.low[single].tolist())), abs=1e-6)
+    assert places == pytest.approx(sorted(set(low[single].tolist())), abs=1e-6)
     heights = picture.locator("g line").evaluate_all(
         "all => all.map(l => l.y1.baseVal.value - l.y2.baseVal.value)"
     )
-    heaviest = {
-        at: float(found.mass[single & (found.low == at)].sum()) for at in set(found.low[single].tolist())
-    }
+    heaviest = {at: float(mass[single & (low == at)].sum()) for at in set(low[single].tolist())}
     ratios = [height / heaviest[at] for height, at in zip(heights, sorted(heaviest), strict=True)]
     assert max(ratios) == pytest.approx(min(ratios), rel=1e-3)
     cells = [{"low": 0.0, "high": 0.05, "mass": 0.4}, {"low": 0.5, "high": 0.5, "mass": 0.6}]

@@ -95,11 +95,6 @@ def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_
     return found
 
 
-def in_vocabulary(triples: HasTriples) -> NDArray[np.bool_]:
-    """Which triples have no id -1, which stands for a label that the vocabulary lacks: (n,)."""
-    return (triples.head >= 0) & (triples.relation >= 0) & (triples.tail >= 0)
-
-
 def some_rows(triples: HasTriples, rows: NDArray[np.intp] | slice) -> Triples:
     """The triples in these rows."""
     return Triples(triples.head[rows], triples.relation[rows], triples.tail[rows])
@@ -179,7 +174,8 @@ class IntervalPredictor(ABC):
     def calibrate(self, model: Scorer, facts: Graph) -> Self:
         """Learn what this method needs from calibration facts, none of which the model was trained on."""
         known = status_codes(model, facts) == 0
-        waiting = facts[~known & in_vocabulary(facts)]
+        # a label that the vocabulary lacks has the id -1, under which its fact cannot be kept
+        waiting = facts[~known & (facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0)]
         facts = facts[known]
         if self.most is not None and len(facts) > self.most:
             facts, left = _drawn(facts, self.most)

@@ -18,16 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.objects import Queries, to_triples
-from unkgcp.methods.intervals import BY_LEVEL, Intervals, Levels, as_batch, columns
+from unkgcp.methods.intervals import BY_LEVEL, Floats, Intervals, Levels, as_batch, columns
 from unkgcp.tabular.arrow_arrays import Coded
 
 if TYPE_CHECKING:
@@ -96,16 +95,12 @@ def as_lists(
 # from it. Two facts that say the same may both seem to change nothing, since either is enough.
 
 
-class Masses(NamedTuple):
-    """Stretches of [0, 1] from left to right and the probability of each, (m,) each. A single value has no width."""
+def masses(predictor: Calibrated, query: Label) -> tuple[Floats, Floats, Floats]:
+    """The distribution from which a query is answered; InputError for a run that has none.
 
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    mass: NDArray[np.float64]
-
-
-def masses(predictor: Calibrated, query: Label) -> Masses:
-    """The distribution from which a query is answered; InputError for a run that has none."""
+    Lower ends, upper ends and probabilities of stretches of [0, 1] from left to right, (m,) each. The ends of a single
+    value are equal.
+    """
     found = evidence_of(predictor).distribution(to_triples([query], predictor.model.vocabulary))
     cells = found.cells
     low = np.concatenate([cells.low, found.slot_low[0]])
@@ -113,7 +108,7 @@ def masses(predictor: Calibrated, query: Label) -> Masses:
     mass = np.concatenate([found.class_mass[0][cells.class_of_piece] * cells.share, found.slot_mass[0]])
     order = np.lexsort((high, low))
     order = order[mass[order] > 0]
-    return Masses(low[order], high[order], mass[order])
+    return low[order], high[order], mass[order]
 
 
 def without(

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, TrainedFactsWarning
-from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained, triple_keys
+from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, concatenate, contained, triple_keys
 from unkgcp.graph.known import fingerprints
 from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods import create, predictor_class
-from unkgcp.methods.method import IntervalPredictor, in_vocabulary, status_codes
+from unkgcp.methods.method import IntervalPredictor, status_codes
 from unkgcp.methods.partitions import NONE, Partitioned, partition_names
 from unkgcp.run.predictor import Predictor
 from unkgcp.training.model import Model
@@ -123,6 +123,11 @@ def _own(facts: Graph, model: Model) -> Graph:
     if facts.vocabulary == model.vocabulary:
         return facts
     return Graph(*to_triples(facts, model.vocabulary), facts.confidence, model.vocabulary, facts.ends)
+
+
+def in_vocabulary(triples: HasTriples) -> NDArray[np.bool_]:
+    """Which triples have no id -1, which stands for a label that the vocabulary lacks: (n,)."""
+    return (triples.head >= 0) & (triples.relation >= 0) & (triples.tail >= 0)
 
 
 def check_population(

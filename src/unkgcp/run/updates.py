@@ -25,8 +25,8 @@ from unkgcp.graph.facts import Graph, concatenate, contained
 from unkgcp.graph.known import adopted
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods import create
-from unkgcp.methods.method import in_vocabulary, status_codes
-from unkgcp.run.calibration import for_open_world
+from unkgcp.methods.method import status_codes
+from unkgcp.run.calibration import for_open_world, in_vocabulary
 from unkgcp.run.fitting import Report, further_models, learn_evidence, refuse_interrupted, silent
 from unkgcp.run.predictor import Predictor
 from unkgcp.training.config import GIVEN, NONE, TrainConfig

@@ -64,6 +64,7 @@ class Answers:
     """Which of them have a triple that is in neither the training nor the calibration facts: (n,)."""
     facts: Intervals
     negatives: Graph
+    truth_of_negatives: Floats
     of_negatives: Intervals
     """By a second threshold, calibrated on negatives, in runs of the paper's protocol; else by the run's only one."""
     origin: str
@@ -100,6 +101,7 @@ def ask(
         negatives = negatives[without_held(predictor, negatives, [])]
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
+    overlap_free, truth, truth_of_negatives = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
     n, of = len(facts.head), len(negatives.head)
     if predictor.negative is None:
         both = Triples(*map(np.concatenate, zip(ids, other_ids, strict=True)))
@@ -112,10 +114,11 @@ def ask(
         dataset=dataset,
         levels=list(map(float, exactly.levels)),
         ids=ids,
-        truth=facts.truth,
-        overlap_free=~np.isin(facts.keys, taken),
+        truth=truth,
+        overlap_free=overlap_free,
         facts=found,
         negatives=negatives,
+        truth_of_negatives=truth_of_negatives,
         of_negatives=of_negatives,
         origin=origin,
         known=found.code == 0,
@@ -188,7 +191,7 @@ def judge(answers: Answers, progress: Progress | None = None) -> dict[str, Any]:
     if no interval is empty.
     """
     predictor, method = answers.predictor, answers.predictor.method
-    negatives = _rows(answers.of_negatives, answers.negatives.truth)
+    negatives = _rows(answers.of_negatives, answers.truth_of_negatives)
     facts = _rows(answers.facts, answers.truth)
     overlap_free = Rows(*(column[answers.overlap_free] for column in facts))
     both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
@@ -297,17 +300,8 @@ def _conditional(answers: Answers, facts: Rows, progress: Progress | None) -> li
         progress.update(DESCRIBED, "judging")
         told = Part(progress, DESCRIBED, WORK, len(answers.levels))
     cut = slices.slices_of(queries, predictor.model.vocabulary.relations.to_pylist())
-    return slices.judge_slices(
-        queries,
-        cut,
-        rows.truth,
-        rows.lower,
-        rows.upper,
-        answers.levels,
-        sizes=sizes,
-        seed=predictor.model.seed,
-        progress=told,
-    )
+    columns, seed = (rows.truth, rows.lower, rows.upper), predictor.model.seed
+    return slices.judge_slices(queries, cut, *columns, answers.levels, sizes=sizes, seed=seed, progress=told)
 
 
 def _empty(rows: Rows, levels: Sequence[float]) -> list[dict[str, Any]] | None:
@@ -333,6 +327,7 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
     known, method, count = answers.known, answers.predictor.method, int(answers.known.sum())
     if not count:
         return None
+    one_threshold = method.one_threshold
     score = None if method.own_answers else answers.facts.score[known].astype(np.float64)
     standing = method.standing(known_triples(answers), answers.truth[known], score)
     if standing is None:
@@ -342,7 +337,7 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
     found = []
     for level, (k,), coverage in zip(answers.levels, ranks(answers.levels, [size]), smoothed, strict=True):
         band = None
-        if method.one_threshold and 1 <= k <= size:
+        if one_threshold and 1 <= k <= size:
             band = [(end * count + unknown) / len(known) for end in metrics.rank_band(k, size, count)]
         found.append({"confidence": level, "coverage_smoothed": coverage, "band": band})
     return found

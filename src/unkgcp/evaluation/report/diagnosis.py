@@ -197,14 +197,16 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
     asked = known_triples(answers)
     compared = sorted({*LEVELS, confidence})
     rivals = _rivals(predictor, dataset)
-    exactly, found = exact_levels(compared), {method.name: dict(zip(shown, own, strict=True))}
-    worst_tenths = {method.name: conditional["worst"]["doubt"]}
+    exactly, theirs, doubts = exact_levels(compared), {}, {}
     for name, rival in rivals.items():
         if rival is not method:
-            theirs = rival.interval(asked, exactly)
-            doubt = rival.doubt(asked, None if rival.own_answers else theirs.score.astype(np.float64))
-            found[name] = dict(zip(compared, answered(theirs), strict=True))
-            worst_tenths[name] = tenths_of_doubt(doubt, found[name][confidence].inside)[1]
+            theirs[name] = rival.interval(asked, exactly)
+            score = None if rival.own_answers else theirs[name].score.astype(np.float64)
+            doubts[name] = rival.doubt(asked, score)
+    found = {name: dict(zip(compared, answered(answer), strict=True)) for name, answer in theirs.items()}
+    worst_tenths = {name: tenths_of_doubt(doubts[name], found[name][confidence].inside)[1] for name in found}
+    found[method.name] = dict(zip(shown, own, strict=True))
+    worst_tenths[method.name] = conditional["worst"]["doubt"]
     judged_slices = {
         by: _named(conditional["slices"][by], digits) for by, digits in (("doubt", 3), ("degree", 0))
     }
@@ -221,7 +223,7 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         slices=judged_slices | _slices(main, dataset, confidence, method.threshold_sizes(asked)),
         worst=conditional["worst"],
         ert=conditional["ert"],
-        correlation=(rho, *metrics.spearman_interval(rho, len(facts))),
+        correlation=(rho, *metrics.spearman_interval(rho, len(middle))),
         rivals=[
             _rival(rival, found[name], worst_tenths[name], main, confidence) for name, rival in rivals.items()
         ],

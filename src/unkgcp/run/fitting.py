@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 PROTOCOLS = ("strict", "paper")
 FOLDS = 10
-JOINT = "joint"
 NORMALISED = {"unkgcp": True, "cp": False}
 """Where confidences are intervals: whether this method has the errors of the middle in units of the entropy."""
 QUICK_EPOCHS = 10
@@ -392,7 +391,7 @@ def method_for(method: str, facts: Graph, config: TrainConfig | None = None) -> 
     if config is not None and config.uses_pool:
         raise InputError("lengths of confidences do not go with passleaf's pseudo-labels; use ukge or beurre")
     if method in NORMALISED:
-        return JOINT, {"normalised": NORMALISED[method]}
+        return "joint", {"normalised": NORMALISED[method]}
     if not needs_length:
         raise InputError(
             f"method {method!r} predicts one number, but these confidences are intervals: "

@@ -27,17 +27,19 @@ class Settings:
     """Limits and access.
 
     token: what `Authorization: Bearer ...` must carry, None for no check.
-    hosts: names that the `Host` header may carry, None for any. A service on loopback without a token checks
-        it, so that no web page can reach it under a name of its own.
-    max_body: bytes of a request body. max_held: bytes of all bodies that have begun to arrive, and of all answers that
-        clients have not read yet; beyond it bodies are refused and the slowest readers are dropped.
-    max_triples, max_levels: of one request. max_k: completions of one request.
+    hosts: names that the `Host` header may carry, None for any. A service on loopback without a token checks the
+        header, so that no web page can reach the service under a name of its own.
+    max_body: bytes of a request body.
+    max_held: bytes of all bodies that have begun to arrive, and bytes of all answers that clients have not read yet. If
+        there are more, bodies are refused, and the slowest readers are dropped.
+    max_triples, max_levels: triples and levels of one request. max_k: completions of one request.
     max_waiting: triples of all requests that wait for the model; more are refused until some are answered. It bounds
-        memory; time is bounded by `answer_seconds`, since what would take longer beside all that waits is refused.
-    max_jobs: completions and evidence that wait or run; more are refused.
-    max_connections: open ones; beyond it those are dropped that have been idle or sending a request for longest.
-    body_seconds: a request must have arrived by then. answer_seconds: and be answered by then. read_seconds: and its
-        client have read the answer by then.
+        memory. Time is bounded by `answer_seconds`: a request that would take longer beside all that waits is refused.
+    max_jobs: questions other than intervals that wait or run, for each kind of question; more are refused.
+    max_connections: connections that are open. If there are more, the one is dropped that has been idle, or has been
+        sending a request, for longest.
+    body_seconds, answer_seconds, read_seconds: how long a request may take to arrive, to be answered, and its answer to
+        be read by the client.
     """
 
     token: bytes | None = None
@@ -56,7 +58,7 @@ class Settings:
 
     @property
     def grace_seconds(self) -> float:
-        """How long requests on their way have when the service is told to stop: as long as at any other time."""
+        """How long the service waits for its requests when it is told to stop: as long as they may take otherwise."""
         return self.body_seconds + self.answer_seconds + 1
 
 

@@ -56,7 +56,7 @@ def read_parts(
 ) -> dict[str, Graph]:
     """Several files over one vocabulary, in the given order; a given scale sees them as one. See `read`."""
     request = Request(**options)
-    intervals = {part: interval_columns(path, request) for part, path in paths.items()}
+    intervals = interval_columns(paths, request)
     if any(intervals.values()):
         return _read_intervals(paths, intervals, request, vocabulary)
     known = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -355,11 +355,17 @@ def first_line(sample: bytes, name: str, quoted: bool) -> str:
 # Confidences that are intervals: files whose first line names the columns lower and upper.
 
 
-def interval_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
-    """The columns of the lower ends and those of the upper ends, each after those of the labels.
+def interval_columns(
+    paths: Mapping[str, Origin], request: Request
+) -> dict[str, tuple[Columns, Columns] | None]:
+    """For each part the columns of the lower ends and those of the upper ends, each after those of the labels.
 
-    None for a file with plain confidences.
+    None for a part with plain confidences.
     """
+    return {part: _end_columns(path, request) for part, path in paths.items()}
+
+
+def _end_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
     columns = request.columns
     if columns is None and request.header is not False and is_file(path):
         names = _names(path, request)

@@ -327,9 +327,9 @@ def _ties(answers: Answers) -> list[dict[str, Any]] | None:
     known, method, count = answers.known, answers.predictor.method, int(answers.known.sum())
     if not count:
         return None
-    one_threshold = method.one_threshold
     score = None if method.own_answers else answers.facts.score[known].astype(np.float64)
-    standing = method.standing(known_triples(answers), answers.truth[known], score)
+    triples, one_threshold = known_triples(answers), method.one_threshold
+    standing = method.standing(triples, answers.truth[known], score)
     if standing is None:
         return None
     size, unknown = int(standing.size[0]), len(known) - count

@@ -37,7 +37,7 @@ import pyarrow as pa  # noqa: E402
 
 from unkgcp.backbones import get  # noqa: E402
 from unkgcp.graph import Graph, Vocabulary  # noqa: E402
-from unkgcp.graph.known import KnownFacts  # noqa: E402
+from unkgcp.graph.known_facts import KnownFacts  # noqa: E402
 from unkgcp.run import calibrate  # noqa: E402
 from unkgcp.service.lookups import LabelSearch  # noqa: E402
 from unkgcp.training import Model, TrainConfig  # noqa: E402

@@ -20,7 +20,7 @@ from unkgcp._version import __version__
 
 if TYPE_CHECKING:
     from unkgcp.errors import InputError
-    from unkgcp.evaluation.updating import update
+    from unkgcp.evaluation.update_decision import update
     from unkgcp.graph import Dataset, Graph, Splits, graph_from, load, load_dataset, read, write
     from unkgcp.run import Predictor, calibrate
     from unkgcp.training import train
@@ -44,7 +44,7 @@ _WHERE = {
     "load_dataset": "unkgcp.graph",
     "read": "unkgcp.graph",
     "train": "unkgcp.training",
-    "update": "unkgcp.evaluation.updating",
+    "update": "unkgcp.evaluation.update_decision",
     "write": "unkgcp.graph",
 }
 

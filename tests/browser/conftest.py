@@ -25,7 +25,7 @@ import pytest
 
 from tests.worlds import random_ids, random_model
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
 
 Opener = Callable[..., "Visit"]

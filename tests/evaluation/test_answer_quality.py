@@ -13,7 +13,7 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.completion_quality import judge_answers
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model
 

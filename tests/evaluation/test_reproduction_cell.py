@@ -12,7 +12,7 @@ from tests.rounding import apart
 from unkgcp.conformal.scores import EntropyResidual, Residual
 from unkgcp.evaluation.metrics import error_bins
 from unkgcp.evaluation.reproduction import LEVELS, PREDICTORS, Block
-from unkgcp.evaluation.reproduction.measuring import measure, size_curve, sizes, width_by_error
+from unkgcp.evaluation.reproduction.cell_figures import measure, size_curve, sizes, width_by_error
 from unkgcp.evaluation.slices import tenths_of_doubt
 from unkgcp.graph import Dataset
 

@@ -15,8 +15,8 @@ import pytest
 from tests.evaluation.conftest import by_hand
 from unkgcp.errors import InputError
 from unkgcp.evaluation.reproduction import LEVELS, PREDICTORS, Block, paper_claims
+from unkgcp.evaluation.reproduction.cell_figures import measure
 from unkgcp.evaluation.reproduction.cells import aggregate, cell_names, read_cell, write_cell, write_summary
-from unkgcp.evaluation.reproduction.measuring import measure
 from unkgcp.evaluation.reproduction.paper_tables import make_tables, write_tables
 
 

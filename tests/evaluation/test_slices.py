@@ -13,7 +13,7 @@ from unkgcp.conformal import SplitConformal, rank
 from unkgcp.evaluation import slices
 from unkgcp.evaluation.slices import Queries, below_band, effective_sizes, judge_slices, slices_of
 from unkgcp.graph.facts import Triples
-from unkgcp.graph.known import degree_of, degrees
+from unkgcp.graph.known_facts import degree_of, degrees
 
 
 def queries(n: int, seed: int = 0) -> Queries:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
 from unkgcp.evidence.fact_groups import FactOrder, as_one, smallest
-from unkgcp.graph import known
+from unkgcp.graph import known_facts
 
 
 @settings(max_examples=40, deadline=None)
@@ -52,9 +52,9 @@ def test_parts_are_joined_and_taken_in_by_pieces(monkeypatch: pytest.MonkeyPatch
     rows = np.lexsort([np.tile(other, 2), *both[::-1]])
     for place in (1, 2):
         np.testing.assert_array_equal(whole.column(place), both[place][rows])
-    monkeypatch.setattr(known, "PIECE", 7)
+    monkeypatch.setattr(known_facts, "PIECE", 7)
     np.testing.assert_array_equal(FactOrder.of(parts, [9, 2, 9, 9]).keys, whole.keys)
-    np.testing.assert_array_equal(known.distinct(other / 10), np.unique(other / 10))
+    np.testing.assert_array_equal(known_facts.distinct(other / 10), np.unique(other / 10))
 
 
 def test_ids_that_no_key_can_hold_are_refused() -> None:

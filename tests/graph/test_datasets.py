@@ -14,7 +14,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, cache_folder, load, load_dataset, search_folders
 from unkgcp.graph.demo_graph import infer
-from unkgcp.graph.describing import describe
+from unkgcp.graph.description import describe
 from unkgcp.graph.fetching import OFFICIAL, blob_id
 from unkgcp.tabular.columns import Scale
 

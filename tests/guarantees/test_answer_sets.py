@@ -24,7 +24,7 @@ from tests.worlds import random_model, vocabulary
 from unkgcp.conformal.ranks import exact
 from unkgcp.conformal.ranks import rank as true_rank
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.answer_sets import SideSets, calibrated
 

@@ -20,7 +20,7 @@ from scipy.stats import betabinom
 
 from tests.worlds import random_graph, random_model, vocabulary
 from unkgcp.conformal import rank
-from unkgcp.evaluation import updating
+from unkgcp.evaluation import update_decision
 from unkgcp.evidence import learn
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Graph
@@ -97,7 +97,7 @@ def p_values(world: str, weeks: int = WEEKS) -> list[tuple[float, float]]:
     for facts in WORLDS[world](rng)[: 1 + weeks]:
         told = rng.random(len(facts)) < 0.5
         queries.append(facts[~told])
-        run = first_run(facts[told], rng) if run is None else updating.update(run, facts[told])
+        run = first_run(facts[told], rng) if run is None else update_decision.update(run, facts[told])
         found.append(judged(run, concatenate(queries), rng))
     return found
 
@@ -126,7 +126,7 @@ def judged(run: Predictor, queries: Graph, rng: np.random.Generator) -> tuple[fl
 
 @pytest.fixture
 def without_learning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(updating, "reason_to_learn", lambda *given: None)
+    monkeypatch.setattr(update_decision, "reason_to_learn", lambda *given: None)
 
 
 @pytest.mark.usefixtures("without_learning")
@@ -153,7 +153,7 @@ def index_held(division: Division) -> Division:
 def test_a_wrong_rule_is_found(
     monkeypatch: pytest.MonkeyPatch, mutant: Callable[[Division], Division]
 ) -> None:
-    monkeypatch.setattr(updating, "divide", lambda *given: mutant(divide(*given)))
+    monkeypatch.setattr(update_decision, "divide", lambda *given: mutant(divide(*given)))
     assert min(low for low, _ in p_values("mirrored", weeks=5)) < FALSE_ALARM
 
 

@@ -14,7 +14,7 @@ from tests.worlds import vocabulary
 from unkgcp.conformal.ranks import exact
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.methods import IntervalPredictor, create, restore
 from unkgcp.methods.open_world import open_world
 from unkgcp.methods.partitions import NAMES, Partitioned, partition_names

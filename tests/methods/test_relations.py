@@ -10,7 +10,7 @@ from tests.worlds import vocabulary
 from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.methods import create
 from unkgcp.methods.partitions import OWN, RelationGroups, each_relation, group_relations
 

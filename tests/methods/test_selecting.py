@@ -15,7 +15,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph.negatives import corrupt
 from unkgcp.methods import PREDICTORS, create
 from unkgcp.methods.open_world import open_world
-from unkgcp.run.choosing import Selector
+from unkgcp.run.chooser import Selector
 
 HIGH = Range.parse("confidence >= 0.7")
 

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from tests.predict.conftest import same_bytes
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.predict import stream
 from unkgcp.predict.filter import after_filter, parse
 from unkgcp.predict.stream import answer_file, chosen_in_file, in_order
 from unkgcp.run import Predictor, calibrate
-from unkgcp.run.choosing import Choice
+from unkgcp.run.chooser import Choice
 from unkgcp.training import Model
 
 CHOICE = Choice.of("confidence >= 0.5", [0.4, 0.8])

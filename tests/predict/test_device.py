@@ -11,7 +11,7 @@ import pytest
 from tests.rounding import apart, assert_within, ends_apart
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.predict.ray_worker import DeviceModel, on_device
 from unkgcp.run import calibrate
 from unkgcp.training import Model

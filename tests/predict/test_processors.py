@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tests.rounding import apart, assert_within, boxes_apart, ends_apart, logistic_apart
 from tests.worlds import random_graph, random_ids, random_model, vocabulary
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.methods import create
 from unkgcp.run import Predictor, calibrate
 

@@ -31,7 +31,7 @@ from unkgcp.predict.ray_engine import answer_on_ray
 from unkgcp.predict.ray_worker import use_index, write_index
 from unkgcp.predict.stream import answer_file, chosen_in_file
 from unkgcp.run import Predictor
-from unkgcp.run.choosing import Choice
+from unkgcp.run.chooser import Choice
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'unkgcp[ray]'")
 pytest.importorskip("ray.data", reason="ray is there without ray.data: pip install 'unkgcp[ray]'")

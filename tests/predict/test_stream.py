@@ -19,7 +19,7 @@ import pytest
 from tests.processes import until_writing
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.predict import stream
 from unkgcp.predict.filter import parse
 from unkgcp.predict.parts import deliver, plan, staged

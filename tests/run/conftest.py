@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import calibrate
 from unkgcp.training import Model
 

@@ -13,7 +13,7 @@ import pytest
 
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.answer_sets import Asked
 from unkgcp.run.questions import FLOOR

@@ -12,7 +12,7 @@ import pytest
 
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.completion import complete_batch
 from unkgcp.run.questions import completer_of

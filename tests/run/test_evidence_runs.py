@@ -14,7 +14,7 @@ from tests.worlds import mirrored_graph
 from unkgcp.errors import InputError
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.methods import create, evidence_method
 from unkgcp.run import fit
 from unkgcp.training import TrainConfig

@@ -19,7 +19,7 @@ from unkgcp._version import __version__
 from unkgcp.errors import InputError
 from unkgcp.files import read_npz, write_npz
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.provenance import ALWAYS, FACTS, MODEL, PROVENANCE
 from unkgcp.run.run_writer import check_target

@@ -21,7 +21,7 @@ from unkgcp.evaluation.monitor.monitor_findings import describe
 from unkgcp.evaluation.report import write_report
 from unkgcp.graph import Graph, Splits, Vocabulary
 from unkgcp.graph.datasets import Dataset
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.fitting import check_model, recalibrate
 from unkgcp.service.knowledge import Knowledge

@@ -13,7 +13,7 @@ from tests.worlds import mirrored_graph, random_model
 from unkgcp.errors import InputError
 from unkgcp.evidence import learn
 from unkgcp.evidence.trees import Boosting
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.answers import known_facts, masses, without
 

@@ -158,7 +158,7 @@ def test_facts_are_of_the_run_they_were_loaded_with(
 ) -> None:
     from dataclasses import replace
 
-    from unkgcp.graph.known import KnownFacts
+    from unkgcp.graph.known_facts import KnownFacts
 
     with_facts = [replace(make_model(), facts=KnownFacts.of(make_facts(size))) for size in (300, 200)]
     run = tmp_path / "run"

@@ -15,7 +15,7 @@ from unkgcp.errors import InputError, TrainedFactsWarning
 from unkgcp.graph import Graph, Splits, load_dataset
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import concatenate
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate, fit, recalibrate
 from unkgcp.run.calibration import FALSE_ALARM, check_apart, count_trained, explained
 from unkgcp.training import Model, TrainConfig, train

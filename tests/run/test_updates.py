@@ -12,8 +12,8 @@ import pytest
 import unkgcp
 from tests.worlds import graph_of, mirrored_graph, random_graph, random_model, vocabulary
 from unkgcp.errors import InputError
-from unkgcp.evaluation import evaluate, updating
-from unkgcp.evaluation.updating import reason_to_learn
+from unkgcp.evaluation import evaluate, update_decision
+from unkgcp.evaluation.update_decision import reason_to_learn
 from unkgcp.evidence import learn
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Graph
@@ -51,7 +51,7 @@ def run(splits: unkgcp.Splits) -> Predictor:
 @pytest.fixture(autouse=True)
 def _calm(monkeypatch: pytest.MonkeyPatch) -> None:
     """The weeks here are unlike what was before; that alone is to change nothing."""
-    monkeypatch.setattr(updating, "reason_to_learn", lambda *given: None)
+    monkeypatch.setattr(update_decision, "reason_to_learn", lambda *given: None)
 
 
 def week(n: int = 200, seed: int = 9) -> Graph:
@@ -186,7 +186,7 @@ def test_the_monitor_decides_by_new_training_facts(run: Predictor, splits: unkgc
 def test_trees_are_learned_again_where_the_monitor_asks_for_it(
     run: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updating, "reason_to_learn", lambda *given: "so it says")
+    monkeypatch.setattr(update_decision, "reason_to_learn", lambda *given: "so it says")
     again = unkgcp.update(run, week())
     assert again.provenance["updates"][0]["learned_again"] == "so it says"
     assert again.method.evidence is not None

@@ -22,7 +22,7 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.evaluation.monitor.monitor_state import Call, resume, save
 from unkgcp.evidence import learn, tree_kernels
-from unkgcp.evidence.completing import learn_completer
+from unkgcp.evidence.candidate_ranking import learn_completer
 from unkgcp.evidence.nonfacts import learn_likeness
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import write
@@ -37,7 +37,7 @@ pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install '
 EVERY_DAY = """
 import sys
 from unkgcp.cli import main
-from unkgcp.evidence import completing, evidence_model, trees
+from unkgcp.evidence import candidate_ranking, evidence_model, trees
 few = trees.Boosting(rounds=5)  # what is loaded does not depend on how much is learned
 evidence_model.learn.__kwdefaults__ |= {"suggested": few, "elsewhere": few}
 completing.learn_completer.__kwdefaults__ |= {"trees": few}

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 
 from tests.worlds import random_model
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.service import Settings, create_app
 from unkgcp.service.limits import Cost

@@ -15,7 +15,7 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 from fastapi.testclient import TestClient
 
 from unkgcp.graph import Graph
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.predict.stream import answer_file
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.answer_sets import Asked

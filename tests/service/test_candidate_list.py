@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from tests.service.conftest import Known, asked
 from unkgcp.conformal.selection import Range
 from unkgcp.run import calibrate
-from unkgcp.run.choosing import Choice, Chooser, Selector
+from unkgcp.run.chooser import Choice, Chooser, Selector
 from unkgcp.service import Settings, api_schema, create_app
 from unkgcp.service.batching import SLICE, Batcher
 from unkgcp.service.knowledge import KEPT, Candidates
@@ -167,7 +167,7 @@ def candidates(predictor, **settings):
 def test_calibration_facts_are_scored_once_for_a_condition(good, triples, monkeypatch):
     made: list[str] = []
     monkeypatch.setattr(
-        "unkgcp.run.choosing.Selector",
+        "unkgcp.run.chooser.Selector",
         lambda method, condition: (made.append(str(condition)), Selector(method, condition))[1],
     )
     choosing, batcher = candidates(good)

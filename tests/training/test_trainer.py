@@ -16,7 +16,7 @@ from tests.rounding import assert_within, scores_apart, training_apart
 from tests.worlds import learnable_graph
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.known import hold_out_known
+from unkgcp.graph.known_facts import hold_out_known
 from unkgcp.training import (
     Member,
     Model,

@@ -73,8 +73,8 @@ def describe(data: str, reading: dict[str, Any], splitting: dict[str, Any]) -> N
     import sys
 
     from unkgcp.graph.datasets import load_dataset
-    from unkgcp.graph.describing import describe as count
-    from unkgcp.graph.describing import description_text
+    from unkgcp.graph.description import describe as count
+    from unkgcp.graph.description import description_text
 
     description = count(load_dataset(data, **reading, **splitting))
     print_json(description.to_dict())

@@ -174,7 +174,7 @@ def command(
 
         keep = parse(condition, confidence)
     if selected is not None:
-        from unkgcp.run.choosing import Choice
+        from unkgcp.run.chooser import Choice
 
         choice = Choice.of(selected, fdr.split(","), after_selection)
     from unkgcp.tabular.query_files import count_queries

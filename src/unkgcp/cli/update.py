@@ -59,7 +59,7 @@ def command(
     RUN's own facts were; the others teach. A triple that RUN has already stays where it is and takes its new
     confidence. Interrupted or refused, RUN stays as it was.
     """
-    from unkgcp.evaluation.updating import update
+    from unkgcp.evaluation.update_decision import update
     from unkgcp.graph.fact_files import read
     from unkgcp.run.predictor import Predictor
     from unkgcp.run.run_reader import check_run

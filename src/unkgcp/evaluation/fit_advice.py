@@ -20,7 +20,7 @@ import numpy as np
 from unkgcp.evaluation.metrics import interval_score
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import Graph
-from unkgcp.graph.known import hold_out_known
+from unkgcp.graph.known_facts import hold_out_known
 from unkgcp.methods import IntervalPredictor, create
 from unkgcp.methods.method import status_codes
 from unkgcp.run.fitting import small_evidence

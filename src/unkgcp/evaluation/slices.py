@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
 from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.known import degree_of, degrees
+from unkgcp.graph.known_facts import degree_of, degrees
 from unkgcp.methods.method import IntervalPredictor
 
 if TYPE_CHECKING:

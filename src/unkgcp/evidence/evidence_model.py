@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.evidence.completing import QUESTIONS, Completer, learn_completer
+from unkgcp.evidence.candidate_ranking import QUESTIONS, Completer, learn_completer
 from unkgcp.evidence.crossfit import CrossFit, cross_fit, fold_of_rows, shortened
 from unkgcp.evidence.distribution import Cells, Distribution
 from unkgcp.evidence.fact_groups import FactOrder, Ints, Values, commonest
@@ -28,7 +28,7 @@ from unkgcp.evidence.features import FREQUENT, Evidence, Features
 from unkgcp.evidence.pairs import SLOTS
 from unkgcp.evidence.trees import Boosting, Trees, arrays_of
 from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary
-from unkgcp.graph.known import under
+from unkgcp.graph.known_facts import under
 from unkgcp.progress import Part, Progress, Silent
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import seen

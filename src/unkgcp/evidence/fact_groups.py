@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.known import distinct, pieces
+from unkgcp.graph.known_facts import distinct, pieces
 from unkgcp.loops import in_threads
 
 Ints = NDArray[np.int64]

@@ -35,7 +35,7 @@ from unkgcp.evidence.fact_groups import (
 )
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
 from unkgcp.graph.facts import Graph, HasTriples
-from unkgcp.graph.known import distinct, places_among
+from unkgcp.graph.known_facts import distinct, places_among
 from unkgcp.loops import in_threads
 from unkgcp.progress import Progress
 

@@ -2,7 +2,7 @@
 
 They work row by row, so that a query gets the same bits alone as among others, and without the interpreter's lock. The
 module is imported only where it is used, because numba takes a second to load. First come the loops of
-`unkgcp.evidence.features.Neighbours`, then those of `unkgcp.evidence.completing`.
+`unkgcp.evidence.features.Neighbours`, then those of `unkgcp.evidence.candidate_ranking`.
 """
 
 from __future__ import annotations
@@ -241,11 +241,12 @@ def _add(sums, value, weight):
     sums[4] += weight * value
 
 
-# The loops of `unkgcp.evidence.completing`: walks of one, two and three steps through the training graph.
+# The loops of `unkgcp.evidence.candidate_ranking`: walks of one, two and three steps through the training graph.
 #
-# All take the arrays of `completing.Ways`: `first` (entities + 1,), `kind` and `other` (steps,), sorted by entity, kind
-# and end. A step from head to tail of a fact of relation r has the kind 2 r, a step from tail to head 2 r + 1, so that
-# a question (a, kind, ?) asks for a tail or for a head. Long lists are walked in strides, always the same ones.
+# All take the arrays of `candidate_ranking.Ways`: `first` (entities + 1,), `kind` and `other` (steps,), sorted by
+# entity, kind and end. A step from head to tail of a fact of relation r has the kind 2 r, a step from tail to head
+# 2 r + 1, so that a question (a, kind, ?) asks for a tail or for a head. Long lists are walked in strides, always the
+# same ones.
 
 MOST_STEPS = 128  # steps of the given entity that are followed
 MOST_MEMBERS = 64  # entities that are looked at for sharing a step with it

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset, load, load_dataset
-    from unkgcp.graph.describing import Description, describe
+    from unkgcp.graph.description import Description, describe
     from unkgcp.graph.fact_files import read, read_parts, write
     from unkgcp.graph.facts import Graph, Splits, Vocabulary, concatenate, hold_out, split, triple_keys
     from unkgcp.graph.objects import graph_from

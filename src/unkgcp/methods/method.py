@@ -25,7 +25,7 @@ from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary, concatenate
-from unkgcp.graph.known import RANKED, WAITING, KnownFacts, facts_from_arrays, facts_to_arrays
+from unkgcp.graph.known_facts import RANKED, WAITING, KnownFacts, facts_from_arrays, facts_to_arrays
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from unkgcp.errors import InputError
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.evidence.nonfacts import FactLikeness
 from unkgcp.graph.facts import Graph, HasTriples, Triples
-from unkgcp.graph.known import facts_to_arrays
+from unkgcp.graph.known_facts import facts_to_arrays
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 from unkgcp.methods.method import NOT_KEPT, IntervalPredictor, Scorer, some_rows, status_codes, stored_facts
 from unkgcp.methods.partitions import partition_names

@@ -27,7 +27,7 @@ from unkgcp.conformal.ranking import GroupRankings, group_codes
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import HasTriples
-from unkgcp.graph.known import degree_of, degrees
+from unkgcp.graph.known_facts import degree_of, degrees
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import IntervalPredictor
 

@@ -48,7 +48,7 @@ from unkgcp.predict.parts import (
 from unkgcp.predict.ray_worker import COUNTED, Answerer, Work, write_index
 from unkgcp.predict.stream import check_some
 from unkgcp.progress import Progress, Silent
-from unkgcp.run.choosing import Choice, Chooser
+from unkgcp.run.chooser import Choice, Chooser
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import parquet_files, query_batches
 from unkgcp.tabular.source import is_parquet
@@ -95,7 +95,7 @@ def answer_on_ray(
     running cluster; without it one is started on this machine and stopped after. `completion` has the options
     `k`, `rank_by` and `exclude_known` for queries with an open head or tail; `condition` is a filter
     (`unkgcp.predict.filter`), with intervals that hold for what it keeps if `after` is set. `choice` chooses among the
-    queries (`unkgcp.run.choosing`), for which workers pass over them twice. `sets` asks for answer sets of queries
+    queries (`unkgcp.run.chooser`), for which workers pass over them twice. `sets` asks for answer sets of queries
     with an open place (`unkgcp.run.answer_sets`), for which every worker calibrates. `style` has the format of a
     file to write.
     """

@@ -26,7 +26,7 @@ from unkgcp.methods.intervals import Levels
 from unkgcp.predict.filter import after_filter, parse
 from unkgcp.predict.parts import ANSWERS, ATTEMPTS, ENDING, INDEX, PLACES, Part, part_name
 from unkgcp.predict.stream import Answer, Chosen, answering, in_pieces
-from unkgcp.run.choosing import Choice, Chooser
+from unkgcp.run.chooser import Choice, Chooser
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import CALIBRATION
 from unkgcp.tabular.query_files import query_batches

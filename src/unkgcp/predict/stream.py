@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from unkgcp.conformal.selection import Cuts, Places
     from unkgcp.predict.filter import Condition
     from unkgcp.run.answer_sets import Asked
-    from unkgcp.run.choosing import Choice, Chooser
+    from unkgcp.run.chooser import Choice, Chooser
     from unkgcp.run.predictor import Predictor
 
 SMALL = 1 << 17  # bytes: a smaller file of queries is answered before threads have started
@@ -248,7 +248,7 @@ def chosen_in_file(
     **reading: Any,
 ) -> Iterator[Chosen]:
     """The first pass over a file of candidates (`-`: standard input). Temporary files are gone at the end."""
-    from unkgcp.run.choosing import Chooser
+    from unkgcp.run.chooser import Chooser
 
     chooser = Chooser(predictor, choice)
     report, start, done = progress or Silent(), time.monotonic(), 0

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, TrainedFactsWarning
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, concatenate, contained, triple_keys
-from unkgcp.graph.known import fingerprints
+from unkgcp.graph.known_facts import fingerprints
 from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods import create, predictor_class

@@ -180,7 +180,7 @@ class _Search:
         self, candidates: Ids, value: Floats, anchor: int, relation: int, at_head: bool
     ) -> Best:
         """The best k by what is expected of them, or by the lower end times the probability of a fact."""
-        from unkgcp.evidence.completing import KNOWN  # few runs have evidence
+        from unkgcp.evidence.candidate_ranking import KNOWN  # few runs have evidence
 
         order = np.lexsort((candidates, -value))
         # the values of training facts lie above all others by `KNOWN`; what is expected of them is their own confidence

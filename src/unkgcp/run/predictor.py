@@ -30,7 +30,7 @@ from unkgcp.run.run_writer import write_run
 
 if TYPE_CHECKING:
     from unkgcp.conformal.ranks import Confidence
-    from unkgcp.graph.known import KnownFacts
+    from unkgcp.graph.known_facts import KnownFacts
     from unkgcp.graph.objects import Queries
     from unkgcp.methods.intervals import Intervals, Levels
     from unkgcp.methods.method import IntervalPredictor
@@ -95,7 +95,7 @@ class Predictor:
         """
         from unkgcp.graph.objects import as_queries, labels_of
         from unkgcp.methods.method import some_rows
-        from unkgcp.run.choosing import Choice, Chooser
+        from unkgcp.run.chooser import Choice, Chooser
 
         asked = as_queries(queries)
         chooser = Chooser(self, Choice.of(condition, fdr, after_selection))
@@ -203,7 +203,7 @@ class Predictor:
             arrays[part][own] = array
         try:
             # rooms are imported in the order in which the parts of the run pass through them
-            from unkgcp.graph.known import RANKED, WAITING, KnownFacts, facts_from_arrays
+            from unkgcp.graph.known_facts import RANKED, WAITING, KnownFacts, facts_from_arrays
 
             labels = parts.vocabulary
             sizes = len(labels.entities), len(labels.relations)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.graph.objects import spelt, to_triples
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import status_codes
@@ -27,7 +27,7 @@ from unkgcp.tabular.arrow_arrays import numbers
 from unkgcp.tabular.label_index import OPEN
 
 if TYPE_CHECKING:
-    from unkgcp.evidence.completing import Completer
+    from unkgcp.evidence.candidate_ranking import Completer
     from unkgcp.run.answers import Calibrated
 
 Ids = NDArray[np.int32]
@@ -192,7 +192,7 @@ class Candidates:
         if completer_of(self.predictor) is None:
             table = np.square(found.astype(np.float64) + FLOOR)
         else:
-            from unkgcp.evidence.completing import weights  # few runs have evidence
+            from unkgcp.evidence.candidate_ranking import weights  # few runs have evidence
 
             table = weights(found)
         table[:, self._unseen] = -1.0

@@ -43,7 +43,7 @@ from unkgcp.run.provenance import CALIBRATION, CONFIG, FACTS, METRICS, MODEL, PR
 
 if TYPE_CHECKING:
     from unkgcp.graph.facts import Vocabulary
-    from unkgcp.graph.known import KnownFacts
+    from unkgcp.graph.known_facts import KnownFacts
 
 CHECKPOINT = ".checkpoint"
 INCOMING = ".incoming"
@@ -120,7 +120,7 @@ def _read_parts(folder: Path, provenance: dict[str, Any]) -> RunParts:
     except Exception as error:
         raise damage(path, error) from error
     from unkgcp.graph.facts import Vocabulary
-    from unkgcp.graph.known import KnownFacts, unpacked
+    from unkgcp.graph.known_facts import KnownFacts, unpacked
 
     vocabulary, facts = Vocabulary(*labels), None
     if FACTS in files:

@@ -5,7 +5,7 @@ the probability with which the run's own facts were, by a random draw that depen
 train. Old facts stay in their part, and a triple that the run has already takes its new confidence there. Whatever is
 learned is learned from training facts alone. So a query that is drawn from the facts that were not trained on is one of
 them like any other, and its rank among them is uniform: `docs/proofs/updating.md`. Whether anything is learned again
-must not be decided by held-out facts; `unkgcp.evaluation.updating` decides it.
+must not be decided by held-out facts; `unkgcp.evaluation.update_decision` decides it.
 
 >>> division = divide(predictor, facts, seed=0)                 # doctest: +SKIP
 >>> refreshed(predictor, division, relearn=False)               # doctest: +SKIP
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, concatenate, contained
-from unkgcp.graph.known import adopted
+from unkgcp.graph.known_facts import adopted
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods import create
 from unkgcp.methods.method import status_codes

@@ -30,7 +30,7 @@ import numpy as np
 from unkgcp.conformal.selection import Places
 from unkgcp.graph.facts import Triples
 from unkgcp.run.answers import answer, as_lists
-from unkgcp.run.choosing import Chooser
+from unkgcp.run.chooser import Chooser
 from unkgcp.run.predictor import Predictor
 from unkgcp.service.limits import Cost, Metrics, Problem, Settings, Threads
 from unkgcp.service.lookups import Lookup

@@ -19,10 +19,10 @@ from unkgcp._version import __version__
 from unkgcp.conformal.selection import Places, Range
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
-from unkgcp.graph.known import Facts
+from unkgcp.graph.known_facts import Facts
 from unkgcp.methods.intervals import Intervals
 from unkgcp.run.answers import LABELS, answer, as_lists, evidence_of, known_facts, masses, without
-from unkgcp.run.choosing import Choice, Chooser, Selector
+from unkgcp.run.chooser import Choice, Chooser, Selector
 from unkgcp.run.completion import EXPECTED, SHORTLIST, presumption
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.questions import completer_of
@@ -249,7 +249,7 @@ class Candidates:
     """Chooses among the candidates of a request, with a bound on the share of wrong ones.
 
     The candidates are answered and placed in slices, beside all other requests (`unkgcp.service.batching`). When the
-    last of them is placed, `unkgcp.run.choosing` decides, as it does for `Predictor.select` and `unkgcp predict
+    last of them is placed, `unkgcp.run.chooser` decides, as it does for `Predictor.select` and `unkgcp predict
     --select`. What it needs of the calibration facts depends on the condition alone, and is kept for the conditions
     asked for last.
     """

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unkgcp.graph.facts import Vocabulary
-from unkgcp.graph.known import Facts, KnownFacts
+from unkgcp.graph.known_facts import Facts, KnownFacts
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.label_index import Ids
 

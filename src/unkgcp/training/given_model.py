@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.graph.objects import to_triples
 from unkgcp.training.config import GIVEN, TrainConfig
 from unkgcp.training.model import Model, seen

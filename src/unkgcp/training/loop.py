@@ -27,7 +27,7 @@ from unkgcp.backbones import score_triples
 from unkgcp.errors import InputError, at
 from unkgcp.files import atomic_path
 from unkgcp.graph.facts import Graph, concatenate
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.graph.negatives import corrupt
 from unkgcp.progress import Progress
 from unkgcp.training.batches import TrainingData, TripleTensors

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary
-from unkgcp.graph.known import KnownFacts
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.loops import ROWS, run_chunks
 from unkgcp.training.config import DISTMULT, LANES, MODELS, NONE, TrainConfig
 

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError, missing
 from unkgcp.graph.facts import Graph, Vocabulary
-from unkgcp.graph.known import KnownFacts, hold_out_known
+from unkgcp.graph.known_facts import KnownFacts, hold_out_known
 from unkgcp.graph.objects import to_triples
 from unkgcp.progress import Progress, Silent
 from unkgcp.training.config import PYKEEN, TrainConfig

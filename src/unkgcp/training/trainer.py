@@ -18,7 +18,7 @@ import numpy as np
 
 from unkgcp.errors import InputError, missing
 from unkgcp.graph.facts import Graph
-from unkgcp.graph.known import hold_out_known
+from unkgcp.graph.known_facts import hold_out_known
 from unkgcp.progress import Progress, Silent
 from unkgcp.training.config import COMPILED, NONE, Member, TrainConfig, config_for, quantiles_of
 from unkgcp.training.model import Model, NoModel, Tables

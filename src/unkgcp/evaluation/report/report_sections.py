@@ -33,7 +33,7 @@ from unkgcp.evaluation.report.page_parts import (
 from unkgcp.evaluation.slices import AT_LEAST, MASS, SLAB_SHARE
 from unkgcp.evaluation.tables import Cell, Html, Table, number, tag
 from unkgcp.methods.intervals import in_words
-from unkgcp.run.choosing import Selector
+from unkgcp.run.chooser import Selector
 from unkgcp.run.predictor import Predictor
 
 RELATIONS = 20  # rows of the figure by relation; the table has all

@@ -2,7 +2,7 @@
 
 A *cell* is one seed of one model on one data set. The cells of a *block* differ in the seed alone and are trained
 together on a GPU. This file lists the work (`Plan`) and says with which settings models are trained; `runner` does the
-work, `scoring` trains and scores, `measuring` makes the figures of a cell, `cells` stores and aggregates them, and
+work, `scoring` trains and scores, `cell_figures` makes the figures of a cell, `cells` stores and aggregates them, and
 `paper_tables`, `paper_claims` and `reproduction_page` show them.
 
 >>> plan = Plan(protocol="paper", data=("demo",), models=("ukge",), seeds=2)

@@ -19,7 +19,7 @@ from typing import Any
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
 from unkgcp.evaluation.reproduction import FORMAT, Say, digest, place
-from unkgcp.evaluation.reproduction.measuring import KINDS
+from unkgcp.evaluation.reproduction.cell_figures import KINDS
 from unkgcp.evaluation.reproduction.paper_claims import all_checks, published
 from unkgcp.files import write_text
 

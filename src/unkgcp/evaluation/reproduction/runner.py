@@ -36,8 +36,8 @@ from unkgcp.evaluation.reproduction import (
     scoring,
     silently,
 )
+from unkgcp.evaluation.reproduction.cell_figures import measure
 from unkgcp.evaluation.reproduction.cells import file_digest, read_cell, read_json, write_cell, write_summary
-from unkgcp.evaluation.reproduction.measuring import measure
 from unkgcp.evaluation.reproduction.paper_tables import write_tables
 from unkgcp.evaluation.reproduction.reproduction_page import draw_reproduction, figure_names
 from unkgcp.evaluation.reproduction.scoring import read_scores, training_record

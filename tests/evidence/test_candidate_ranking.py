@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.worlds import vocabulary
-from unkgcp.evidence import completing
-from unkgcp.evidence.completing import KNOWN, Completer, Ways, learn_completer
+from unkgcp.evidence import candidate_ranking
+from unkgcp.evidence.candidate_ranking import KNOWN, Completer, Ways, learn_completer
 from unkgcp.evidence.crossfit import FOLDS, CrossFit, fold_of_rows
 from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Graph
@@ -81,7 +81,7 @@ def test_training_facts_come_first_with_their_confidence(
 
 def test_the_rest_is_ranked_behind(completer: Completer, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = completer.expected(5, 1, False)
-    monkeypatch.setattr(completing, "SHORTLIST", 20)
+    monkeypatch.setattr(candidate_ranking, "SHORTLIST", 20)
     cut = completer.expected(5, 1, False)
     seen = cut >= 0
     assert 20 <= seen.sum() <= 40  # with the known ones

@@ -14,7 +14,7 @@ from tests.speed import cpu_seconds, sorting_seconds
 from tests.worlds import graph_of_ids, random_graph, vocabulary
 from unkgcp.graph import Graph, Splits
 from unkgcp.graph.datasets import Dataset
-from unkgcp.graph.describing import chart, describe, description_text
+from unkgcp.graph.description import chart, describe, description_text
 
 ENTITIES, RELATIONS = 4, 3
 VOCABULARY = vocabulary(ENTITIES, RELATIONS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.worlds import graph_of_ids, vocabulary
 from unkgcp.graph import Graph
-from unkgcp.graph.known import Columns, KnownFacts, restored
+from unkgcp.graph.known_facts import Columns, KnownFacts, restored
 
 ENTITIES, RELATIONS = 12, 3
 VOCABULARY = vocabulary(ENTITIES, RELATIONS)

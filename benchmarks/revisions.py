@@ -60,7 +60,7 @@ prediction, truth, asked = rng.random(10**6), rng.random(10**6), rng.random(10**
 EPOCHS = """
 import unkgcp
 from unkgcp.training import TrainConfig
-facts = unkgcp.load("DATA")
+facts = unkgcp.load("DATA")[:40_000]
 config = TrainConfig("MODEL", dimension=64, batch_size=256, learning_rate=1e-3, negatives=10, epochs=EPOCHS,
                      validate_every=EPOCHS)
 unkgcp.train(facts[:2000], config=config, device="cpu")
@@ -99,7 +99,7 @@ finally:
 
 def jobs() -> list[Job]:
     """Every job, after those whose files it reads. All run in a folder that belongs to one side."""
-    data, epochs = ("ppi5k", "2") if os.environ.get("UNKGCP_DATA") else ("demo", "4")
+    data, epochs = "ppi5k" if os.environ.get("UNKGCP_DATA") else "demo", "6"
     calibrated = f"{CALIBRATE}cal = SplitConformal(bounds=(0, 1)).calibrate(prediction, truth)\n"
     read = "unkgcp.read('../facts.tsv')"
     return [

@@ -40,7 +40,7 @@ from unkgcp.cli import main
 from unkgcp.evidence import candidate_ranking, evidence_model, trees
 few = trees.Boosting(rounds=5)  # what is loaded does not depend on how much is learned
 evidence_model.learn.__kwdefaults__ |= {"suggested": few, "elsewhere": few}
-completing.learn_completer.__kwdefaults__ |= {"trees": few}
+candidate_ranking.learn_completer.__kwdefaults__ |= {"trees": few}
 facts, run, queries, answers = sys.argv[1:]
 for arguments in (
     ["fit", facts, "-o", run, "--method", "evidence", "--quick"],

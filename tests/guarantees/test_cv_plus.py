@@ -6,7 +6,7 @@ kind, the others are common. What is asked at 90 % is compared with what the the
 and 10 folds. Coverages of the seeds are independent; a bound is broken by chance when their mean lies more than four
 standard errors away from where it belongs, some 3 in 100,000 times.
 
-`pytest -s tests/guarantees/test_folds.py` prints the figures of docs/proofs/cross.md.
+`pytest -s tests/guarantees/test_cv_plus.py` prints the figures of docs/proofs/cross.md.
 """
 
 from __future__ import annotations

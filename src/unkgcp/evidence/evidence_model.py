@@ -36,15 +36,12 @@ from unkgcp.training.model import seen
 HELD_OUT, MOST_HELD_OUT = (
     0.05,
     10_000,
-)  # the share of training facts that stop the boosting, and their largest number
+)  # share of the training facts that stop the boosting, and at most how many
 MOST_LEARNED = 100_000  # facts that boosting learns from; the graph they are asked of may be larger
-MOST_OF_RELATION = 200  # training facts of each relation in `asked_again`
-MOST_ASKED = 10_000  # training facts of any relation in `asked_again`
-SUGGESTED = Boosting(rounds=100)
-ELSEWHERE = Boosting(rounds=80)
+MOST_OF_RELATION, MOST_ASKED = 200, 10_000  # training facts in `asked_again`: of each relation, and in all
+SUGGESTED, ELSEWHERE = Boosting(rounds=100), Boosting(rounds=80)
 CHUNK = 1 << 15  # queries that are answered together
-WORK = 100
-"""The total that `learn` reports as progress. `PARTS` says where each of its parts ends, by the time that it takes."""
+WORK = 100  # the total that `learn` reports as progress; `PARTS` says where each of its parts ends, by time
 PARTS = {"completions": 40, "asking": 50, "suggested": 65, "elsewhere": WORK}
 
 
@@ -272,15 +269,16 @@ def learn(
     suggested: Boosting = SUGGESTED,
     elsewhere: Boosting = ELSEWHERE,
     most: int = MOST_LEARNED,
+    completions: bool = True,
     progress: Progress | None = None,
 ) -> EvidenceModel:
     """Learn from the proper training set alone.
 
     A twentieth of the facts (at most 10,000) is taken out of the graph; their features, those of queries, decide when
-    boosting stops. The others (`most` of them at most) are learned from, each with the fact itself left out of its
-    features. The model then answers from the whole graph. `backbone` adds its scores to the features; `out_of_fold`
-    (N, columns) are its scores of the training facts. With `fold` (N,), the fold of each training fact, the backbone
-    also helps to rank completions.
+    boosting stops. At most `most` of the others are learned from, each with the fact itself left out of its features.
+    The model then answers from the whole graph. `backbone` adds its scores to the features; `out_of_fold` (N, columns)
+    are its scores of the training facts. With `fold` (N,), the fold of each training fact, the backbone also helps to
+    rank completions; without `completions` no ranking of them is learned.
     """
     if len(train) < 20:
         raise InputError(
@@ -290,8 +288,11 @@ def learn(
         raise ValueError("backbone scores need both the models and the scores of the training facts")
     parts = _parts(progress or Silent(), len(train), most, suggested.rounds, elsewhere.rounds)
     # To save memory there is one index of the graph at a time; that of the whole graph comes last, without the tables.
-    ranking = None if fold is None else backbone
-    completer = learn_completer(train, seed=seed, backbone=ranking, fold=fold, progress=parts["completions"])
+    completer = None
+    if completions:
+        ranking = None if fold is None else backbone
+        asking = parts["completions"]
+        completer = learn_completer(train, seed=seed, backbone=ranking, fold=fold, progress=asking)
     values = Values.of(train.confidence)
     table, slots, codes, held, aside = _rows(values, train, seed, out_of_fold, most, parts["asking"])
     label = _slot_labels(slots, codes)

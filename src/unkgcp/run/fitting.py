@@ -304,18 +304,6 @@ def learn_evidence(
         return learn_with_backbone(train, config, seed=model.seed, device=device, progress=progress)
 
 
-SMALL_LEARNED, SMALL_ROUNDS = 10_000, 30
-
-
-def small_evidence(train: Graph, seed: int) -> EvidenceModel:
-    """Evidence learned in seconds from some training facts, to see whether it is worth learning from all of them."""
-    from unkgcp.evidence import learn
-    from unkgcp.evidence.trees import Boosting
-
-    few = Boosting(rounds=SMALL_ROUNDS)
-    return learn(train, seed=seed, suggested=few, elsewhere=few, most=SMALL_LEARNED)
-
-
 def recalibrate(
     predictor: Predictor, facts: Graph, method: str, *, negatives: Graph | None = None, **options: Any
 ) -> Predictor:

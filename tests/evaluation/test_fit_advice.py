@@ -9,7 +9,15 @@ import pytest
 
 from tests.worlds import random_ids, vocabulary
 from unkgcp.evaluation import fit_advice
-from unkgcp.evaluation.fit_advice import Gain, Learned, gain, gain_sentence, learned, learned_sentence
+from unkgcp.evaluation.fit_advice import (
+    Gain,
+    Learned,
+    advice,
+    gain_sentence,
+    held_out,
+    learned,
+    learned_sentence,
+)
 from unkgcp.evidence import evidence_model
 from unkgcp.graph import Dataset, Graph, Splits
 from unkgcp.run.fitting import fit
@@ -35,6 +43,10 @@ def dataset() -> Dataset:
 @pytest.fixture(scope="module")
 def predictor(dataset: Dataset) -> Predictor:
     return fit(dataset, CONFIG, device="cpu")
+
+
+def gain(predictor: Predictor, dataset: Dataset) -> Gain | None:
+    return advice(predictor, dataset, "run")[0]
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +106,9 @@ def test_nothing_is_said_where_there_is_nothing_to_gain() -> None:
 
 def test_a_model_that_knows_no_more_than_the_mean_is_told(predictor: Predictor, dataset: Dataset) -> None:
     rest, held = hold_out_known(dataset.splits.train, CONFIG.validation_fraction)
-    found = learned(predictor, dataset)
+    parts = held_out(predictor, dataset)
+    assert parts is not None
+    found = learned(predictor, parts)
     assert found is not None
     assert found.mean == pytest.approx(np.mean((held.confidence - rest.confidence.mean()) ** 2))
     score = predictor.model.score(held.head, held.relation, held.tail)
@@ -102,7 +116,7 @@ def test_a_model_that_knows_no_more_than_the_mean_is_told(predictor: Predictor, 
     assert "--method evidence --quick" in (learned_sentence(Learned(0.14, 0.05)) or "")
     assert learned_sentence(Learned(0.04, 0.05)) is None
     assert learned_sentence(None) is None
-    assert learned(replace(predictor, provenance={"protocol": "paper"}), dataset) is None
+    assert advice(replace(predictor, provenance={"protocol": "paper"}), dataset, "run") == (None, None)
 
 
 def test_no_ranking_of_completions_is_learned_for_it(

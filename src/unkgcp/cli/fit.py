@@ -289,10 +289,9 @@ def _train(
 
 def _gain(predictor: Predictor, dataset: Dataset, output: str) -> dict[str, Any] | None:
     """The gain of evidence intervals over those of the run, where it can be told in seconds."""
-    from unkgcp.evaluation.fit_advice import gain, gain_sentence, learned, learned_sentence
+    from unkgcp.evaluation.fit_advice import advice
 
-    found = gain(predictor, dataset)
-    said = gain_sentence(found, output) or learned_sentence(learned(predictor, dataset))
+    found, said = advice(predictor, dataset, output)
     if said is not None:
         print_text(said)
     return None if found is None else found._asdict()
@@ -368,7 +367,7 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
             )
     predictor.save(output)
     stopping = predictor.provenance.get("early_stopping", "unknown")
-    caution = print_guarantee(predictor)
+    promise = print_guarantee(predictor)
     print_text(f"early stopping {stopping}")
     print_text(f"written to {output}")
     times = predictor.provenance["times"]
@@ -377,9 +376,9 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
         "run": output,
         "model": predictor.model.called,
         "method": predictor.method.name,
-        "guarantee": predictor.guarantee,
+        "guarantee": promise["guarantee"],
         "calibration_facts": predictor.method.size,
-        "caution": caution,
+        "caution": promise["caution"],
         "early_stopping": stopping,
         "times": times,
         "evaluation": metrics,

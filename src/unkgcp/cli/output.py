@@ -67,14 +67,14 @@ def print_json(found: Mapping[str, Any]) -> None:
         click.echo(json.dumps(_plain(found), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def print_guarantee(predictor: Predictor) -> str | None:
-    """Print what a run promises, and a caution if there is one, which is returned."""
-    method = predictor.method
-    print_text(f"guarantee of {method.name}: {predictor.guarantee} ({method.size:,} calibration facts)")
+def print_guarantee(predictor: Predictor) -> dict[str, str | None]:
+    """Print what a run promises, and a caution if there is one; gives both by name."""
+    method, guarantee = predictor.method, predictor.guarantee
     caution = method.caution(0.9)
+    print_text(f"guarantee of {method.name}: {guarantee} ({method.size:,} calibration facts)")
     if caution is not None:
         print_text(caution)
-    return caution
+    return {"guarantee": guarantee, "caution": caution}
 
 
 def _plain(value: Any) -> Any:

@@ -85,10 +85,9 @@ def command(
         again.save(target)
     told = again.provenance["updates"][-1]
     print_text(_text(told, facts))
-    caution = print_guarantee(again)
+    promise = print_guarantee(again)
     print_text(f"written to {target}")
-    method = {"method": again.method.name, "guarantee": again.guarantee, "caution": caution}
-    print_json({"run": target, **method, "update": told})
+    print_json({"run": target, "method": again.method.name, **promise, "update": told})
 
 
 def _text(told: dict[str, Any], facts: str) -> str:

@@ -47,19 +47,31 @@ class Gain(NamedTuple):
     evidence: float
 
 
-def gain(predictor: Predictor, dataset: Dataset) -> Gain | None:
+class HeldOut(NamedTuple):
+    """The training facts that a model learned from, and those known to it that early stopping looked at."""
+
+    rest: Graph
+    held: Graph
+
+
+def advice(predictor: Predictor, dataset: Dataset, run: str) -> tuple[Gain | None, str | None]:
+    """What evidence would gain, where that can be measured, and the line that `unkgcp fit` ends with, if any."""
+    parts = held_out(predictor, dataset)
+    if parts is None:
+        return None, None
+    found = gain(predictor, parts)
+    return found, gain_sentence(found, run) or learned_sentence(learned(predictor, parts))
+
+
+def gain(predictor: Predictor, parts: HeldOut) -> Gain | None:
     """What evidence would gain; None where it cannot be measured soundly and quickly.
 
-    That is so where `_comparable` says no, without LightGBM, after an interrupted training, and for graphs that are too
-    small or too large.
+    That is so without LightGBM, after an interrupted training, and for graphs that are too small or too large.
     """
-    model, method, train = predictor.model, predictor.method, dataset.splits.train
-    if not _comparable(predictor, dataset) or len(train) > MOST:
+    model, method, (rest, held) = predictor.model, predictor.method, parts
+    if len(held) < LEAST or len(rest) + len(held) > MOST:
         return None
     if model.interrupted or importlib.util.find_spec("lightgbm") is None:
-        return None
-    rest, held = _held_out(predictor, dataset)
-    if len(held) < LEAST:
         return None
     held = held[np.random.default_rng(model.seed).permutation(len(held))]
     evidence = _small_evidence(rest, model.seed)
@@ -90,13 +102,10 @@ class Learned(NamedTuple):
     mean: float
 
 
-def learned(predictor: Predictor, dataset: Dataset) -> Learned | None:
+def learned(predictor: Predictor, parts: HeldOut) -> Learned | None:
     """How a trained model compares with the mean of the training facts; None where that cannot be told."""
-    model = predictor.model
-    if not model.config.trains or not _comparable(predictor, dataset):
-        return None
-    rest, held = _held_out(predictor, dataset)
-    if not len(held):
+    model, (rest, held) = predictor.model, parts
+    if not model.config.trains or not len(held):
         return None
     error = model.score(held.head, held.relation, held.tail) - held.confidence
     return Learned(float(np.mean(error**2)), float(np.mean((rest.confidence.mean() - held.confidence) ** 2)))
@@ -113,21 +122,18 @@ def learned_sentence(found: Learned | None) -> str | None:
     )
 
 
-def _comparable(predictor: Predictor, dataset: Dataset) -> bool:
-    """Whether the run has a method of the paper, for single confidences, under the strict protocol.
+def held_out(predictor: Predictor, dataset: Dataset) -> HeldOut | None:
+    """The facts to measure on; None unless the run has a method of the paper, single confidences, and such facts.
 
     Under the paper's protocol early stopping looks at the calibration facts, and no training facts are held out.
     """
     strict = predictor.provenance.get("protocol", "strict") == "strict"
-    return strict and predictor.method.name in METHODS and dataset.splits.train.ends is None
-
-
-def _held_out(predictor: Predictor, dataset: Dataset) -> tuple[Graph, Graph]:
-    """Training facts that the model learned from, and the known ones of those that early stopping looked at."""
+    if not strict or predictor.method.name not in METHODS or dataset.splits.train.ends is not None:
+        return None
     model, rest, held = predictor.model, dataset.splits.train, dataset.splits.validation
     if not len(held):  # the same slice as the trainer held out
         rest, held = hold_out_known(rest, model.config.validation_fraction)
-    return rest, held[status_codes(model, held) == 0]
+    return HeldOut(rest, held[status_codes(model, held) == 0])
 
 
 def gain_sentence(found: Gain | None, run: str) -> str | None:

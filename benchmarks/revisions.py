@@ -201,7 +201,12 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("other", type=Path, help="another checkout of this project")
     options.add_argument("--rounds", type=int, default=7)
-    options.add_argument("--only", nargs="*", default=[], help="jobs whose names contain one of these texts")
+    options.add_argument(
+        "--only",
+        nargs="*",
+        default=[],
+        help="jobs whose names contain one of these texts; those that ask a run need 'fit demo' too",
+    )
     asked = options.parse_args()
     sides = {"other": (asked.other / "src").resolve(), "this": HERE / "src"}
     slower = []

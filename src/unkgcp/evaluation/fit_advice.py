@@ -6,7 +6,8 @@ held-out facts and judged on the other. Neither calibration nor test facts are u
 figure breaks no promise. The comparison favours the run: its model's epoch was chosen on the held-out facts, and the
 small evidence model learns from fewer facts and in fewer rounds than `--method evidence` does.
 
->>> gain(predictor, dataset)     # doctest: +SKIP
+>>> gain, line = advice(predictor, dataset, "run")     # doctest: +SKIP
+>>> gain                                               # doctest: +SKIP
 Gain(own=0.753, evidence=0.085)
 """
 
@@ -123,9 +124,9 @@ def learned_sentence(found: Learned | None) -> str | None:
 
 
 def held_out(predictor: Predictor, dataset: Dataset) -> HeldOut | None:
-    """The facts to measure on; None unless the run has a method of the paper, single confidences, and such facts.
+    """The facts to measure on; None for methods other than `METHODS`, for interval confidences, and without such facts.
 
-    Under the paper's protocol early stopping looks at the calibration facts, and no training facts are held out.
+    Under the paper's protocol there are none: early stopping looks at the calibration facts.
     """
     strict = predictor.provenance.get("protocol", "strict") == "strict"
     if not strict or predictor.method.name not in METHODS or dataset.splits.train.ends is not None:

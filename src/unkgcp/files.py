@@ -5,6 +5,7 @@ without trusting them.
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import math
 import os
@@ -13,7 +14,7 @@ import stat
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -67,6 +68,26 @@ def completed(path: Path, named: str | os.PathLike[str]) -> Iterator[None]:
         yield
         sync(path)
     path.chmod(0o666 & ~umask())
+
+
+def write_files(
+    folder: Path, writers: Mapping[str, Callable[[Path], Any]], final: Path
+) -> dict[str, dict[str, Any]]:
+    """Write files to a folder, each by its own function; gives the size and the SHA-256 of each.
+
+    A full disk becomes a sentence about `final`, the folder that the files will be in.
+    """
+    for name, write in writers.items():
+        with completed(folder / name, final / name):
+            write(folder / name)
+    paths = {name: folder / name for name in writers}
+    return {name: {"bytes": path.stat().st_size, "sha256": digest(path)} for name, path in paths.items()}
+
+
+def digest(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of the file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def umask() -> int:

@@ -15,6 +15,7 @@ import unkgcp
 from tests.worlds import mirrored_graph
 from unkgcp.evidence import learn
 from unkgcp.evidence.trees import Boosting
+from unkgcp.files import digest
 from unkgcp.graph import read, write
 from unkgcp.graph.datasets import load_dataset
 from unkgcp.run import calibrate
@@ -46,6 +47,13 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_link_to_the_facts_is_as_good_as_the_file(run_command: Run, kept: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest.tsv").symlink_to(kept / "week.tsv")
+    done = run_command("update", kept / "run", tmp_path / "latest.tsv", "-o", tmp_path / "new", "--json")
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["update"]["source"]["sha256"] == digest(kept / "week.tsv")
 
 
 def test_it_tells_what_it_did_and_keeps_the_history(run_command: Run, kept: Path, tmp_path: Path) -> None:

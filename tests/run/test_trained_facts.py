@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from unkgcp.errors import InputError, TrainedFactsWarning
 from unkgcp.graph import Graph, Splits, load_dataset
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import concatenate
-from unkgcp.graph.known_facts import KnownFacts
+from unkgcp.graph.known_facts import FALSE_ALARM, KnownFacts, count_trained, explained
+from unkgcp.progress import Progress
 from unkgcp.run import Predictor, calibrate, fit, recalibrate
-from unkgcp.run.calibration import FALSE_ALARM, check_apart, count_trained, explained
+from unkgcp.run.calibration import check_apart
+from unkgcp.run.fitting import silent
 from unkgcp.training import Model, TrainConfig, train
 
 Facts = Callable[..., Graph]
@@ -216,3 +219,25 @@ def test_a_fit_is_refused_before_it_trains(make_facts: Facts) -> None:
     config = replace(CONFIG, epochs=10**9, patience=10**9)
     with pytest.raises(InputError, match="trained on 100 of these 100 facts"):
         fit(Dataset("own", splits), config, device="cpu")
+
+
+def test_a_fit_tells_it_once_and_before_it_trains(make_facts: Facts) -> None:
+    facts = make_facts(600, seed=1)
+    shared = concatenate([make_facts(95, seed=2), facts[:5]])
+    dataset = Dataset("own", Splits(facts, shared, facts[:0], facts[:0]))
+    stages: list[int] = []
+
+    def report(title: str, total: float | None) -> AbstractContextManager[Progress]:
+        stages.append(len(caught))
+        return silent(title, total)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(dataset, CONFIG, method="cp", device="cpu", report=report)
+        found = [str(one.message) for one in caught if issubclass(one.category, TrainedFactsWarning)]
+    assert len(found) == 1
+    assert found[0].startswith("the model was trained on 5 of these 100 facts")
+    assert stages[0] >= 1, "the sentence comes before the first stage"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TrainedFactsWarning)
+        fit(replace(dataset, split_here=True), CONFIG, method="cp", device="cpu")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -76,6 +76,13 @@ class Backbone(ABC):
             name: table.initial((rows[table.kind], table.width), generator)
             for name, table in self.tables(dimension).items()
         }
+
+    def initial_tables(
+        self, n_entities: int, n_relations: int, dimension: int, seeds: Sequence[int]
+    ) -> dict[str, Tensor]:
+        """Those of one model a seed, stacked: table name -> (seeds, rows, width)."""
+        each = [self.initial(n_entities, n_relations, dimension, seed) for seed in seeds]
+        return {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
 
 def constant(value: float) -> Initial:

@@ -37,7 +37,7 @@ def list_(data_dir: str | None) -> None:
         if rows[name]["found"]:
             try:
                 splits = load_dataset(name, data_dir=data_dir).splits
-                rows[name] |= {part: len(facts) for part, facts in splits.parts().items() if len(facts)}
+                rows[name] |= {part: size for part, size in splits.sizes().items() if size}
             except InputError as error:
                 rows[name]["problem"] = str(error)
     print_json(rows)

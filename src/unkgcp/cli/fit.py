@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -185,7 +185,9 @@ def command(
     else:
         if model is None and config_file is None and settings["quick"] and settings["method"] == "evidence":
             model = "none"
-        config = _config(model, config_file, data, settings["protocol"])
+        from unkgcp.training.config import config_in
+
+        config = config_in(config_file, model, data, settings["protocol"])
         if calibrate == "cv+":
             settings = _settings_of_folds(folds, **settings)
         with _alone(output):
@@ -213,18 +215,6 @@ def _population(population: str, kinds: str | None, share: float | None) -> dict
     return {"population": population, "share": share, **named}
 
 
-def _config(model: str | None, config_file: str | None, data: str, protocol: str) -> TrainConfig:
-    from unkgcp.training.config import TrainConfig, config_for
-
-    if config_file is None:
-        return config_for(model or "ukge", data, protocol)
-    named = TrainConfig.read(config_file).model
-    config = TrainConfig.read(config_file, base=config_for(model or named, data, protocol))
-    if model is not None and config.model != model:
-        raise InputError(f"{config_file} is for model {config.model}, but --model says {model}; drop one")
-    return config
-
-
 def _settings_of_folds(
     folds: int | None, method: str, seed: int, device: str, protocol: str, **others: Any
 ) -> dict[str, Any]:
@@ -245,10 +235,14 @@ def _is_first() -> bool:
 @contextmanager
 def _alone(output: str) -> Iterator[None]:
     """Refuse at once, not after hours of training, an output that cannot be written or that another fit writes to."""
+    first = _is_first()
     from unkgcp.run.run_writer import check_target, writing
 
-    check_target(output)
-    with writing(output) if _is_first() else nullcontext():
+    if first:
+        with writing(output):
+            yield
+    else:
+        check_target(output)
         yield
 
 
@@ -259,14 +253,15 @@ def _train(
     import shutil
     from pathlib import Path
 
+    seed, first = settings["seed"], _is_first()
     from unkgcp.graph.datasets import load_dataset
+
+    dataset = load_dataset(data, seed=seed, **options)
     from unkgcp.run.fitting import fit, fit_folds, silent
     from unkgcp.run.provenance import describe
     from unkgcp.run.run_reader import CHECKPOINT
 
-    seed, checkpoint = settings["seed"], Path(output) / CHECKPOINT
-    dataset = load_dataset(data, seed=seed, **options)
-    first = _is_first()
+    checkpoint = Path(output) / CHECKPOINT
     report = Reporter if first else silent
     if "folds" in settings:
         given = {name: value for name, value in settings.items() if value is not None}
@@ -350,11 +345,11 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
     from dataclasses import replace
 
     start, metrics = time.monotonic(), None
-    if dataset is not None and len(dataset.splits.test):
+    if dataset is not None and len(dataset.splits.test.head):
         from unkgcp.evaluation.assessment import LEVELS, WORK, evaluate, not_taken_in
         from unkgcp.evaluation.evaluation_texts import evaluation_text
 
-        if len(not_taken_in(predictor, dataset)[0].splits.test):
+        if len(not_taken_in(predictor, dataset)[0].splits.test.head):
             with Reporter("evaluating", WORK) as progress:
                 metrics = evaluate(predictor, dataset, LEVELS, progress)
             predictor = replace(predictor, metrics=metrics)

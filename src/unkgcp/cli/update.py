@@ -63,12 +63,11 @@ def command(
     from unkgcp.graph.fact_files import read
     from unkgcp.run.predictor import Predictor
     from unkgcp.run.run_reader import check_run
-    from unkgcp.run.run_writer import check_target, writing
+    from unkgcp.run.run_writer import writing
 
     target = run if output is None else output
     reading.pop("data_dir", None)
     check_run(run)
-    check_target(target)
     with writing(target):  # of two updates of one run at the same time, one would be lost
         predictor = Predictor.load(run)
         _check_scale(predictor, run, facts, reading)
@@ -119,6 +118,6 @@ def _check_scale(predictor: Predictor, run: str, facts: str, reading: dict[str, 
 
 def _digest(path: str) -> str | None:
     """The SHA-256 of a file; None for a pipe, which cannot be read again."""
-    from unkgcp.run.run_writer import digest
+    from unkgcp.files import digest
 
-    return digest(Path(path)) if Path(path).is_file() else None
+    return digest(path) if Path(path).is_file() else None

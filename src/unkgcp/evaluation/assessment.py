@@ -24,7 +24,7 @@ import unkgcp.evaluation.metrics as metrics
 import unkgcp.evaluation.slices as slices
 from unkgcp.conformal.ranks import ExactLevels, exact_levels, ranks, smoothed_coverages
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, Triples
+from unkgcp.graph.facts import Graph, Triples, in_vocabulary
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods.intervals import Intervals
 from unkgcp.methods.method import IntervalPredictor
@@ -83,19 +83,16 @@ def ask(
     """Ask a run about the test facts and negatives of a data set; progress goes up to `ASKED`."""
     if not len(dataset.splits.test.head):
         raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
-    taken_in, updated = 0, bool(predictor.provenance.get("updates"))
-    if updated:
-        dataset, taken_in = not_taken_in(predictor, dataset)
+    dataset, taken_in = not_taken_in(predictor, dataset)
     if not len(dataset.splits.test.head):
         raise InputError(
             f"updates of the run have taken in all test facts of {dataset.name}, which are no test any more; "
             "name other facts with --data"
         )
     splits, vocabulary = dataset.splits, predictor.model.vocabulary
-    exactly = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
     facts = splits.test
     negatives, origin = negatives_of(dataset, predictor.model.seed)
-    if updated:
+    if predictor.provenance.get("updates"):
         from unkgcp.run.calibration import without_held
 
         negatives = negatives[without_held(predictor, negatives, [])]
@@ -103,6 +100,7 @@ def ask(
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
     overlap_free, truth, truth_of_negatives = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
     n, of = len(facts.head), len(negatives.head)
+    exactly = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
     if predictor.negative is None:
         both = Triples(*map(np.concatenate, zip(ids, other_ids, strict=True)))
         found, of_negatives = _in_pieces(predictor.method, both, exactly, progress, 0, n + of).cut(n)
@@ -147,7 +145,9 @@ def _in_pieces(
 
 def not_taken_in(predictor: Predictor, dataset: Dataset) -> tuple[Dataset, int]:
     """The data set without the test facts that an update brought into the run, and how many these are."""
-    from unkgcp.run.calibration import without_held  # of runs that were updated
+    if not predictor.provenance.get("updates"):
+        return dataset, 0
+    from unkgcp.run.calibration import without_held
 
     splits = dataset.splits
     kept = without_held(predictor, splits.test, [splits.train, splits.validation, splits.calibration])
@@ -278,11 +278,8 @@ def training_facts(answers: Answers) -> Graph:
     model = answers.predictor.model
     if model.facts is not None:
         return model.facts.graph(model.vocabulary)
-    train = answers.dataset.splits.train
-    ids = to_triples(train, model.vocabulary)
-    found = (ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0)
-    head, relation, tail = (column[found] for column in ids)
-    return Graph(head, relation, tail, train.confidence[found], model.vocabulary)
+    train = answers.dataset.splits.train.over(model.vocabulary)
+    return train[in_vocabulary(train)]
 
 
 def _conditional(answers: Answers, facts: Rows, progress: Progress | None) -> list[dict[str, Any]]:

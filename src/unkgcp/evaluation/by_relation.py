@@ -21,8 +21,6 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import Answers, known_triples
 from unkgcp.evaluation.metrics import coverage, coverage_bands, coverage_by_group, sharpness
 from unkgcp.evaluation.slices import AT_LEAST, SLACK
-from unkgcp.graph.facts import Graph
-from unkgcp.graph.objects import to_triples
 from unkgcp.methods import create
 from unkgcp.methods.intervals import BASES
 from unkgcp.methods.open_world import OpenWorld
@@ -98,8 +96,7 @@ def _two_methods(answers: Answers) -> tuple[Partitioned, Partitioned]:
         )
     if method.relation_groups is not None:
         return method, method
-    calibration, vocabulary = answers.dataset.splits.calibration, predictor.model.vocabulary
-    facts = Graph(*to_triples(calibration, vocabulary), calibration.confidence, vocabulary)
+    facts = answers.dataset.splits.calibration.over(predictor.model.vocabulary)
     with only_repeats(answers.dataset.split_here):
         check_untrained(predictor.model, facts, predictor.provenance.get("protocol", "strict"))
     # the options that `fit --per relation` would take, which has no floor under the intervals

@@ -70,7 +70,7 @@ def gain(predictor: Predictor, parts: HeldOut) -> Gain | None:
     That is so without LightGBM, after an interrupted training, and for graphs that are too small or too large.
     """
     model, method, (rest, held) = predictor.model, predictor.method, parts
-    if len(held) < LEAST or len(rest) + len(held) > MOST:
+    if not LEAST <= len(held.head) <= MOST - len(rest.head):
         return None
     if model.interrupted or importlib.util.find_spec("lightgbm") is None:
         return None
@@ -106,7 +106,7 @@ class Learned(NamedTuple):
 def learned(predictor: Predictor, parts: HeldOut) -> Learned | None:
     """How a trained model compares with the mean of the training facts; None where that cannot be told."""
     model, (rest, held) = predictor.model, parts
-    if not model.config.trains or not len(held):
+    if not model.config.trains or not len(held.head):
         return None
     error = model.score(held.head, held.relation, held.tail) - held.confidence
     return Learned(float(np.mean(error**2)), float(np.mean((rest.confidence.mean() - held.confidence) ** 2)))

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.graph.fact_files import read, read_parts
 from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, Vocabulary, contained, hold_out, split
-from unkgcp.graph.objects import graph_from, to_triples
+from unkgcp.graph.objects import graph_from
 from unkgcp.tabular.columns import Scale
 from unkgcp.tabular.source import is_remote
 
@@ -113,9 +113,7 @@ def load(data: str | os.PathLike[str], **options: Any) -> Graph:
 
 
 def _sizes(dataset: Dataset) -> str:
-    parts = ", ".join(
-        f"{name} {len(facts):,}" for name, facts in dataset.splits.parts().items() if len(facts)
-    )
+    parts = ", ".join(f"{name} {size:,}" for name, size in dataset.splits.sizes().items() if size)
     train = dataset.splits.train
     return f"{dataset.name}: {parts} facts, {train.n_entities:,} entities, {train.n_relations:,} relations"
 
@@ -316,9 +314,7 @@ def over_one_vocabulary(graphs: Sequence[Graph]) -> list[Graph]:
     """The same facts over the first graph's vocabulary, followed by labels that only later graphs have."""
     labels = zip(*((graph.vocabulary.entities, graph.vocabulary.relations) for graph in graphs), strict=True)
     vocabulary = Vocabulary(*(pc.unique(pa.chunked_array(list(some), pa.string())) for some in labels))
-    return [
-        Graph(*to_triples(graph, vocabulary), graph.confidence, vocabulary, graph.ends) for graph in graphs
-    ]
+    return [graph.over(vocabulary) for graph in graphs]
 
 
 # Folders with data: which of them holds a named data set, and which file in it is which part.

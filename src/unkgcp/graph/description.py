@@ -99,7 +99,7 @@ def describe(dataset: Dataset) -> Description:
     return Description(
         data=dataset.name,
         facts=len(graph),
-        **{name: len(part) for name, part in splits.parts().items()},
+        **splits.sizes(),
         entities=int(entities.sum()),
         relations=int(_used(graph.relation, graph.n_relations).sum()),
         entities_unseen_in_training=int((entities & ~seen_entities).sum()),

@@ -67,6 +67,11 @@ class Triples(NamedTuple):
     tail: NDArray[np.int32]
 
 
+def in_vocabulary(triples: HasTriples) -> NDArray[np.bool_]:
+    """Which triples have no id -1, which stands for a label that the vocabulary lacks: (n,)."""
+    return (triples.head >= 0) & (triples.relation >= 0) & (triples.tail >= 0)
+
+
 Rows = slice | NDArray[np.integer] | NDArray[np.bool_]
 
 
@@ -130,6 +135,15 @@ class Graph:
     def self_loops(self) -> int:
         """Rows whose head is their tail."""
         return int(np.count_nonzero(self.head == self.tail))
+
+    def over(self, vocabulary: Vocabulary) -> Graph:
+        """The same facts in the ids of another vocabulary; a label that it lacks becomes -1."""
+        if self.vocabulary == vocabulary:
+            return replace(self, vocabulary=vocabulary)
+        entity = vocabulary.entity_ids(self.vocabulary.entities)
+        relation = vocabulary.relation_ids(self.vocabulary.relations)
+        head, tail = entity[self.head], entity[self.tail]
+        return replace(self, head=head, relation=relation[self.relation], tail=tail, vocabulary=vocabulary)
 
     def with_confidence(self, confidence: NDArray[np.float64]) -> Graph:
         return replace(self, confidence=confidence, ends=None)
@@ -254,6 +268,10 @@ class Splits:
 
     def parts(self) -> dict[str, Graph]:
         return {name: getattr(self, name) for name in ("train", "validation", "calibration", "test")}
+
+    def sizes(self) -> dict[str, int]:
+        """The number of facts of each part."""
+        return {name: len(facts) for name, facts in self.parts().items()}
 
 
 def split(

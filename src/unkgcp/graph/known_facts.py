@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.files import arrays_of
-from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, hold_out
+from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, hold_out, in_vocabulary
 from unkgcp.tabular.label_index import Ids
 
 Integers = NDArray[np.integer[Any]]
@@ -320,3 +320,66 @@ def _numbered(
     found = ids.copy()
     found[new] = size + np.arange(len(new), dtype=np.int32)
     return found, new
+
+
+# Facts that two parts of a graph have in common, because the graph repeats them.
+#
+# Of two equal facts the first may train and the second calibrate. How many such pairs a random split cuts apart follows
+# from the repeats within the training facts. Repeated triples with another confidence are facts of their own and are
+# not counted.
+
+FALSE_ALARM = 1e-3
+"""How often a random split of a graph with repeats may have more repeats than are explained."""
+HALF = 0.5
+"""Pairs of equal facts added to those seen in training."""
+
+
+class Trained(NamedTuple):
+    """How many calibration facts are training facts, and how many of these the repeats of the graph explain."""
+
+    found: int
+    expected: float
+    """The number that repeats bring on average, in random splits."""
+    explained: int
+    """The number that repeats exceed only with probability `FALSE_ALARM`."""
+
+    @property
+    def excess(self) -> int:
+        return max(0, self.found - self.explained)
+
+
+def count_trained(training: Graph, facts: Graph) -> Trained:
+    """How many of the facts (triple and confidence) are training facts, and how many may be in a random split.
+
+    >>> from unkgcp.graph import Graph, Vocabulary
+    >>> ids = np.zeros(3, np.int32)
+    >>> facts = Graph(ids, ids, ids, np.array([0.1, 0.2, 0.3]), Vocabulary.of(["a"], ["likes"]))
+    >>> count_trained(facts[:2], facts[1:])
+    Trained(found=1, expected=0.0, explained=0)
+    """
+    own = facts.over(training.vocabulary)
+    own = own[in_vocabulary(own)]
+    marks, count = np.unique(fingerprints(training), return_counts=True)
+    found = int(np.isin(fingerprints(own), marks).sum())
+    twins = int(count[count > 1].sum())
+    expected = len(facts) * twins / max(len(training), 1)
+    return Trained(found, expected, explained(twins, len(training), len(facts)))
+
+
+def explained(twins: int, training: int, calibration: int) -> int:
+    """How many calibration facts may be training facts by chance, if `twins` training facts have an equal one there.
+
+    Cut a graph at random. Of two equal facts, one trains and one calibrates with odds 2 l : n against both being
+    among the n training facts (l calibrate). So beside twins / 2 such pairs in training, the number of pairs that were
+    cut apart is negative binomial; this is its upper quantile, exceeded with probability `FALSE_ALARM`. Half a pair is
+    added because training holds only a part of the graph's repeats. Without any in training nothing is explained: one
+    fact in common is then worth a sentence.
+    """
+    if not twins:
+        return 0
+    from scipy.special import betainc
+
+    numbers = np.arange(calibration + 1)
+    # the distribution function of the negative binomial law: at most so many cut apart before the pairs in training
+    below = betainc(twins / 2 + HALF, numbers + 1.0, training / (training + 2 * calibration))
+    return int(np.argmax(below >= 1 - FALSE_ALARM)) if below[-1] >= 1 - FALSE_ALARM else calibration

@@ -346,7 +346,8 @@ def to_triples(queries: Queries, vocabulary: Vocabulary) -> Triples:
     if isinstance(queries, Triples):
         return queries
     if isinstance(queries, Graph):
-        return _translate(queries, vocabulary)
+        own = queries.over(vocabulary)
+        return Triples(own.head, own.relation, own.tail)
     if isinstance(queries, pa.Table | pa.RecordBatch):
         missing = [name for name in Triples._fields if name not in queries.schema.names]
         if missing:
@@ -378,14 +379,6 @@ def labels_of(queries: Queries) -> pa.Table | pa.RecordBatch | None:
 def _label_arrays(queries: Sequence[tuple[str, str, str]]) -> list[pa.StringArray]:
     """Heads, relations and tails of label triples."""
     return [pa.array([query[place] for query in queries], pa.string()) for place in range(3)]
-
-
-def _translate(graph: Graph, vocabulary: Vocabulary) -> Triples:
-    if graph.vocabulary == vocabulary:
-        return Triples(graph.head, graph.relation, graph.tail)
-    entity = vocabulary.entity_ids(graph.vocabulary.entities)
-    relation = vocabulary.relation_ids(graph.vocabulary.relations)
-    return Triples(entity[graph.head], relation[graph.relation], entity[graph.tail])
 
 
 def spelt(column: pa.Array) -> pa.StringArray:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
+from unkgcp.graph.negatives import ALL_KINDS
 from unkgcp.methods.intervals import STATUSES, Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, Scorer
 
@@ -31,6 +32,7 @@ __all__ = [
     "Intervals",
     "Levels",
     "Scorer",
+    "check_promise",
     "create",
     "predictor_class",
     "register",
@@ -48,6 +50,8 @@ MODULES = {
     "shortest": "split_methods",
 }
 """The module of this package in which each method is registered."""
+
+POPULATIONS = ("asserted", "open")
 
 OLDER = {"per": "none", "floor": False}
 """The values of these settings in runs that were written before the settings existed."""
@@ -93,6 +97,36 @@ def predictor_class(name: str) -> type[IntervalPredictor]:
     if name not in PREDICTORS:
         raise InputError(f"there is no interval method {name!r}; choose one of {', '.join(PREDICTORS)}")
     return PREDICTORS[name]
+
+
+def check_promise(
+    method: type[IntervalPredictor],
+    per: str | None,
+    population: str,
+    kinds: Sequence[str],
+    share: float | None,
+) -> None:
+    """InputError if there are no such groups, population or kinds of non-facts, or if the method cannot promise this.
+
+    The arguments are those of `unkgcp.calibrate`.
+    """
+    from unkgcp.methods.partitions import Partitioned, partition_names
+
+    if partition_names(per) and not issubclass(method, Partitioned):
+        raise InputError(
+            f"method {method.name!r} has no promise per {per}; choose cp, unkgcp, shortest or evidence"
+        )
+    if population not in POPULATIONS:
+        raise InputError(f"population is {population!r} but must be one of {', '.join(POPULATIONS)}")
+    for kind in kinds:
+        if kind not in ALL_KINDS:
+            raise InputError(f"there are no {kind!r} negatives; choose among {', '.join(ALL_KINDS)}")
+    if share is not None and population != "open":
+        raise InputError("a share of facts among the queries goes with --population open; add that")
+    if share is not None:
+        from unkgcp.methods.open_world import check_share
+
+        check_share(share, method, per)
 
 
 def create(name: str, **options: Any) -> IntervalPredictor:

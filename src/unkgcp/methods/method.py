@@ -24,7 +24,7 @@ from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary, concatenate
+from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary, concatenate, in_vocabulary
 from unkgcp.graph.known_facts import RANKED, WAITING, KnownFacts, facts_from_arrays, facts_to_arrays
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 
@@ -175,7 +175,7 @@ class IntervalPredictor(ABC):
         """Learn what this method needs from calibration facts, none of which the model was trained on."""
         known = status_codes(model, facts) == 0
         # a label that the vocabulary lacks has the id -1, under which its fact cannot be kept
-        waiting = facts[~known & (facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0)]
+        waiting = facts[~known & in_vocabulary(facts)]
         facts = facts[known]
         if self.most is not None and len(facts) > self.most:
             facts, left = _drawn(facts, self.most)

@@ -56,9 +56,10 @@ class ConformalPredictor(Partitioned):
         recipe = self.score()
         learning = recipe.learning_rows(len(facts)) if isinstance(recipe, Recipe) else None
         ranked = slice(None) if learning is None else ~learning
-        self.size, self.ranked = len(facts.relation[ranked]), facts[ranked]
-        if learning is not None and self.waiting is not None:
-            self.waiting = concatenate([self.waiting, facts[learning]])  # they set no threshold
+        if learning is not None:  # facts to learn from set no threshold
+            self.ranked, waiting = facts[ranked], facts[learning]
+            self.size = len(self.ranked)
+            self.waiting = waiting if self.waiting is None else concatenate([self.waiting, waiting])
         self.partitions = tuple(self._group(name) for name in self.per)
         group = self._columns(facts, score)
         with warnings.catch_warnings():

@@ -13,19 +13,18 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, TrainedFactsWarning
-from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, concatenate, contained, triple_keys
-from unkgcp.graph.known_facts import fingerprints
+from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained, in_vocabulary
+from unkgcp.graph.known_facts import count_trained
 from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
-from unkgcp.graph.objects import to_triples
-from unkgcp.methods import create, predictor_class
+from unkgcp.methods import check_promise, create, predictor_class
 from unkgcp.methods.method import IntervalPredictor, status_codes
-from unkgcp.methods.partitions import NONE, Partitioned, partition_names
+from unkgcp.methods.partitions import NONE, Partitioned
 from unkgcp.run.predictor import Predictor
 from unkgcp.training.model import Model
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from unkgcp.evidence import EvidenceModel
     from unkgcp.evidence.nonfacts import FactLikeness
     from unkgcp.training.given_model import OwnModel
-
-POPULATIONS = ("asserted", "open")
 
 
 def calibrate(
@@ -72,7 +69,8 @@ def calibrate(
     `unkgcp.methods.open_world`. `kinds` are the kinds of non-facts it is to hold for, `share` that of facts among the
     queries if it is known.
     """
-    check_population(population, kinds, share, method, options.get("per"))
+    kind = predictor_class(method)
+    check_promise(kind, options.get("per"), population, kinds, share)
     if not isinstance(model, Model):
         from unkgcp.training.given_model import given
 
@@ -81,27 +79,54 @@ def calibrate(
         raise InputError(
             "vocabulary, training and name are for a model of your own; a trained one has its own"
         )
-    facts = _own(facts, model)
+    facts = facts.over(model.vocabulary)
     model = model.tried(facts)
-    if not issubclass(predictor_class(method), Partitioned):
+    if "members" not in kind.needs:
+        check_untrained(model, facts, protocol)
+    if negatives is not None:
+        negatives = negatives.over(model.vocabulary)
+    return calibrated(
+        kind,
+        model,
+        facts,
+        negatives=negatives,
+        quantiles=quantiles,
+        population=population,
+        kinds=kinds,
+        share=share,
+        **options,
+    )
+
+
+def calibrated(
+    kind: type[IntervalPredictor],
+    model: Model,
+    facts: Graph,
+    *,
+    negatives: Graph | None,
+    quantiles: Mapping[float, Model] | None,
+    population: str,
+    kinds: Sequence[str],
+    share: float | None,
+    **options: Any,
+) -> Predictor:
+    """`calibrate` after its checks, for facts and negatives in the ids of the model; `kind` is the method's class."""
+    if not issubclass(kind, Partitioned):
         options.pop("per", None)  # it can only be `none` here, which every method takes
     elif share is not None:
         options.setdefault("per", NONE)  # a share of facts goes with one threshold for all
-    needs = predictor_class(method).needs
-    if "quantiles" in needs:
+    if "quantiles" in kind.needs:
         if not quantiles:
-            raise InputError(f"method {method!r} needs quantile models; train them with train_quantiles")
+            raise InputError(f"method {kind.name!r} needs quantile models; train them with train_quantiles")
         options["quantiles"] = quantiles
-    if "evidence" in needs and options.get("evidence") is None:
+    if "evidence" in kind.needs and options.get("evidence") is None:
         options["evidence"] = _learn_evidence(model)
-    if "members" in needs and "members" not in options:
-        raise InputError(f"method {method!r} needs models of its own; fit them with --calibrate {method}")
-    if "members" not in needs:
-        check_untrained(model, facts, protocol)
-    asked = create(method, **options).calibrate(model, facts)
-    negative = None
-    if negatives is not None:
-        negative = create(method, **options).calibrate(model, _own(negatives, model))
+    if "members" in kind.needs and "members" not in options:
+        raise InputError(
+            f"method {kind.name!r} needs models of its own; fit them with --calibrate {kind.name}"
+        )
+    asked = create(kind.name, **options).calibrate(model, facts)
+    negative = None if negatives is None else create(kind.name, **options).calibrate(model, negatives)
     if population == "open":
         asked = for_open_world(asked, model, facts, kinds, share)
     return Predictor(model, asked, negative, quantiles or {})
@@ -116,40 +141,6 @@ def _learn_evidence(model: Model) -> EvidenceModel:
             "of your own with training=, train another again"
         )
     return learn(model.facts.graph(model.vocabulary), seed=model.seed)
-
-
-def _own(facts: Graph, model: Model) -> Graph:
-    """The facts in the model's ids; an unknown label becomes -1, which calibration leaves out."""
-    if facts.vocabulary == model.vocabulary:
-        return facts
-    return Graph(*to_triples(facts, model.vocabulary), facts.confidence, model.vocabulary, facts.ends)
-
-
-def in_vocabulary(triples: HasTriples) -> NDArray[np.bool_]:
-    """Which triples have no id -1, which stands for a label that the vocabulary lacks: (n,)."""
-    return (triples.head >= 0) & (triples.relation >= 0) & (triples.tail >= 0)
-
-
-def check_population(
-    population: str, kinds: Sequence[str], share: float | None, method: str, per: str | None
-) -> None:
-    """InputError if there is no such population or kind of non-facts, or if the method cannot promise this."""
-    kind_of_method = predictor_class(method)
-    if partition_names(per) and not issubclass(kind_of_method, Partitioned):
-        raise InputError(
-            f"method {method!r} has no promise per {per}; choose cp, unkgcp, shortest or evidence"
-        )
-    if population not in POPULATIONS:
-        raise InputError(f"population is {population!r} but must be one of {', '.join(POPULATIONS)}")
-    for kind in kinds:
-        if kind not in ALL_KINDS:
-            raise InputError(f"there are no {kind!r} negatives; choose among {', '.join(ALL_KINDS)}")
-    if share is not None and population != "open":
-        raise InputError("a share of facts among the queries goes with --population open; add that")
-    if share is not None:
-        from unkgcp.methods.open_world import check_share
-
-        check_share(share, kind_of_method, per)
 
 
 def for_open_world(
@@ -224,34 +215,15 @@ def method_options(
     return options
 
 
-# Calibration facts that the model was trained on: how many there are, and how many may be.
+# Calibration facts that the model was trained on.
 #
 # A model's errors on its training facts are smaller than on others, so calibrating on these makes intervals too narrow.
 # Facts that early stopping looked at chose the model, and count as training facts. Some calibration facts may always be
 # among them: graphs repeat facts, and of two equal ones the first may train and the second calibrate. How many that
-# explains follows from the repeats within the training facts. Repeated triples with another confidence are facts of
-# their own and are not counted.
+# explains is counted in `unkgcp.graph.known_facts`.
 
-FALSE_ALARM = 1e-3
-"""How often a random split of a graph with repeats may have more repeats than are explained."""
-HALF = 0.5
-"""Pairs of equal facts added to those seen in training."""
 MOST = 0.1
 """If more than this share of the calibration facts, beyond those expected, are training facts, they are refused."""
-
-
-class Trained(NamedTuple):
-    """How many calibration facts are training facts, and how many of these the repeats of the graph explain."""
-
-    found: int
-    expected: float
-    """The number that repeats bring on average, in random splits."""
-    explained: int
-    """The number that repeats exceed only with probability `FALSE_ALARM`."""
-
-    @property
-    def excess(self) -> int:
-        return max(0, self.found - self.explained)
 
 
 @contextmanager
@@ -284,9 +256,8 @@ def without_held(predictor: Predictor, facts: Graph, parts: Sequence[Graph]) -> 
 
 def _keys(facts: Graph, vocabulary: Vocabulary) -> NDArray[np.int64]:
     """Keys of the facts in a vocabulary, -1 for one with a label that is not in it: (n,)."""
-    ids = to_triples(facts, vocabulary)
-    keys = triple_keys(*ids, len(vocabulary.entities), len(vocabulary.relations))
-    return np.where(in_vocabulary(ids), keys, -1)
+    own = facts.over(vocabulary)
+    return np.where(in_vocabulary(own), own.keys, -1)
 
 
 def check_untrained(model: Model, facts: Graph, protocol: str = "strict") -> None:
@@ -321,41 +292,3 @@ def check_apart(training: Graph, stopping: Graph | None, facts: Graph) -> None:
         "and so are the intervals: leave these facts out"
     )
     warnings.warn(sentence, TrainedFactsWarning, stacklevel=3)
-
-
-def count_trained(training: Graph, facts: Graph) -> Trained:
-    """How many of the facts (triple and confidence) are training facts, and how many may be in a random split.
-
-    >>> from unkgcp.graph import Graph, Vocabulary
-    >>> ids = np.zeros(3, np.int32)
-    >>> facts = Graph(ids, ids, ids, np.array([0.1, 0.2, 0.3]), Vocabulary.of(["a"], ["likes"]))
-    >>> count_trained(facts[:2], facts[1:])
-    Trained(found=1, expected=0.0, explained=0)
-    """
-    vocabulary = training.vocabulary
-    ids = to_triples(facts, vocabulary)
-    own = Graph(*ids, facts.confidence, vocabulary)[in_vocabulary(ids)]
-    marks, count = np.unique(fingerprints(training), return_counts=True)
-    found = int(np.isin(fingerprints(own), marks).sum())
-    twins = int(count[count > 1].sum())
-    expected = len(facts) * twins / max(len(training), 1)
-    return Trained(found, expected, explained(twins, len(training), len(facts)))
-
-
-def explained(twins: int, training: int, calibration: int) -> int:
-    """How many calibration facts may be training facts by chance, if `twins` training facts have an equal one there.
-
-    Cut a graph at random. Of two equal facts, one trains and one calibrates with odds 2 l : n against both being
-    among the n training facts (l calibrate). So beside twins / 2 such pairs in training, the number of pairs that were
-    cut apart is negative binomial; this is its upper quantile, exceeded with probability `FALSE_ALARM`. Half a pair is
-    added because training holds only a part of the graph's repeats. Without any in training nothing is explained: one
-    fact in common is then worth a sentence.
-    """
-    if not twins:
-        return 0
-    from scipy.special import betainc
-
-    numbers = np.arange(calibration + 1)
-    # the distribution function of the negative binomial law: at most so many cut apart before the pairs in training
-    below = betainc(twins / 2 + HALF, numbers + 1.0, training / (training + 2 * calibration))
-    return int(np.argmax(below >= 1 - FALSE_ALARM)) if below[-1] >= 1 - FALSE_ALARM else calibration

@@ -22,9 +22,15 @@ from unkgcp.errors import InputError, missing
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import Graph, concatenate
 from unkgcp.graph.negatives import KINDS, corrupt
-from unkgcp.methods import create, predictor_class
+from unkgcp.methods import IntervalPredictor, check_promise, create, predictor_class
 from unkgcp.progress import Progress, Silent
-from unkgcp.run.calibration import calibrate, check_apart, check_population, method_options, only_repeats
+from unkgcp.run.calibration import (
+    calibrate,
+    calibrated,
+    check_apart,
+    method_options,
+    only_repeats,
+)
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import fitted
 from unkgcp.training.config import GIVEN, NONE, TrainConfig
@@ -81,18 +87,17 @@ def fit(
         raise InputError(f"protocol is {protocol!r} but must be one of {', '.join(PROTOCOLS)}")
     splits = dataset.splits
     method, parts = method_for(method, splits.train, config)
-    needs = predictor_class(method).needs
-    check_population(population, kinds, share, method, per)
-    check_model(config, method, protocol, quick)
+    kind = predictor_class(method)
+    check_promise(kind, per, population, kinds, share)
+    check_model(config, kind, protocol, quick)
     if quick:
-        if "evidence" not in needs:
+        if "evidence" not in kind.needs:
             raise InputError(f"--quick goes with --method evidence, not with {method}; leave it out")
         config = replace(config, epochs=min(config.epochs, QUICK_EPOCHS))
     settings = method_options(method, dataset.name, protocol, per, allow_empty)
     validation, stopping = _validation(dataset, config, protocol)
     softlogic = dataset.softlogic_for(protocol)
-    # an error comes before hours of training; the warnings come at calibration
-    with only_repeats(True):
+    with only_repeats(dataset.split_here):  # before hours of training
         check_apart(splits.train, None if protocol == "paper" else validation, splits.calibration)
     times, start = {}, time.monotonic()
     quantiles: dict[float, Model] = {}
@@ -103,30 +108,29 @@ def fit(
         same: dict[str, Any] = {"seed": seed, "config": config, "validation": validation, "device": device}
         try:
             model, stopped = _main_model(splits.train, softlogic, checkpoint, resume, report, same)
-            quantiles, lengths = further_models(splits.train, needs, model, stopped, report, same)
+            quantiles, lengths = further_models(splits.train, kind.needs, model, stopped, report, same)
         except ModuleNotFoundError as error:
-            if predictor_class(method).asks_model:
+            if kind.asks_model:
                 raise
             raise InputError(f"{missing(error)}; or add --quick, which trains no model") from None
         parts |= lengths
         times["training"] = time.monotonic() - start
-    if "evidence" in needs:
+    if "evidence" in kind.needs:
         refuse_interrupted(model)
         start = time.monotonic()
         parts["evidence"] = learn_evidence(model, config, quick, device, report)
         times["evidence"] = time.monotonic() - start
     start = time.monotonic()
-    with only_repeats(dataset.split_here), report("calibrating", None):
-        predictor = calibrate(
+    with report("calibrating", None):
+        predictor = calibrated(
+            kind,
             model,
             splits.calibration,
-            method,
             negatives=calibration_negatives(dataset, seed) if protocol == "paper" else None,
             quantiles=quantiles,
             population=population,
             kinds=kinds,
             share=share,
-            protocol=protocol,
             **parts,
             **settings,
         )
@@ -194,26 +198,28 @@ def further_models(
     return quantiles, lengths
 
 
-def check_model(config: TrainConfig, method: str, protocol: str, quick: bool = False) -> None:
+def check_model(
+    config: TrainConfig, method: type[IntervalPredictor], protocol: str, quick: bool = False
+) -> None:
     """InputError where there is to be no model although what was asked for needs one, or needs further ones."""
     if config.model == GIVEN:
         raise InputError(
             "a model of your own is not trained here: calibrate it in Python with unkgcp.calibrate(model, facts)"
         )
     if config.of_pykeen:
-        needs = set(predictor_class(method).needs) - ({"evidence"} if quick else set())
+        needs = set(method.needs) - ({"evidence"} if quick else set())
         if further := {"quantiles", "length", "evidence"} & needs:
             quickly = " (evidence with --quick, which uses no model)" if "evidence" in further else ""
             raise InputError(
-                f"{config.model} goes with cp, unkgcp and shortest, not with {method}{quickly}, for which further "
+                f"{config.model} goes with cp, unkgcp and shortest, not with {method.name}{quickly}, for which further "
                 "models would have to be trained; name another method, or --model ukge"
             )
     if config.model != NONE:
         return
-    if predictor_class(method).asks_model:
+    if method.asks_model:
         raise InputError(
-            f"--model {NONE} goes with --method evidence, which makes intervals without a model, not with {method}; "
-            "name a model or that method"
+            f"--model {NONE} goes with --method evidence, which makes intervals without a model, "
+            f"not with {method.name}; name a model or that method"
         )
     if protocol == "paper":
         raise InputError(
@@ -248,7 +254,7 @@ def fit_folds(
 
     if method not in SCORES:
         raise InputError(f"cv+ goes with {' or '.join(SCORES)}, not with {method!r}")
-    check_model(config, method, "strict")
+    check_model(config, predictor_class(method), "strict")
     facts = concatenate([dataset.splits.train, dataset.splits.validation, dataset.splits.calibration])
     if not 2 <= folds <= len(facts) // 2:
         raise InputError(
@@ -356,7 +362,7 @@ def _validation(dataset: Dataset, config: TrainConfig, protocol: str) -> tuple[G
         )
     if config.model == NONE:
         return None, "on some of the training facts, held out"
-    if len(dataset.splits.validation):
+    if len(dataset.splits.validation.head):
         return dataset.splits.validation, "on the validation facts"
     return None, f"on {config.validation_fraction:.0%} of the training facts, held out"
 

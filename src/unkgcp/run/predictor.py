@@ -309,14 +309,12 @@ class Predictor:
 
     def _parts(self) -> RunParts:
         models = self.models()
-        calibration = {
-            "facts": self.method.arrays(),
-            "nonfacts": self.method.nonfact_arrays(),
-            **self.model.arrays(),
-        }
+        calibration = {"facts": self.method.arrays(), "nonfacts": self.method.nonfact_arrays()}
         if self.negative is not None:
             calibration["negatives"] = self.negative.arrays()
-        config = {"method": self.method.name, "options": self.method.options(), **self.model.settings()}
+        config = {"method": self.method.name, "options": self.method.options()}
+        calibration |= self.model.arrays()
+        config |= self.model.settings()
         made = {
             "unkgcp": __version__,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -65,7 +65,7 @@ def describe(data: str, dataset: Dataset, seed: int, options: Mapping[str, Any])
         "seed": seed,
         "options": {name: value for name, value in plain.items() if value is not None},
         "hashes": dict(dataset.hashes),
-        "facts": {part: len(facts) for part, facts in dataset.splits.parts().items()},
+        "facts": dataset.splits.sizes(),
     }
 
 

@@ -16,12 +16,11 @@ holds anything.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -34,7 +33,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from unkgcp.errors import InputError
-from unkgcp.files import check_here, check_place, completed, explained, sync, umask, write_npz
+from unkgcp.files import check_here, check_place, explained, sync, umask, write_files, write_npz
 from unkgcp.run.provenance import (
     CALIBRATION,
     CONFIG,
@@ -47,7 +46,7 @@ from unkgcp.run.provenance import (
     VERSION,
     VOCABULARY,
 )
-from unkgcp.run.run_reader import CHECKPOINT, INCOMING, KINDS, Arrays, Mask, RunParts, open_plain
+from unkgcp.run.run_reader import CHECKPOINT, INCOMING, KINDS, Arrays, Mask, RunParts
 
 if TYPE_CHECKING:
     from unkgcp.graph.facts import Vocabulary
@@ -66,7 +65,6 @@ _HELD: ContextVar[frozenset[str]] = ContextVar("the folders that this work may w
 
 def check_target(folder: str | os.PathLike[str]) -> None:
     """Refuse to write a run where none can be, or over something else: the target must be new, empty or a run."""
-    check_here(folder, "a run is written on this machine; give a folder here, and copy it from there")
     folder = Path(folder)
     if folder.is_dir():
         names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".partial-")}
@@ -74,6 +72,7 @@ def check_target(folder: str | os.PathLike[str]) -> None:
             raise InputError(f"{folder} exists and is not a run of unkgcp; give another folder with -o")
     elif folder.exists() or folder.is_symlink():
         raise InputError(f"{folder} is not a folder; give another name with -o")
+    check_here(folder, "a run is written on this machine; give a folder here, and copy it from there")
     check_place(folder)
     if folder.is_dir():
         check_place(folder / PROVENANCE, STAGE)
@@ -84,35 +83,22 @@ def write_run(folder: str | os.PathLike[str], parts: RunParts) -> None:
 
     InputError while another program writes to the folder.
     """
-    folder = Path(folder)
-    check_target(folder)
+    folder, writers = Path(folder), _writers(parts)
     with writing(folder):
         settle(folder)
         stage = folder / f"{STAGE}{os.urandom(8).hex()}"
         try:
             with explained(folder):
                 stage.mkdir(mode=0o700)
-            writers = _writers(parts)
-            _write_parts(stage, folder, writers)
-            paths = {name: stage / name for name in writers}
-            files = {
-                name: {"bytes": path.stat().st_size, "sha256": digest(path)} for name, path in paths.items()
-            }
+            files = write_files(stage, writers, folder)
             about = {"format": FORMAT, "version": VERSION}
             # a run that was read from disk brings a format and a version, which are written anew
             provenance = {**about, **parts.provenance, **about, "files": files}
-            _write_parts(stage, folder, {PROVENANCE: _text(_json(provenance))})
+            write_files(stage, {PROVENANCE: _text(_json(provenance))}, folder)
             stage.chmod(0o777 & ~umask())  # others read the files here until they are moved
             replace_files(folder, stage)
         finally:
             shutil.rmtree(stage, ignore_errors=True)
-
-
-def _write_parts(stage: Path, folder: Path, writers: Mapping[str, Writer]) -> None:
-    """Write files to the stage; a full disk becomes a sentence about the name that a file will have."""
-    for name, write in writers.items():
-        with completed(stage / name, folder / name):
-            write(stage / name)
 
 
 def _writers(parts: RunParts) -> dict[str, Writer]:
@@ -120,12 +106,12 @@ def _writers(parts: RunParts) -> dict[str, Writer]:
     seen = (parts.seen_entities, parts.seen_relations)
     writers: dict[str, Writer] = {
         CONFIG: _text(yaml.safe_dump(parts.config, sort_keys=False, allow_unicode=True)),
-        VOCABULARY: lambda path: write_labels(path, parts.vocabulary, *seen),
+        VOCABULARY: partial(write_labels, parts.vocabulary, *seen),
         CALIBRATION: partial(write_npz, arrays=parts.calibration),
         METRICS: _text(_json(parts.metrics)),
     }
     if parts.tensors:
-        writers[MODEL] = lambda path: _write_weights(path, parts.tensors)
+        writers[MODEL] = partial(_write_weights, parts.tensors)
     if parts.facts is not None:
         writers[FACTS] = partial(write_npz, arrays=parts.facts.arrays())
     return writers
@@ -139,13 +125,7 @@ def _json(value: dict[str, Any]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of the file, in hexadecimal."""
-    with open_plain(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_weights(path: Path, tensors: Arrays) -> None:
+def _write_weights(tensors: Arrays, path: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -158,7 +138,7 @@ def _write_weights(path: Path, tensors: Arrays) -> None:
         raise
 
 
-def write_labels(path: Path, vocabulary: Vocabulary, seen_entities: Mask, seen_relations: Mask) -> None:
+def write_labels(vocabulary: Vocabulary, seen_entities: Mask, seen_relations: Mask, path: Path) -> None:
     """Write the labels, and which of them have training facts."""
     entities, relations = vocabulary.entities, vocabulary.relations
     kind = np.repeat(np.arange(2, dtype=np.int8), [len(entities), len(relations)])
@@ -185,15 +165,17 @@ def write_labels(path: Path, vocabulary: Vocabulary, seen_entities: Mask, seen_r
 
 @contextmanager
 def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Keep other writers out of a run's folder, which is made if there is none; InputError if another is at work.
+    """Keep other writers out of a run's folder, which is made if there is none.
 
-    Work that holds the lock may enter again. A folder that was made here and is empty in the end is removed.
+    InputError if another is at work, or if no run can be written there (`check_target`). Work that holds the lock may
+    enter again. A folder that was made here and is empty in the end is removed.
     """
-    folder = Path(folder)
     name = os.path.realpath(folder)
     if name in _HELD.get():
         yield
         return
+    check_target(folder)
+    folder = Path(folder)
     made = not folder.exists()
     handle = _locked(folder)
     if handle is not None:  # temporary folders that are there now were left by writers that were killed

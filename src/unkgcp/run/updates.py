@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, concatenate, contained
+from unkgcp.graph.facts import Graph, concatenate, contained, in_vocabulary
 from unkgcp.graph.known_facts import adopted
-from unkgcp.graph.objects import to_triples
 from unkgcp.methods import create
 from unkgcp.methods.method import status_codes
-from unkgcp.run.calibration import for_open_world, in_vocabulary
+from unkgcp.run.calibration import for_open_world
 from unkgcp.run.fitting import Report, further_models, learn_evidence, refuse_interrupted, silent
 from unkgcp.run.predictor import Predictor
 from unkgcp.training.config import GIVEN, NONE, TrainConfig
@@ -181,10 +180,9 @@ def _renew(parts: list[Graph], facts: Graph) -> tuple[list[Graph], NDArray[np.bo
 
     All parts are treated alike, so that nothing depends on whether a fact was held out.
     """
-    vocabulary = parts[0].vocabulary
-    ids = to_triples(facts, vocabulary)
-    rows = np.flatnonzero(in_vocabulary(ids))
-    asked = Graph(ids.head, ids.relation, ids.tail, facts.confidence, vocabulary)[rows]
+    asked = facts.over(parts[0].vocabulary)
+    rows = np.flatnonzero(in_vocabulary(asked))
+    asked = asked[rows]
     order = np.argsort(asked.keys)
     keys, confidence = asked.keys[order], asked.confidence[order]
     had, changed, renewed = np.zeros(len(keys), bool), np.zeros(len(keys), bool), []

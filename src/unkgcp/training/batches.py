@@ -126,9 +126,9 @@ def initial_tables(
     data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
 ) -> tuple[Backbone, dict[str, Tensor]]:
     """The backbone, and fresh tables of all members, stacked: name -> (members, rows, width)."""
-    backbone, sizes = get(config.model), (data.n_entities, data.n_relations, config.dimension)
-    each = [backbone.initial(*sizes, member.seed) for member in members]
-    return backbone, {name: torch.stack([one[name] for one in each]).to(device) for name in each[0]}
+    backbone, seeds = get(config.model), [member.seed for member in members]
+    tables = backbone.initial_tables(data.n_entities, data.n_relations, config.dimension, seeds)
+    return backbone, {name: table.to(device) for name, table in tables.items()}
 
 
 class _Gather(torch.autograd.Function):

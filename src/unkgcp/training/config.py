@@ -166,26 +166,29 @@ class TrainConfig:
     @classmethod
     def read(cls, path: str | PathLike[str], base: TrainConfig | None = None) -> TrainConfig:
         """A YAML file of some of the fields, over `base`."""
-        import yaml
+        return _override(base or cls(), _settings(path), str(path))
 
-        from unkgcp.files import parse_yaml  # loads NumPy, which this file does not need otherwise
 
-        try:
-            values = parse_yaml(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"{at(path)} cannot be read ({error.strerror}); give an existing file") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            line = getattr(getattr(error, "problem_mark", None), "line", None)
-            raise InputError(
-                f"{at(path, None if line is None else line + 1)} is not valid YAML; mend it"
-            ) from None
-        except ValueError as error:
-            raise InputError(f"{at(path)} is not to be understood: {error}") from None
-        if not isinstance(values, dict):
-            raise InputError(
-                f"{at(path)} must hold one `key: value` a line; for example `learning_rate: 0.001`"
-            )
-        return _override(base or cls(), values, at(path))
+def _settings(path: str | PathLike[str]) -> dict[str, Any]:
+    """What a YAML file says, not yet checked."""
+    import yaml
+
+    from unkgcp.files import parse_yaml  # loads NumPy, which this file does not need otherwise
+
+    try:
+        values = parse_yaml(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{at(path)} cannot be read ({error.strerror}); give an existing file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        raise InputError(
+            f"{at(path, None if line is None else line + 1)} is not valid YAML; mend it"
+        ) from None
+    except ValueError as error:
+        raise InputError(f"{at(path)} is not to be understood: {error}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{at(path)} must hold one `key: value` a line; for example `learning_rate: 0.001`")
+    return values
 
 
 def _override(base: TrainConfig, values: Mapping[str, Any], where: str) -> TrainConfig:
@@ -225,6 +228,20 @@ def config_for(model: str = "ukge", data: str | None = None, protocol: str = "st
     for layer in ("default", data):
         if layer is not None and layer in layers:
             config = _override(config, layers[layer], f"presets {protocol} {model} {layer}")
+    return config
+
+
+def config_in(
+    path: str | PathLike[str] | None, model: str | None, data: str | None = None, protocol: str = "strict"
+) -> TrainConfig:
+    """As `config_for`, with the settings of a YAML file put in place if there is one; it may name the model, too."""
+    if path is None:
+        return config_for(model or "ukge", data, protocol)
+    values = _settings(path)
+    named = _override(TrainConfig(), values, str(path)).model
+    config = _override(config_for(model or named, data, protocol), values, str(path))
+    if model is not None and config.model != model:
+        raise InputError(f"{path} is for model {config.model}, but --model says {model}; drop one")
     return config
 
 

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary
+from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary, in_vocabulary
 from unkgcp.graph.known_facts import KnownFacts
-from unkgcp.graph.objects import to_triples
 from unkgcp.training.config import GIVEN, TrainConfig
 from unkgcp.training.model import Model, seen
 
@@ -104,7 +103,7 @@ class GivenModel(Model):
         """The same with the scores of some known facts, asked twice; InputError if the answers differ."""
         if self.sample:
             return self
-        rows = np.flatnonzero((facts.head >= 0) & (facts.relation >= 0) & (facts.tail >= 0))
+        rows = np.flatnonzero(in_vocabulary(facts))
         rows = rows[np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows)), dtype=np.intp)]
         triples = Triples(facts.head[rows], facts.relation[rows], facts.tail[rows])
         sample = dict(zip(COLUMNS, (*triples, self.score(*triples)), strict=True))
@@ -163,8 +162,8 @@ def given(
     known = np.ones(len(vocabulary.entities), bool), np.ones(len(vocabulary.relations), bool)
     facts = None
     if training is not None:
-        own = Graph(*to_triples(training, vocabulary), training.confidence, vocabulary)
-        own = own[(own.head >= 0) & (own.relation >= 0) & (own.tail >= 0)]
+        own = training.over(vocabulary)
+        own = own[in_vocabulary(own)]
         if not len(own):
             raise InputError(
                 f"none of the training facts has its labels among those of {called}; give its own"

@@ -234,8 +234,8 @@ loaded it is used for fewer too."""
 
 def distmult_scores(name: str, tables: Tables, head: Ids, relation: Ids, tail: Ids) -> Floats:
     """Scores of triples given by ids (n,), on all cores when there are many: (n,) float32 in [0, 1]."""
-    ids = [np.ascontiguousarray(column, np.int32) for column in (head, relation, tail)]
-    rows_of = [np.ascontiguousarray(tables[kind], np.float32) for kind in ("entity", "relation")]
+    ids = [_read_only(column, np.int32) for column in (head, relation, tail)]
+    rows_of = [_read_only(tables[kind], np.float32) for kind in ("entity", "relation")]
     out = np.empty(len(ids[0]), np.float32)
     _check(ids, *map(len, rows_of))
     fill = _products(len(out) * rows_of[0].shape[1])
@@ -286,6 +286,13 @@ def _check(ids: list[NDArray[np.int32]], entities: int, relations: int) -> None:
             raise ValueError(f"columns of ids have lengths {[len(column) for column in ids]}")
         if len(column) and (int(column.min()) < 0 or int(column.max()) >= size):
             raise IndexError(f"an id is not between 0 and {size - 1}")
+
+
+def _read_only(array: NDArray[Any], kind: type[np.generic]) -> NDArray[Any]:
+    """The array in one piece; all are read-only, because numba compiles a loop again for arrays that are not."""
+    found = np.ascontiguousarray(array, kind).view()
+    found.flags.writeable = False
+    return found
 
 
 def _products(numbers: int) -> Callable[..., None]:

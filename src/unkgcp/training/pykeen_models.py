@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError, missing
-from unkgcp.graph.facts import Graph, Vocabulary
+from unkgcp.graph.facts import Graph, Vocabulary, in_vocabulary
 from unkgcp.graph.known_facts import KnownFacts, hold_out_known
-from unkgcp.graph.objects import to_triples
 from unkgcp.progress import Progress, Silent
 from unkgcp.training.config import PYKEEN, TrainConfig
 from unkgcp.training.given_model import AT_ONCE, GivenModel, given
@@ -53,8 +52,8 @@ def from_pykeen(found: Any, training: Graph, factory: Any = None, *, name: str |
             "the labels of the model are not known: give the triples factory it was trained with"
         )
     vocabulary = Vocabulary.of(*(_in_order(ids) for ids in (factory.entity_to_id, factory.relation_to_id)))
-    own = to_triples(training, vocabulary)
-    rows = np.flatnonzero((own.head >= 0) & (own.relation >= 0) & (own.tail >= 0))
+    own = training.over(vocabulary)
+    rows = np.flatnonzero(in_vocabulary(own))
     if 2 * len(rows) < len(training):
         raise InputError(
             f"only {len(rows):,} of {len(training):,} training facts have labels that the PyKEEN model knows: "

@@ -24,7 +24,6 @@ from unkgcp.evaluation.assessment import LEVELS, ask, judge, known_triples
 from unkgcp.evaluation.report.page_parts import readable_relations
 from unkgcp.evaluation.slices import TENTHS, Slices, bands_of, figures_of, tenths_of_doubt
 from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.objects import to_triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.run.calibration import check_untrained, method_options, only_repeats
 from unkgcp.run.predictor import Predictor
@@ -304,8 +303,7 @@ def _rivals(predictor: Predictor, dataset: Dataset) -> dict[str, IntervalPredict
     alone = "members" in method.needs or "evidence" in method.needs
     if elsewhere or alone or not len(calibration):
         return {method.name: method}
-    triples, protocol = to_triples(calibration, model.vocabulary), record.get("protocol", "strict")
-    facts = Graph(*triples, calibration.confidence, model.vocabulary, calibration.ends)
+    facts, protocol = calibration.over(model.vocabulary), record.get("protocol", "strict")
     with only_repeats(dataset.split_here):
         check_untrained(model, facts, protocol)
     names = [name for name in RIVALS if name != "qr" or predictor.quantiles]

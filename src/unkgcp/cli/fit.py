@@ -23,7 +23,6 @@ from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
-    from unkgcp.graph.facts import Graph
     from unkgcp.run.predictor import Predictor
     from unkgcp.training.config import TrainConfig
 
@@ -304,9 +303,10 @@ def _recalibrate(
     from unkgcp.run.calibration import method_options, only_repeats
     from unkgcp.run.fitting import calibration_negatives, recalibrate
     from unkgcp.run.predictor import Predictor
+    from unkgcp.run.provenance import calibration_facts
 
     predictor = Predictor.load(run)
-    facts, dataset = _calibration_facts(predictor, run, data, options)
+    facts, dataset = calibration_facts(predictor, run, data, options)
     protocol, method = predictor.provenance.get("protocol", "strict"), settings["method"]
     negatives = None
     if dataset is not None and protocol == "paper":
@@ -317,26 +317,6 @@ def _recalibrate(
         again = recalibrate(predictor, facts, method, negatives=negatives, **own, **asked)
     again.provenance["recalibrated"] = {"from": run, "data": data, "facts": len(facts)}
     print_json(_finish(again, dataset, output))
-
-
-def _calibration_facts(
-    predictor: Predictor, run: str, data: str | None, options: dict[str, Any]
-) -> tuple[Graph, Dataset | None]:
-    """The facts to calibrate on and, unless they are one file, the data set they belong to."""
-    from unkgcp.graph.datasets import load_dataset, names_one_file
-    from unkgcp.graph.fact_files import read
-    from unkgcp.run.provenance import reload
-
-    if data is not None and names_one_file(data):
-        splitting = ("calibration", "test", "keep_repeats_together", "data_dir")
-        return read(data, **{name: value for name, value in options.items() if name not in splitting}), None
-    if data is not None:
-        dataset = load_dataset(data, seed=predictor.model.seed, **options)
-    else:
-        dataset = reload(predictor.provenance.get("data", {}), run, options.get("data_dir"))
-        if predictor.provenance.get("updates"):  # they have held out further facts
-            return predictor.method.held_out(), dataset
-    return dataset.splits.calibration, dataset
 
 
 def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[str, Any]:

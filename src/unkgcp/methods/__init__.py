@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
-from unkgcp.graph.negatives import ALL_KINDS
 from unkgcp.methods.intervals import STATUSES, Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, Scorer
 
@@ -110,6 +109,7 @@ def check_promise(
 
     The arguments are those of `unkgcp.calibrate`.
     """
+    from unkgcp.graph.negatives import ALL_KINDS
     from unkgcp.methods.partitions import Partitioned, partition_names
 
     if partition_names(per) and not issubclass(method, Partitioned):

@@ -126,7 +126,8 @@ def initial_tables(
     data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
 ) -> tuple[Backbone, dict[str, Tensor]]:
     """The backbone, and fresh tables of all members, stacked: name -> (members, rows, width)."""
-    backbone, seeds = get(config.model), [member.seed for member in members]
+    seeds = [member.seed for member in members]
+    backbone = get(config.model)
     tables = backbone.initial_tables(data.n_entities, data.n_relations, config.dimension, seeds)
     return backbone, {name: table.to(device) for name, table in tables.items()}
 

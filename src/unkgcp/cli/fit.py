@@ -300,10 +300,9 @@ def _recalibrate(
     asked: dict[str, Any],
 ) -> None:
     """Calibrate the model of a run anew and write the run; `asked` is what `_population` gives."""
-    from unkgcp.run.calibration import method_options, only_repeats
+    from unkgcp.run.calibration import calibration_facts, method_options, only_repeats
     from unkgcp.run.fitting import calibration_negatives, recalibrate
     from unkgcp.run.predictor import Predictor
-    from unkgcp.run.provenance import calibration_facts
 
     predictor = Predictor.load(run)
     facts, dataset = calibration_facts(predictor, run, data, options)

@@ -19,8 +19,6 @@ from unkgcp.errors import InputError
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
-    from unkgcp.graph.facts import Graph
-    from unkgcp.run.predictor import Predictor
     from unkgcp.training.model import Model
 
 FORMAT, VERSION = "unkgcp-run", 2
@@ -110,29 +108,6 @@ def load_named(
     return load_dataset(
         data, seed=record.get("seed", seed), **{"prefixes": prefixes(record), **reading}, **own
     )
-
-
-def calibration_facts(
-    predictor: Predictor, run: str, data: str | None, options: Mapping[str, Any]
-) -> tuple[Graph, Dataset | None]:
-    """Facts to calibrate a run on anew: all of the file `data`, those of the data set `data`, or the run's own.
-
-    The data set that they belong to comes with them, unless they are one file. `options` are those of `load_dataset`.
-    """
-    from unkgcp.graph.datasets import load_dataset, names_one_file
-
-    if data is not None and names_one_file(data):
-        from unkgcp.graph.fact_files import read
-
-        others = (*SPLITTING, "data_dir")
-        return read(data, **{name: value for name, value in options.items() if name not in others}), None
-    if data is not None:
-        dataset = load_dataset(data, seed=predictor.model.seed, **options)
-    else:
-        dataset = reload(predictor.provenance.get("data", {}), run, options.get("data_dir"))
-        if predictor.provenance.get("updates"):  # they have held out further facts
-            return predictor.method.held_out(), dataset
-    return dataset.splits.calibration, dataset
 
 
 def prefixes(record: Mapping[str, Any]) -> dict[str, str] | None:

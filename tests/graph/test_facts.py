@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.worlds import graph_of_ids
 from unkgcp.graph import Graph, Vocabulary, concatenate, triple_keys
+from unkgcp.graph.facts import in_vocabulary
 
 VOCABULARY = Vocabulary.of(["a", "b", "c"], ["likes", "knows"])
 ROWS = st.lists(
@@ -39,6 +40,26 @@ def test_selecting_rows(rows, data):
     assert (
         concatenate([whole, part]).table().to_pylist() == whole.table().to_pylist() + part.table().to_pylist()
     )
+
+
+@given(rows=ROWS, entities=st.permutations(["c", "d", "a"]), relations=st.permutations(["knows", "eats"]))
+def test_facts_over_another_vocabulary(rows, entities, relations):
+    """Labels keep their meaning, whatever their ids; a label that the other vocabulary lacks has the id -1."""
+    other = Vocabulary.of(entities, relations)
+    whole = graph(rows)
+    ends = np.stack([whole.confidence / 2, whole.confidence], axis=1)
+    moved = whole.with_ends(ends).over(other)
+    assert moved.vocabulary is other
+    np.testing.assert_array_equal(moved.ends, ends)
+    known = in_vocabulary(moved)
+    labels = [(row["head"], row["relation"], row["tail"]) for row in whole.table().to_pylist()]
+    assert known.tolist() == [h in entities and r in relations and t in entities for h, r, t in labels]
+    again = [(row["head"], row["relation"], row["tail"]) for row in moved[known].table().to_pylist()]
+    assert again == [label for label, is_known in zip(labels, known, strict=True) if is_known]
+    # one part of a triple may be known alone
+    assert [entity >= 0 for entity in moved.head.tolist()] == [head in entities for head, _, _ in labels]
+    same = whole.over(Vocabulary.of(["a", "b", "c"], ["likes", "knows"]))
+    assert same.table() == whole.table()
 
 
 def test_columns_cannot_be_changed():

@@ -22,6 +22,7 @@ from unkgcp.evaluation.report import write_report
 from unkgcp.graph import Graph, Splits, Vocabulary
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.known_facts import KnownFacts
+from unkgcp.methods import predictor_class
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.fitting import check_model, recalibrate
 from unkgcp.service.knowledge import Knowledge
@@ -207,7 +208,7 @@ def test_damaged_scores_are_refused(tmp_path: Path) -> None:
 
 def test_it_is_neither_trained_nor_updated() -> None:
     with pytest.raises(InputError, match="not trained here"):
-        check_model(TrainConfig("given"), "cp", "strict")
+        check_model(TrainConfig("given"), predictor_class("cp"), "strict")
     with pytest.raises(InputError, match="not trained here"):
         unkgcp.update(calibrate(Ids(), FACTS, "cp", training=TRAIN), QUERIES)
 

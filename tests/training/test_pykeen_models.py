@@ -16,6 +16,7 @@ from tests.worlds import learnable_graph
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Splits, Vocabulary
 from unkgcp.graph.datasets import Dataset
+from unkgcp.methods import predictor_class
 from unkgcp.run import Predictor, fit, fit_folds
 from unkgcp.run.fitting import check_model
 from unkgcp.training import TrainConfig, config_for
@@ -157,9 +158,9 @@ def test_methods_that_train_further_models_are_refused_before_training(
     method: str, quick: bool, refused: bool
 ) -> None:
     if not refused:
-        return check_model(TINY, method, "strict", quick)
+        return check_model(TINY, predictor_class(method), "strict", quick)
     with pytest.raises(InputError, match="goes with cp, unkgcp and shortest, not with"):
-        check_model(TINY, method, "strict", quick)
+        check_model(TINY, predictor_class(method), "strict", quick)
 
 
 def test_the_preset_is_that_of_all_models_of_pykeen() -> None:

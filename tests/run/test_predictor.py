@@ -18,11 +18,12 @@ import unkgcp
 from unkgcp.backbones import REGISTRY
 from unkgcp.conformal.cross import draw_folds
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, Vocabulary
+from unkgcp.graph import Graph, Splits, Vocabulary
+from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import Triples
 from unkgcp.methods import PREDICTORS
-from unkgcp.run import Predictor, answer_batch, calibrate, recalibrate
-from unkgcp.training import Model
+from unkgcp.run import Predictor, answer_batch, calibrate, fit, recalibrate
+from unkgcp.training import Model, TrainConfig
 
 LEVELS = [0.8, 0.9, 0.95]
 
@@ -172,6 +173,18 @@ def test_calibration_facts_over_another_vocabulary(
     expected = calibrate(model, facts, "cp").interval(queries)
     for part in (other, unkgcp.graph.concatenate([other, stranger])):
         np.testing.assert_array_equal(calibrate(model, part, "cp").interval(queries).lower, expected.lower)
+
+
+def test_a_fit_with_parts_over_different_vocabularies(make_facts: Callable[..., Graph]) -> None:
+    """Ids of one vocabulary are never taken for those of another."""
+    train, facts, queries = make_facts(300, seed=1), make_facts(60, seed=2), make_facts(20, seed=3)
+    turned = Vocabulary(facts.vocabulary.entities[::-1], facts.vocabulary.relations)
+    config = TrainConfig("ukge", dimension=4, epochs=1)
+    found = []
+    for calibration in (facts, facts.over(turned)):
+        dataset = Dataset("own", Splits(train, calibration, train[:0], train[:0]), split_here=True)
+        found.append(fit(dataset, config, method="cp", device="cpu").interval(queries).lower)
+    np.testing.assert_array_equal(*found)
 
 
 def test_unknown_labels(predictor: Predictor) -> None:

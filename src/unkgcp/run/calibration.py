@@ -84,8 +84,6 @@ def calibrate(
     model = model.tried(facts)
     if "members" not in kind.needs:
         check_untrained(model, facts, protocol)
-    if negatives is not None:
-        negatives = negatives.over(model.vocabulary)
     return calibrated(
         kind,
         model,
@@ -111,7 +109,8 @@ def calibrated(
     share: float | None,
     **options: Any,
 ) -> Predictor:
-    """`calibrate` after its checks, for facts and negatives in the ids of the model; `kind` is the method's class."""
+    """`calibrate` after its checks; `kind` is the method's class."""
+    facts = facts.over(model.vocabulary)
     if not issubclass(kind, Partitioned):
         options.pop("per", None)  # it can only be `none` here, which every method takes
     elif share is not None:
@@ -127,7 +126,9 @@ def calibrated(
             f"method {kind.name!r} needs models of its own; fit them with --calibrate {kind.name}"
         )
     asked = create(kind.name, **options).calibrate(model, facts)
-    negative = None if negatives is None else create(kind.name, **options).calibrate(model, negatives)
+    negative = None
+    if negatives is not None:
+        negative = create(kind.name, **options).calibrate(model, negatives.over(model.vocabulary))
     if population == "open":
         asked = for_open_world(asked, model, facts, kinds, share)
     return Predictor(model, asked, negative, quantiles or {})

@@ -1,7 +1,7 @@
 """Runs the benchmarks in turn, then prints one line for each of their figures; status 1 if a requirement is missed.
 
 A benchmark that needs data or a GPU that are not here says so and is left out; its last figures stay in README.md with
-their date. After a benchmark that fails the others still run. Two cores take about two hours.
+their date. After a benchmark that fails the others still run. Two cores take about 40 minutes.
 
     make bench
     python benchmarks/everything.py [NAME ...]      only these, as `make bench-NAME` would

@@ -19,6 +19,7 @@ import platform
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +28,8 @@ from typing import Any, NamedTuple
 
 CORES = 2
 RESULTS = Path(__file__).parent / "results"
+# commands start from compiled files, as they do for users, also where the environment says that none be written
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def use_two_cores() -> None:
@@ -129,13 +132,18 @@ class Figure:
         return f"{mark}: {self.what}{beside}: {self.value:.4g} [{', '.join(limits)}]"
 
 
+def _told(argument: str) -> str:
+    """An argument as others may give it: of a temporary folder the last name alone."""
+    return Path(argument).name if argument.startswith(tempfile.gettempdir()) else argument
+
+
 def judge(name: str, figures: Sequence[Figure], folder: Path = RESULTS) -> int:
     """Keep the figures of a benchmark, write the table of all, say each in a line; 1 if a required one is missed."""
     path = folder / "figures.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
     kept[name] = {
         "date": time.strftime("%Y-%m-%d"),
-        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_told, sys.argv[1:])]),
         "machine": machine(),
         "figures": [asdict(figure) for figure in figures],
     }

@@ -36,9 +36,9 @@ LEAST = 400
 MOST = 500_000
 """With more training facts it would take more than some seconds."""
 LEARNED, ROUNDS, RATE = 10_000, 15, 0.3
-"""The small evidence model: facts it learns from and rounds of boosting, at most, and how much a round learns. With
-twice the rounds at half the rate it took twice as long and was no better (demo 0.61 and 0.64, NL27k 0.087 and 0.089,
-CN15k 0.55 and 0.54, PPI5k 0.059 both)."""
+"""The small evidence model: facts it learns from and rounds of boosting, at most, and how much a round learns. Twice
+the rounds at half the rate take up to twice as long and change interval scores little (demo 0.61 to 0.64, NL27k 0.087
+to 0.089, CN15k 0.55 to 0.54, PPI5k 0.059 both)."""
 WORTH = 0.9
 """Evidence is worth a word if its interval score is at most this share of the run's."""
 

@@ -28,7 +28,7 @@ from unkgcp.training import (
     train_many,
 )
 from unkgcp.training.batches import TrainingData
-from unkgcp.training.compiled_engine import CompiledEngine
+from unkgcp.training.compiled_engine import CompiledEngine, shards_of
 from unkgcp.training.config import COMPILED
 from unkgcp.training.torch_engine import TorchEngine
 
@@ -209,6 +209,31 @@ def one_thread() -> Iterator[None]:
     yield
     numba.set_num_threads(threads[0])
     torch.set_num_threads(threads[1])
+
+
+def test_a_step_gets_as_many_threads_as_it_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(entities: int = 900, processors: int = 4, **changes: object) -> int:
+        monkeypatch.setattr("os.cpu_count", lambda: processors)
+        config = replace(TrainConfig("ukge", dimension=64, batch_size=500, negatives=10), **changes)
+        facts = learnable_graph(1000, entities=entities)
+        return shards_of(TrainingData.of(facts, None, config, torch.device("cpu")), config)
+
+    assert found() == found(processors=1) == 1  # 500 facts x 22 entities x 64 numbers: not worth two
+    assert found(batch_size=1000) == 2
+    assert found(dimension=640) == 4
+    assert found(dimension=640, processors=16) == 8
+    assert found(dimension=640, batch_size=40) == 2  # a batch of 40 facts is not divided into more
+    assert found(entities=20_000) > 1  # dense steps move all entities
+    assert found(entities=200_000) == 1  # lazy ones do not
+    assert found(model="beurre", processors=2) == 2
+
+
+def test_an_epoch_leaves_the_number_of_threads_as_it_was() -> None:
+    config = replace(config_of("ukge"), epochs=1)
+    data = TrainingData.of(learnable_graph(100), None, config, torch.device("cpu"))
+    threads = numba.get_num_threads()
+    CompiledEngine(data, config, Member(0), shards=1).run_epoch(0)
+    assert numba.get_num_threads() == threads
 
 
 LAZY = {

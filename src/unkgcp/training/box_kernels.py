@@ -335,19 +335,18 @@ def run_epoch(
     drawn, pool = np.empty((batch_size, 2 * negatives), np.int64), np.empty((0, 3), np.int32)
     members = known if whole[FILTERED] else known[:0]
     places, touched, done = np.arange(n).astype(np.int32), np.empty(len(values), np.int64), np.zeros(n, np.int32)
-    if lazy:
+    if lazy is not None:
         places[:] = FREE
     count, shrunk = 0, np.empty((len(values), 2), F)
     rates = epoch_rates(learning_rate, step, steps)
     for i in range(steps):
         rows = order[i]
-        draw_all(
-            rows, start, facts, negatives, F(0), U(0), U(0), bases[S_NEGATIVE], sizes, members, 0, drawn, shards
-        )
+        drawing = start, negatives, bases[S_NEGATIVE], sizes[0], sizes[1], members, F(0), U(0), U(0), 0
+        draw_all(rows, facts, drawing, drawn, shards)
         soft_chosen = -1
         if len(soft_target) > 0 and real[W_SOFT] > 0:
             soft_chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
-        if lazy:
+        if lazy is not None:
             count = touch_batch(rows, facts[0], facts[2], drawn, soft, soft_chosen, pool, places, touched, False)
             read_rows(
                 entity, first[0], second[0], memory[0], momentum, rates, together(rates, i), touched[:count], done, i,
@@ -373,5 +372,5 @@ def run_epoch(
             i, values, shrunk, blocks,
         )
         adam_rows(relation, first[1], second[1], memory[1], gradients[1], momentum, lr, eps, 0, relation.shape[0])
-    if lazy:
+    if lazy is not None:
         finish_rows(entity, first[0], second[0], memory[0], momentum, rates, done, blocks)

@@ -198,11 +198,16 @@ def adam_rows(parameter, first, second, memory, gradients, momentum, lr, eps, be
 
 
 @njit(**fast)
-def draw_batch(rows, first, last, start, facts, negatives, share, choice, place, base, sizes, known, n_pool, drawn):
+def draw_batch(rows, first, last, facts, drawing, drawn):
     """Fill drawn[first:last] (., 2 negatives) for facts rows[first:last], corrupted heads first.
 
-    An entity, or -1 - entity where every draw was a known fact, or n_entities + the place of a pool sample.
+    An entity, or -1 - entity where every draw was a known fact, or n_entities + the place of a pool sample. `drawing`:
+    the number of facts seen before the batch, negatives a side, the base of their random numbers, the numbers of
+    entities and relations, the set of known facts, the share of pool samples, the bases of the choice of them and of
+    their places, and the size of the pool.
     """
+    start, negatives, base, entities, relations, known, share, choice, place, n_pool = drawing
+    sizes = entities, relations
     head, relation_of, tail, _ = facts
     lines, mask = known.reshape(1, len(known)), U(len(known) - 1)
     for i in range(first - 1, last):
@@ -225,15 +230,52 @@ def draw_batch(rows, first, last, start, facts, negatives, share, choice, place,
                 drawn[i, j] = other if usable else -1 - other
 
 
+@njit(**fast)
+def ask_samples(i, last, rows, drawn, values, g_entity, places, pool, pool_score):
+    """Prefetch the rows of the pool samples of fact i + 1, and those of fact i + 2 themselves: they lie anywhere."""
+    n, scores = len(places), pool_score.reshape(1, len(pool_score))
+    if i + 1 < last and rows[i + 1] >= 0:
+        for value in drawn[i + 1]:
+            if value >= n:
+                for side in range(0, 3, 2):
+                    fetch_row(values, places[pool[value - n, side]])
+                    fetch_row(g_entity, places[pool[value - n, side]])
+    if i + 2 < last and rows[i + 2] >= 0:
+        for value in drawn[i + 2]:
+            if value >= n:
+                fetch(pool, value - n, 0)
+                fetch(scores, 0, value - n)
+
+
+@njit(**fast)
+def insert(rows, position, head, relation_of, tail, fresh, fresh_score, pool, pool_score):
+    """Put the corruptions of a batch into the pool after the batch, so that its draws do not depend on timing."""
+    slots = fresh.shape[1]
+    for i in range(len(rows)):
+        fact = rows[i]
+        if fact < 0:
+            continue
+        for j in range(slots):
+            other = fresh[i, j]
+            if other < 0:
+                continue
+            at_head = 2 * j < slots
+            place = ((position + i) * slots + j) % len(pool_score)
+            pool[place, 0] = other if at_head else head[fact]
+            pool[place, 1] = relation_of[fact]
+            pool[place, 2] = tail[fact] if at_head else other
+            pool_score[place] = fresh_score[i, j]
+
+
 # The parallel parts of a step that both kernels share. Each is a function of its own, so that it is compiled once.
 
 
 @njit(parallel=True, **exact)
-def draw_all(rows, start, facts, negatives, share, choice, place, base, sizes, known, n_pool, drawn, shards):
+def draw_all(rows, facts, drawing, drawn, shards):
     """`draw_batch` for all facts of a batch."""
     for shard in prange(shards):
         begin, end = shard * len(rows) // shards, (shard + 1) * len(rows) // shards
-        draw_batch(rows, begin, end, start, facts, negatives, share, choice, place, base, sizes, known, n_pool, drawn)
+        draw_batch(rows, begin, end, facts, drawing, drawn)
 
 
 @njit(parallel=True, **exact)

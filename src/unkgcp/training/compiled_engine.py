@@ -6,6 +6,7 @@ It has the methods, the random numbers and the loss terms of `TorchEngine`; only
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numba
@@ -22,6 +23,29 @@ from unkgcp.training.config import DISTMULT, Member, TrainConfig, learning_rate_
 from unkgcp.training.losses import Pool, capacity, share_at
 
 KINDS = ("entity", "relation", "model")
+NUMBERS = 500_000
+"""How many numbers of a step are worth a thread of their own: with fewer, waking it and waiting for it takes longer."""
+BOXES = 8  # a number of a box takes about eight times as long as one of a vector
+MOST_SHARDS = 8
+
+
+def shards_of(data: TrainingData, config: TrainConfig) -> int:
+    """Into how many parts, each for a thread, the compiled kernels divide a batch: as many as a step is worth.
+
+    The result depends on this number; so it counts the processors of the machine, even if the process may use fewer.
+    """
+    batch_size = min(config.batch_size, len(data.facts))
+    rows = batch_size * (2 + 2 * config.drawn_negatives)
+    if not _is_lazy(data, config, batch_size):
+        rows += data.n_entities  # a dense step moves them all
+    numbers = rows * config.dimension * (1 if config.model in DISTMULT else BOXES)
+    return max(1, min(MOST_SHARDS, os.cpu_count() or 1, config.batch_size // 16, numbers // NUMBERS))
+
+
+def _is_lazy(data: TrainingData, config: TrainConfig, batch_size: int) -> bool:
+    """Whether a step leaves the entities alone that its batch does not read; compositions read others too."""
+    many = data.n_entities > batches.LARGE * batches.entities_touched(config, batch_size)
+    return many and not data.compositions
 
 
 class CompiledEngine:
@@ -61,7 +85,7 @@ class CompiledEngine:
             for kind, table in self._parameters.items()
         }
         most = batches.entities_touched(config, self.batch_size)
-        self.lazy = data.n_entities > batches.LARGE * most and not data.compositions
+        self.lazy, self._shards = _is_lazy(data, config, self.batch_size), shards
         rows = {"entity": most} if self.lazy else {}
         self._gradients = tuple(
             _zeros(shards, rows.get(kind, table.shape[1]), table.shape[2]).numpy()
@@ -93,13 +117,15 @@ class CompiledEngine:
             self._distmult(epoch) if config.model in DISTMULT else self._boxes()
         )
         streams = [randomness.stream(self.member.seed, purpose) & randomness.MASK for purpose in purposes]
+        threads = numba.get_num_threads()
+        numba.set_num_threads(min(threads, self._shards))
         kernel(
             order.reshape(self.steps, self.batch_size),
             int(self.step),
             epoch * n,
             learning_rate_at(config, epoch),
             np.float32(config.momentum),
-            self.lazy,
+            True if self.lazy else None,  # a loop is compiled for each of the two
             (facts.head.numpy(), facts.relation.numpy(), facts.tail.numpy(), facts.target.numpy()),
             *(_views(tables) for tables in (self._parameters, self._first, self._second, self._memory)),
             self._gradients,
@@ -114,6 +140,7 @@ class CompiledEngine:
             *more,
             losses,
         )
+        numba.set_num_threads(threads)
         bad = np.flatnonzero(~np.isfinite(losses))
         if len(bad) and int(self.first_bad) < 0:
             self.first_bad.fill_(int(self.step) + int(bad[0]))

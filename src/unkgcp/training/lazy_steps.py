@@ -19,7 +19,17 @@ from numba import prange
 from torch import Tensor
 
 from unkgcp.loops import njit
-from unkgcp.training.compiled_common import F, adam, adam_all, epoch_rates, exact, fetch, fetch_row, summed
+from unkgcp.training.compiled_common import (
+    F,
+    adam,
+    adam_all,
+    epoch_rates,
+    exact,
+    fast,
+    fetch,
+    fetch_row,
+    summed,
+)
 
 AHEAD = 4  # how many rows ahead of the current one are prefetched
 FREE, ALONE = -1, -2  # instead of a place: nothing in the batch reads the row, or a single corruption does
@@ -108,6 +118,27 @@ def ask_ahead(parameter, first, second, rows, at):
     return rows[at]
 
 
+@njit(forceinline=True, **fast)
+def ask_entity(i, j, last, rows, drawn, values, g_entity, places, tables, lines):
+    """Prefetch the row of the entity that is corruption j of fact i + 1, and the place of that of fact i + 2.
+
+    `lines`: the places and the steps of all entities, (1, n) each.
+    """
+    n = len(places)
+    if i + 1 < last and rows[i + 1] >= 0 and 0 <= drawn[i + 1, j] < n:
+        other = drawn[i + 1, j]
+        if places[other] == ALONE:
+            fetch_row(tables[0], other)
+            fetch_row(tables[1], other)
+            fetch_row(tables[2], other)
+        else:
+            fetch_row(values, places[other])
+            fetch_row(g_entity, places[other])
+    if i + 2 < last and rows[i + 2] >= 0 and 0 <= drawn[i + 2, j] < n:
+        fetch(lines[0], 0, drawn[i + 2, j])
+        fetch(lines[1], 0, drawn[i + 2, j])
+
+
 @njit(parallel=True, **exact)
 def read_rows(parameter, first, second, memory, momentum, rates, at_once, rows, done, now, values, shrunk, blocks):
     """Write rows (k,) as they are after the steps before `now` to `values` (k, d).
@@ -147,7 +178,7 @@ def step_rows(
     lazy, parameter, first, second, memory, gradients, momentum, rates, rows, places, done, now, values, shrunk, blocks
 ):
     """Step `now` of a table: `write_rows`, or a dense step."""
-    if lazy:
+    if lazy is not None:
         write_rows(
             parameter, first, second, memory, gradients, momentum, rates, rows, places, done, now, values, shrunk,
             blocks,

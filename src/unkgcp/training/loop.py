@@ -120,9 +120,11 @@ class Loop:
         self.rank, self.world = _processes()
         data = TrainingData.of(setting.facts, setting.softlogic, setting.config, setting.device)
         self.n_facts = len(data.facts)
-        # those of the machine, even if this process may use fewer: the result depends on the number of shards
-        processors = os.cpu_count() or 1
-        self.shards = min(8, processors, max(1, setting.config.batch_size // 16)) if kernel else 0
+        self.shards = 0
+        if kernel:
+            from unkgcp.training.compiled_engine import shards_of
+
+            self.shards = shards_of(data, setting.config)
         saved = load(path) if resume and path is not None and path.is_file() else None
         if saved is not None:
             self._check(saved[1])

@@ -246,8 +246,9 @@ def save(drawn: Drawn, stem: str | os.PathLike[str]) -> list[Path]:
 
 def _settle(figure: Any) -> None:
     """Lay the figure out once, so that every later rendering has the same layout."""
-    if figure.get_layout_engine() is not None:
-        figure.draw_without_rendering()
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
         figure.set_layout_engine("none")
 
 

@@ -301,11 +301,13 @@ def place_of(
 def _shortest(below: Floats, confidence: float) -> Floats:
     """Shortest windows that hold a mass, by bisection of the width, from tables (n, values + 1): (n, 2)."""
     n, values = below.shape[0], below.shape[1] - 1
-    start = np.arange(values)
+    # the table in one row, with the whole mass as often as a window may reach beyond the largest value
+    beyond = np.broadcast_to(below[:, -1:], (n, values))
+    flat, begin = np.concatenate([below, beyond], axis=1).ravel(), np.arange(n)[:, None] * (2 * values + 1)
+    place = begin + np.arange(values)
 
     def masses(width: NDArray[np.int64]) -> Floats:
-        end = np.minimum(start + width[:, None] + 1, values)
-        window: Floats = np.take_along_axis(below, end, axis=1) - below[:, :-1]
+        window: Floats = flat.take(place + width[:, None] + 1) - below[:, :-1]
         return window
 
     enough = confidence - 1e-12

@@ -214,10 +214,11 @@ def shard_gradient(
                 drawn[i], w_negative, rectified, values, relation, model, places, pool, pool_score, mapped, fresh[i],
                 g_entity, g_relation, g_model,
             )
+        ahead, further = i + 1 < last and rows[i + 1] >= 0, i + 2 < last and rows[i + 2] >= 0
         for j in range(slots):
             at_head = j < negatives
             if tables is not None:
-                ask_entity(i, j, last, rows, drawn, values, g_entity, places, tables, lines)
+                ask_entity(i, j, ahead, further, drawn, values, g_entity, places, tables, lines)
             if drawn[i, j] >= n:
                 continue
             usable = drawn[i, j] >= 0

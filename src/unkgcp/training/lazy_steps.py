@@ -119,13 +119,13 @@ def ask_ahead(parameter, first, second, rows, at):
 
 
 @njit(forceinline=True, **fast)
-def ask_entity(i, j, last, rows, drawn, values, g_entity, places, tables, lines):
+def ask_entity(i, j, ahead, further, drawn, values, g_entity, places, tables, lines):
     """Prefetch the row of the entity that is corruption j of fact i + 1, and the place of that of fact i + 2.
 
-    `lines`: the places and the steps of all entities, (1, n) each.
+    `ahead` and `further`: whether there are these facts. `lines`: the places and the steps of all entities, (1, n) each.
     """
     n = len(places)
-    if i + 1 < last and rows[i + 1] >= 0 and 0 <= drawn[i + 1, j] < n:
+    if ahead and 0 <= drawn[i + 1, j] < n:
         other = drawn[i + 1, j]
         if places[other] == ALONE:
             fetch_row(tables[0], other)
@@ -134,7 +134,7 @@ def ask_entity(i, j, last, rows, drawn, values, g_entity, places, tables, lines)
         else:
             fetch_row(values, places[other])
             fetch_row(g_entity, places[other])
-    if i + 2 < last and rows[i + 2] >= 0 and 0 <= drawn[i + 2, j] < n:
+    if further and 0 <= drawn[i + 2, j] < n:
         fetch(lines[0], 0, drawn[i + 2, j])
         fetch(lines[1], 0, drawn[i + 2, j])
 

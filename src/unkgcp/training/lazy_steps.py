@@ -122,7 +122,7 @@ def ask_ahead(parameter, first, second, rows, at):
 def ask_entity(i, j, ahead, further, drawn, values, g_entity, places, tables, lines):
     """Prefetch the row of the entity that is corruption j of fact i + 1, and the place of that of fact i + 2.
 
-    `ahead` and `further`: whether there are these facts. `lines`: the places and the steps of all entities, (1, n) each.
+    `ahead` and `further`: whether there are such facts. `lines`: places and steps of all entities, (1, n) each.
     """
     n = len(places)
     if ahead and 0 <= drawn[i + 1, j] < n:

@@ -25,7 +25,7 @@ from unkgcp.training.losses import Pool, capacity, share_at
 KINDS = ("entity", "relation", "model")
 NUMBERS = 500_000
 """How many numbers of a step are worth a thread of their own: with fewer, waking it and waiting for it takes longer."""
-BOXES = 8  # a number of a box takes about eight times as long as one of a vector
+BOXES = 10  # a dimension of a box, which is two numbers, takes about ten times as long as one of a vector
 MOST_SHARDS = 8
 
 
@@ -119,28 +119,30 @@ class CompiledEngine:
         streams = [randomness.stream(self.member.seed, purpose) & randomness.MASK for purpose in purposes]
         threads = numba.get_num_threads()
         numba.set_num_threads(min(threads, self._shards))
-        kernel(
-            order.reshape(self.steps, self.batch_size),
-            int(self.step),
-            epoch * n,
-            learning_rate_at(config, epoch),
-            np.float32(config.momentum),
-            True if self.lazy else None,  # a loop is compiled for each of the two
-            (facts.head.numpy(), facts.relation.numpy(), facts.tail.numpy(), facts.target.numpy()),
-            *(_views(tables) for tables in (self._parameters, self._first, self._second, self._memory)),
-            self._gradients,
-            self._values.numpy(),
-            np.array(real, np.float64),
-            np.array(whole, np.int64),
-            np.array(streams, np.uint64),
-            (self.data.n_entities, self.data.n_relations),
-            self._known,
-            self._soft,
-            self.data.softlogic.target.numpy(),
-            *more,
-            losses,
-        )
-        numba.set_num_threads(threads)
+        try:
+            kernel(
+                order.reshape(self.steps, self.batch_size),
+                int(self.step),
+                epoch * n,
+                learning_rate_at(config, epoch),
+                np.float32(config.momentum),
+                True if self.lazy else None,  # a loop is compiled for each of the two
+                (facts.head.numpy(), facts.relation.numpy(), facts.tail.numpy(), facts.target.numpy()),
+                *(_views(tables) for tables in (self._parameters, self._first, self._second, self._memory)),
+                self._gradients,
+                self._values.numpy(),
+                np.array(real, np.float64),
+                np.array(whole, np.int64),
+                np.array(streams, np.uint64),
+                (self.data.n_entities, self.data.n_relations),
+                self._known,
+                self._soft,
+                self.data.softlogic.target.numpy(),
+                *more,
+                losses,
+            )
+        finally:  # an interrupted training leaves it as it was, too
+            numba.set_num_threads(threads)
         bad = np.flatnonzero(~np.isfinite(losses))
         if len(bad) and int(self.first_bad) < 0:
             self.first_bad.fill_(int(self.step) + int(bad[0]))

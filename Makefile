@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+OUT    ?= paper-run
 
 export OMP_WAIT_POLICY := passive
 
-.PHONY: setup demo test lint unit dist test-wheel test-lowest test-gpu test-browser test-faults bench docs clean help
+.PHONY: setup demo test lint unit dist test-wheel test-lowest test-gpu test-browser test-faults bench paper docs clean help
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -35,8 +36,8 @@ dist: setup      ## source distribution and wheel, in dist/
 	rm -rf dist
 	$(BIN)/python -m hatchling build -d dist
 
-test-wheel: setup  ## the wheel alone in an empty environment: demonstration, type information, command
-	$(BIN)/python -m pytest tests/test_release.py -m wheel -n 0
+test-wheel: setup  ## the wheel alone in an empty environment: demonstration, types, commands, every line of README
+	$(BIN)/python -m pytest tests/test_release.py tests/test_quick_start.py -m wheel -n 0
 
 test-lowest:     ## all tests with the lowest versions that pyproject.toml allows, in an environment of their own
 	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
@@ -47,7 +48,7 @@ test-lowest:     ## all tests with the lowest versions that pyproject.toml allow
 test-gpu: setup  ## the fused kernels on this machine's GPU; `test` runs them in Triton's interpreter
 	UNKGCP_TEST_GPU=1 $(BIN)/python -m pytest tests/training/test_fused.py -n 0
 
-test-faults: setup  ## kills, replacements under load, hostile files, slow clients, mixed load: minutes, loopback only
+test-faults: setup  ## kills, replacements and reloads under load, altered runs, mixed load: minutes, loopback only
 	$(BIN)/python -m pytest tests/faults -m faults -n 0 -s
 
 test-browser: setup  ## the pages in a real browser (Debian's chromium), also part of `test` where there is one
@@ -66,5 +67,8 @@ bench: bench-everything  ## side by side with others, or with less work: all fig
 bench-%: setup
 	$(BIN)/python benchmarks/$(subst -,_,$*).py
 
+paper: setup     ## the paper's tables, claims and figures; MODELS, DATA, SEEDS, PROTOCOL, DEVICE, OUT as in benchmarks/paper
+	$(BIN)/python -m benchmarks.paper -o $(OUT) $(foreach name,MODELS DATA METHODS SEEDS PROTOCOL DEVICE,$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) "$($(name))"))
+
 clean:           ## remove what the targets above made
-	rm -rf $(VENV) .venv-peers .venv-lowest dist demo-run .mypy_cache .ruff_cache .pytest_cache site
+	rm -rf $(VENV) .venv-peers .venv-lowest dist demo-run paper-run .mypy_cache .ruff_cache .pytest_cache site

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -70,20 +69,27 @@ def unkgcp(*arguments: object) -> list[str]:
 
 
 class Took(NamedTuple):
-    """Seconds of a command by the clock and by the processor, and what it printed."""
+    """Seconds of a command by the clock and by the processor, its highest memory, and what it printed."""
 
     clock: float
     processor: float
+    megabytes: float
     said: str
 
 
 def timed(command: Sequence[str]) -> Took:
-    """Run a command to its end."""
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    clock, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Took(clock, processor, done.stdout)
+    """Run a command to its end. Its memory counts from that of this process at the time."""
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as problems:
+        start = time.perf_counter()
+        process = subprocess.Popen(command, stdout=said, stderr=problems)
+        _, status, used = os.wait4(process.pid, 0)
+        clock = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        problems.seek(0)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(command)} failed:\n{problems.read()[-2000:]}")
+        return Took(clock, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, said.read())
 
 
 def data_folder(name: str) -> Path | None:
@@ -96,6 +102,17 @@ def data_folder(name: str) -> Path | None:
             f"skipped: {name} is not here; set UNKGCP_DATA or run `unkgcp data fetch {name}`", file=sys.stderr
         )
     return found
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The lines of a table whose columns are the keys of the rows; numbers with four digits, None as nothing."""
+
+    def shown(value: Any) -> str:
+        return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    return lines + [f"| {' | '.join(shown(row.get(name)) for name in columns)} |" for row in rows]
 
 
 def write(name: str, record: Any, text: str | None = None, folder: Path = RESULTS) -> None:
@@ -132,9 +149,10 @@ class Figure:
         return f"{mark}: {self.what}{beside}: {self.value:.4g} [{', '.join(limits)}]"
 
 
-def _told(argument: str) -> str:
-    """An argument as others may give it: of a temporary folder the last name alone."""
-    return Path(argument).name if argument.startswith(tempfile.gettempdir()) else argument
+def command() -> str:
+    """That of this process as others may give it: of paths in a temporary folder the last name alone."""
+    arguments = [Path(one).name if one.startswith(tempfile.gettempdir()) else one for one in sys.argv[1:]]
+    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
 
 
 def judge(name: str, figures: Sequence[Figure], folder: Path = RESULTS) -> int:
@@ -143,7 +161,7 @@ def judge(name: str, figures: Sequence[Figure], folder: Path = RESULTS) -> int:
     kept = json.loads(path.read_text()) if path.exists() else {}
     kept[name] = {
         "date": time.strftime("%Y-%m-%d"),
-        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_told, sys.argv[1:])]),
+        "command": command(),
         "machine": machine(),
         "figures": [asdict(figure) for figure in figures],
     }

@@ -1,6 +1,6 @@
 """Queries with an open head or tail: how well completions rank, and how often answer sets contain the answer.
 
-    unkgcp fit nl27k -o run --method evidence --quick
+    unkgcp fit nl27k -o run --method evidence
     python benchmarks/completions.py run [RUN ...] [--facts 3000]                   writes results/completions.md
     python benchmarks/completions.py run [RUN ...] --answers [--min-confidence 0.7] writes results/answers.md
 
@@ -27,7 +27,6 @@ import numpy as np
 
 import common
 from unkgcp.evaluation.completion_quality import judge_answers, ranking
-from unkgcp.evaluation.tables import Table
 from unkgcp.graph.datasets import Dataset
 from unkgcp.methods import IntervalPredictor, create
 from unkgcp.run import Predictor
@@ -93,10 +92,7 @@ def completions(folders: list[str], facts: int) -> int:
     title = (
         f"Completions: test facts with a confidence of at least {LEAST}, filtered, tails and heads together"
     )
-    table = Table(
-        ["data", "ranked by", "facts", "MRR", "Hits@1", "Hits@3", "Hits@10", "raw MRR", "ms"], title=title
-    )
-    records = []
+    records, rows = [], []
     for predictor, data in loaded(folders):
         ways: dict[str, Any] = {} if predictor.method.evidence is None else {"evidence": predictor}
         if predictor.model.tables:
@@ -105,20 +101,20 @@ def completions(folders: list[str], facts: int) -> int:
             ways[f"{config.model}, {config.epochs} epochs"] = Backbone(predictor.model, score)
         for name, ranked in ways.items():
             found = ranked_facts(name, data, ranked, facts)
-            said = ""
             if ranked is predictor:
                 later = wait(
                     data, 200, lambda head, relation, of=predictor: of.complete(head, relation, k=10)
                 ).later
                 found["median_ms"] = float(np.median(later))
                 found["p95_ms"] = float(np.quantile(later, 0.95))
-                said = f"{found['median_ms']:.0f}"
             records.append(found)
             both = found["both"]
-            numbers = [both["mrr"], *both["hits"].values(), both["raw_mrr"]]
-            table.add(data.name, name, f"{both['facts']:,}", *(f"{number:.3f}" for number in numbers), said)
-            print(table.terminal(), flush=True)
-    common.write("completions", {"machine": common.machine(), "results": records}, table.markdown())
+            hits = {f"Hits@{k}": share for k, share in both["hits"].items()}
+            row = {"data": data.name, "ranked by": name, "facts": both["facts"], "MRR": both["mrr"], **hits}
+            rows.append({**row, "raw MRR": both["raw_mrr"], "ms": found.get("median_ms")})
+            print(rows[-1], flush=True)
+    text = "\n".join([f"# {title}", "", *common.markdown(rows), ""])
+    common.write("completions", {"machine": common.machine(), "results": records}, text)
     return 0
 
 
@@ -126,11 +122,8 @@ def completions(folders: list[str], facts: int) -> int:
 
 
 def answers(folders: list[str], least: float) -> int:
-    shares = [cell for side in ("tails", "heads") for cell in (side, "ties at random", "band")]
-    columns = ["data", "run", "level", "threshold", *shares, "mean size", "top k"]
-    title = "Answer sets: tails and heads of new test facts"
-    table = Table([*columns, "gap", "gap, large", "CPU s", "ms"], title=title)
     records: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for predictor, data in loaded(folders):
         wait(data, 0, predictor.complete)  # compiles
         waits = wait(data, 100, lambda head, relation, of=predictor: of.answers(head, relation, k=10))
@@ -150,24 +143,18 @@ def answers(folders: list[str], least: float) -> int:
         )
         for level in found["levels"]:
             for way, said in (("before", "one for all"), ("after", "per relation")):
-                sides = [level[side][way] for side in ("tails", "heads")]
-                cells = [
-                    cell
-                    for side in sides
-                    for cell in (
-                        f"{side['coverage']:.3f}",
-                        f"{side['coverage_smoothed']:.3f}",
-                        "{:.3f}-{:.3f}".format(*side["band"]),
-                    )
-                ]
+                row = {"data": data.name, "run": name, "level": level["confidence"], "threshold": said}
+                for side in ("tails", "heads"):
+                    own = level[side][way]
+                    row |= {side: own["coverage"], f"{side}, ties at random": own["coverage_smoothed"]}
+                    row[f"{side}, band"] = "{:.3f}-{:.3f}".format(*own["band"])
                 both = level["both"][way]
-                numbers = (f"{both['mean_size']:,.1f}", f"{both['top_k']:,}")
-                gaps = (f"{both['gap']:.3f}", f"{both['gap_large']:.3f}")
-                times = (f"{waits.first:.1f}", f"{median:.0f}")
-                table.add(data.name, name, f"{level['confidence']:g}", said, *cells, *numbers, *gaps, *times)
-        print(table.terminal(), flush=True)
+                row |= {"mean size": both["mean_size"], "top k": both["top_k"], "gap": both["gap"]}
+                rows.append({**row, "gap, large": both["gap_large"], "CPU s": waits.first, "ms": median})
+                print(rows[-1], flush=True)
     ending = f"-{least:g}" if least else ""
-    common.write(f"answers{ending}", {"machine": common.machine(), "results": records}, table.markdown())
+    text = ["# Answer sets: tails and heads of new test facts", "", *common.markdown(rows), ""]
+    common.write(f"answers{ending}", {"machine": common.machine(), "results": records}, "\n".join(text))
     return common.judge(f"answers{ending}", figures(records))
 
 

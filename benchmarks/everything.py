@@ -40,7 +40,8 @@ def commands(folder: Path) -> dict[str, list[list[str]]]:
         "open-world": [["open_world.py"]],
         "pykeen-models": [["pykeen_models.py", "--epochs", "8", "--learning-rate", "0.01"]],
         "gpu": [["gpu.py"]],
-        "reproduce": [["reproduce.py"]],
+        "paper-time": [["paper_time.py"]],
+        "zoo": [["zoo.py"]],
     }
 
 

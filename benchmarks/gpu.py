@@ -26,7 +26,7 @@ SECONDS, MSE, RATIO = 4.0, 0.0054, 3.0
 def main() -> None:
     import torch
 
-    import unkgcp
+    from unkgcp.graph import load_dataset
     from unkgcp.training import Member, TrainConfig, config_for, train_many
 
     parser = argparse.ArgumentParser(
@@ -37,7 +37,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         print("bench-gpu: skipped, this machine has no GPU")
         return
-    data = unkgcp.load_dataset("ppi5k")
+    data = load_dataset("ppi5k")
 
     def run(config: TrainConfig, seeds: int) -> tuple[float, Any]:
         torch.cuda.synchronize()

@@ -98,8 +98,8 @@ def commands(n: int, update: bool, queries: int) -> int:
         words = graph.vocabulary
         del graph
         # compiled code is kept from here on
-        timed("fit", few, "-o", folder / "small", "--method", "evidence", "--quick")
-        fit = timed("fit", old, "-o", run, "--method", "evidence", "--quick", "--json")
+        timed("fit", few, "-o", folder / "small", "--method", "evidence")
+        fit = timed("fit", old, "-o", run, "--method", "evidence", "--json")
         print(f"fit: {fit.processor:.1f} s of the processor", flush=True)
         status = updated(n, fit, run, week, folder) if update else 0
         return status | (answered(n, run, words, queries, folder) if queries else 0)
@@ -129,7 +129,7 @@ def answered(n: int, run: Path, words: Vocabulary, queries: int, folder: Path) -
     if common.data_folder("nl27k") is None:
         return 0
     beside, test = folder / "nl27k", load_dataset("nl27k").splits.test
-    timed("fit", "nl27k", "-o", beside, "--method", "evidence", "--quick")
+    timed("fit", "nl27k", "-o", beside, "--method", "evidence")
     asked = triples(queries, len(words.entities), np.random.default_rng(1))
     again = np.arange(queries) % len(test)
     known = (test.head[again], test.relation[again], test.tail[again])

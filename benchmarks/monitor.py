@@ -48,9 +48,9 @@ def measure(run: str) -> list[dict[str, Any]]:
                 "model": trained.model.config.model,
                 "method": method,
                 "test_facts": quiet.facts,
-                "test_coverage": quiet.look().coverage,
+                "test_coverage": quiet.coverage,
                 "test_p_value": quiet.coverage_p_value,
-                "test_alarms": quiet.alarms(),
+                "test_alarms": quiet.alarms,
                 **{
                     f"{kind}_{name}": int(np.quantile(at, share, method="higher"))
                     for kind, at in found.items()

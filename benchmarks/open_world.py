@@ -35,7 +35,6 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph, load_dataset
 from unkgcp.graph.negatives import JOINED, KINDS, corrupt
 from unkgcp.run import fit
-from unkgcp.training import config_for
 
 WIDEST = {"cn15k": 0.56, "nl27k": 0.10, "ppi5k": 0.03}
 LEVEL, DRAWN, GIVEN = 0.9, 0.89, 0.85
@@ -44,15 +43,11 @@ LEVEL, DRAWN, GIVEN = 0.9, 0.89, 0.85
 def measure(name: str, seed: int, full: bool, per: str, device: str) -> dict[str, Any]:
     dataset = load_dataset(name)
     splits = dataset.splits
-    config = config_for("ukge", name)
-    if not full:
-        config = replace(config, epochs=1)  # the intervals do not use it
     start = time.monotonic()
     predictor = fit(
         dataset,
-        config,
         method="evidence",
-        quick=not full,
+        model="ukge" if full else "none",
         population="open",
         per=per,
         seed=seed,

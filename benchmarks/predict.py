@@ -1,4 +1,4 @@
-"""Answering queries: beside bare pyarrow, as files and graphs grow, on Ray, and call by call; on two CPU cores.
+"""Answering queries: beside bare pyarrow, as files and graphs grow, and call by call; on two CPU cores.
 
     make bench-predict                                       the part `compare`
     python benchmarks/predict.py PART ... [--folder DIR]     other parts; results of parts that are not run are kept
@@ -13,10 +13,8 @@ compare: ten million queries, `unkgcp predict` beside bare pyarrow, in the same 
     of 128 numbers takes less than a second. The run is UKGE with 128 dimensions on NL27k (vocabulary, relations and
     calibration facts from $UNKGCP_DATA; trained for three epochs, which does not affect the time), or of its size
     with random weights where the data are absent; the two runs of other sizes have random weights.
-rows, one, two, entities: time and memory of whole commands as the rows grow (local, and on Ray with one and two
-    workers) and as the entities grow. Memory is the sum over the process and all it started of their proportional set
-    size, looked at five times a second in a run that is not timed (looking costs time); for Ray that includes Ray's own
-    processes, and time includes starting and stopping the cluster on this machine.
+grow: time and memory of whole commands as rows and entities grow, and on Ray with two workers, whose own processes are
+    in the time (the cluster is started and stopped) but not in the memory.
 calls: is the time of a call of `interval` (status of the entities, score, both ends at 90 %) linear in the queries and
     independent of the graph? Queries: 1e4 to 1e7 on a graph of 1e5 entities, on one core: large calls use two, small
     ones do not, which would look like growth below linear. Entities: 1e3 to 1e6, 1e6 queries each, on two cores, in
@@ -37,11 +35,9 @@ import math
 import os
 import platform
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -64,10 +60,7 @@ BLOCK = 1 << 20
 def main() -> int:
     parts: dict[str, Callable[[Path, argparse.Namespace], Any]] = {
         "compare": compare,
-        "rows": lambda folder, asked: grow_rows(folder, asked.rows, None),
-        "one": lambda folder, asked: grow_rows(folder, asked.rows, 1),
-        "two": lambda folder, asked: grow_rows(folder, asked.rows, 2),
-        "entities": lambda folder, asked: grow_entities(folder),
+        "grow": lambda folder, asked: grow(folder, asked.quick),
         "calls": lambda folder, asked: calls(folder, asked.quick),
     }
     parser = argparse.ArgumentParser(
@@ -75,7 +68,6 @@ def main() -> int:
     )
     parser.add_argument("parts", nargs="*", choices=[*parts, []], metavar="PART", help=", ".join(parts))
     parser.add_argument("--folder", type=Path, help="where to keep runs and queries for the next time")
-    parser.add_argument("--rows", type=int, nargs="*", default=list(GROWTH), help="of rows, one and two")
     parser.add_argument("--compared", type=int, default=10_000_000, help="rows of compare")
     parser.add_argument("--quick", action="store_true", help="small calls, to see that it works")
     parser.add_argument("--results", type=Path, default=common.RESULTS)
@@ -89,16 +81,9 @@ def main() -> int:
         folder = asked.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for name in asked.parts or ["compare"]:
-            measured = parts[name](folder, asked)
-            if name in ("rows", "one", "two"):  # counts of rows that were not asked for stay
-                measured = [
-                    each for each in result.get(name, []) if each["rows"] not in asked.rows
-                ] + measured
-            result[name] = measured
+            measured = result[name] = parts[name](folder, asked)
             if name == "calls" and asked.scaling:
                 asked.scaling.write_text(json.dumps(measured, indent=1) + "\n")
-            if name in ("rows", "one", "two", "entities"):
-                result["growth_machine"] = common.machine()
     common.write("predict", result, table(result), asked.results)
     return common.judge("predict", figures(result), asked.results)
 
@@ -150,7 +135,7 @@ def nl27k_run(folder: Path) -> tuple[Path, str]:
         import unkgcp
         from unkgcp.training import TrainConfig
 
-        splits = unkgcp.load_dataset("nl27k").splits
+        splits = unkgcp.read("nl27k").splits
         config = TrainConfig(dimension=DIMENSION, epochs=3, validate_every=3, batch_size=2048)
         model = unkgcp.train(splits.train, "ukge", seed=0, config=config, device="cpu")
         unkgcp.calibrate(model, splits.calibration).save(run)
@@ -305,111 +290,40 @@ def _highest_memory() -> int:
     return int(line.split()[1]) // 1024
 
 
-# rows, one, two, entities: how whole commands grow.
+# grow: how whole commands grow.
 
-GROWTH = (100_000, 1_000_000, 10_000_000, 40_000_000)
-ENTITIES = (1_000, 10_000, 100_000, 1_000_000)
-QUERIES = 1_000_000  # for the measurements over entities
-
-
-def grow_rows(folder: Path, counts: list[int], workers: int | None) -> list[Result]:
-    """Local (None) or on Ray with so many workers, which write a folder."""
-    run, found = random_run(folder, NL27K), []
-    for count in counts:
-        queries = make_queries(run, count)
-        if workers is None:
-            target = folder / "answers.parquet"
-            each = {
-                "rows": count,
-                **whole_command(run, queries, target, rounds=3 if count < 10_000_000 else 2),
-            }
-            each |= {"input_bytes": queries.stat().st_size, "output_bytes": target.stat().st_size}
-        else:
-            target, options = folder / "answers", ("--engine", "ray", "--workers", str(workers))
-            each = {"rows": count, "workers": workers, **whole_command(run, queries, target, *options)}
-            each["parts"] = len(list(target.iterdir()))
-        found.append(each)
-        print(each, file=sys.stderr)
-    return found
+ROWS = (100_000, 1_000_000, 10_000_000)
+QUERIES = 1_000_000  # as entities grow
 
 
-def grow_entities(folder: Path) -> list[Result]:
+def grow(folder: Path, quick: bool) -> list[Result]:
+    rows, entities = ((1_000,), (1_000,)) if quick else (ROWS, ENTITIES)
+    cases = [(NL27K, count, "local") for count in rows] + [(NL27K, count, "ray") for count in rows]
+    cases += [(count, min(QUERIES, rows[-1]), "local") for count in entities]
     found = []
-    for count in ENTITIES:
-        run = random_run(folder, count)
-        each = {"entities": count}
-        each |= whole_command(run, make_queries(run, QUERIES), folder / "answers.parquet", rounds=2)
-        each["run_bytes"] = sum(file.stat().st_size for file in run.iterdir())
-        each["load_seconds"] = round(child("load", str(run))["seconds"], 3)
-        found.append(each)
-        print(each, file=sys.stderr)
+    for size, count, engine in cases:
+        run, target = random_run(folder, size), folder / f"answers-{size}-{count}-{engine}"
+        options = ["--engine", "ray", "--workers", 2] if engine == "ray" else []
+        target = target if options else target.with_suffix(".parquet")
+        command = common.unkgcp("predict", run, make_queries(run, count), "-o", target, *options)
+        took = common.timed(command)
+        found.append(
+            {
+                "entities": size,
+                "rows": count,
+                "engine": engine,
+                "seconds": round(took.clock, 2),
+                "megabytes": round(took.megabytes),
+                "run_megabytes": round(sum(file.stat().st_size for file in run.iterdir()) / 2**20, 1),
+            }
+        )
+        print(found[-1], file=sys.stderr, flush=True)
     return found
-
-
-def whole_command(run: Path, queries: Path, target: Path, *options: str, rounds: int = 1) -> Result:
-    """One command: seconds, the best of some rounds, and peak bytes, looked for in a round of its own."""
-    command = common.unkgcp("predict", run, queries, "-o", target, *options)
-    taken = [_run(command, target, None) for _ in range(rounds)]
-    watch = Watch()
-    _run(command, target, watch)
-    return {"seconds": round(min(taken), 3), "peak_bytes": watch.peak}
-
-
-class Watch(threading.Thread):
-    """The peak of the memory of a process and its descendants together."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.process, self.peak, self.over = 0, 0, threading.Event()
-
-    def run(self) -> None:
-        while not self.over.wait(0.2):
-            self.peak = max(self.peak, sum(map(_memory, _descendants(self.process))))
-
-
-def _descendants(process: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
-        except (OSError, IndexError):
-            continue
-        children.setdefault(parent, []).append(int(folder.name))
-    found = [process]
-    for each in found:
-        found += children.get(each, [])
-    return found
-
-
-def _memory(process: int) -> int:
-    """Proportional set size in bytes: pages that several processes share are counted once."""
-    try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("Pss:")))
-    except (OSError, StopIteration):
-        return 0
-
-
-def _run(command: list[str], target: Path, watch: Watch | None) -> float:
-    if target.is_dir():
-        shutil.rmtree(target)
-    start = time.perf_counter()
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    if watch is not None:
-        watch.process = process.pid
-        watch.start()
-    _, errors = process.communicate()
-    seconds = time.perf_counter() - start
-    if watch is not None:
-        watch.over.set()
-        watch.join()
-    if process.returncode:
-        raise SystemExit(errors)
-    return seconds
 
 
 # calls: one call of `interval`.
 
+ENTITIES = (1_000, 10_000, 100_000, 1_000_000)
 CALLS = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 # holds: time grows with the number of queries to a power this close to 1, a straight line explains this share of it,
 # it grows by no more than this factor from the smallest to the largest graph; FETCHING: beside NumPy, in words above
@@ -593,51 +507,14 @@ def table(result: Result) -> str:
             best, highest = min(run["seconds"] for run in runs), max(run["mb"] for run in runs)
             lines.append(f"| {title} | {best:.2f} | {highest} |")
         lines.append("")
-    return "\n".join([*lines, *_growth_lines(result), *_call_lines(result.get("calls"))])
-
-
-def _growth_lines(result: Result) -> list[str]:
-    commands = [{"engine": "local", **each} for each in result.get("rows", [])]
-    for each in result.get("one", []) + result.get("two", []):
-        many = "s" if each["workers"] > 1 else ""
-        commands.append({"engine": f"ray, {each['workers']} worker{many}, folder out", **each})
-    lines: list[str] = []
-    if machine := result.get("growth_machine"):
+    if grown := result.get("grow"):
         lines += [
             "## How whole commands grow",
             "",
-            f"UKGE, dimension {DIMENSION}, random parameters, {RELATIONS} relations; Parquet with string labels in,",
-            f"Parquet out, UnKGCP intervals at 90 %; {machine['cores']} cores ({machine['processor']}),",
-            f"Python {machine['python']}. `python benchmarks/predict.py rows one two entities`",
-            "",
+            f"Random weights, {DIMENSION} dimensions. `python benchmarks/predict.py grow`",
         ]
-    if commands:
-        lines += [
-            f"Rows ({NL27K:,} entities):",
-            "",
-            "| rows | engine | seconds | rows a second | peak memory, MiB |",
-            "|---|---|---|---|---|",
-        ]
-        for each in sorted(commands, key=lambda each: each["rows"]):
-            rate, memory = each["rows"] / each["seconds"], each["peak_bytes"] / 2**20
-            lines.append(
-                f"| {each['rows']:,} | {each['engine']} | {each['seconds']:.1f} | {rate:,.0f} | {memory:,.0f} |"
-            )
-        lines.append("")
-    if result.get("entities"):
-        lines += [
-            f"Entities ({QUERIES:,} rows, local):",
-            "",
-            "| entities | seconds | peak memory, MiB | the run on disk, MiB | loading it, seconds |",
-            "|---|---|---|---|---|",
-        ]
-        lines += [
-            f"| {each['entities']:,} | {each['seconds']:.1f} | {each['peak_bytes'] / 2**20:,.0f} "
-            f"| {each['run_bytes'] / 2**20:,.1f} | {each['load_seconds']:.2f} |"
-            for each in result["entities"]
-        ]
-        lines.append("")
-    return lines
+        lines += ["", *common.markdown(grown), ""]
+    return "\n".join([*lines, *_call_lines(result.get("calls"))])
 
 
 def _call_lines(found: Result | None) -> list[str]:

@@ -23,7 +23,6 @@ from typing import Any
 import common
 from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import evaluate
-from unkgcp.evaluation.tables import Table
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.run import Predictor, fit
 from unkgcp.run.fitting import recalibrate
@@ -93,18 +92,13 @@ def main() -> int:
                     | {"dimension": predictor.model.config.dimension, "processor_seconds": seconds}
                 )
                 print(rows[-1], flush=True)
-    columns = ["model", "method", "coverage", "its band", "width", "interval score", "worst tenth by doubt"]
     note = (
         f"{asked.data}, {LEVEL:.0%}, at most {asked.epochs} epochs, seed {asked.seed}; PyKEEN's models: dimension "
         f"{preset.dimension}, learning rate {asked.learning_rate:g}"
     )
-    table = Table(columns, title="Models of PyKEEN with intervals", note=note)
-    for row in rows:
-        low, high = row["band"]
-        values = [f"{row[key]:.3f}" for key in ("width", "interval_score", "worst_tenth")]
-        table.add(row["model"], row["method"], f"{row['coverage']:.4f}", f"{low:.4f} to {high:.4f}", *values)
+    text = "\n".join(["# Models of PyKEEN with intervals", "", note, "", *common.markdown(rows), ""])
     record = vars(asked) | {"runs": None, "level": LEVEL, "machine": common.machine(), "rows": rows}
-    common.write("pykeen-models", record, table.markdown())
+    common.write("pykeen-models", record, text)
     outside = sum(not row["band"][0] <= row["coverage_smoothed"] <= row["band"][1] for row in rows)
     least = min(row["coverage"] - row["band"][0] for row in rows)
     return common.judge(

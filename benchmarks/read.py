@@ -77,7 +77,7 @@ def with_pyarrow() -> Callable[[Path], int]:
 
 
 def with_unkgcp() -> Callable[[Path], int]:
-    import unkgcp.tabular.label_kernels  # noqa: F401  imports are not counted, and this is one of `read` for large files
+
     from unkgcp.graph import read
 
     def run(path: Path) -> int:

@@ -60,7 +60,7 @@ prediction, truth, asked = rng.random(10**6), rng.random(10**6), rng.random(10**
 EPOCHS = """
 import unkgcp
 from unkgcp.training import TrainConfig
-facts = unkgcp.load("DATA")[:40_000]
+facts = unkgcp.read("DATA")[:40_000]
 config = TrainConfig("MODEL", dimension=64, batch_size=256, learning_rate=1e-3, negatives=10, epochs=EPOCHS,
                      validate_every=EPOCHS)
 unkgcp.train(facts[:2000], config=config, device="cpu")
@@ -69,14 +69,14 @@ start(); unkgcp.train(facts, config=config, device="cpu"); stop()
 INTERVALS = """
 import numpy as np, unkgcp
 predictor = unkgcp.Predictor.load("run")
-facts = unkgcp.load("demo")
+facts = unkgcp.read("demo")
 facts = facts[np.random.default_rng(0).integers(0, len(facts), 10**6)]
 predictor.interval(facts, confidence=0.9)
 start(); predictor.interval(facts, confidence=0.9); stop()
 """
 SERVE = """
 import http.client, json, re, subprocess, sys, unkgcp
-table = unkgcp.load("demo")[:100].table().to_pydict()
+table = unkgcp.read("demo")[:100].table().to_pydict()
 body = json.dumps({"triples": [list(row) for row in zip(table["head"], table["relation"], table["tail"])]})
 server = subprocess.Popen([sys.executable, "-m", "unkgcp", "serve", "run", "--port", "0"], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -127,9 +127,7 @@ stop()""",
             for model in ("ukge", "passleaf", "beurre")
         ),
         Job("fit demo, cp", ["fit", "demo", "-o", "run", "--method", "cp", "--device", "cpu"]),
-        Job(
-            "fit demo, evidence --quick", ["fit", "demo", "-o", "evidence", "--method", "evidence", "--quick"]
-        ),
+        Job("fit demo, evidence", ["fit", "demo", "-o", "evidence", "--method", "evidence"]),
         Job("evaluate", ["evaluate", "run"]),
         Job("report", ["report", "run", "-o", "report.html"]),
         Job("predict 50 queries", ["predict", "run", "../few.tsv", "-o", "few.tsv"]),
@@ -155,7 +153,7 @@ def make_files(folder: Path) -> None:
         file.writelines(
             f"concept:thing:{h}\trelation_{r}\tconcept:thing:{t}\t{c / 1000}\n" for h, r, t, c in rows
         )
-    table = unkgcp.load("demo").table().select(["head", "relation", "tail"])
+    table = unkgcp.read("demo").table().select(["head", "relation", "tail"])
     few = table[:50].to_pydict()
     lines = zip(few["head"], few["relation"], few["tail"], strict=True)
     (folder / "few.tsv").write_text("".join("\t".join(line) + "\n" for line in lines))

@@ -1,6 +1,6 @@
 """Choosing facts with a bound on the share of wrong ones: the share asked for, the share found, and the power.
 
-For each data set one evidence run is fitted (`--quick`, open world) unless the folder `--runs` has it; its backbone is
+For each data set one evidence run is fitted (open world) unless the folder `--runs` has it; its backbone is
 UKGE of ten epochs. Calibration and test facts of the official split are scored once and then cut at random into halves,
 one hundred times: one half calibrates, the other is chosen from by `confidence >= 0.7`. Power is the share of all
 candidates with such a confidence that is chosen. It is compared with the power of `--filter "lower >= 0.7"` on the
@@ -53,7 +53,7 @@ Column = NDArray[Any]
 def run_of(name: str, runs: Path) -> Path:
     folder = runs / name
     if not folder.exists():
-        options = ["--method", "evidence", "--quick", "--model", "ukge", "--population", "open"]
+        options = ["--method", "evidence", "--model", "ukge", "--population", "open"]
         subprocess.run(common.unkgcp("fit", name, "-o", folder, *options, "--device", "cpu"), check=True)
     return folder
 

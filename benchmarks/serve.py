@@ -94,24 +94,24 @@ def make_run(folder: Path) -> Path:
 
 def serve_with_echo(run: str) -> None:
     """What `unkgcp serve` does, with `POST /v1/echo` beside, which parses a body, writes it again and does no more."""
+    from pydantic_core import from_json, to_json
     from starlette.requests import Request
     from starlette.responses import Response
 
     from unkgcp.run import Predictor
     from unkgcp.service import Settings, create_app
-    from unkgcp.service.requests import Bodies, parse, to_text
-    from unkgcp.service.server import Address, answer_requests, listen, warm_up
+    from unkgcp.service.server import answer_requests, listen
+    from unkgcp.service.settings import Address
 
     settings = Settings()
     with listen(Address("127.0.0.1", 0)) as listener:
         predictor = Predictor.load(run)
-        app, bodies = create_app(predictor, settings), Bodies(settings)
+        app = create_app(predictor, settings)
 
         async def echo(request: Request) -> Response:
-            return Response(to_text(parse(await bodies.read(request))), media_type="application/json")
+            return Response(to_json(from_json(await request.body())), media_type="application/json")
 
         app.add_route("/v1/echo", echo, methods=["POST"])
-        warm_up(app, predictor)
         answer_requests(app, listener, settings, lambda url: print(f"serving at {url}", flush=True))
 
 

@@ -229,8 +229,8 @@ def timed(
         processor.append(time.process_time() - start[1])
     tables = sum(table.nbytes for table in engine.tables.values())
     state = sum(tensor.nbytes for tensor in engine.state().values())
-    state += sum(gradient.nbytes for gradient in engine._gradients)
-    state += engine._values.nbytes if engine.lazy else 0
+    state += sum(table.gradients.nbytes for table in engine._trained.values())
+    state += engine._entities.values.nbytes if engine.lazy else 0
     return {
         "name": name,
         "facts": len(facts),

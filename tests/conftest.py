@@ -37,21 +37,16 @@ if threading.current_thread() is threading.main_thread():
 TOGETHER = {
     "tests/browser": "browser",
     "tests/predict/test_ray_engine.py": "ray",
-    "tests/service/test_same_answers.py": "ray",
-    "tests/rules/test_psl.py": "java",
-    "tests/cli/test_rules.py": "java",
 }
-"""Files, or folders of files, that run in one worker, because it starts a browser, Ray or Java for them."""
+"""Files, or folders of files, that run in one worker, because it starts a browser or Ray for them."""
 LONG = (
     "browser",
     "ray",
     "tests/cli/test_fit.py",
     "tests/cli/test_predict.py",
-    "tests/evaluation/test_reproduction_command.py",
     "tests/guarantees/test_demo_graph.py",
     "tests/guarantees/test_monitor.py",
     "tests/guarantees/test_partitions.py",
-    "tests/predict/test_processors.py",
     "tests/service/test_server.py",
     "tests/test_tutorials.py",
     "tests/training/test_fused.py",
@@ -65,6 +60,7 @@ def share(nodeid: str) -> str:
     return TOGETHER.get(path) or TOGETHER.get(path.rpartition("/")[0]) or path
 
 
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist there is no such hook
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 

@@ -6,8 +6,26 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def served(*arguments: object, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`unkgcp serve` in a process of its own, and its address, which ends in a stroke."""
+    command = [sys.executable, "-m", "unkgcp", "serve", *map(str, arguments)]
+    environment = {**os.environ, "UNKGCP_PORT": "0", **variables}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True, env=environment) as process:  # type: ignore[call-overload]
+        try:
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            yield process, line.split()[-1]
+            process.terminate()
+            process.wait(timeout=40)
+        finally:
+            process.kill()
 
 
 def until_writing(running: subprocess.Popen[bytes], folder: Path) -> None:

@@ -18,7 +18,7 @@ from tests import conftest
 
 SOURCE = Path(unkgcp.__file__).parent
 MAP = Path(__file__).parents[1] / "docs" / "architecture.md"
-SUPPORT = ("_version", "errors", "files", "loops", "progress")
+SUPPORT = ("_version", "errors", "files", "lazy", "loops", "progress")
 ROOMS = (
     "tabular",
     "graph",
@@ -156,11 +156,11 @@ def test_the_map_lists_every_room_and_what_it_imports() -> None:
 @pytest.mark.parametrize(
     ("file", "text", "complaint"),
     [
-        ("graph/facts.py", "import unkgcp.run.run_reader\n", against_the_direction),
-        ("graph/facts.py", "def late():\n    from unkgcp.run import run_reader\n", against_the_direction),
-        ("run/run_reader.py", "def late():\n    from unkgcp.run.predictor import Predictor\n", circles),
+        ("graph/facts.py", "import unkgcp.run.store\n", against_the_direction),
+        ("graph/facts.py", "def late():\n    from unkgcp.run import store\n", against_the_direction),
+        ("run/store.py", "def late():\n    from unkgcp.run.predictor import Predictor\n", circles),
         (
-            "run/run_reader.py",
+            "run/store.py",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from unkgcp.run.predictor import Predictor\n",
             circles,
         ),
@@ -172,8 +172,8 @@ def test_a_wrong_import_is_found_anywhere_in_a_file(tmp_path: Path, file: str, t
         "graph/__init__.py": "",
         "graph/facts.py": "",
         "run/__init__.py": "",
-        "run/run_reader.py": "",
-        "run/predictor.py": "from unkgcp.graph.facts import Graph\nfrom unkgcp.run.run_reader import read\n",
+        "run/store.py": "",
+        "run/predictor.py": "from unkgcp.graph.facts import Graph\nfrom unkgcp.run.store import read\n",
     }
     for name, content in {**house, file: text}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

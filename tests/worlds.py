@@ -50,7 +50,7 @@ def graph_of(facts: Sequence[Fact], words: Vocabulary | None = None) -> Graph:
         words.entity_ids([fact[0] for fact in facts]),
         words.relation_ids([fact[1] for fact in facts]),
         words.entity_ids([fact[2] for fact in facts]),
-        np.array([fact[3] for fact in facts], np.float64),
+        np.round(np.array([fact[3] for fact in facts], np.float64), 9),
         words,
     )
 
@@ -85,7 +85,7 @@ def random_graph(
     """Random triples and confidences; of the first `entities` and `relations` only, if given."""
     rng = np.random.default_rng(seed)
     sizes = (entities or len(words.entities), relations or len(words.relations))
-    return Graph(*random_ids(n, *sizes, rng), rng.random(n), words)
+    return Graph(*random_ids(n, *sizes, rng), np.round(rng.random(n), 9), words)
 
 
 def learnable_graph(n: int = 600, entities: int = 40, relations: int = 3, seed: int = 0) -> Graph:
@@ -95,7 +95,7 @@ def learnable_graph(n: int = 600, entities: int = 40, relations: int = 3, seed: 
     weights = rng.normal(size=(relations, 3))
     head, relation, tail = random_ids(n, entities, relations, rng)
     score = (latent[head] * weights[relation] * latent[tail]).sum(1)
-    return Graph(head, relation, tail, 1 / (1 + np.exp(-score)), vocabulary(entities, relations))
+    return Graph(head, relation, tail, np.round(1 / (1 + np.exp(-score)), 9), vocabulary(entities, relations))
 
 
 ATOMS = np.array([0.4375, 0.4374999999999998, 0.7, 1.0, 0.9999999999999998])

@@ -59,7 +59,6 @@ Fit = Callable[[Array, Array, Array], Any]
 
 
 def ours(job: str, levels: list[float]) -> tuple[Fit, Callable[..., Array]]:
-    import unkgcp.conformal.residual_kernels  # noqa: F401  (loaded by a large call, and like all imports not counted)
     from unkgcp.conformal import SplitConformal
 
     SplitConformal().calibrate([0.1, 0.2], [0.1, 0.3]).interval([0.5], confidence=0.5)

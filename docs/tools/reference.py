@@ -82,7 +82,7 @@ def commands() -> str:
 
     lines = ["# Commands", "What `unkgcp COMMAND --help` prints."]
     for name, command in _leaves(cli, "unkgcp"):
-        with click.Context(command, info_name=name, terminal_width=100, max_content_width=100) as context:
+        with click.Context(command, info_name=name, terminal_width=80, max_content_width=80) as context:
             lines.append(f"## {name}\n\n```text\n{command.get_help(context)}\n```")
     return "\n\n".join(lines) + "\n"
 

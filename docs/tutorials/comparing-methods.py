@@ -22,16 +22,17 @@ import numpy as np
 
 import unkgcp
 from unkgcp.evaluation import evaluate
+from unkgcp.graph import load_dataset
 from unkgcp.run import fit, recalibrate
 from unkgcp.training import config_for
 
-demo = unkgcp.load("demo")
+demo = unkgcp.read("demo")
 often = np.argsort(-np.bincount(np.concatenate([demo.head, demo.tail])))[:300]
 unkgcp.write(
     demo[np.isin(demo.head, often) & np.isin(demo.tail, often)], "facts.tsv"
 )
 
-dataset = unkgcp.load_dataset("facts.tsv", calibration=0.15, test=0.3, seed=0)
+dataset = load_dataset("facts.tsv", calibration=0.15, test=0.3, seed=0)
 {part: len(facts) for part, facts in dataset.splits.parts().items()}
 
 # %% [markdown]
@@ -55,7 +56,7 @@ config = replace(
 )
 runs = {"unkgcp": fit(dataset, config, method="unkgcp", seed=0)}
 runs["cp"] = recalibrate(runs["unkgcp"], dataset.splits.calibration, method="cp")
-runs["evidence"] = fit(dataset, config, method="evidence", quick=True, seed=0)
+runs["evidence"] = fit(dataset, method="evidence", seed=0)
 runs["evidence, one threshold"] = recalibrate(
     runs["evidence"], dataset.splits.calibration, method="evidence", per="none"
 )
@@ -140,5 +141,5 @@ for name, run in runs.items():
 #   of twenty methods by their test facts, you report luck.
 # - Repeat with other seeds: one split is one draw.
 #
-# The [figures on the benchmarks](../measurements/evidence.md#figures), at all levels, are measured in
+# The [figures on the benchmarks](../measurements/evidence.md), at all levels, are measured in
 # the same way. [How intervals are judged](../judging.md) says what each figure means exactly.

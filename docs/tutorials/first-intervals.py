@@ -18,7 +18,7 @@ import numpy as np
 
 import unkgcp
 
-demo = unkgcp.load("demo")
+demo = unkgcp.read("demo")
 often = np.argsort(-np.bincount(np.concatenate([demo.head, demo.tail])))[:250]
 some = demo[np.isin(demo.head, often) & np.isin(demo.tail, often)]
 unkgcp.write(some[:-3], "facts.tsv")
@@ -38,10 +38,10 @@ with open("facts.tsv") as file:
 #
 # One command splits the file into facts to learn from, facts to calibrate with and facts to test on,
 # learns, calibrates and says how good the intervals are on the test facts, which it has never seen.
-# `--method evidence --quick` is the method to start with; you can compare it with [others](../method.md).
+# The default method, evidence, is the one to start with; you can compare it with [others](../method.md).
 
 # %%
-# !unkgcp fit facts.tsv -o run --method evidence --quick
+# !unkgcp fit facts.tsv -o run
 
 # %% [markdown]
 # Read the line `facts` first: `cover 0.9` is the share of the test facts that lie inside their 90 %

@@ -19,7 +19,7 @@ from pykeen.triples import TriplesFactory
 
 import unkgcp
 
-demo = unkgcp.load("demo")
+demo = unkgcp.read("demo")
 often = np.argsort(-np.bincount(np.concatenate([demo.head, demo.tail])))[:250]
 facts = demo[np.isin(demo.head, often) & np.isin(demo.tail, often)]
 parts = facts.split(calibration=0.2, test=0.2, seed=0)

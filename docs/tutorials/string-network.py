@@ -70,10 +70,10 @@ unkgcp.write(candidates, "candidates.tsv")  # with scores, which are not looked 
 len(candidates), len(scored)
 
 # %%
-# !unkgcp fit scored.tsv -o run --method evidence --quick --calibration 0.25 --test 0.1
+# !unkgcp fit scored.tsv -o run --split 0.25,0.1
 
 # %% [markdown]
-# `--calibration 0.25` takes more facts for calibration than the default, because choosing counts the
+# `--split 0.25,0.1` takes more facts for calibration than the default, because choosing counts the
 # wrong ones among them.
 #
 # ## Choosing
@@ -131,4 +131,4 @@ predictor.interval(kept[:5], confidence=0.9)
 # %% [markdown]
 # These intervals hold on average over all facts; `--after-selection` gives intervals that hold [for the
 # chosen](../proofs/choosing.md#intervals-after-choosing). How the choice works, and what it does not
-# promise: [choosing with few wrong ones](../method.md#choosing-with-few-wrong-ones).
+# promise: [choosing with few wrong ones](../choosing.md).

@@ -18,7 +18,7 @@ import numpy as np
 
 import unkgcp
 
-demo = unkgcp.load("demo")
+demo = unkgcp.read("demo")
 often = np.argsort(-np.bincount(np.concatenate([demo.head, demo.tail])))[:250]
 facts = demo[np.isin(demo.head, often) & np.isin(demo.tail, often)]
 facts = facts[np.random.default_rng(0).permutation(len(facts))]
@@ -30,12 +30,8 @@ for week in range(1, 6):
         new = new.with_confidence(0.7 * new.confidence)
     unkgcp.write(new, f"week-{week}.tsv")
 
-# %% [markdown]
-# `--per none` is one threshold for all facts, which the monitor needs: it compares the scores of new
-# facts with those of all calibration facts.
-
 # %%
-# !unkgcp fit facts.tsv -o run --method evidence --quick --per none --calibration 0.15
+# !unkgcp fit facts.tsv -o run --split 0.15,0.08
 
 # %% [markdown]
 # ## One test over many weeks
@@ -43,17 +39,17 @@ for week in range(1, 6):
 # `monitor` looks for evidence that new facts are not like the calibration facts. You may call it as
 # often as you like: with `--state` all calls are *one* test, and the probability that it ever raises a
 # false alarm is 1 % ([why](../proofs/monitor.md)). Give each call only the facts that are new.
-# (`--together` watches all facts together; otherwise half of the rate is for the relations one by one.)
+# (Half of the rate is for all facts together, half for the relations one by one.)
 
 # %%
-# !unkgcp monitor run week-1.tsv --state watch.json --together
-# !unkgcp monitor run week-2.tsv --state watch.json --together
+# !unkgcp monitor run week-1.tsv --state watch.json
+# !unkgcp monitor run week-2.tsv --state watch.json
 
 # %% [markdown]
 # Nothing so far. Then the change:
 
 # %%
-# !unkgcp monitor run week-3.tsv --state watch.json --together
+# !unkgcp monitor run week-3.tsv --state watch.json
 
 # %% [markdown]
 # The exit status is 3 when there is an alarm, so that a script can act on it.
@@ -79,7 +75,8 @@ monitor = Monitor(unkgcp.Predictor.load("run"), false_alarm=0.01, by_relation=Fa
 capital = []
 for week in range(1, 4):
     for triple, confidence in zip(*rows(week), strict=True):
-        capital.append(np.exp(monitor.update([triple], [confidence]).log_capital))
+        monitor.update([triple], [confidence])
+        capital.append(np.exp(monitor.all.martingale.log_capital))
 first = next(place for place, each in enumerate(capital, 1) if each >= 100)
 print(f"the alarm goes off at fact {first}, {first - 320} facts after the change")
 
@@ -133,5 +130,5 @@ for name in ("run", "run-new"):
 # on, coverage in one try has a standard deviation of about 0.05. The price is width: most of the graph
 # still holds confidences of the old kind.
 #
-# Then start a new state file: a state belongs to one calibration, and is refused with another. Read also
-# [when `monitor` does not help](../monitoring.md#when-it-does-not-help).
+# In ordinary weeks update first and then monitor the same facts with one state file: the test goes on over
+# all weeks ([how](../monitoring.md#one-test-over-many-calls)).

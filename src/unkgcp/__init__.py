@@ -4,51 +4,50 @@ A fact (head, relation, tail) carries a confidence in [0, 1]. This package predi
 facts as an interval that contains the true value with a probability chosen by the caller.
 
 >>> import unkgcp
->>> graph = unkgcp.load("demo")
->>> splits = graph.split(calibration=0.07, test=0.08, seed=0)
+>>> graph = unkgcp.read("demo")
+>>> predictor = unkgcp.fit(graph)                                                      # doctest: +SKIP
+>>> predictor.interval([("Mara Cole", "works_with", "Yuki Diaz")], confidence=0.9)     # doctest: +SKIP
 
 Names are imported on first use: `import unkgcp` alone loads neither NumPy nor torch.
 """
 
 from __future__ import annotations
 
-import os
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unkgcp._version import __version__
+from unkgcp.lazy import lazy
 
 if TYPE_CHECKING:
+    from unkgcp.backbones import register_backbone
+    from unkgcp.conformal import register_score
     from unkgcp.errors import InputError
-    from unkgcp.evaluation.update_decision import update
-    from unkgcp.graph import Dataset, Graph, Splits, graph_from, load, load_dataset, read, write
-    from unkgcp.run import Predictor, calibrate
+    from unkgcp.evaluation import evaluate
+    from unkgcp.graph import Dataset, Graph, Splits, read, write
+    from unkgcp.run import Predictor, calibrate, fit
+    from unkgcp.run.updates import update
+    from unkgcp.service.client import Client
     from unkgcp.training import train
     from unkgcp.training.pykeen_models import from_pykeen
 
-# Threads that wait for each other at the end of a parallel region sleep instead of spinning: on a machine that does
-# anything else besides, training and learning trees are many times faster so. OpenMP reads this when torch, numba or
-# LightGBM first load it, which is after this package, whichever of its rooms is asked for first.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-_WHERE = {
-    "Dataset": "unkgcp.graph",
-    "Graph": "unkgcp.graph",
-    "InputError": "unkgcp.errors",
-    "Predictor": "unkgcp.run",
-    "Splits": "unkgcp.graph",
-    "calibrate": "unkgcp.run",
-    "from_pykeen": "unkgcp.training.pykeen_models",
-    "graph_from": "unkgcp.graph",
-    "load": "unkgcp.graph",
-    "load_dataset": "unkgcp.graph",
-    "read": "unkgcp.graph",
-    "train": "unkgcp.training",
-    "update": "unkgcp.evaluation.update_decision",
-    "write": "unkgcp.graph",
-}
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "backbones": ("register_backbone",),
+        "conformal": ("register_score",),
+        "errors": ("InputError",),
+        "evaluation": ("evaluate",),
+        "run.updates": ("update",),
+        "graph": ("Dataset", "Graph", "Splits", "read", "write"),
+        "run": ("Predictor", "calibrate", "fit"),
+        "service.client": ("Client",),
+        "training": ("train",),
+        "training.pykeen_models": ("from_pykeen",),
+    },
+)
 
 __all__ = [
+    "Client",
     "Dataset",
     "Graph",
     "InputError",
@@ -56,22 +55,13 @@ __all__ = [
     "Splits",
     "__version__",
     "calibrate",
+    "evaluate",
+    "fit",
     "from_pykeen",
-    "graph_from",
-    "load",
-    "load_dataset",
     "read",
+    "register_backbone",
+    "register_score",
     "train",
     "update",
     "write",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'unkgcp' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

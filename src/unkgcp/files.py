@@ -1,27 +1,34 @@
-"""Files that appear whole (written under a temporary name, then renamed), YAML settings, and `.npz` files that are read
-without trusting them.
+"""Files that appear whole (written under a temporary name, then renamed), YAML settings, and files of named arrays that
+are read without trusting whoever wrote them.
+
+A *container* is a safetensors file of named arrays with a JSON text in its metadata and one SHA-256 over all of it. A
+class that stores arrays declares them as `Field`s, and `check_fields` compares what was read with the declaration:
+
+>>> FACTS = (Field("head", np.integer, ("facts",), 0, "entities"), Field("confidence", np.float64, ("facts",), 0, 1))
+>>> check_fields({"head": np.array([0, 3]), "confidence": np.array([0.5, 1.0])}, FACTS, entities=4)
+{'entities': 4, 'facts': 2}
+>>> check_fields({"head": np.array([0, 4]), "confidence": np.array([0.5, 1.0])}, FACTS, entities=4)
+Traceback (most recent call last):
+ValueError: 'head' holds 4, which is not between 0 and 3
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import io
-import math
+import json
 import os
 import re
-import stat
 import sys
 import tempfile
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
@@ -68,20 +75,6 @@ def completed(path: Path, named: str | os.PathLike[str]) -> Iterator[None]:
         yield
         sync(path)
     path.chmod(0o666 & ~umask())
-
-
-def write_files(
-    folder: Path, writers: Mapping[str, Callable[[Path], Any]], final: Path
-) -> dict[str, dict[str, Any]]:
-    """Write files to a folder, each by its own function; gives the size and the SHA-256 of each.
-
-    A full disk becomes a sentence about `final`, the folder that the files will be in.
-    """
-    for name, write in writers.items():
-        with completed(folder / name, final / name):
-            write(folder / name)
-    paths = {name: folder / name for name in writers}
-    return {name: {"bytes": path.stat().st_size, "sha256": digest(path)} for name, path in paths.items()}
 
 
 def digest(path: str | os.PathLike[str]) -> str:
@@ -230,65 +223,185 @@ def parse_yaml(text: str) -> Any:
         raise ValueError("its values are nested too deeply") from None
 
 
-# Named numeric arrays in one `.npz` file, read without trusting it.
+# Named arrays in one file, read without trusting it.
 
-MEMBERS = 1000
-
-
-def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write the arrays, in their order. Not atomic: the caller writes under a temporary name."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            buffer = io.BytesIO()
-            npy.write_array(buffer, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), buffer.getvalue())
+HEADER = 16 << 20
+"""Bytes that the names, shapes and metadata of a container may have."""
+KEY = "unkgcp"
+"""Where the metadata have the digest and the JSON text."""
 
 
-def read_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """The arrays by name; ValueError if this is anything but what `write_npz` writes, OSError if it cannot be read."""
-    # opened once, and without waiting: a pipe would make the reader wait for ever
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode):
-            raise ValueError("it is not a plain file")
-        return arrays_of(file.read(about.st_size))
+@dataclass(frozen=True)
+class Field:
+    """What is known of one stored array before it is read.
+
+    dtype: a NumPy type or a family of them (`np.unsignedinteger`), or several. shape: a length for each dimension: a
+    number, the name of a size ("entities"), or such a name and a number ("entities+1"); None for any shape. A size that
+    the caller does not give is that of the first array that has it. low: the least value. high: the largest one, or the
+    name of a size below which all values are (ids). rising: whether values never fall from one to the next. Floats are
+    finite unless `finite` is False. An optional array may be missing.
+    """
+
+    name: str
+    dtype: Any
+    shape: tuple[int | str, ...] | None = ()
+    low: float | None = None
+    high: float | str | None = None
+    rising: bool = False
+    optional: bool = False
+    finite: bool = True
+
+    def check(self, array: NDArray[Any], sizes: dict[str, int]) -> None:
+        """ValueError unless the array is as declared; sizes that it brings are added."""
+        if not any(np.issubdtype(array.dtype, kind) for kind in np.atleast_1d(np.array(self.dtype, object))):
+            raise ValueError(f"{self.name!r} holds numbers of the type {array.dtype}")
+        if self.shape is not None:
+            if array.ndim != len(self.shape):
+                raise ValueError(f"{self.name!r} has {array.ndim} dimensions and not {len(self.shape)}")
+            for length, declared in zip(array.shape, self.shape, strict=True):
+                size, _, more = str(declared).partition("+")
+                expected = int(size) if size.isdigit() else sizes.setdefault(size, length - int(more or 0))
+                if length != expected + int(more or 0):
+                    raise ValueError(f"{self.name!r} has {length:,} of {declared} = {expected:,}")
+        if not array.size or array.dtype == np.bool_:
+            return
+        least, largest = array.min(), array.max()  # NaN shows in both
+        if self.finite and not (np.isfinite(least) and np.isfinite(largest)):
+            raise ValueError(f"{self.name!r} holds a number that is not finite")
+        low = -np.inf if self.low is None else self.low
+        high = sizes[self.high] - 1 if isinstance(self.high, str) else self.high
+        if least < low or (high is not None and largest > high):
+            value = least if least < low else largest
+            raise ValueError(f"{self.name!r} holds {value}, which is not between {low} and {high}")
+        if self.rising and (array[1:] < array[:-1]).any():
+            raise ValueError(f"{self.name!r} falls somewhere, although its values never fall")
 
 
-def arrays_of(content: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays in the bytes of a file; they take no more memory than the bytes. ValueError as for `read_npz`."""
+def check_fields(arrays: Mapping[str, NDArray[Any]], fields: Iterable[Field], **sizes: int) -> dict[str, int]:
+    """All sizes, those included that the arrays bring; ValueError unless the arrays are those that are declared."""
+    declared = {field.name: field for field in fields}
+    for name, field in declared.items():
+        if name in arrays:
+            field.check(arrays[name], sizes)
+        elif not field.optional:
+            raise ValueError(f"{name!r} is missing")
+    if strange := arrays.keys() - declared.keys():
+        raise ValueError(f"{min(strange)!r} does not belong there")
+    return sizes
+
+
+def under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays whose names begin with the prefix, by their names without it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def joined(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """All arrays of several parts, each called `name of its part/its own name`; `under("part/", ...)` finds them."""
+    return {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+
+class Container(NamedTuple):
+    """The read-only arrays of a container by name, the JSON value beside them, and the SHA-256 over both."""
+
+    arrays: dict[str, NDArray[Any]]
+    about: Any
+    digest: str
+
+
+def write_container(
+    path: str | os.PathLike[str], format: str, arrays: Mapping[str, NDArray[Any]], about: Any
+) -> None:
+    """Write arrays of numbers or text and a JSON value. Not atomic: the caller writes under a temporary name."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    texts = [name for name, array in plain.items() if array.dtype.kind == "U"]
+    for name in texts:  # as the numbers of their characters
+        spelt = plain[name].astype(f"U{max(1, plain[name].itemsize // 4)}")
+        plain[name] = spelt.reshape(-1).view(np.uint32).reshape(*spelt.shape, -1)
+    text = json.dumps({"format": format, "about": about, "texts": texts}, allow_nan=False)
     try:
-        return _arrays(content)
-    except (zipfile.BadZipFile, RuntimeError, OverflowError) as error:
-        # errors of zipfile for encrypted and foreign members
-        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
+        # one entry only: the library writes several in any order
+        save_file(plain, path, {KEY: f"{_digest(plain, text)} {text}"})
+    except SafetensorError as error:
+        # the number of the system's error is only in the text of this one
+        if number := re.search(r"os error (\d+)", str(error)):
+            raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
+        raise
 
 
-def _arrays(content: bytes) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {}
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members = archive.infolist()
-        # members that share their bytes could ask for far more memory than the file has
-        if len(members) > MEMBERS or sum(member.file_size for member in members) > len(content):
-            raise ValueError("it promises more than it holds")
-        for member in members:
-            name, suffix = os.path.splitext(member.filename)
-            if suffix != ".npy" or member.compress_type != zipfile.ZIP_STORED or name in arrays:
-                raise ValueError(f"member {member.filename} is not a plain array")
-            arrays[name] = _array(archive.read(member), member.filename)
-    return arrays
+def read_container(path: str | os.PathLike[str], format: str, remedy: str) -> Container:
+    """Read what `write_container` wrote, all of it into memory, which is no more than the file has bytes.
+
+    InputError, which ends with the remedy, if it is anything else, was altered, or has another format.
+    """
+    with reading(path, remedy):
+        return _read(Path(path), format)
 
 
-def _array(content: bytes, name: str) -> NDArray[Any]:
-    buffer = io.BytesIO(content)
-    if npy.read_magic(buffer) != (1, 0):
-        raise ValueError(f"array {name} has an unknown version")
+@contextmanager
+def reading(path: str | os.PathLike[str], remedy: str) -> Iterator[None]:
+    """Any error inside becomes one sentence about the file: what a stranger wrote can cause any error where it is read.
+
+    Only what tells of this machine rather than of the file stays what it is.
+    """
     try:
-        shape, fortran, dtype = npy.read_array_header_1_0(buffer)
-    except (MemoryError, RecursionError, SyntaxError):  # raised for headers made to be hard to parse
-        raise ValueError(f"array {name} has a header that is none") from None
-    if dtype.kind not in "biufU" or fortran:
-        raise ValueError(f"array {name} does not hold plain numbers or text in C order")
-    if math.prod(shape) * dtype.itemsize != len(content) - buffer.tell():
-        raise ValueError(f"array {name} is not as long as its header says")
-    return np.frombuffer(content, dtype, offset=buffer.tell()).reshape(shape)
+        yield
+    except ImportError:
+        raise
+    except MemoryError:
+        raise MemoryError(
+            f"there is too little memory for {path}: free some, or use a machine with more"
+        ) from None
+    except PermissionError:
+        raise InputError(f"{path} may not be read: change its permissions") from None
+    except Exception as error:
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{path} is damaged or foreign ({why}); {remedy}") from error
+
+
+def digest_of(path: str | os.PathLike[str], remedy: str) -> str:
+    """The digest of a container, as it says itself; InputError if there is none."""
+    from safetensors import safe_open
+
+    with reading(path, remedy), safe_open(path, "numpy") as file:
+        return str(file.metadata()[KEY].partition(" ")[0])
+
+
+def _read(path: Path, format: str) -> Container:
+    from safetensors import safe_open
+
+    if not path.is_file():  # a pipe would make the reader wait for ever
+        raise ValueError("it is not a plain file")
+    with path.open("rb") as file:
+        header, size = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size
+    if not 2 <= header <= min(HEADER, size - 8):
+        raise ValueError("its header has no sensible length")
+    with safe_open(path, "numpy") as file:
+        digest, _, text = (file.metadata() or {}).get(KEY, " {}").partition(" ")
+        metadata = json.loads(text)
+        if metadata.get("format") != format:
+            raise ValueError(
+                f"its format is {str(metadata.get('format'))[:40]!r}, this program reads {format!r}"
+            )
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if digest != _digest(arrays, text):
+        raise ValueError("it is not what was written")
+    for name in metadata["texts"]:
+        codes = arrays[name]
+        if codes.dtype != np.uint32 or codes.max(initial=0) > sys.maxunicode:
+            raise ValueError(f"{name!r} holds no text")
+        arrays[name] = codes.reshape(-1).view(f"U{codes.shape[-1]}").reshape(codes.shape[:-1])
+    for array in arrays.values():
+        array.flags.writeable = False
+    return Container(arrays, metadata["about"], digest)
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]], text: str) -> str:
+    """SHA-256 over the text and the name, type, shape and bytes of every array, in hexadecimal."""
+    described = [[name, arrays[name].dtype.str, arrays[name].shape] for name in sorted(arrays)]
+    sha = hashlib.sha256(json.dumps([text, described]).encode())
+    for name in sorted(arrays):
+        sha.update(arrays[name].reshape(-1).view(np.uint8).data)
+    return sha.hexdigest()

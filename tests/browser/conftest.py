@@ -13,9 +13,10 @@ playwright.
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.processes import served
 from tests.worlds import random_ids, random_model
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known_facts import KnownFacts
@@ -126,7 +128,7 @@ def predictor() -> Predictor:
     model = random_model(vocabulary)
     # labels near the predictions: the intervals are then neither empty nor the whole range
     near = np.clip(model.score(*ids) + rng.normal(0, 0.08, 500), 0, 1)
-    return calibrate(replace(model, facts=KnownFacts.of(facts)), facts.with_confidence(near))
+    return calibrate(replace(model, facts=KnownFacts.of(facts[:300])), facts.with_confidence(near))
 
 
 @pytest.fixture(scope="session")
@@ -136,19 +138,54 @@ def run(predictor: Predictor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def started(*arguments: str) -> Iterator[str]:
-    """The address of a service in a process of its own."""
-    command = [sys.executable, "-m", "unkgcp", "serve", *arguments, "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().split()[-1].rstrip("/")
-        process.terminate()
+@contextmanager
+def behind_nginx(service: str, folder: Path) -> Iterator[str]:
+    """The address of the proxy that `deploy/nginx.conf` describes, on a free port, in front of a service at /kg."""
+    nginx = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
+    if nginx is None:
+        pytest.skip("nginx is not installed")
+    openssl = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-days",
+        "1",
+    ]
+    names = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")]
+    subprocess.run([*openssl, *names], check=True, capture_output=True)
+    ports = [str(free_port()) for _ in range(2)]
+    text = (Path(__file__).parents[2] / "deploy" / "nginx.conf").read_text(encoding="utf-8")
+    places = {" /tmp/": f" {folder}/", "/etc/nginx/tls": str(folder), "8080": ports[0], "8443": ports[1]}
+    places |= {"unkgcp:8000": service.removeprefix("http://"), "graphs.example.org": "localhost"}
+    for name, own in places.items():
+        assert name in text
+        text = text.replace(name, own)
+    (folder / "nginx.conf").write_text(text)
+    command = [nginx, "-c", str(folder / "nginx.conf"), "-g", "daemon off;", "-e", str(folder / "error.log")]
+    with subprocess.Popen(command) as process:
+        try:
+            yield f"https://localhost:{ports[1]}"
+        finally:
+            process.terminate()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
 
 
 @pytest.fixture(scope="session")
 def address(chromium: str, run: Path) -> Iterator[str]:
     """A service over the run, for all tests of pages."""
-    yield from started(str(run))
+    with served(run) as (_, url):
+        yield url.rstrip("/")
 
 
 @pytest.fixture(scope="session")
@@ -174,4 +211,5 @@ def several(
     """A service over two runs: "doubtful", which answers from evidence, and "run"."""
     folder = tmp_path_factory.mktemp("several") / "doubtful"
     doubtful_predictor.save(folder)
-    yield from started(str(folder), str(run))
+    with served(folder, run) as (_, url):
+        yield url.rstrip("/")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.checks import faint, nameless, tabbed
 
-pytest.importorskip("fastapi", reason="the extra serve is not installed")
+pytest.importorskip("fastapi", reason="fastapi is not installed")
 
 
 FACT = "head=Entity+11&relation=knows&tail=Entity+22"
@@ -31,6 +31,7 @@ VIEWS: dict[str, tuple[str, Callable[[Any], None], str]] = {
     "answer": (f"{FACT}&with=run", weigh, ".comparison"),
     "completions": ("head=Entity+11&relation=knows&k=8", lambda page: None, ".completions li"),
     "set": ("view=set&head=Entity+11&relation=knows", lambda page: None, ".members li"),
+    "start": ("", lambda page: None, ".start a"),
     "list": ("view=list&run=run&low=0.6&share=0.3", choose, ".choices"),
 }
 

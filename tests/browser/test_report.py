@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser.checks import faint, nameless, tabbed
-from tests.evaluation.reports import write_hostile_run, write_summary
+from tests.evaluation.reports import write_hostile_run
 from unkgcp.evaluation.report import write_report
 
 BOXES = """figures => figures.map(figure => {
@@ -26,13 +26,10 @@ BOXES = """figures => figures.map(figure => {
 @pytest.fixture(scope="module")
 def pages(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
-    return {
-        "run": write_report(write_hostile_run(folder / "hostile")),
-        "reproduction": write_report(write_summary(folder / "reproduction", models=("ukge", "passleaf"))),
-    }
+    return {"run": write_report(write_hostile_run(folder / "hostile"))}
 
 
-@pytest.mark.parametrize("which", ["run", "reproduction"])
+@pytest.mark.parametrize("which", ["run"])
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
 def test_a_report_stands_alone_and_is_seen(
     pages: dict[str, Path], open_page: Callable[..., Any], which: str, width: int, scheme: str
@@ -43,7 +40,7 @@ def test_a_report_stands_alone_and_is_seen(
     assert visit.problems == []
     assert visit.page.title() not in ("owned", "1")
     boxes = visit.page.locator("figure svg").evaluate_all(BOXES)
-    assert len(boxes) == (7 if which == "run" else 6)
+    assert len(boxes) == 7
     for box in boxes:
         assert box["width"] > 250, box
         assert box["height"] > 100, box

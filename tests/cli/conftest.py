@@ -36,6 +36,13 @@ def run_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     return run
 
 
+def config_file(folder: Path, text: str) -> Path:
+    """A file for `--config` that says this."""
+    path = folder / f"{sum(text.encode())}.yaml"
+    path.write_text(text)
+    return path
+
+
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with facts.tsv (3,000 facts of the demo graph) and quick.yaml (a training of seconds)."""
@@ -52,6 +59,6 @@ def fitted(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fitted") / "run"
     with pytest.raises(SystemExit) as ended:
         main(["fit", str(small / "facts.tsv"), "-o", str(folder), "--config", str(small / "quick.yaml"),
-              "--calibration", "0.2", "--test", "0.2", "--device", "cpu"])  # fmt: skip
+              "--split", "0.2,0.2", "--device", "cpu"])  # fmt: skip
     assert ended.value.code == 0
     return folder

@@ -100,9 +100,13 @@ CASES = {
     "truncated gzip": (truncated_gzip, [], ["gzip"]),
     "Parquet without a needed column": (parquet_without_columns, [], ["relation", "--columns"]),
     "one fact only": (one_fact, [], ["one fact only", "more facts"]),
-    "fraction that leaves a part empty": (good, ["--test", "0.001"], ["the test part", "larger fraction"]),
-    "fractions that leave nothing": (good, ["--calibration", "0.5", "--test", "0.5"], ["below 1"]),
-    "negative fraction": (good, ["--calibration", "-0.1"], ["the calibration fraction is -0.1"]),
+    "fraction that leaves a part empty": (
+        good,
+        ["--split", "0.07,0.001"],
+        ["the test part", "larger fraction"],
+    ),
+    "fractions that leave nothing": (good, ["--split", "0.5,0.5"], ["below 1"]),
+    "negative fraction": (good, ["--split", "-0.1,0.1"], ["the calibration fraction is -0.1"]),
 }
 
 

@@ -1,4 +1,4 @@
-"""`unkgcp fit --calibrate cv+`: a few hundred facts, a run that says what it guarantees, the same after loading."""
+"""`unkgcp fit --method cv+`: a few hundred facts, a run that says what it guarantees, the same after loading."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cli.conftest import QUICK, config_file
 from unkgcp.conformal.cross import guaranteed
 from unkgcp.errors import InputError
 from unkgcp.graph import read, write
@@ -31,8 +32,8 @@ def few(small: Path, tmp_path: Path) -> Path:
 
 def test_from_the_command_line(few: Path, small: Path, tmp_path: Path, run_command: Run) -> None:
     outcome = run_command(
-        "fit", few, "-o", tmp_path / "run", "--calibrate", "cv+", "--folds", "4", "--test", "0.2",
-        "--config", small / "quick.yaml", "--device", "cpu", "--method", "cp",
+        "fit", few, "-o", tmp_path / "run", "--method", "cv+", "--split", "0.07,0.2", "--device", "cpu",
+        "--config", config_file(tmp_path, QUICK + "folds: 4\nbase: cp\n"),
     )  # fmt: skip
     assert outcome.status == 0
     predictor = Predictor.load(tmp_path / "run")
@@ -50,21 +51,11 @@ def test_from_the_command_line(few: Path, small: Path, tmp_path: Path, run_comma
     assert "needs models of its own" in again.err
 
 
-def test_a_run_of_an_older_version_is_refused(few: Path, tmp_path: Path) -> None:
-    """Its folds were drawn again over the facts that the model of all facts knows."""
-    config = TrainConfig(dimension=8, epochs=1, validate_every=1, batch_size=64, negatives=1)
-    predictor = fit_folds(load_dataset(few, test=0.1, calibration=0.1), config, folds=2, device="cpu")
-    predictor.method.options = lambda: {"base": "unkgcp", "seed": 0}  # type: ignore[method-assign]
-    predictor.save(tmp_path / "old")
-    with pytest.raises(InputError, match=r"is a cv\+ run of an older version, .* fit the run again"):
-        Predictor.load(tmp_path / "old")
-
-
 def test_a_model_of_all_facts_is_calibrated_on_none_of_them(
     few: Path, small: Path, tmp_path: Path, run_command: Run
 ) -> None:
-    run, config = tmp_path / "run", small / "quick.yaml"
-    outcome = run_command("fit", few, "-o", run, "--calibrate", "cv+", "--folds", "2", "--config", config)
+    run, config = tmp_path / "run", config_file(tmp_path, QUICK + "folds: 2\n")
+    outcome = run_command("fit", few, "-o", run, "--method", "cv+", "--config", config)
     assert outcome.status == 0
     for data in ([], [few]):
         again = run_command("fit", *data, "--from", run, "--method", "cp", "-o", tmp_path / "leak")
@@ -100,15 +91,15 @@ def test_no_member_has_seen_its_fold(few: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--folds", "5"], "--folds goes with --calibrate cv+"),
-        (["--calibrate", "cv+", "--folds", "1"], "choose from 2 to half the number of facts"),
-        (["--calibrate", "cv+", "--per", "relation"], "--per does not go with --calibrate cv+"),
-        (["--calibrate", "cv+", "--quick"], "--quick does not go with --calibrate cv+"),
-        (["--calibrate", "cv+", "--method", "fpi"], "cv+ goes with cp or unkgcp, not with 'fpi'"),
+        (["--config", "folds: 1"], "choose from 2 to half the number of facts"),
+        (["--per", "relation"], "--per does not go with --method cv+"),
+        (["--config", "base: fpi"], "cv+ goes with cp or unkgcp, not with 'fpi'"),
     ],
 )
 def test_refusals(few: Path, tmp_path: Path, run_command: Run, arguments: list[str], sentence: str) -> None:
-    outcome = run_command("fit", few, "-o", tmp_path / "run", *arguments)
+    if arguments[0] == "--config":
+        arguments[1] = str(config_file(tmp_path, arguments[1]))
+    outcome = run_command("fit", few, "-o", tmp_path / "run", "--method", "cv+", *arguments)
     assert outcome.status == 2
     assert sentence in outcome.err
     assert not (tmp_path / "run").exists()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import config_file
 from unkgcp.graph import fetching
 from unkgcp.graph.fetching import Official, Patience, blob_id
 
@@ -62,24 +60,6 @@ class TestDescribe:
         assert "1  test rows repeat a triple of the training part" in out
         assert max(map(len, out.splitlines())) <= 100
 
-    def test_ascii_terminals_get_ascii_bars(self, folder):
-        done = subprocess.run(
-            [sys.executable, "-m", "unkgcp", "data", "describe", str(folder)],
-            env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
-            capture_output=True,
-            check=True,
-        )
-        assert b"#" in done.stdout
-        assert done.stdout.isascii()
-
-    def test_the_demo_needs_no_file(self, run_command):
-        status, out, _ = run_command("data", "describe", "demo", "--json")
-        found = json.loads(out)
-        assert status == 0
-        assert 39_000 < found["facts"] < 41_000
-        assert found["negatives"] == found["test"]
-        assert found["confidence"]["atoms"][0]["share"] > 0.25
-
     def test_one_file_is_split_as_asked(self, run_command, tmp_path):
         path = tmp_path / "facts.csv"
         rows = "".join(f"a{i},{i / 100},r,b{i}\n" for i in range(100))
@@ -87,10 +67,10 @@ class TestDescribe:
         columns = ("--columns", "subject,predicate,object,score")
         found = json.loads(run_command("data", "describe", path, *columns, "--json")[1])
         assert (found["train"], found["calibration"], found["test"]) == (85, 7, 8)
-        shares = ("--calibration", "0.2", "--test", "0.3")
+        shares = ("--split", "0.2,0.3")
         found = json.loads(run_command("data", "describe", path, *columns, *shares, "--json")[1])
         assert (found["train"], found["calibration"], found["test"]) == (50, 20, 30)
-        positions = ("--columns", "0,2,3,1", "--header")
+        positions = ("--columns", "0,2,3,1", "--config", config_file(tmp_path, "header: true"))
         assert json.loads(run_command("data", "describe", path, *positions, "--json")[1])["entities"] == 200
 
     def test_confidences_are_scaled_as_asked(self, run_command, tmp_path):
@@ -99,27 +79,19 @@ class TestDescribe:
         status, _, err = run_command("data", "describe", path)
         assert status == 2
         assert "--confidence-scale" in err
-        scaled = ("--confidence-scale", "minmax", "--cap", "500", "--range", "0.1", "0.9")
+        scaled = ("--config", config_file(tmp_path, "scale: {kind: minmax, cap: 500, low: 0.1, high: 0.9}"))
         found = json.loads(run_command("data", "describe", path, *scaled, "--json")[1])["confidence"]
         assert found["minimum"] == pytest.approx(0.1)
         assert found["maximum"] == pytest.approx(0.9)
         assert found["atoms"][0]["value"] == pytest.approx(0.9)
         assert found["atoms"][0]["facts"] == 51
 
-    def test_a_bare_cap_or_range_needs_a_scale(self, run_command, folder):
-        for option in (("--cap", "3"), ("--range", "0", "1")):
-            status, _, err = run_command("data", "describe", folder, *option)
-            assert status == 2
-            assert "--confidence-scale" in err
-
-    def test_a_json_object_survives_a_pipe(self, folder):
-        done = subprocess.run(
-            [sys.executable, "-m", "unkgcp", "data", "describe", str(folder), "--json"],
-            capture_output=True,
-            check=True,
-        )
-        assert json.loads(done.stdout)["facts"] == 6
-        assert done.stderr == b""
+        found = json.loads(run_command("data", "describe", path, "--confidence-scale", "0,1000", "--json")[1])
+        assert found["confidence"]["maximum"] == 1
+        assert found["confidence"]["minimum"] == 0
+        status, _, err = run_command("data", "describe", path, "--confidence-scale", "0,500")
+        assert status == 2
+        assert "outside [0, 500]" in err
 
 
 class TestList:
@@ -134,14 +106,6 @@ class TestList:
         assert str(tmp_path / "ppi5k") in lines["ppi5k"]
         assert "unkgcp data fetch cn15k" in lines["cn15k"]
         assert "generated" in lines["demo"]
-
-    def test_json_and_data_dir(self, run_command, tmp_path, folder):
-        folder.rename(tmp_path / "nl27k")
-        (tmp_path / "nl27k" / "test.tsv").write_text("a\tb\n")
-        found = json.loads(run_command("data", "list", "--json", "--data-dir", tmp_path)[1])
-        assert found["cn15k"] == {"found": False, "folder": None}
-        assert found["demo"]["found"] is True
-        assert "test.tsv" in found["nl27k"]["problem"], "a damaged data set does not hide the others"
 
 
 class TestFetch:
@@ -177,32 +141,6 @@ class TestFetch:
         assert {path.name: path.read_text() for path in (tmp_path / "new" / "tiny").iterdir()} == {
             f"{part}.tsv": content for part, content in PARTS.items()
         }
-
-    def test_what_does_not_match_is_refused_in_one_sentence(self, run_command, mirror, tmp_path):
-        (tmp_path / "tiny" / "val.tsv").write_text("other")
-        status, out, err = run_command(
-            "data", "fetch", "tiny", "--url", mirror, "--data-dir", tmp_path / "new"
-        )
-        assert status == 1
-        assert out == ""
-        sentence = err.splitlines()[-1]
-        assert sentence.startswith("unkgcp: ")
-        assert "val.tsv" in sentence
-        assert "not the published one" in sentence
-        assert not (tmp_path / "new" / "tiny" / "val.tsv").exists()
-
-    def test_an_unknown_name_is_bad_input(self, run_command):
-        status, _, err = run_command("data", "fetch", "cn15")
-        assert status == 2
-        assert "cn15k" in err
-
-
-@pytest.mark.parametrize("arguments", [["data"], ["data", "list"], ["data", "describe"], ["data", "fetch"]])
-def test_help_has_examples_at_each_level(run_command, arguments):
-    status, out, _ = run_command(*arguments, "--help")
-    assert status == 0
-    assert "Examples:" in out
-    assert f"unkgcp {arguments[0]} " in out
 
 
 @pytest.mark.parametrize(

@@ -50,18 +50,6 @@ def test_nobody_reads_at_all(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_work_goes_on_where_nobody_listens(fitted: Path, many: Path, tmp_path: Path) -> None:
-    ours, theirs = os.pipe()
-    os.close(ours)
-    target = tmp_path / "answers.tsv"
-    done = subprocess.run(
-        [*UNKGCP, "predict", fitted, many, "-o", target, "--confidence", "0.9999"], stderr=theirs, check=False
-    )
-    os.close(theirs)
-    assert done.returncode == 0
-    assert target.read_text().count("\n") > 100_000
-
-
 def test_progress_without_a_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     class Closed:
         closed = False
@@ -88,7 +76,6 @@ def test_progress_without_a_listener(monkeypatch: pytest.MonkeyPatch) -> None:
         (["fit", "demo", "-o", "run", "--seed", "-1"], "-1 is not in the range"),
         (["fit", "demo", "-o", "run", "--seed", str(2**63)], "is not in the range"),
         (["monitor", "run", "facts.tsv", "--seed", "-1"], "-1 is not in the range"),
-        (["tune", "demo", "--seed", str(2**32)], "is not in the range"),
         (["rules", "demo", "my.rules", "-o", "sl.tsv", "--seed", "-1"], "-1 is not in the range"),
     ],
 )
@@ -99,12 +86,6 @@ def test_a_wrong_call_is_one_sentence(arguments: list[str], sentence: str, run_c
     assert outcome.err.count("\n") == 1
     assert sentence in outcome.err
     assert outcome.err.endswith(f"; see unkgcp {arguments[0]} --help\n")
-
-
-def test_an_unknown_command(run_command: Run) -> None:
-    outcome = run_command("predikt")
-    assert (outcome.status, outcome.err.count("\n")) == (2, 1)
-    assert outcome.err.startswith("unkgcp: No such command 'predikt'")
 
 
 def waiting(fitted: Path, target: Path, **how: Any) -> subprocess.Popen[bytes]:
@@ -168,8 +149,7 @@ def test_closed_streams(call: str, sentence: str, fitted: Path, many: Path, tmp_
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["evaluate", "run", "--ranking", "--threshold", "nan"],
-        ["rules", "a", "b", "-o", "c.tsv", "--minimum", "nan"],
+        ["rules", "a", "b", "-o", "c.tsv", "--min-confidence", "nan"],
     ],
 )
 def test_no_number(arguments: list[str], run_command: Run) -> None:

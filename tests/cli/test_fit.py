@@ -16,20 +16,10 @@ import numpy as np
 import pytest
 import yaml
 
-from unkgcp.graph import write
+from tests.runs import FILES, rewritten, same_run
 from unkgcp.run import Predictor
 
 Run = Callable[..., Any]
-
-FILES = {
-    "calibration.npz",
-    "config.yaml",
-    "metrics.json",
-    "model.safetensors",
-    "provenance.json",
-    "vocabulary.parquet",
-    "facts.npz",
-}
 
 
 def names(folder: Path) -> set[str]:
@@ -41,7 +31,7 @@ def test_the_run(fitted: Path, small: Path) -> None:
     config = yaml.safe_load((fitted / "config.yaml").read_text())
     assert config["method"] == "unkgcp"
     assert config["training"]["dimension"] == 8
-    provenance = json.loads((fitted / "provenance.json").read_text())
+    provenance = Predictor.load(fitted).provenance
     assert provenance["protocol"] == "strict"
     assert "held out" in provenance["early_stopping"]
     assert provenance["data"]["argument"] == str(small / "facts.tsv")
@@ -54,10 +44,9 @@ def test_the_run(fitted: Path, small: Path) -> None:
 
 def test_a_seed_gives_the_same_bytes(fitted: Path, small: Path, tmp_path: Path, run_command: Run) -> None:
     again = run_command("fit", small / "facts.tsv", "-o", tmp_path / "run", "--config", small / "quick.yaml",
-                        "--calibration", 0.2, "--test", 0.2, "--device", "cpu")  # fmt: skip
+                        "--split", "0.2,0.2", "--device", "cpu")  # fmt: skip
     assert again.status == 0
-    for name in ("model.safetensors", "calibration.npz", "config.yaml", "vocabulary.parquet", "metrics.json"):
-        assert (tmp_path / "run" / name).read_bytes() == (fitted / name).read_bytes()
+    same_run(tmp_path / "run", fitted)
 
 
 def test_what_it_says(small: Path, tmp_path: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,14 +65,6 @@ def test_what_it_says(small: Path, tmp_path: Path, run_command: Run, monkeypatch
     assert predictor.metrics["negative_threshold"] == "negatives"
 
 
-@pytest.mark.parametrize("model", ["ukge-rect", "beurre"])
-def test_other_models(model: str, small: Path, tmp_path: Path, run_command: Run) -> None:
-    outcome = run_command("fit", small / "facts.tsv", "-o", tmp_path / "run", "--config", small / "quick.yaml",
-                          "--model", model, "--device", "cpu")  # fmt: skip
-    assert outcome.status == 0
-    assert Predictor.load(tmp_path / "run").model.config.model == model
-
-
 def test_quantile_regression(small: Path, tmp_path: Path, run_command: Run) -> None:
     (tmp_path / "quicker.yaml").write_text("dimension: 4\nepochs: 2\nvalidate_every: 2\n")
     outcome = run_command("fit", small / "facts.tsv", "-o", tmp_path / "run", "--config", tmp_path / "quicker.yaml",
@@ -100,15 +81,28 @@ def test_quantile_regression(small: Path, tmp_path: Path, run_command: Run) -> N
     np.testing.assert_array_equal(again.interval(queries).lower, predictor.interval(queries).lower)
 
 
+def test_a_run_of_other_data_is_replaced_only_if_that_is_meant(
+    fitted: Path, small: Path, tmp_path: Path, run_command: Run
+) -> None:
+    shutil.copytree(fitted, tmp_path / "run")
+    (tmp_path / "other.tsv").write_text("".join((small / "facts.tsv").read_text().splitlines(True)[:900]))
+    asked = ("fit", tmp_path / "other.tsv", "-o", tmp_path / "run", "--config", small / "quick.yaml")
+    refused = run_command(*asked)
+    assert refused.status == 2
+    assert f"{tmp_path / 'run'} holds a run of other data" in refused.err
+    assert refused.err.rstrip().endswith("give another folder with -o, or replace it with --force")
+    same_run(tmp_path / "run", fitted)
+    assert run_command(*asked, "--force").status == 0
+    assert Predictor.load(tmp_path / "run").provenance["data"]["argument"].endswith("other.tsv")
+
+
 class TestFrom:
     def test_another_method_in_another_folder(self, fitted: Path, tmp_path: Path, run_command: Run) -> None:
         outcome = run_command("fit", "--from", fitted, "--method", "cp", "-o", tmp_path / "cp")
         assert outcome.status == 0
         before, after = Predictor.load(fitted), Predictor.load(tmp_path / "cp")
         assert (before.method.name, after.method.name) == ("unkgcp", "cp")
-        assert (tmp_path / "cp" / "model.safetensors").read_bytes() == (
-            fitted / "model.safetensors"
-        ).read_bytes()
+        same_run(tmp_path / "cp", fitted, "tables/")
         assert after.metrics["method"] == "cp"
         assert after.method.size == before.method.size
         assert after.provenance["recalibrated"]["from"] == str(fitted)
@@ -119,9 +113,8 @@ class TestFrom:
         assert run_command("fit", "--from", tmp_path / "run", "--method", "fpi").status == 0
         assert Predictor.load(tmp_path / "run").method.name == "fpi"
         assert names(tmp_path / "run") == FILES
-        assert run_command("fit", "--from", tmp_path / "run").status == 0
-        for name in ("model.safetensors", "calibration.npz", "config.yaml", "metrics.json"):
-            assert (tmp_path / "run" / name).read_bytes() == (fitted / name).read_bytes()
+        assert run_command("fit", "--from", tmp_path / "run", "--method", "unkgcp").status == 0
+        same_run(tmp_path / "run", fitted)
 
     def test_other_calibration_facts(
         self, fitted: Path, small: Path, tmp_path: Path, run_command: Run
@@ -133,36 +126,11 @@ class TestFrom:
         outcome = run_command("fit", tmp_path / "new.tsv", "--from", fitted, "-o", tmp_path / "run")
         assert outcome.status == 0
         assert "confidence" not in outcome.out  # one file has no test facts, so nothing is evaluated
-        assert 90 <= Predictor.load(tmp_path / "run").method.size <= 100
-
-    def test_a_few_facts_of_training_are_told(
-        self, fitted: Path, small: Path, tmp_path: Path, run_command: Run
-    ) -> None:
-        facts = Predictor.load(fitted).facts
-        assert facts is not None
-        graph = facts.graph(Predictor.load(fitted).model.vocabulary)[:100]
-        changed = graph.with_confidence(
-            np.where(np.arange(100) < 9, graph.confidence, 1 - graph.confidence / 3)
-        )
-        write(changed, tmp_path / "new.tsv")
-        outcome = run_command("fit", tmp_path / "new.tsv", "--from", fitted, "-o", tmp_path / "run")
-        assert outcome.status == 0
-        (sentence,) = (line for line in outcome.err.splitlines() if "trained on" in line)
-        assert " unkgcp: the model was trained on 9 of these 100 facts" in sentence
-        assert sentence.endswith("leave these facts out")
-
-    def test_facts_of_training_are_refused(
-        self, fitted: Path, small: Path, tmp_path: Path, run_command: Run
-    ) -> None:
-        outcome = run_command("fit", small / "facts.tsv", "--from", fitted, "-o", tmp_path / "run")
-        assert outcome.status == 2
-        assert "calibrate on facts it has not seen" in outcome.err
-        assert not (tmp_path / "run").exists()
+        assert 80 <= Predictor.load(tmp_path / "run").method.size <= 100
 
     @pytest.mark.parametrize(
         "options",
-        ["--calibrate cv+", "--calibrate split", "--seed 1", "--quick", "--resume", "--protocol paper",
-         "--model beurre", "--config nowhere.yaml", "--device cpu"],
+        ["--seed 1", "--resume", "--protocol paper", "--model beurre", "--device cpu"],
     )  # fmt: skip
     def test_options_of_training_are_refused(
         self, fitted: Path, tmp_path: Path, run_command: Run, options: str
@@ -173,9 +141,9 @@ class TestFrom:
 
     def test_a_file_is_not_split(self, fitted: Path, small: Path, tmp_path: Path, run_command: Run) -> None:
         facts = small / "facts.tsv"
-        outcome = run_command("fit", facts, "--from", fitted, "-o", tmp_path / "run", "--test", "0.3")
+        outcome = run_command("fit", facts, "--from", fitted, "-o", tmp_path / "run", "--split", "0.1,0.3")
         assert outcome.status == 2
-        assert "--test splits a file, and --from calibrates on all of it" in outcome.err
+        assert "--split splits a file, and --from calibrates on all of it" in outcome.err
 
     def test_needs_quantile_models_for_quantile_regression(self, fitted: Path, run_command: Run) -> None:
         outcome = run_command("fit", "--from", fitted, "--method", "qr", "-o", fitted.parent / "no")
@@ -189,9 +157,9 @@ class TestFrom:
         shutil.copytree(fitted, tmp_path / "run")
         changed = tmp_path / "facts.tsv"
         changed.write_text((small / "facts.tsv").read_text() + "a\tb\tc\t0.5\n")
-        provenance = json.loads((tmp_path / "run" / "provenance.json").read_text())
-        provenance["data"]["argument"] = str(changed)
-        (tmp_path / "run" / "provenance.json").write_text(json.dumps(provenance))
+        rewritten(
+            tmp_path / "run", lambda arrays, about: about["provenance"]["data"].update(argument=str(changed))
+        )
         for arguments in (("fit", "--from", tmp_path / "run"), ("evaluate", tmp_path / "run")):
             outcome = run_command(*arguments)
             assert outcome.status == 2
@@ -200,71 +168,6 @@ class TestFrom:
         outcome = run_command("evaluate", tmp_path / "run")
         assert outcome.status == 2
         assert "there is no such file" in outcome.err
-
-
-OPEN = ("--population", "open", "--share-of-facts")
-EVIDENCE = ["--method", "evidence", "--quick"]
-
-
-def test_groups_in_which_the_promise_holds(fitted: Path, tmp_path: Path, run_command: Run) -> None:
-    """What was asked for is said, kept in the run, and answered; `none` is one threshold."""
-    again = run_command("fit", "--from", fitted, "--per", "degree, doubt", "-o", tmp_path / "groups")
-    assert again.status == 0
-    assert (
-        "calibration facts, within each group of facts that the method doubts alike and within each group of facts "
-        "about entities with about as many training facts (" in again.out
-    )
-    assert (
-        yaml.safe_load((tmp_path / "groups" / "config.yaml").read_text())["options"]["per"] == "doubt,degree"
-    )
-    none = run_command("fit", "--from", fitted, "--per", "none", "-o", tmp_path / "none")
-    assert none.status == 0
-    assert "within" not in none.out
-    for method in ("fpi", "unkgcp"):
-        assert (
-            run_command(
-                "fit", "--from", fitted, "--method", method, "--per", "none", "-o", tmp_path / "x"
-            ).status
-            == 0
-        )
-
-
-def test_the_nearest_non_facts_are_calibrated_with_if_asked_for(
-    fitted: Path, tmp_path: Path, run_command: Run
-) -> None:
-    kinds = ("--population", "open", "--negatives", "near,joined")
-    again = run_command("fit", "--from", fitted, "-o", tmp_path / "open", *kinds)
-    assert again.status == 0
-    assert "triples that are no facts (near, joined)" in again.out
-    predictor = Predictor.load(tmp_path / "open")
-    near, joined = (predictor.method.scores[kind] for kind in ("near", "joined"))  # type: ignore[attr-defined]
-    assert len(near) > 0
-    assert len(joined) > 0
-    wrong = run_command("fit", "--from", fitted, "-o", tmp_path / "no", *kinds[:2], "--negatives", "far")
-    assert wrong.status == 2
-    assert "choose among uniform, same-type, frequent, relation, near, reversed, joined" in wrong.err
-
-
-def test_evidence_promises_within_groups_unless_it_is_told_not_to(
-    fitted: Path, tmp_path: Path, run_command: Run
-) -> None:
-    pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
-    usual = run_command("fit", "--from", fitted, "--method", "evidence", "-o", tmp_path / "usual")
-    assert "within each group of facts that the method doubts alike and within each relation" in usual.out
-    again = ("fit", "--from", tmp_path / "usual", "--method", "evidence")  # nothing is learned anew
-    none = run_command(*again, "--per", "none", "-o", tmp_path / "none")
-    assert "on average over all facts only: those that the model doubts are covered less" in none.out
-    share = run_command(*again, "-o", tmp_path / "share", "--population", "open", "--share-of-facts", "0.5")
-    assert share.status == 0
-    assert "one threshold for all of them" in share.out
-    options = {
-        name: yaml.safe_load((tmp_path / name / "config.yaml").read_text())["options"]
-        for name in ("usual", "share")
-    }
-    assert options == {
-        "usual": {"per": "doubt,relation", "floor": True},
-        "share": {"per": "none", "floor": False},
-    }
 
 
 @pytest.mark.parametrize(
@@ -284,15 +187,18 @@ def test_evidence_promises_within_groups_unless_it_is_told_not_to(
         (["facts.tsv", "-o", "precious"], "precious exists and is not a run"),
         (["facts.tsv", "-o", "facts.tsv"], "facts.tsv is not a folder"),
         (["nowhere.tsv", "-o", "new"], "nowhere.tsv"),
-        (["facts.tsv", "-o", "new", "--test", "0.99"], "0.99"),
+        (["facts.tsv", "-o", "new", "--split", "0.01,0.99"], "0.99"),
         (
             ["facts.tsv", "-o", "new", "--method", "fpi", "--per", "relation"],
             "'fpi' has no promise per relation",
         ),
-        (["facts.tsv", "-o", "new", *OPEN, "1.5"], "the share of facts among the queries is 1.5 but must"),
-        (["facts.tsv", "-o", "new", *OPEN, "0.9999999"], "is 0.9999999 but must lie between 0 and 1"),
-        (["facts.tsv", "-o", "new", *OPEN, "nan"], "is nan but must lie between 0 and 1"),
-        (["facts.tsv", "-o", "new", *OPEN, "0.5", "--per", "relation"], "not for each group of them"),
+        (["facts.tsv", "-o", "new", "--config", "folds.yaml"], "the setting folds goes with --method cv+"),
+        (
+            ["facts.tsv", "-o", "new", "--config", "wrong.yaml"],
+            "header is 'perhaps' but must be true or false",
+        ),
+        (["facts.tsv", "-o", "new", "--split", "a,b"], "--split a,b: expected the shares"),
+        (["facts.tsv", "-o", "new", "--confidence-scale", "a"], "--confidence-scale a: expected LOW,HIGH"),
         (
             ["facts.tsv", "-o", "new", "--per", "head"],
             "a promise per 'head' is not on offer; choose doubt, rel",
@@ -302,8 +208,6 @@ def test_evidence_promises_within_groups_unless_it_is_told_not_to(
             ["facts.tsv", "-o", "new", "--per", "doubt, doubt"],
             "per doubt is asked for twice in 'doubt, doubt'",
         ),
-        (["facts.tsv", "-o", "new", *EVIDENCE, "--allow-empty", "--per", "doubt"], "leave out --allow-empty"),
-        (["facts.tsv", "-o", "new", *OPEN, "0.5", "--method", "fpi"], "which fpi does not"),
         (["--from", "nowhere"], "nowhere is no run"),
         (["--from", "precious"], "precious is no run of unkgcp"),
     ],
@@ -320,6 +224,8 @@ def test_bad_input(
     shutil.copy(small / "facts.tsv", tmp_path)
     (tmp_path / "typo.yaml").write_text("learning_rat: 0.1\n")
     (tmp_path / "ukge.yaml").write_text("model: ukge\n")
+    (tmp_path / "folds.yaml").write_text("folds: 5\n")
+    (tmp_path / "wrong.yaml").write_text("header: perhaps\n")
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.tex").write_text("")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -391,5 +297,4 @@ def test_killed_and_resumed_ends_in_the_same_run(small: Path, tmp_path: Path, ru
     assert run_command(*arguments, "--resume").status == 0
     assert run_command(*arguments_of(config, small, tmp_path, "whole")).status == 0
     assert names(tmp_path / "killed") == FILES
-    for name in ("model.safetensors", "calibration.npz", "metrics.json"):
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    same_run(tmp_path / "killed", tmp_path / "whole")

@@ -21,6 +21,10 @@ def test_a_page_is_written_where_it_was_asked_for(
     assert page.count("<figure") == 7
     other = run_command("report", fitted, "-o", tmp_path / "other.html", "--data", small / "facts.tsv")
     assert other.status == 0
+    table = run_command("report", fitted, "--latex")
+    assert table.out.count("rule") == 3
+    assert run_command("report", fitted, "--latex", "-o", tmp_path / "table.tex").out == ""
+    assert (tmp_path / "table.tex").read_text() == table.out
 
 
 @pytest.mark.parametrize(
@@ -49,5 +53,5 @@ def test_without_the_drawing_library(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     outcome = run_command("report", fitted)
     assert outcome.status == 2
-    assert "pip install 'unkgcp[plot]'" in outcome.err
+    assert "pip install matplotlib" in outcome.err
     assert not (fitted / "report.html").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unkgcp.rules import psl
+from tests.cli.conftest import config_file
 
 PARTS = {
     "train": "a\tlikes\tb\t0.9\nb\tlikes\tc\t0.8\nc\tlikes\td\t0.9\n",
@@ -53,9 +53,10 @@ def test_a_folder(run_command, folder):
 
 def test_minimum_and_rounds(run_command, folder):
     output = folder / "softlogic.tsv"
-    run_command("rules", folder, folder / "my.rules", "-o", output, "--minimum", 0.65)
+    run_command("rules", folder, folder / "my.rules", "-o", output, "--min-confidence", 0.65)
     assert facts(output) == pytest.approx({("a", "likes", "c"): 0.7, ("b", "likes", "d"): 0.7})
-    run_command("rules", folder, folder / "my.rules", "-o", output, "--minimum", 0.55, "--rounds", 2)
+    run_command("rules", folder, folder / "my.rules", "-o", output, "--min-confidence", 0.55,
+                "--config", config_file(folder, "rounds: 2"))  # fmt: skip
     assert facts(output) == pytest.approx(
         {("a", "likes", "c"): 0.7, ("b", "likes", "d"): 0.7, ("a", "likes", "d"): 0.6}
     )
@@ -81,17 +82,6 @@ def test_relations_by_name_where_the_data_has_ids(run_command, tmp_path):
     assert facts(tmp_path / "out.tsv") == pytest.approx({("a", "7", "c"): 0.7, ("b", "7", "d"): 0.7})
 
 
-@pytest.mark.skipif(
-    not psl.available(), reason="pslpython or Java is not installed: pip install 'unkgcp[psl]'"
-)
-def test_the_psl_engine(run_command, folder):
-    status, _, _ = run_command(
-        "rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv", "--engine", "psl"
-    )
-    assert status == 0
-    assert facts(folder / "softlogic.tsv") == pytest.approx(EXPECTED, abs=1e-3)
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -112,19 +102,3 @@ def test_bad_rules_are_one_sentence(run_command, folder, text, sentence):
     assert sentence in err
     assert err.count("\n") == 1
     assert not (folder / "softlogic.tsv").exists()
-
-
-def test_missing_files(run_command, folder):
-    status, _, err = run_command("rules", folder, folder / "no.rules", "-o", folder / "softlogic.tsv")
-    assert status == 2
-    assert "no.rules does not exist" in err
-    status, _, err = run_command(
-        "rules", folder / "nothing", folder / "my.rules", "-o", folder / "softlogic.tsv"
-    )
-    assert status == 2
-
-
-def test_help_has_examples(run_command):
-    status, out, _ = run_command("rules", "--help")
-    assert status == 0
-    assert "unkgcp rules nl27k my.rules -o softlogic.tsv" in out

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,17 @@ import numpy as np
 import pytest
 
 import unkgcp
+from tests.cli.conftest import config_file
 from tests.worlds import mirrored_graph
 from unkgcp.evidence import learn
-from unkgcp.evidence.trees import Boosting
-from unkgcp.files import digest
 from unkgcp.graph import read, write
 from unkgcp.graph.datasets import load_dataset
-from unkgcp.run import calibrate
+from unkgcp.graph.kinds import count_kinds
+from unkgcp.run import calibrate, updates
 from unkgcp.run.provenance import describe
-from unkgcp.run.run_writer import writing
 from unkgcp.training.model import NoModel
 
-pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
+pytest.importorskip("lightgbm", reason="lightgbm is not installed: see the extra evidence")
 
 Run = Callable[..., Any]
 
@@ -31,13 +31,13 @@ Run = Callable[..., Any]
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with facts.tsv, week.tsv (facts that are not among them) and an evidence run without a model."""
-    folder, few = tmp_path_factory.mktemp("kept"), Boosting(rounds=3)
+    folder = tmp_path_factory.mktemp("kept")
     graph = mirrored_graph(900, 5)
     write(graph[:600], folder / "facts.tsv")
     write(graph[600:], folder / "week.tsv")
     dataset = load_dataset(folder / "facts.tsv", calibration=0.2, test=0.2)
     splits = dataset.splits
-    evidence = learn(splits.train, suggested=few, elsewhere=few)
+    evidence = learn(splits.train, rounds=20, kinds=count_kinds(splits.train, splits.calibration))
     run = calibrate(NoModel.of(splits.train), splits.calibration, "evidence", evidence=evidence)
     options = {"calibration": 0.2, "test": 0.2}
     run.provenance["data"] = describe(str(folder / "facts.tsv"), dataset, 0, options)
@@ -49,11 +49,13 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_link_to_the_facts_is_as_good_as_the_file(run_command: Run, kept: Path, tmp_path: Path) -> None:
-    (tmp_path / "latest.tsv").symlink_to(kept / "week.tsv")
-    done = run_command("update", kept / "run", tmp_path / "latest.tsv", "-o", tmp_path / "new", "--json")
+def test_a_dry_run_writes_nothing(run_command: Run, kept: Path) -> None:
+    before = content(kept / "run")
+    done = run_command("update", kept / "run", kept / "week.tsv", "--dry-run")
     assert done.status == 0, done.err
-    assert json.loads(done.out)["update"]["source"]["sha256"] == digest(kept / "week.tsv")
+    assert "new facts" in done.out
+    assert "new entities" in done.out
+    assert content(kept / "run") == before
 
 
 def test_it_tells_what_it_did_and_keeps_the_history(run_command: Run, kept: Path, tmp_path: Path) -> None:
@@ -127,7 +129,9 @@ def test_bad_facts_leave_the_run_alone(
 ) -> None:
     before = content(kept / "run")
     (tmp_path / "bad.tsv").write_text(lines)
-    done = run_command("update", kept / "run", tmp_path / "bad.tsv", "--no-header")
+    done = run_command(
+        "update", kept / "run", tmp_path / "bad.tsv", "--config", config_file(tmp_path, "header: false")
+    )
     assert done.status == 2
     assert words in done.err
     assert done.err.count("\n") == 1
@@ -148,21 +152,18 @@ def test_what_is_no_run_and_what_was_scaled(run_command: Run, kept: Path, tmp_pa
     assert done.status == 0, done.err
 
 
-def test_of_two_at_once_the_second_is_refused(run_command: Run, kept: Path) -> None:
-    """A thread has no part in the lock of another, as if it were another program."""
-    held, done = threading.Event(), threading.Event()
+def test_of_two_at_once_the_second_is_refused(
+    run_command: Run, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Path(shutil.copytree(kept / "run", tmp_path / "run"))
+    usual, before = updates.update, unkgcp.Predictor.load(run)
 
-    def other() -> None:
-        with writing(kept / "run"):
-            held.set()
-            done.wait(600)
+    def meanwhile(*given: Any, **options: Any) -> unkgcp.Predictor:
+        replace(before, provenance={**before.provenance, "note": "another"}).save(run)
+        return usual(*given, **options)
 
-    thread = threading.Thread(target=other)
-    thread.start()
-    held.wait(600)
-    before = content(kept / "run")
-    outcome = run_command("update", kept / "run", kept / "week.tsv")
-    done.set()
-    thread.join()
+    monkeypatch.setattr(updates, "update", meanwhile)
+    outcome = run_command("update", run, kept / "week.tsv")
     assert outcome.status == 2
-    assert content(kept / "run") == before
+    assert "was written by another program meanwhile; do it again" in outcome.err
+    assert unkgcp.Predictor.load(run).provenance["note"] == "another"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.worlds import random_ids, vocabulary
-from unkgcp.conformal import rank
+from unkgcp.conformal import NotCalibratedError, rank
 from unkgcp.conformal.cross import CrossConformal, draw_folds, guaranteed
 from unkgcp.conformal.scores import make_score
 from unkgcp.errors import InputError
@@ -185,5 +185,5 @@ def test_cautions_and_refusals() -> None:
         CrossConformal("shortest")
     with pytest.raises(ValueError, match="prediction has 3 columns, but there are 2 models"):
         CrossConformal().calibrate([0.5] * 4, [0.5] * 4, [0, 0, 1, 1]).interval([[0.1, 0.2, 0.3]])
-    with pytest.raises(RuntimeError, match="call calibrate"):
+    with pytest.raises(NotCalibratedError, match="call calibrate"):
         CrossConformal().interval([[0.1, 0.2]])

@@ -1,4 +1,4 @@
-"""Groups: each is answered by its own points; where they are too few, with the whole range and a warning."""
+"""Groups, in one partition or several: each is answered by its own points; the largest threshold decides."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from unkgcp.conformal import SmallGroupWarning, SplitConformal, p_exceeds
+from unkgcp.conformal import SmallGroupWarning, SplitConformal, p_exceeds, rank
+
+LEVELS = [0.0, 0.2, 0.5, 0.8, 0.9, 0.95, 1.0]
+Columns = dict[str, NDArray[Any]]
 
 
-def _data(seed: int = 0) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def world(seed: int = 0) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Three groups with errors of very different size, and one with 5 points only."""
     rng = np.random.default_rng(seed)
     group = np.array(["easy"] * 200 + ["hard"] * 150 + ["middle"] * 60 + ["rare"] * 5)
@@ -23,29 +28,27 @@ def _data(seed: int = 0) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     return prediction[order], truth[order], group[order]
 
 
-def _scale_for(options: dict[str, Any], rows: Any) -> dict[str, Any]:
-    return {name: column[rows] for name, column in options.items()}
+def of_rows(columns: dict[str, Any], rows: Any) -> dict[str, Any]:
+    return {name: column[rows] for name, column in columns.items()}
 
 
+@pytest.mark.parametrize("delta", [None, 0.05])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("scaled", [False, True])
-def test_a_group_is_answered_as_if_it_were_alone(scaled: bool, weighted: bool) -> None:
-    prediction, truth, group = _data()
+def test_a_group_is_answered_as_if_it_were_alone(weighted: bool, delta: float | None) -> None:
+    prediction, truth, group = world()
     rng = np.random.default_rng(1)
-    options = {"scale": rng.random(415) + 0.1} if scaled else {}
-    weight = {"weight": rng.random(415)} if weighted else {}
-    cal = SplitConformal().calibrate(prediction, truth, group=group, **options, **weight)
+    columns = {"scale": rng.random(415) + 0.1}
+    if weighted:
+        columns["weight"], delta = rng.random(415), None
+    cal = SplitConformal(training_conditional=delta).calibrate(prediction, truth, group=group, **columns)
     for name in ("easy", "hard", "middle"):
         rows = group == name
-        alone = SplitConformal().calibrate(
-            prediction[rows], truth[rows], **_scale_for(options, rows), **_scale_for(weight, rows)
-        )
-        asked = {"prediction": prediction[rows], **_scale_for(options, rows), **_scale_for(weight, rows)}
-        levels = [0, 0.3, 0.8, 0.9, 0.95, 1]
-        assert np.array_equal(
-            cal.interval(**asked, group=group[rows], confidence=levels),
-            alone.interval(**asked, confidence=levels),
-        )
+        some = of_rows(columns, rows)
+        alone = SplitConformal(training_conditional=delta).calibrate(prediction[rows], truth[rows], **some)
+        asked = {"prediction": prediction[rows], **some}
+        levels = [0, 0.3, 0.8, 0.9, 1]
+        ends = cal.interval(**asked, group=group[rows], confidence=levels)
+        assert np.array_equal(ends, alone.interval(**asked, confidence=levels))
         p_values = cal.p_value(**asked, truth=truth[rows], group=group[rows])
         assert np.array_equal(p_values, alone.p_value(**asked, truth=truth[rows]))
 
@@ -53,11 +56,11 @@ def test_a_group_is_answered_as_if_it_were_alone(scaled: bool, weighted: bool) -
 @pytest.mark.parametrize("weighted", [False, True])
 def test_small_and_unknown_groups_get_the_whole_range_and_say_so(weighted: bool) -> None:
     """crepes answered a group it had not seen with [0, 0]."""
-    prediction, truth, group = _data()
+    prediction, truth, group = world()
     weight = {"weight": np.ones(415)} if weighted else {}
     cal = SplitConformal().calibrate(prediction, truth, group=group, **weight)
     asked = np.array(["rare", "never seen", "easy", "rare"])
-    query = {"prediction": np.array([0.4, 0.5, 0.6, 0.7]), "group": asked, **_scale_for(weight, slice(4))}
+    query = {"prediction": np.array([0.4, 0.5, 0.6, 0.7]), "group": asked, **of_rows(weight, slice(4))}
     # five points are enough for levels up to 5/6, and no points for level 0 only
     for level, few in ((0.5, 1), (0.8, 1), (0.9, 3), (0.99, 3)):
         what = "too little weight at calibration" if weighted else "too few calibration points"
@@ -78,23 +81,8 @@ def test_small_and_unknown_groups_get_the_whole_range_and_say_so(weighted: bool)
     assert (p_values[[0, 2, 3]] < 1).all()
 
 
-def test_a_query_without_its_group_is_refused() -> None:
-    prediction, truth, group = _data()
-    cal = SplitConformal().calibrate(prediction, truth, group=group)
-    for ask in (
-        lambda: cal.interval([0.5]),
-        lambda: cal.covers([0.5], [0.5]),
-        lambda: cal.p_value([0.5], [0.5]),
-        lambda: cal.standing([0.5], [0.5]),
-    ):
-        with pytest.raises(ValueError, match="group is missing"):
-            ask()
-    with pytest.raises(ValueError, match="depends on the query's group"):
-        cal.threshold(0.9)
-
-
 def test_without_its_groups_it_is_one_calibration() -> None:
-    prediction, truth, group = _data()
+    prediction, truth, group = world()
     cal, one = (SplitConformal().calibrate(prediction, truth, group=each) for each in (group, None))
     assert np.array_equal(cal.pooled().interval(prediction), one.interval(prediction))
     assert np.array_equal(cal.calibration_scores, one.calibration_scores)
@@ -105,30 +93,63 @@ def test_without_its_groups_it_is_one_calibration() -> None:
         weighted.pooled()
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_inside_exactly_when_the_p_value_exceeds_in_every_group(weighted: bool) -> None:
-    prediction, truth, group = _data()
-    truth = np.round(truth, 1)
-    prediction = np.round(prediction, 1)
-    rng = np.random.default_rng(2)
-    weight = {"weight": rng.integers(1, 4, 415)} if weighted else {}
-    cal = SplitConformal().calibrate(prediction, truth, group=group, **weight)
-    asked = {"prediction": prediction, "group": group, **weight}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SmallGroupWarning)
-        p_values = cal.p_value(truth=truth, **asked)
-        for level in (0.1, 0.5, 0.8, 0.9, 0.95):
-            ends = cal.interval(**asked, confidence=level)
-            inside = (ends[:, 0] <= truth) & (truth <= ends[:, 1])
-            assert np.array_equal(inside, cal.covers(truth=truth, **asked, confidence=level))
-            if not weighted:
-                for name, size in (("easy", 200), ("hard", 150), ("middle", 60), ("rare", 5)):
-                    rows = group == name
-                    assert np.array_equal(inside[rows], p_exceeds(p_values[rows], size, level))
+def points(n: int, seed: int) -> tuple[dict[str, Any], NDArray[np.float64], Columns]:
+    """Predictions and labels of one decimal, so that scores tie, and two columns of groups of all sizes."""
+    rng = np.random.default_rng(seed)
+    prediction, truth = np.round(rng.random((2, n)), 1)
+    groups: Columns = {
+        "kind": rng.choice(["a", "b", "c"], n, p=[0.6, 0.35, 0.05]),
+        "size": rng.integers(0, 5, n),
+    }
+    return {"prediction": prediction}, truth, groups
 
 
-def test_integer_groups_and_objects_and_all_groups_too_small() -> None:
-    prediction, truth, group = _data()
+@pytest.mark.filterwarnings("ignore::unkgcp.conformal.SmallGroupWarning")
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(1, 60),
+    seed=st.integers(0, 2**32 - 1),
+    weighted=st.booleans(),
+    delta=st.sampled_from([None, 0.2]),
+)
+def test_several_partitions_are_as_many_calibrations_of_which_the_largest_set_is_taken(
+    n: int, seed: int, weighted: bool, delta: float | None
+) -> None:
+    known, truth, groups = points(n, seed)
+    asked, label, own = points(40, seed + 1)
+    if weighted:
+        rng, delta = np.random.default_rng(seed), None
+        known["weight"], asked["weight"] = (rng.integers(1, 4, size) for size in (n, 40))
+    cals = {
+        name: SplitConformal(training_conditional=delta).calibrate(truth=truth, group=group, **known)
+        for name, group in {**groups, "both": groups}.items()
+    }
+    together = cals.pop("both")
+    ends = together.interval(group=own, confidence=LEVELS, **asked)
+    parts = [cal.interval(group=own[name], confidence=LEVELS, **asked) for name, cal in cals.items()]
+    # the set at a threshold grows with it, so the largest threshold has the outermost ends
+    np.testing.assert_array_equal(ends[:, 0], np.minimum(parts[0][:, 0], parts[1][:, 0]))
+    np.testing.assert_array_equal(ends[:, 1], np.maximum(parts[0][:, 1], parts[1][:, 1]))
+    p_values = [cal.p_value(truth=label, group=own[name], **asked) for name, cal in cals.items()]
+    p_value = together.p_value(truth=label, group=own, **asked)
+    np.testing.assert_array_equal(p_value, np.maximum(*p_values))
+    sizes = [cal.group_size(own[name]) for name, cal in cals.items()]
+    np.testing.assert_array_equal(together.group_size(own), np.minimum(*sizes))
+    covered = together.covers(truth=label, group=own, confidence=LEVELS, **asked)
+    np.testing.assert_array_equal(covered, (ends[:, 0] <= label[:, None]) & (label[:, None] <= ends[:, 1]))
+    if not weighted and delta is None:
+        standing = together.standing(truth=label, group=own, **asked)
+        for place, level in enumerate(LEVELS):
+            ranks = [rank(level, int(size)) for size in standing.size]
+            np.testing.assert_array_equal(covered[:, place], standing.below < ranks)
+            each = [
+                p_exceeds(p, int(size), level)[()] for p, size in zip(p_value, standing.size, strict=True)
+            ]
+            np.testing.assert_array_equal(covered[:, place], each)
+
+
+def test_labels_of_groups_and_columns_that_do_not_match() -> None:
+    prediction, truth, group = world()
     codes = np.unique(group, return_inverse=True)[1]
     by_name = SplitConformal().calibrate(prediction, truth, group=group.astype(object))
     by_code = SplitConformal().calibrate(prediction, truth, group=codes)
@@ -136,17 +157,26 @@ def test_integer_groups_and_objects_and_all_groups_too_small() -> None:
     assert np.array_equal(ends, by_code.interval(prediction, group=codes, confidence=0.8))
     with pytest.raises(ValueError, match="group has dtype int64, but the calibration groups were <U"):
         by_name.interval(prediction, group=codes)
-    lonely = SplitConformal().calibrate(prediction, truth, group=np.arange(415))
-    with pytest.warns(SmallGroupWarning, match="415 of 415"):
-        assert (lonely.interval(prediction, group=codes) == [0, 1]).all()
     with pytest.raises(ValueError, match="there was no group at calibration"):
         SplitConformal().calibrate(prediction, truth).group_size(codes)
-
-
-def test_training_conditional_ranks_use_the_size_of_the_group() -> None:
-    prediction, truth, group = _data()
-    cal = SplitConformal(training_conditional=0.05).calibrate(prediction, truth, group=group)
-    rows = group == "hard"
-    alone = SplitConformal(training_conditional=0.05).calibrate(prediction[rows], truth[rows])
-    ends = cal.interval(prediction[rows], group=group[rows])
-    assert np.array_equal(ends, alone.interval(prediction[rows]))
+    one = SplitConformal().calibrate([0.5] * 4, [0.5] * 4, group=["a", "b", "a", "b"])
+    assert one.group_sizes == {"a": 2, "b": 2}
+    columns = {"x": ["a", "b", "a", "b"], "y": [1, 1, 2, 2]}
+    two = SplitConformal().calibrate([0.5] * 4, [0.5] * 4, group=columns)
+    assert two.group_sizes == {"x": {"a": 2, "b": 2}, "y": {1: 2, 2: 2}}
+    questions: list[Any] = [
+        two.interval,
+        lambda p, group: two.group_size(group),
+        lambda p, group: two.standing(p, p, group=group),
+    ]
+    for ask in questions:
+        for query in ({"x": ["a"]}, ["a"], {"x": ["a"], "z": [1]}):
+            with pytest.raises(ValueError, match="but at calibration it had x, y"):
+                ask([0.5], group=query)
+    with pytest.raises(ValueError, match="group has x, but at calibration it had one column"):
+        one.interval([0.5], group={"x": ["a"]})
+    with pytest.raises(ValueError, match="depends on the query's group"):
+        two.threshold()
+    for missing in (one.interval, lambda p: one.p_value(p, p), lambda p: one.standing(p, p)):
+        with pytest.raises(ValueError, match="group is missing"):
+            missing([0.5])

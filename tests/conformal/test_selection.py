@@ -63,7 +63,9 @@ def test_the_facts_alike_are_those_chosen_after_a_swap(
     cuts = reference.cuts(reference.count(places), fdr)
     assert cuts.looser <= cuts.chosen <= cuts.stricter
     for j in np.flatnonzero(places >= cuts.chosen):
-        for passes, alike in zip((True, False), reference.alike(cuts, *points), strict=True):
+        for passes, alike in zip(
+            (True, False), reference.alike(cuts, reference.places(points[0]), points[1]), strict=True
+        ):
             if not passes and places[j] < cuts.stricter:
                 continue
             for i in range(len(known)):
@@ -89,10 +91,10 @@ def test_several_kinds_have_the_largest_p_value() -> None:
     np.testing.assert_array_equal(reference.p_values(places), [1 / 4, 3 / 4, 1.0, 1.0, 1.0])
 
 
-def test_an_unknown_candidate_is_never_chosen_but_counts() -> None:
+def test_a_candidate_without_a_score_leaves_the_family() -> None:
     known, passes = [0.0] * 9, [True] * 9
-    assert select(known, passes, [1.0, np.nan], 0.2).selected.tolist() == [True, False]
-    assert select(known, passes, [1.0, np.nan], 0.1).selected.tolist() == [False, False]
+    assert select(known, passes, [1.0, *[np.nan] * 99], 0.1).selected.tolist() == [True, *[False] * 99]
+    assert not select(known, passes, [1.0, np.nan], 0.09).selected.any()
     assert select(known, passes, [1.0, np.nan], 0.1).p_value.tolist() == [0.1, 1.0]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from tests.worlds import graph_of_ids, vocabulary
 from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
-from unkgcp.evaluation.assessment import ASKED, LEVELS, WORK
+from unkgcp.evaluation.assessment import WORK, JudgedRows
 from unkgcp.graph import Dataset, Graph, Splits
 from unkgcp.methods.intervals import Intervals
 from unkgcp.run import Predictor, calibrate
@@ -64,20 +63,60 @@ def test_figures_by_hand() -> None:
     assert level["positive"]["interval_score"] == pytest.approx((3 * 0.8 + 1 + 10 * 0.1) / 4)
     free = level["positive"]["overlap_free"]
     assert (free["n"], free["coverage"]) == (3, pytest.approx(2 / 3))
-    assert level["negative"] == {
+    expected = {
         "n": 2,
         "coverage": 0.0,
-        "sharpness": pytest.approx(0.8),
-        "interval_score": pytest.approx(0.8 + 10 * 0.1),
+        "sharpness": 0.8,
+        "interval_score": 0.8 + 10 * 0.1,
         "mse": 0.25,
         "mae": 0.5,
     }
+    for name, value in expected.items():
+        assert level["negative"][name] == pytest.approx(value)
     assert level["mixed"]["n"] == 6
     assert level["mixed"]["coverage"] == 0.5
     assert level["mixed"]["mae"] == pytest.approx((0.4 + 0.5 + 0.4 + 0.5 + 0.5) / 5)
     assert result["unknown"] == {"positive": 1, "negative": 0}
     assert (result["data"], result["model"], result["method"], result["seed"]) == ("by hand", "ukge", "cp", 3)
     assert (result["negatives"], result["negative_threshold"]) == ("data set", "facts")
+
+
+def test_kinds_have_the_same_figures() -> None:
+    """Known pair: 0-2. New pair: 0-3. New entities: 4, and 5, which the model does not know: the whole range."""
+    (level,) = evaluate(predictor(), dataset(graph((4, 0, 0.0))), [0.8])["levels"]
+    whole, kinds = level["positive"], level["positive"]["kinds"]
+    assert {kind: (of["n"], of["share"]) for kind, of in kinds.items()} == {
+        "known pair": (1, 0.25),
+        "new pair": (1, 0.25),
+        "new entity": (2, 0.5),
+    }
+    for of in kinds.values():
+        assert set(of) - {"share"} == set(whole) - {
+            "kinds",
+            "ert",
+            "coverage_smoothed",
+            "overlap_free",
+        }
+    assert [kinds[kind]["coverage"] for kind in kinds] == [1.0, 1.0, 0.5]
+    assert kinds["new entity"]["sharpness"] == pytest.approx((0.8 + 1) / 2)
+    assert kinds["new entity"]["mse"] == pytest.approx(0.25), "of the fact with a prediction"
+    mean = sum(of["share"] * of["interval_score"] for of in kinds.values())
+    assert mean == pytest.approx(whole["interval_score"])
+
+
+def test_the_prediction_lies_inside_the_interval() -> None:
+    answers = Intervals(
+        np.float32([0.1, 0.5, np.nan]),
+        np.full((3, 1), 0.25),
+        np.full((3, 1), 0.75),
+        np.zeros(3, np.int8),
+        [0.9],
+    )
+    rows = JudgedRows.of(answers, np.array([0.5, 0.5, 0.5]), 0)
+    np.testing.assert_array_equal(rows.prediction, [0.25, 0.5, np.nan])
+    figures = rows.figures(0.9)
+    assert figures["mse"] == 0.25**2 / 2
+    assert figures["mse_of_score"] == pytest.approx(0.4**2 / 2)
 
 
 class Told:
@@ -90,29 +129,12 @@ class Told:
         self.done.append(done)
 
 
-@pytest.mark.parametrize("own", [None, graph((4, 2, 0.0), (4, 3, 0.0), (3, 1, 0.0))])
-def test_progress_is_told_all_the_way(monkeypatch: pytest.MonkeyPatch, own: Graph | None) -> None:
-    """Asked in pieces, so that one sees how far it is, answers are the same; an empty last piece is none."""
-    asked = predictor(negatives=own), dataset(graph((4, 0, 0.0), (4, 1, 0.0)))
-    expected = evaluate(*asked)
-    monkeypatch.setattr("unkgcp.evaluation.assessment.PIECE", 2)
+def test_progress_is_told_all_the_way() -> None:
     told = Told()
-    assert evaluate(*asked, progress=told) == expected
+    asked = predictor(), dataset(graph((4, 0, 0.0)))
+    assert evaluate(*asked, progress=told) == evaluate(*asked)
     assert told.done == sorted(told.done)
-    steps = [done for done in told.done if done <= ASKED]
-    assert steps == [ASKED / 3, 2 * ASKED / 3, ASKED]
     assert told.done[-1] == WORK
-
-
-def test_answers_that_were_cut_are_joined_again() -> None:
-    shape = {"basis": np.int8, "no_fact": np.bool_, "value": np.float64, "other_belief": np.float32}
-    columns = {name: np.arange(5).astype(kind) for name, kind in shape.items()}
-    ends = np.arange(20.0).reshape(5, 4)
-    whole = Intervals(np.arange(5, dtype=np.float32), ends, ends + 1, np.zeros(5, np.int8), LEVELS, **columns)
-    for again in (Intervals.joined(whole.cut(2)), Intervals.joined([whole])):
-        for field in fields(Intervals):
-            before, after = getattr(whole, field.name), getattr(again, field.name)
-            np.testing.assert_array_equal(after, before, strict=isinstance(before, np.ndarray))
 
 
 def test_negatives_with_a_threshold_of_their_own() -> None:
@@ -123,24 +145,14 @@ def test_negatives_with_a_threshold_of_their_own() -> None:
     assert result["levels"][0]["positive"]["coverage"] == 0.75
 
 
-def test_negatives_are_sampled_where_there_are_none() -> None:
-    first, second = (evaluate(predictor(), dataset(), [0.8]) for _ in range(2))
-    assert first["negatives"] == "sampled"
-    assert first["levels"][0]["negative"]["n"] == 4
-    assert first == second
-
-
 def test_the_object_is_valid_json_even_where_nothing_can_be_said() -> None:
     only_seen = Dataset("x", Splits(TRAIN, CALIBRATION, TRAIN, TRAIN[:0]))
     result = evaluate(predictor(), only_seen, [0.8])
-    assert result["levels"][0]["positive"]["overlap_free"] == {
-        "n": 0,
-        "coverage": None,
-        "sharpness": None,
-        "interval_score": None,
-        "mse": None,
-        "mae": None,
-    }
+    assert result["negatives"] == "sampled"
+    assert result == evaluate(predictor(), only_seen, [0.8])
+    nothing = result["levels"][0]["positive"]["overlap_free"]
+    assert nothing.pop("n") == 0
+    assert set(nothing.values()) == {None}
     json.dumps(result, allow_nan=False)
 
 

@@ -1,85 +1,141 @@
-"""The figures of an evaluation as a table for people."""
+"""Evaluations in sentences: a dozen lines of 80 columns, every figure with --full, a table for a paper."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from unkgcp.evaluation.evaluation_texts import evaluation_text, slice_name
+import pytest
+
+from unkgcp.evaluation.evaluation_texts import COLUMNS, full_text, latex_table, slice_words, summary
+
+PLAIN = {
+    "n": 100,
+    "coverage": 0.914,
+    "sharpness": 0.5,
+    "median_width": 0.184,
+    "interval_score": 0.7,
+} | dict.fromkeys(("mse", "mae"), 0.01)
+NONE = {"n": 0, **dict.fromkeys(name for name in PLAIN if name != "n")}
 
 
-def test_evaluation_as_text() -> None:
-    figures = {"n": 10, "coverage": 0.9, "sharpness": 0.5, "interval_score": 0.7, "mse": 0.01, "mae": 0.1}
-    none = {"n": 0, "coverage": None, "sharpness": None, "interval_score": None, "mse": None, "mae": None}
-    result = {
-        "data": "facts.tsv",
+def part(coverage: float, verdict: str | None = "kept") -> dict[str, Any]:
+    """Figures of facts whose last tenth of doubt is covered so often, at a level of 0.9."""
+    sure = {"from": 0.0, "to": 0.25, "n": 90, "coverage": 0.95, "sharpness": 0.4, "interval_score": 0.5}
+    slices = [
+        sure | {"band": [0.8, 0.97]},
+        sure | {"from": 0.3, "n": 10, "coverage": coverage, "band": [0.8, 0.95]},
+    ]
+    return PLAIN | {
+        "band": None if verdict is None else [0.875, 0.93],
+        "verdict": verdict,
+        "knowing_nothing": {"interval_score": 0.8},
+        "slices": {"doubt": slices, "degree": [], "relation": []},
+        "worst": dict.fromkeys(("most_doubtful", "doubt"), coverage)
+        | {"degree": None, "relation": None, "slab": 0.4},
+        "ert": None,
+        "coverage_smoothed": 0.9,
+        "overlap_free": NONE,
+    }
+
+
+def result(coverage: float = 0.24, verdict: str | None = "kept", **about: Any) -> dict[str, Any]:
+    kinds = {
+        kind: {"share": 0.25, **part(0.9)}
+        for kind in ("known pair", "new pair", "new entity", "new relation")
+    }
+    level = {
+        "confidence": 0.9,
+        "positive": part(coverage, verdict) | {"kinds": kinds},
+        "negative": PLAIN,
+        "mixed": PLAIN,
+    }
+    facts = {"training": 12_345, "calibration": 1_234, "test": 1_567}
+    named = {
+        "data": "/some/where/facts.tsv",
         "model": "ukge",
         "method": "cp",
         "seed": 3,
-        "negatives": "sampled",
-        "negative_threshold": "facts",
-        "unknown": {"positive": 2, "negative": 0},
-        "levels": [
-            {
-                "confidence": 0.9,
-                "positive": figures | {"overlap_free": none},
-                "negative": figures,
-                "mixed": figures,
-            }
-        ],
+        "per": "none",
+        "facts": facts,
     }
-    text = evaluation_text(result)
-    assert "facts.tsv: ukge + cp, seed 3; 10 test facts, 10 negatives (sampled)" in text
-    assert "2 test facts have an unknown entity or relation" in text
-    lines = text.split("\n")
-    assert lines[3].split() == ["n", "MSE", "MAE", "cover", "0.9", "width", "score"]
-    assert lines[4].split() == ["facts", "10", "0.0100", "0.1000", "0.9000", "0.500", "0.700"]
-    assert lines[5].split() == ["overlap-free", "0", "-", "-", "-", "-", "-"]
+    more = {"negatives": "sampled", "negative_threshold": "facts", "taken_in": 0, "promised": True}
+    return named | more | {"levels": [level | {"confidence": 0.5}, level]} | about
 
 
-def doubtful(coverage: float) -> dict[str, Any]:
-    """Figures of facts whose last tenth of doubt is covered so often, at a level of 0.9."""
-    sure = {"from": 0.0, "to": 0.25, "n": 90, "coverage": 0.95, "sharpness": 0.4, "interval_score": 0.5}
-    unsure = sure | {"from": 0.25, "to": 0.8, "n": 10, "coverage": coverage}
-    slices = [row | {"band": [0.88, 0.92] if row is unsure else [0.8, 0.97]} for row in (sure, unsure)]
-    return {
-        "n": 100, "coverage": 0.9, "sharpness": 0.5, "interval_score": 0.7, "mse": 0.01, "mae": 0.1,
-        "slices": {"doubt": slices, "degree": [], "relation": []},
-        "worst": {"most_doubtful": coverage, "doubt": coverage, "degree": None, "relation": None, "slab": 0.4},
-        "ert": {"both": 0.03, "below": 0.02},
-    }  # fmt: skip
+def test_an_evaluation_fits_on_a_small_terminal() -> None:
+    lines = summary(result()).split("\n")
+    assert len(lines) <= 10
+    assert max(map(len, lines)) <= COLUMNS
+    assert lines[0] == "facts.tsv, ukge + cp: 12,345 facts train, 1,234 calibrate, 1,567 test."
+    said = " ".join(lines)
+    assert "Promise kept: at 90 % the intervals contain the truth for 91 of 100 test facts" in said
+    assert "(chance allows 88 to 93); half are narrower than 0.18." in said
+    assert "Weakest: the facts that the method doubts most, 24 of 100, too few for chance." in said
+    rows = {line.split("  ")[0]: line.split() for line in lines}
+    assert rows["new entities"][2:] == ["25", "%", "0.914", "0.500", "0.700", "0.800"]
+    assert rows["all test facts"][3:6] == ["100", "%", "0.914"]
 
 
-def text_of(coverage: float, per: str | None = None) -> str:
-    figures = {"n": 10, "coverage": 0.9, "sharpness": 0.5, "interval_score": 0.7, "mse": 0.01, "mae": 0.1}
-    positive = doubtful(coverage) | {"overlap_free": figures}
-    level = {"confidence": 0.9, "positive": positive, "negative": figures, "mixed": figures}
-    about = {"data": "x", "model": "ukge", "method": "cp", "seed": 0, "negatives": "sampled", "per": per}
-    return evaluation_text(
-        about | {"negative_threshold": "facts", "unknown": {"positive": 0, "negative": 0}, "levels": [level]}
+@pytest.mark.parametrize(
+    ("about", "begins", "says"),
+    [
+        ({"verdict": "above"}, "More than promised: at 90 %", "ties add to it"),
+        ({"verdict": "below"}, "Less than chance allows: at 90 %", "88 to 93 allowed; an assumption fails"),
+        ({"verdict": None}, "At 90 % the intervals", "promised on average"),
+        ({"verdict": None, "promised": False}, "At 90 % the intervals", "nothing is promised"),
+        (
+            {"model": "none", "taken_in": 5},
+            "Promise kept",
+            "Updates have learned from 5 test facts, left out here.",
+        ),
+    ],
+)
+def test_verdicts(about: dict[str, Any], begins: str, says: str) -> None:
+    text = summary(result(**about))
+    assert any(line.startswith(begins) for line in text.split("\n"))
+    assert says in text.replace("\n", " ")
+
+
+def test_every_figure_is_explained() -> None:
+    text = full_text(result())
+    for word in (
+        "chance allows:",
+        "score:",
+        "nothing:",
+        "worst:",
+        "overlap-free:",
+        "negatives:",
+        "slab:",
+        "ERT:",
+        "ties",
+    ):
+        assert word in text
+    assert text.count("known pairs") == 2, "every level has every kind"
+    assert "1 of 2 slices are covered less than chance allows at 90 %:" in text
+    assert "0.24 (0.80-0.95) of 10 the facts that the method doubts most" in text
+    assert "fit --per doubt promises the level there, too" in text
+    assert "promises the level" not in full_text(result(per=None)), (
+        "a method without groups cannot promise more"
     )
+    assert "promises the level" not in full_text(result(per="doubt,relation"))
+    assert "slices are covered less" not in full_text(result(0.9))
 
 
-def test_a_slice_below_its_band_is_one_line() -> None:
-    said = [line for line in text_of(0.24).split("\n") if "below its band" in line]
-    assert len(said) == 1
-    assert said[0].startswith("0.9: coverage 0.24 of the most doubtful tenth lies below its band 0.88-0.92")
-    assert "as 1 of 2 slices do" in said[0]
-    assert said[0].endswith("on average"), "a method without groups cannot promise more"
-    assert "on average; fit --per doubt promises it there" in text_of(0.24, "none")
-    assert "on average; fit --per relation,doubt promises it there" in text_of(0.24, "relation")
-    assert "promises it there" not in text_of(0.24, "doubt,relation")
-    assert "below its band" not in text_of(0.9), "inside the band nothing is said"
-    assert "below its band" not in text_of(0.99), "nor above it, which breaks no promise"
-
-
-def test_where_coverage_is_lowest_is_a_table() -> None:
-    lines = text_of(0.24).split("\n")
-    (row,) = (line.split() for line in lines if line.startswith("at 0.9"))
-    assert row == ["at", "0.9", "0.240", "0.240", "-", "-", "0.400", "0.030", "0.020"]
+def test_a_table_for_a_paper() -> None:
+    text = latex_table(result(data="a_b & c.tsv"))
+    assert "a\\_b \\& c.tsv, ukge + cp: intervals at 90 \\%" in text
+    assert "new entities & 100 & 0.914 & 0.500 & 0.700 & 0.900 \\\\" in text
+    assert "all & 100 & 0.914 & 0.500 & 0.700 & 0.240 \\\\" in text
 
 
 def test_slices_in_words() -> None:
-    one = {"from": 0.1, "to": 0.25}
-    assert slice_name("doubt", one, [one, {"from": 0.25, "to": 1.0}]) == "facts with doubt 0.100 to 0.250"
-    assert slice_name("degree", {"from": 1.0, "to": 3.0}, [one]) == "facts with degree 1 to 3"
-    assert slice_name("relation", {"relation": "knows\x1b[2J"}, []) == "relation knows\ufffd[2J"
+    low, middle, high = ({"from": float(n), "to": float(n + 4)} for n in (0, 5, 10))
+    among = [low, middle, high]
+    said = [slice_words("degree", one, among) for one in among]
+    assert said[0] == "facts about entities with fewer than 5 facts"
+    assert said[1:] == [
+        "facts about entities with 5 to 9 facts",
+        "facts about entities with at least 10 facts",
+    ]
+    assert slice_words("doubt", middle, among) == "facts with a doubt from 5 to 9"
+    assert slice_words("relation", {"relation": "knows\x1b[2J"}, []) == "facts of the relation knows\ufffd[2J"

@@ -16,45 +16,32 @@ UPPER = np.array([0.5, 0.75, 0.5, 0.75])
 PREDICTION = np.array([0.25, 0.5, 0.5, 0.5])
 
 
-def test_coverage_counts_both_ends() -> None:
-    # row 0 sits on its lower end, row 2 on its upper end; rows 1 and 3 are missed
-    assert metrics.covered(TRUTH, LOWER, UPPER).tolist() == [True, False, True, False]
+def test_figures_by_hand() -> None:
+    # row 0 sits on its lower end, row 2 on its upper end; rows 1 and 3 are missed by 0.25
+    assert metrics.contains(TRUTH, LOWER, UPPER).tolist() == [True, False, True, False]
     assert metrics.coverage(TRUTH, LOWER, UPPER) == 0.5
-
-
-def test_a_label_a_hair_outside_is_not_covered() -> None:
-    outside = np.nextafter(0.5, 1.0)
-    assert metrics.coverage([outside], [0.0], [0.5]) == 0.0
-
-
-def test_sharpness_is_the_mean_width() -> None:
+    assert metrics.coverage([np.nextafter(0.5, 1.0)], [0.0], [0.5]) == 0.0, "a hair outside"
     assert metrics.sharpness(LOWER, UPPER) == (0.5 + 0.25 + 0.25 + 0.5) / 4
-
-
-def test_interval_score() -> None:
-    # misses: 0.25 below in row 1, 0.25 above in row 3; at 0.75 a miss costs 8 times its distance
-    expected = (0.5 + (0.25 + 8 * 0.25) + 0.25 + (0.5 + 8 * 0.25)) / 4
+    expected = (
+        0.5 + (0.25 + 8 * 0.25) + 0.25 + (0.5 + 8 * 0.25)
+    ) / 4  # at 0.75 a miss costs 8 times its distance
     assert metrics.interval_score(TRUTH, LOWER, UPPER, 0.75) == pytest.approx(
         expected, abs=apart(12, expected, np.float64)
     )
-
-
-def test_interval_score_at_full_confidence() -> None:
-    assert metrics.interval_score(TRUTH, LOWER, UPPER, 1.0) == math.inf
-    assert metrics.interval_score([0.5], [0.0], [1.0], 1.0) == 1.0
-
-
-def test_point_errors() -> None:
     assert metrics.mse(PREDICTION, TRUTH) == (0.0625 + 0.0625 + 0.0 + 0.25) / 4
     assert metrics.mae(PREDICTION, TRUTH) == (0.25 + 0.25 + 0.0 + 0.5) / 4
+    assert math.isnan(metrics.coverage(np.empty(0), np.empty(0), np.empty(0)))
 
 
-def test_coverage_by_group() -> None:
-    slices = metrics.coverage_by_group(TRUTH, LOWER, UPPER, np.array([7, 3, 7, 7]))
-    assert slices.key.tolist() == [3, 7]
-    assert slices.n.tolist() == [1, 3]
-    assert slices.coverage.tolist() == [0.0, 2 / 3]
-    assert slices.sharpness == pytest.approx([0.25, 1.25 / 3])
+def test_width_by_bins_of_error() -> None:
+    error, width = np.array([0.0, 0.01, 0.5, 0.5, 1.0]), np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+    edges, member = metrics.error_bins(error)
+    assert (edges[0], edges[-1], len(edges)) == (0.0, 1.0, 31)
+    assert member.tolist() == [0, 0, 15, 15, 29], "the last bin contains its upper edge"
+    mean, n = metrics.width_by_bin(member, width, np.array([True, True, True, False, False]))
+    assert mean[[0, 15]] == pytest.approx([0.2, 0.5])
+    assert np.isnan(mean[29]), "a bin without covered facts is a gap"
+    assert n[[0, 15, 29]].tolist() == [2, 1, 0]
 
 
 def test_interval_scores_one_by_one() -> None:
@@ -89,62 +76,30 @@ def test_the_interval_score_is_proper() -> None:
         assert score == pytest.approx(high - low + 5 * (low**2 + (1 - high) ** 2), abs=1e-7)
 
 
-def test_equal_bins_keeps_ties_together() -> None:
-    slices = metrics.coverage_by_group(TRUTH, LOWER, UPPER, metrics.equal_bins(UPPER - LOWER, 2))
-    assert slices.key.tolist() == [0.25, 0.5]
-    assert slices.n.tolist() == [2, 2]
-    assert slices.coverage.tolist() == [0.5, 0.5]
+def test_equal_bins() -> None:
+    assert metrics.equal_bins(UPPER - LOWER, 2).tolist() == [0.5, 0.25, 0.25, 0.5], "ties stay together"
     assert metrics.equal_bins(np.full(4, 0.125), 4).tolist() == [0.125] * 4
+    lowest, n = np.unique(metrics.equal_bins(np.linspace(0, 1, 100)[::-1], 10), return_counts=True)
+    assert n.tolist() == [10] * 10
+    assert lowest == pytest.approx(np.arange(10) * 10 / 99)
+    assert not len(metrics.equal_bins(np.empty(0), 10))
 
 
-def test_equal_bins_are_equal_without_ties() -> None:
-    prediction = np.linspace(0, 1, 100)[::-1]
-    truth = np.zeros(100)
-    slices = metrics.coverage_by_group(truth, truth, prediction, metrics.equal_bins(prediction, 10))
-    assert slices.n.tolist() == [10] * 10
-    assert slices.key == pytest.approx(np.arange(10) * 10 / 99)
-    assert slices.coverage.tolist() == [1.0] * 10
-
-
-def test_rank_correlation_of_width_with_error() -> None:
-    truth = np.zeros(4)
-    error = np.array([0.1, 0.2, 0.3, 0.4])
-    width = np.array([0.1, 0.3, 0.2, 0.4])
-    # Spearman without ties: 1 - 6 * (0 + 1 + 1 + 0) / (4 * 15)
-    assert metrics.width_error_correlation(error, truth, truth, width) == pytest.approx(1 - 12 / 60)
-    assert metrics.width_error_correlation(error, truth, truth, -width) == pytest.approx(-1 + 12 / 60)
-    assert math.isnan(metrics.width_error_correlation(error, truth, truth, truth + 0.5))
-
-
-def test_rank_correlation_shares_tied_ranks() -> None:
-    from scipy.stats import spearmanr
-
-    rng = np.random.default_rng(0)
-    prediction, truth, width = (rng.integers(0, 5, 200) / 4 for _ in range(3))
-    ours = metrics.width_error_correlation(prediction, truth, np.zeros(200), width)
-    assert ours == pytest.approx(float(spearmanr(width, np.abs(prediction - truth)).statistic))
-
-
-def test_the_interval_of_a_correlation_covers_it() -> None:
-    """100 samples of a bivariate normal: the 95 % interval misses the true value seldom (chance below 1e-4)."""
-    rng = np.random.default_rng(0)
-    truth = 6 / math.pi * math.asin(0.5 / 2)
-    missed = 0
-    for _ in range(100):
-        x = rng.standard_normal(400)
-        y = 0.5 * x + math.sqrt(0.75) * rng.standard_normal(400)
-        rho = float(np.corrcoef(x.argsort().argsort(), y.argsort().argsort())[0, 1])
-        low, high = metrics.spearman_interval(rho, 400)
-        missed += not low <= truth <= high
-    assert missed <= 15
-
-
-def test_the_interval_of_a_correlation_at_its_limits() -> None:
-    assert np.isnan(metrics.spearman_interval(0.5, 3)).all()
-    assert np.isnan(metrics.spearman_interval(math.nan, 100)).all()
-    assert metrics.spearman_interval(1.0, 10) == (1.0, 1.0)
-    # tanh(0.5493 -+ 1.96 sqrt(1.125 / 97)) = tanh(0.3382), tanh(0.7604)
-    assert metrics.spearman_interval(0.5, 100) == pytest.approx((0.3259, 0.6413), abs=1e-4)
+def test_knowing_nothing() -> None:
+    known = np.arange(101) / 100
+    found = metrics.knowing_nothing(known, np.array([0.5, 0.0]), 0.9)
+    assert found == pytest.approx(
+        {
+            "lower": 0.05,
+            "upper": 0.95,
+            "coverage": 0.5,
+            "sharpness": 0.9,
+            "interval_score": 0.9 + 20 * 0.05 / 2,
+        }
+    )
+    ends = np.stack([known, known], axis=1)
+    assert metrics.knowing_nothing(ends, np.array([[0.5, 0.5], [0.0, 0.0]]), 0.9) == found
+    assert set(metrics.knowing_nothing(known[:0], known, 0.9).values()) == {None}
 
 
 def test_labels_that_are_intervals() -> None:
@@ -157,40 +112,8 @@ def test_labels_that_are_intervals() -> None:
     assert metrics.interval_score(truth, lower, upper, 0.75) == pytest.approx(
         expected, abs=apart(12, expected, np.float64)
     )
-    assert metrics.coverage_by_group(truth, lower, upper, [1, 1, 2]).coverage.tolist() == [0.5, 0.0]
-    bins = metrics.equal_bins(np.array([0.1, 0.2, 0.9]), 3)
-    assert metrics.coverage_by_group(truth, lower, upper, bins).coverage.tolist() == [1, 0, 0]
-
-
-def test_nothing_can_be_said_about_no_rows() -> None:
-    empty = np.empty(0)
-    assert math.isnan(metrics.coverage(empty, empty, empty))
-    assert math.isnan(metrics.sharpness(empty, empty))
-    assert math.isnan(metrics.mse(empty, empty))
-    assert len(metrics.coverage_by_group(empty, empty, empty, metrics.equal_bins(empty, 10)).n) == 0
 
 
 def test_lengths_that_differ_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"one shape \(n,\), got \(2,\), \(1,\), \(1,\)"):
+    with pytest.raises(ValueError, match=r"one shape \(n,\), got \(2,\), \(2,\), \(1,\), \(1,\)"):
         metrics.coverage([0.1, 0.2], [0.1], [0.1])
-    with pytest.raises(ValueError, match="group has shape"):
-        metrics.coverage_by_group(TRUTH, LOWER, UPPER, [1, 2])
-
-
-def test_bins_are_those_of_the_definition() -> None:
-    generator = np.random.default_rng(0)
-    error, width = generator.random(400) ** 3, generator.random(400)
-    inside = generator.random(400) < 0.5
-    inside[error > 0.5] = False
-    found_edges, member = metrics.error_bins(error)
-    mean, covered = metrics.width_by_bin(member, width, inside)
-    edges = np.linspace(error.min(), error.max(), 31)
-    for place in range(30):
-        last = place == 29
-        rows = (error >= edges[place]) & ((error <= edges[-1]) if last else (error < edges[place + 1]))
-        assert (member == place).tolist() == rows.tolist()
-        chosen = width[rows & inside]
-        assert covered[place] == len(chosen)
-        assert np.isnan(mean[place]) if not len(chosen) else mean[place] == pytest.approx(chosen.mean())
-    assert found_edges.tolist() == edges.tolist()
-    assert np.isnan(mean).any(), "a bin without covered facts must be a gap"

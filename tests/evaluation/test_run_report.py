@@ -5,26 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import re
-import sys
+from base64 import b64decode
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from tests.evaluation.reports import HOSTILE, write_hostile_run
-from unkgcp.conformal.selection import Range
-from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
-from unkgcp.evaluation.metrics import coverage_band, proportion_band
-from unkgcp.evaluation.report import write_report
+from unkgcp.evaluation.assessment import verdict_on
+from unkgcp.evaluation.report import latex_report, report_page, verdict_card, write_report
 from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose
 from unkgcp.evaluation.report.page_parts import label
-from unkgcp.evaluation.report.report_sections import choice_section, choose_test_facts, remarkable
-from unkgcp.evaluation.tables import Html, Table, tag
-from unkgcp.run import Predictor, provenance
+from unkgcp.evaluation.report.report_sections import choice_section, remarkable
+from unkgcp.evaluation.tables import tag
+from unkgcp.run import Predictor, calibrate, provenance
 
 VOID = {"meta", "link"}
 
@@ -84,49 +82,39 @@ def test_labels_are_text_and_nothing_else(written: str) -> None:
     assert HOSTILE[3] in shown
     assert "\u202e" not in shown, "a label must not turn the writing of the page around"
     assert "l" * 200 not in shown, "very long labels are cut"
+    assert label("a\u202eb\x00") == '<bdi class="label">a\ufffdb\ufffd</bdi>'
+    assert tag("p", "<i>", tag("b", "&"), title='"') == '<p title="&quot;">&lt;i&gt;<b>&amp;</b></p>'
 
 
 def test_nothing_is_loaded_from_anywhere(written: str) -> None:
     for name, attributes in Page(written).elements:
         for key in ("src", "href", "xlink:href", "action", "data", "srcset"):
             value = attributes.get(key)
-            inside = ("#", "data:text/csv;charset=utf-8,")
+            inside = ("#", "data:text/csv;", "data:image/")
             assert value is None or value.startswith(inside) or value == "data:,", f"{name} {key}={value}"
     style = "".join(re.findall(r"<style>(.*?)</style>", written, flags=re.DOTALL))
     assert "@import" not in style
     assert not re.search(r"url\((?!#)", style)
+    ids = [attributes["id"] for _, attributes in Page(written).elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
     assert "default-src 'none'" in written.replace("&#x27;", "'")
 
 
-def test_every_figure_has_its_numbers(written: str, diagnosis: Diagnosis) -> None:
+def test_every_figure_and_its_numbers_can_be_saved(written: str, diagnosis: Diagnosis) -> None:
     page = Page(written)
     links = {
-        str(given["download"]): unquote(str(given["href"]).partition(",")[2])
+        str(given["download"]): str(given["href"]).partition(",")
         for name, given in page.elements
         if name == "a" and "download" in given
     }
     figures = [given["id"] for name, given in page.elements if name == "figure"]
-    assert list(links) == [f"{key}.csv" for key in figures]
-    tables = {key: list(csv.DictReader(io.StringIO(text, newline=""))) for key, text in links.items()}
-    found = diagnosis.slices["relation"]
-    shown = tables["slices-relation.csv"]
-    assert [row["slice"] for row in shown] == [row["name"] for row in found[:20]]
-    assert [float(row["coverage"]) for row in shown] == [row["coverage"] for row in found[:20]]
-    assert [int(row["facts"]) for row in shown] == [row["n"] for row in found[:20]]
-    own = [row for row in tables["figure-levels.csv"] if row["method"] == diagnosis.rivals[0].name]
-    assert [float(row["mean_width"]) for row in own] == diagnosis.rivals[0].sharpness.tolist()
-    errors = tables["figure-errors.csv"]
-    assert sum(int(row["facts"]) for row in errors if row["method"] == errors[0]["method"]) == len(
-        diagnosis.answered.error
-    )
-
-
-def test_ids_are_unique(written: str) -> None:
-    ids = [attributes["id"] for _, attributes in Page(written).elements if "id" in attributes]
-    assert len(ids) == len(set(ids))
-    targets = [a["href"][1:] for _, a in Page(written).elements if str(a.get("href", "")).startswith("#")]
-    assert targets
-    assert set(targets) <= set(ids)
+    assert list(links) == [f"{key}.{kind}" for key in figures for kind in ("svg", "png", "csv")]
+    for key in figures:
+        assert unquote(links[f"{key}.svg"][2]).startswith("<?xml")
+        assert b64decode(links[f"{key}.png"][2]).startswith(b"\x89PNG")
+    rows = csv.DictReader(io.StringIO(unquote(links["slices-relation.csv"][2]), newline=""))
+    found = [(row["slice"], float(row["coverage"]), int(row["facts"])) for row in rows]
+    assert found == [(row["name"], row["coverage"], row["n"]) for row in diagnosis.slices["relation"][:20]]
 
 
 def test_the_same_run_gives_the_same_bytes(run: Path, written: str, tmp_path: Path) -> None:
@@ -138,56 +126,52 @@ def test_the_same_run_gives_the_same_bytes(run: Path, written: str, tmp_path: Pa
 def test_numbers_are_those_of_evaluate(run: Path, diagnosis: Diagnosis, written: str) -> None:
     predictor = Predictor.load(run)
     result = evaluate(predictor, provenance.reload(predictor.provenance["data"], str(run)), [0.9])
-    positive, unknown = result["levels"][0]["positive"], result["unknown"]["positive"]
-    main = next(level for level in diagnosis.levels if level.confidence == 0.9)
-    known = positive["n"] - unknown
-    hits = round(main.coverage * known)
-    assert hits + unknown == round(positive["coverage"] * positive["n"])
-    assert main.band == coverage_band(predictor.method.size, known, 0.9)
-    shown = "".join(Page(written).text)
-    assert f"{main.coverage:.3f}" in shown
-    assert f"{main.band[0]:.3f}\u2013{main.band[1]:.3f}" in shown
-
-
-def test_the_promise_holds_and_slices_add_up(diagnosis: Diagnosis) -> None:
-    for level in diagnosis.levels:
-        assert level.band is not None
-        assert level.band[0] <= level.coverage
-    hits = diagnosis.answered.inside.sum()
+    assert result["levels"][0] == diagnosis.level
+    figures, shown = result["levels"][0]["positive"], "".join(Page(written).text)
+    assert f"Of {figures['n']:,} test facts" in shown
+    for of in [figures, *figures["kinds"].values()]:
+        for name in ("coverage", "sharpness", "interval_score"):
+            assert f"<td>{of[name]:.3f}</td>" in written
+    assert figures["verdict"] == "kept"
+    assert f"{figures['band'][0]:.3f}\u2013{figures['band'][1]:.3f}" in shown
     for rows in diagnosis.slices.values():
-        assert sum(row["n"] for row in rows) == len(diagnosis.answered.score)
-        assert round(sum(row["n"] * row["coverage"] for row in rows)) == hits
-    assert [rival.name for rival in diagnosis.rivals] == ["fpi", "cp", "unkgcp", "shortest"]
-    own = diagnosis.rivals[2]
-    at = [level.coverage for level in diagnosis.levels if level.confidence in (0.8, 0.85, 0.9, 0.95)]
-    np.testing.assert_allclose(own.coverage, at)
+        placed = sum(row["n"] for row in rows)
+        assert placed in (figures["n"], figures["n"] - result["unknown"]["positive"])
+
+
+def test_a_table_for_a_paper(run: Path) -> None:
+    table = latex_report(run, confidence=0.8)
+    assert "intervals at 80 \\%" in table
+    assert table.count("\\\\") == 2 + len(("known pairs", "new pairs")), "a row for each kind, and all"
 
 
 def test_remarkable_facts_are_the_extremes(diagnosis: Diagnosis) -> None:
-    answered = diagnosis.answered
-    rows = remarkable(answered, 5)
-    assert answered.width[rows["narrowest"]].max() <= np.sort(answered.width)[4]
-    assert answered.width[rows["widest"]].min() >= np.sort(answered.width)[-5]
-    assert not answered.inside[rows["missed"]].any()
-    truth = answered.facts.confidence
-    missed = np.maximum(answered.lower - truth, truth - answered.upper)
-    assert missed[rows["missed"][0]] == missed.max()
+    found, rows = remarkable(diagnosis, 5), diagnosis.rows
+    known = np.sort(rows.width[~np.isnan(rows.score)])
+    assert rows.width[found["narrowest"]].max() <= known[4]
+    assert rows.width[found["widest"]].min() >= known[-5]
+    assert not rows.inside[found["missed"]].any()
+    outside = np.maximum(rows.lower - rows.truth, rows.truth - rows.upper)
+    assert outside[found["missed"][0]] == outside.max()
 
 
-def test_a_broken_promise_is_said(diagnosis: Diagnosis) -> None:
-    from dataclasses import replace
-
-    from unkgcp.evaluation.report import verdict
-
-    for coverage, said in (
-        (0.2, "strong evidence that an assumption is broken"),
-        (0.9, "within what chance allows: no evidence against the promise"),
-        (1.0, "more than promised"),
-    ):
-        levels = [replace(level, coverage=coverage) for level in diagnosis.levels]
-        assert said in verdict(replace(diagnosis, levels=levels))
-    levels = [replace(level, band=None) for level in diagnosis.levels]
-    assert "Several thresholds" in verdict(replace(diagnosis, levels=levels))
+@pytest.mark.parametrize(
+    ("coverage", "band", "said"),
+    [
+        (0.2, [0.8, 0.95], "strong evidence that an assumption is broken"),
+        (0.9, [0.8, 0.95], "no evidence against the promise"),
+        (1.0, [0.8, 0.95], "equal values and groups"),
+        (0.9, None, "Several thresholds"),
+    ],
+)
+def test_the_verdict_is_said(
+    diagnosis: Diagnosis, coverage: float, band: list[float] | None, said: str
+) -> None:
+    figures = diagnosis.figures | {"coverage": coverage, "band": band}
+    figures["verdict"] = verdict_on(figures)
+    card = verdict_card(replace(diagnosis, level={"positive": figures}))
+    assert said in card
+    assert f'class="lead verdict {figures["verdict"] or "open"}"' in card
 
 
 def test_a_method_without_a_promise_gets_no_band(tmp_path: Path) -> None:
@@ -196,70 +180,20 @@ def test_a_method_without_a_promise_gets_no_band(tmp_path: Path) -> None:
     )
     shown = "".join(Page(page).text)
     assert "promises nothing" in shown
-    assert "nothing is promised" in shown
+    assert "no promise" in shown
     assert "the promise is not strict" in shown
 
 
-def test_data_that_moved_are_named(run: Path, tmp_path: Path) -> None:
-    import shutil
-
-    shutil.copytree(run, tmp_path / "run")
-    facts = run.parent / "facts.tsv"
-    before = facts.read_bytes()
-    try:
-        facts.write_bytes(before + b"a\tb\tc\t0.5\n")
-        with pytest.raises(InputError, match="has changed"):
-            write_report(tmp_path / "run", output=tmp_path / "r.html")
-    finally:
-        facts.write_bytes(before)
-    assert not (tmp_path / "r.html").exists()
+def test_what_cannot_be_chosen_is_said(diagnosis: Diagnosis, written: str) -> None:
+    assert "good ones found" in written
+    facts = diagnosis.answers.dataset.splits.calibration
+    sure = calibrate(diagnosis.answers.predictor.model, facts.with_confidence(np.ones(len(facts))), "cp")
+    (said,) = choice_section(replace(diagnosis, answers=replace(diagnosis.answers, predictor=sure))).body
+    assert "Nothing is chosen here: every one of" in said
 
 
-@pytest.mark.parametrize("missing", ["nowhere", "."])
-def test_what_is_no_run_is_refused(tmp_path: Path, missing: str) -> None:
-    with pytest.raises(InputError, match="no run"):
-        write_report(tmp_path / missing)
-
-
-def test_without_the_drawing_library_one_sentence_says_so(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(InputError, match=r"pip install 'unkgcp\[plot\]'"):
-        write_report(run)
-
-
-def test_markup_is_escaped_unless_it_is_markup() -> None:
-    assert tag("p", "<i>", tag("b", "&"), title='"') == '<p title="&quot;">&lt;i&gt;<b>&amp;</b></p>'
-    assert isinstance(tag("p"), Html)
-    assert label("a\u202eb\x00") == '<bdi class="label">a\ufffdb\ufffd</bdi>'
-    assert len(label("x" * 10_000)) < 200
-    assert "<script>" not in Table(["<script>"], [["<script>"]]).html(caption="<script>")
-
-
-def test_what_is_chosen_among_the_test_facts(diagnosis: Diagnosis, written: str) -> None:
-    """Counted again with `Predictor.select`; the page shows the same numbers, or says why there are none."""
-    shown = "".join(Page(written).text)
-    assert "Choosing with few wrong ones" in shown
-    test = diagnosis.dataset.splits.test
-    known = test[diagnosis.predictor.interval(test).code == 0]
-    bound = float(np.median(diagnosis.predictor.method.calibration_facts().confidence))
-    condition = Range(low=bound)
-    found = choose_test_facts(diagnosis, condition)
-    assert [row.asked for row in found] == [0.01, 0.02, 0.05, 0.1, 0.2]
-    good = condition.holds(known.confidence)
-    for row in found:
-        answer = diagnosis.predictor.select(known, str(condition), row.asked)
-        assert answer.selected is not None
-        chosen = answer.selected["selected"]
-        assert row[1:] == (chosen.sum(), (chosen & ~good).sum(), good.sum())
-
-
-@pytest.mark.parametrize(("hits", "of"), [(0, 7), (3, 7), (7, 7), (120, 4000)])
-def test_the_band_of_a_share_is_that_of_clopper_and_pearson(hits: int, of: int) -> None:
-    expected = stats.binomtest(hits, of).proportion_ci(0.95, "exact")
-    np.testing.assert_allclose(proportion_band(hits, of, 0.95), expected, rtol=1e-9, atol=1e-12)
-
-
-def test_a_run_that_cannot_choose_says_so(diagnosis: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis.predictor.method, "ranked", None)
-    (said,) = choice_section(diagnosis).body
-    assert "calibrate it again with unkgcp fit --from RUN" in str(said)
+def test_one_relation_is_singular(diagnosis: Diagnosis) -> None:
+    slices = diagnosis.slices | {"relation": diagnosis.slices["relation"][:1]}
+    page = report_page(replace(diagnosis, slices=slices))
+    assert "1 relation as a table" in page
+    assert "The only relation" in page

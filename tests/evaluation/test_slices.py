@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from scipy.stats import betabinom
@@ -11,45 +9,44 @@ from scipy.stats import betabinom
 from tests.worlds import graph_of_ids, vocabulary
 from unkgcp.conformal import SplitConformal, rank
 from unkgcp.evaluation import slices
-from unkgcp.evaluation.slices import Queries, below_band, effective_sizes, judge_slices, slices_of
+from unkgcp.evaluation.slices import (
+    QueryFeatures,
+    below_band,
+    effective_sizes,
+    equal_slices,
+    judge_slices,
+    slices_of,
+    weakest,
+)
 from unkgcp.graph.facts import Triples
-from unkgcp.graph.known_facts import degree_of, degrees
 
 
-def queries(n: int, seed: int = 0) -> Queries:
+def queries(n: int, seed: int = 0) -> QueryFeatures:
     rng = np.random.default_rng(seed)
     relation = rng.integers(0, 4, n)
-    return Queries(rng.random(n), rng.random(n), rng.integers(1, 50, n), relation, 100 + relation)
-
-
-def test_degrees_count_facts_not_ends() -> None:
-    facts = graph_of_ids([(0, 0, 1, 0.5), (0, 0, 2, 0.5), (3, 0, 3, 0.5), (0, 0, 1, 0.9)], vocabulary(5))
-    degree = degrees(facts, 5)
-    assert degree.tolist() == [3, 2, 1, 1, 0], "a self-loop is one fact, a repeat is another one"
-    asked = Triples(*(np.array(ids, np.int32) for ids in ([0, 2], [0, 0], [1, 3])))
-    assert degree_of(asked, degree).tolist() == [2, 1]
+    return QueryFeatures(rng.random(n), rng.random(n), rng.integers(1, 50, n), relation, 100 + relation)
 
 
 def test_what_is_known_of_a_query() -> None:
     facts = graph_of_ids([(0, 0, 1, 0.5), (0, 0, 2, 0.5), (1, 1, 2, 0.5)], vocabulary(4, 2))
-
-    method = SimpleNamespace(own_answers=False, doubt=lambda triples, score: np.array([0.25, 0.75]))
-    asked = Triples(*(np.array(ids, np.int32) for ids in ([0, 1], [0, 1], [2, 0])))
-    found = slices.describe(method, facts, asked, np.array([0.1, 0.2]))
-    assert found.degree.tolist() == [2, 2]
-    assert found.frequency.tolist() == [2, 1]
-    assert found.features().shape == (2, 4)
-    assert found.features()[:, 1].tolist() == [0.25, 0.75]
+    asked = Triples(*(np.array(ids, np.int32) for ids in ([0, 1, -1, 0], [0, 1, 0, -1], [2, 0, 1, 1])))
+    score = np.array([0.1, 0.2, np.nan, np.nan])
+    found = QueryFeatures.of(facts, asked, score, np.array([0.25, 0.75, np.nan, np.nan]))
+    assert found.degree.tolist() == [2, 2, 0, 2], "an unknown entity has no facts"
+    assert found.frequency.tolist() == [2, 1, 2, 0]
+    assert found.table().shape == (2, 4), "only what has all features"
+    assert found.table()[:, 1].tolist() == [0.25, 0.75]
+    assert found.some(found.complete).degree.tolist() == [2, 2]
 
 
 def test_tenths_fifths_and_large_relations() -> None:
     about = queries(1000)
-    about.relation[:] = np.repeat([0, 1, 2, 3], [700, 251, 49, 0])[: len(about.relation)]
+    about.relation[:] = np.repeat([0, 1, 2, -1], [640, 251, 49, 60])
     doubt, degree, relation = slices_of(about, ["a", "b", "c", "d"])
     assert [len(part.about) for part in (doubt, degree, relation)] == [10, 5, 2]
     assert np.bincount(doubt.member).tolist() == [100] * 10
     assert [row["relation"] for row in relation.about] == ["a", "b"], "the third has fewer than 50 facts"
-    assert np.bincount(relation.member + 1).tolist() == [49, 700, 251]
+    assert np.bincount(relation.member + 1).tolist() == [109, 640, 251]
     for part, values in ((doubt, about.doubt), (degree, about.degree)):
         for place, row in enumerate(part.about):
             inside = values[part.member == place]
@@ -67,26 +64,28 @@ def test_tenths_fifths_and_large_relations() -> None:
         # bins begin at ranks 0, 10, 20, ...: one row before a tie would be a slice by itself
         (np.concatenate([[0.0], np.full(10, 0.5), np.linspace(0.6, 1, 89)]), None),
         (np.concatenate([np.linspace(0, 0.5, 97), np.full(3, 0.9)]), None),
+        (np.concatenate([np.repeat([0.0, 1.0], 50), np.full(7, np.nan)]), [50, 50]),
+        (np.full(3, np.nan), []),
     ],
 )
 def test_equal_values_stay_together_and_no_slice_is_tiny(values: np.ndarray, sizes: list[int] | None) -> None:
-    part = slices._equal("doubt", values, 10)
-    count = np.bincount(part.member)
-    assert count.sum() == len(values)
-    assert count.min() >= 5
+    part = equal_slices("doubt", values, 10)
+    placed = part.member >= 0
+    assert (placed == ~np.isnan(values)).all()
+    values, member = values[placed], part.member[placed]
+    count = np.bincount(member)
+    assert count.min(initial=5) >= 5
     assert len(part.about) == len(count)
     for value in np.unique(values):
-        assert len(np.unique(part.member[values == value])) == 1
+        assert len(np.unique(member[values == value])) == 1
     if sizes is not None:
         assert count.tolist() == sizes
 
 
-def judged(about: Queries, inside: np.ndarray, sizes: np.ndarray | None, level: float = 0.9) -> dict:
+def judged(about: QueryFeatures, inside: np.ndarray, sizes: np.ndarray | None, level: float = 0.9) -> dict:
     n = len(inside)
-    truth = np.where(inside, 0.5, 0.9)
-    cut = slices_of(about, list("abcd"))
-    ends = np.full((n, 1), 0.4), np.full((n, 1), 0.6)
-    (found,) = judge_slices(about, cut, truth, *ends, [level], sizes=sizes, seed=0)
+    ends = np.where(inside, 0.5, 0.9), np.full((n, 1), 0.4), np.full((n, 1), 0.6)
+    (found,) = judge_slices(about, list("abcd"), ends, [level], sizes=sizes, seed=0)
     return found
 
 
@@ -101,16 +100,18 @@ def test_figures_of_slices_by_hand() -> None:
     assert found["slices"]["doubt"][0]["interval_score"] == pytest.approx(0.2)
     assert found["worst"]["doubt"] == 0.0
     assert found["worst"]["slab"] < 0.1, "doubt is among the features of the slab"
-    assert found["ert"]["below"] > 0.05, "and of the classifier"
     total = sum(map(len, found["slices"].values()))
     k = rank(0.9, 500)
     law = betabinom(100, k, 501 - k)
     low = round(last["band"][0] * 100)
     tail = 0.01 / total / 2
     assert law.cdf(low - 1) <= tail < law.cdf(low), "the band is that of the law, for all slices together"
-    assert ("doubt", last) in below_band(found)
-    assert judged(about, inside, None)["slices"]["doubt"][-1]["band"] is None
-    assert below_band(judged(about, inside, None)) == []
+    assert below_band(last)
+    assert weakest(found["slices"]) == ("doubt", last)
+    without = judged(about, inside, None)["slices"]["doubt"][-1]
+    assert without["band"] is None
+    assert not below_band(without)
+    assert weakest({"doubt": []}) is None
 
 
 @pytest.mark.parametrize(
@@ -161,17 +162,11 @@ def test_false_alarms_are_rare(grouped: bool) -> None:
 
 
 def _below(
-    about: Queries, cut: list[slices.Slices], truth: np.ndarray, ends: np.ndarray, sizes: np.ndarray
+    about: QueryFeatures, cut: list[slices.Slices], truth: np.ndarray, ends: np.ndarray, sizes: np.ndarray
 ) -> bool:
     """Whether some slice lies below its band at 0.9; without the slab and ERT, which take time."""
     inside = (ends[:, 0] <= truth) & (truth <= ends[:, 1])
     columns = inside, ends[:, 1] - ends[:, 0], ends[:, 1]
     (bands,) = slices.bands_of([part.member for part in cut], sizes, [0.9])
     rows = slices.figures_of(cut, columns, bands)
-    return bool(below_band({"slices": rows}))
-
-
-def test_tenths_of_doubt() -> None:
-    doubt = np.arange(100) / 100
-    assert slices.tenths_of_doubt(doubt, (doubt < 0.2) | (doubt >= 0.3)) == (1.0, 0.0)
-    assert np.isnan(slices.tenths_of_doubt(np.empty(0), np.empty(0, bool))).all()
+    return any(below_band(one) for part in rows.values() for one in part)

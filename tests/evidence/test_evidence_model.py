@@ -31,7 +31,7 @@ def parts() -> tuple[Graph, Graph, Graph]:
 
 @pytest.fixture(scope="module")
 def model(parts: tuple[Graph, Graph, Graph]) -> EvidenceModel:
-    return learn(parts[0], suggested=FEW, elsewhere=FEW)
+    return learn(parts[0], rounds=20)
 
 
 def test_trees_say_what_lightgbm_says() -> None:
@@ -51,7 +51,7 @@ def test_trees_say_what_lightgbm_says() -> None:
 
 def test_it_learns_to_copy(model: EvidenceModel, parts: tuple[Graph, Graph, Graph]) -> None:
     test = parts[2]
-    error = np.abs(model.distribution(test).median() - test.confidence)
+    error = np.abs(model.distribution(test).centre.median - test.confidence)
     spread = np.abs(np.median(parts[0].confidence) - test.confidence)
     assert error.mean() < 0.75 * spread.mean()
 
@@ -75,7 +75,7 @@ def test_a_model_that_knows_nothing_still_covers(parts: tuple[Graph, Graph, Grap
     """The guarantee does not depend on the distribution: with shuffled confidences intervals are wide, but cover."""
     train, calibration, test = parts
     shuffled = train.with_confidence(np.random.default_rng(1).permutation(train.confidence))
-    wrong = learn(shuffled, suggested=FEW, elsewhere=FEW)
+    wrong = learn(shuffled, rounds=20)
     result = create("evidence", evidence=wrong, per="none").calibrate(wrong, calibration).interval(test, 0.8)
     inside = (result.lower <= test.confidence) & (test.confidence <= result.upper)
     law = stats.betabinom(len(test), 481, 120)
@@ -89,21 +89,18 @@ def test_the_same_seed_gives_the_same_model(model: EvidenceModel, parts: tuple[G
         def update(self, done: float, text: str = "") -> None:
             told.append(done)
 
-    again = learn(parts[0], suggested=FEW, elsewhere=FEW, progress=Watcher())
+    again = learn(parts[0], rounds=20, progress=Watcher())
     assert max(told) == told[-1] == WORK
-    assert len(set(told)) > 30, "questions, facts and rounds are told, not only ends of parts"
-    other = learn(parts[0], seed=1, suggested=FEW, elsewhere=FEW)
-    np.testing.assert_array_equal(model.suggested.leaf, again.suggested.leaf)
-    np.testing.assert_array_equal(model.elsewhere.threshold, again.elsewhere.threshold)
-    assert (
-        len(model.suggested.leaf) != len(other.suggested.leaf)
-        or (model.suggested.leaf != other.suggested.leaf).any()
-    )
+    assert len(set(told)) > 20, "folds and rounds are told, not only ends of parts"
+    other = learn(parts[0], seed=1, rounds=20)
+    leaves = [each.law.errors.locations[0].leaf for each in (model, again, other)]
+    np.testing.assert_array_equal(leaves[0], leaves[1])
+    assert len(leaves[0]) != len(leaves[2]) or (leaves[0] != leaves[2]).any()
 
 
 def test_round_trip(model: EvidenceModel, parts: tuple[Graph, Graph, Graph]) -> None:
     again = restored(model)
-    for name in ("class_mass", "slot_mass", "slot_low"):
+    for name in ("class_mass", "slot_mass", "slot_value", "location", "scale", "group", "actual"):
         np.testing.assert_array_equal(
             getattr(again.distribution(parts[2]), name), getattr(model.distribution(parts[2]), name)
         )
@@ -137,18 +134,24 @@ def test_no_number_that_a_stranger_writes_is_asked_for_as_memory(model: Evidence
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("suggested.left", lambda a: np.where(a >= 0, 0, a).astype(np.int32)),  # a walk that never ends
-        ("suggested.right", lambda a: np.full_like(a, 10**6)),  # beyond the tree
+        ("location0.left", lambda a: np.where(a >= 0, 0, a).astype(np.int32)),  # a walk that never ends
+        ("location0.right", lambda a: np.full_like(a, 10**6)),  # beyond the tree
         ("elsewhere.feature", lambda a: a + np.int32(10**6)),
         ("elsewhere.leaf", lambda a: a * np.nan),
         ("elsewhere.first_leaf", lambda a: a[::-1].copy()),
-        ("suggested.classes", lambda a: a + 7),
+        ("location0.classes", lambda a: a + 7),
+        ("scale1.leaf", lambda a: a * np.nan),
+        ("errors.shape", lambda a: a[:, ::-1].copy()),
+        ("actual", lambda a: a[:-1]),
+        ("practice.doubt", lambda a: a[:-1]),
+        ("factors.0.of_row", lambda a: a * np.float32(np.nan)),
+        ("factors.0.rows", lambda a: a[::-1].copy()),
         ("cells.class_of_piece", lambda a: a + 1000),
         ("cells.low", lambda a: a + 0.5),
         ("head", lambda a: a - np.int32(10)),
         ("confidence", lambda a: a * np.nan),
         ("elsewhere.total", lambda a: a + 1),
-        ("suggested.features", lambda a: a + 1),
+        ("location0.features", lambda a: a + 1),
         ("entities", lambda a: np.array(2**31 - 1)),  # a small file, and labels for all of them
         ("relations", lambda a: np.array(10**6)),
         ("entities", lambda a: np.array([int(a)])),
@@ -158,11 +161,6 @@ def test_no_number_that_a_stranger_writes_is_asked_for_as_memory(model: Evidence
         ("cells.class_of_value", lambda a: a + 10**6),
         ("cells.class_of_value", lambda a: a[:-1]),
         ("cells.share", lambda a: a[:, None]),
-        ("values.units", lambda a: a[::-1].copy()),
-        ("values.units", lambda a: a[:1]),
-        ("values.units", lambda a: a + 10**15),
-        ("values.low", lambda a: a[:-1]),
-        ("values.high", lambda a: a * np.nan),
         ("tail", lambda a: a[:-1]),
         ("confidence", lambda a: a[:0]),
         ("confidence", lambda a: a[:, None]),
@@ -208,35 +206,3 @@ def test_trees_give_what_their_learner_gives(classes, monkeypatch):
     raw = lightgbm.Booster(model_str=texts[0]).predict(table[2500:], raw_score=True) + learned.prior
     expected = np.exp(raw) / np.exp(raw).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(learned.probabilities(table[2500:]), expected, rtol=1e-12)
-
-
-def test_a_value_that_only_held_out_facts_have_keeps_its_columns() -> None:
-    """Which row is held out depends on the seed; the only 0.5 is put there."""
-    graph = mirrored_graph(200, 0)
-    confidence = np.where(graph.confidence > 0.5, 0.8, 0.2)
-    confidence[np.random.default_rng((0, 0xE71D)).permutation(200)[0]] = 0.5
-    model = learn(graph.with_confidence(confidence), suggested=FEW, elsewhere=FEW)
-    again = restored(model)
-    np.testing.assert_array_equal(
-        again.score(graph.head, graph.relation, graph.tail),
-        model.score(graph.head, graph.relation, graph.tail),
-    )
-
-
-def test_columns_mean_the_same_value_in_learning_as_in_answering() -> None:
-    """All confidences differ: the shares are those of the first six, though a held-out fact has the first."""
-    graph = mirrored_graph(60, 0, relations=1)
-    confidence = np.linspace(0.1, 0.9, 60)
-    held = np.random.default_rng((0, 0xE71D)).permutation(60)[0]
-    confidence[[0, held]] = confidence[[held, 0]]
-    seen = []
-
-    class Watched(Boosting):
-        def learn(self, table, *rest, **more):  # type: ignore[no-untyped-def]
-            seen.append(table)
-            return super().learn(table, *rest, **more)
-
-    model = learn(graph.with_confidence(confidence), suggested=Watched(rounds=2, leaves=7), elsewhere=FEW)
-    column = model.evidence.names.index("relation: share of value 0")
-    assert model.evidence.features(graph).table[:, column].min() > 0
-    assert seen[0][:, column].max() == 0

@@ -29,8 +29,8 @@ def graph(n: int, seed: int, entities: int = 9, relations: int = 2) -> Graph:
 SINGLE = apart(1, 1.0)  # sums of positive numbers in double precision, stored in single precision
 
 
-def features(train: Graph, queries: Graph, left_out: bool = False) -> np.ndarray:
-    return Neighbours.of(train).features(queries.head, queries.relation, queries.tail, left_out)
+def features(train: Graph, queries: Graph) -> np.ndarray:
+    return Neighbours.of(train).features(queries.head, queries.relation, queries.tail)
 
 
 class Counted:
@@ -151,22 +151,6 @@ def test_many_partners_are_spread_over_all_of_them() -> None:
     assert not np.allclose(table, everything, rtol=SINGLE, equal_nan=True)
 
 
-def assert_left_out_as_taken_out(train: Graph) -> np.ndarray:
-    """Each fact, left out, has the features that it has in a graph without it; returns these."""
-    told = features(train, train, left_out=True)
-    for row in range(len(train)):
-        rest = train[np.arange(len(train)) != row]
-        np.testing.assert_array_equal(told[row], features(rest, train[row : row + 1])[0])
-    return told
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_leaving_a_fact_out_is_taking_it_out(seed: int) -> None:
-    train = graph(15 + 10 * seed, seed)
-    told = assert_left_out_as_taken_out(train)
-    assert (told != features(train, train)).any()  # leaving out makes a difference
-
-
 def test_long_lists_are_searched_as_short_ones_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:
     train, queries = graph(400, 5, entities=60), graph(200, 6, entities=60)
     compiled = features(train, queries)
@@ -184,15 +168,6 @@ def test_long_lists_are_searched_as_short_ones_are_walked(monkeypatch: pytest.Mo
     assert (sampled[:, 23] != compiled[:, 23]).any()
     # a sample is scaled: likeness is right on average
     assert sampled[:, 23].mean() == pytest.approx(compiled[:, 23].mean(), rel=0.1)
-
-
-@pytest.mark.parametrize("budget", [0, 6, 10, 14])
-def test_a_sample_is_the_same_for_a_fact_that_is_left_out(
-    budget: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some comparisons are samples at every budget, and the left-out fact must not decide which."""
-    monkeypatch.setattr(neighbour_kernels, "neighbours", _plain(BUDGET=budget, SAMPLED=3))
-    assert_left_out_as_taken_out(graph(60, 3, entities=14))
 
 
 def _plain(**others: Any) -> Callable[..., None]:

@@ -14,7 +14,6 @@ from unkgcp.graph import load_dataset, write
 from unkgcp.graph.negatives import KINDS, corrupt
 from unkgcp.methods.open_world import OpenWorld
 from unkgcp.run import Predictor, fit
-from unkgcp.training import TrainConfig
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
 FEW = Boosting(rounds=20, leaves=7)
@@ -47,7 +46,7 @@ def test_a_large_graph_is_learned_from_in_part(monkeypatch):
             seen.append(np.concatenate([label, held_label]))
             return super().learn(table, label, held_table, held_label, total)
 
-    monkeypatch.setattr("unkgcp.evidence.nonfacts.MOST_LEARNED", 300)
+    monkeypatch.setattr("unkgcp.evidence.nonfacts.MOST", 300)
     learn_likeness(unlearned(mirrored_graph(3000, 0)), trees=Watched(rounds=5))
     (label,) = seen
     assert (label == 1).sum() == 300
@@ -66,8 +65,7 @@ def test_a_value_that_one_fold_alone_has_keeps_its_columns():
 def test_a_run_for_the_open_world(tmp_path):
     write(mirrored_graph(2500, 1), tmp_path / "facts.tsv")
     dataset = load_dataset(str(tmp_path / "facts.tsv"), seed=0)
-    config = TrainConfig(model="ukge", dimension=8, epochs=1)
-    predictor = fit(dataset, config, method="evidence", quick=True, population="open")
+    predictor = fit(dataset, population="open")
     predictor.save(tmp_path / "run")
     loaded = Predictor.load(tmp_path / "run")
     assert isinstance(loaded.method, OpenWorld)
@@ -79,6 +77,6 @@ def test_a_run_for_the_open_world(tmp_path):
     assert (one.lower == other.lower).all()
     assert (one.no_fact == other.no_fact).all()
     with pytest.raises(InputError, match="odd"):
-        fit(dataset, config, population="open", kinds=("odd",))
+        fit(dataset, population="open", kinds=("odd",))
     with pytest.raises(InputError, match="--population open"):
-        fit(dataset, config, share=0.5)
+        fit(dataset, share=0.5)

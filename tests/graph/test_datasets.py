@@ -12,7 +12,7 @@ import pytest
 from tests.worlds import Fact, facts_of
 from unkgcp.errors import InputError
 from unkgcp.graph import write
-from unkgcp.graph.datasets import Dataset, cache_folder, load, load_dataset, search_folders
+from unkgcp.graph.datasets import Dataset, cache_folder, load_dataset, read, search_folders
 from unkgcp.graph.demo_graph import infer
 from unkgcp.graph.description import describe
 from unkgcp.graph.fetching import OFFICIAL, blob_id
@@ -136,7 +136,7 @@ class TestFolders:
 
     def test_fractions_do_not_apply(self, tmp_path):
         folder = folder_with(tmp_path, train__tsv=TRAIN, val__tsv=VAL, test__tsv=TEST)
-        with pytest.raises(InputError, match="no test fraction can be chosen"):
+        with pytest.raises(InputError, match="--split cannot be chosen"):
             load_dataset(folder, test=0.2)
 
     def test_a_validation_fraction_that_is_too_small_names_the_folder(self, tmp_path):
@@ -221,7 +221,7 @@ class TestOneFile:
     def test_repeats_can_be_kept_together(self, tmp_path):
         content = "".join(f"x{i % 60}\tr\ty\t{i / 400}\n" for i in range(400))
         path = folder_with(tmp_path, facts__tsv=content) / "facts.tsv"
-        splits = load_dataset(path, keep_repeats_together=True).splits
+        splits = load_dataset(path, hold_out="triples").splits
         assert not np.isin(splits.test.keys, splits.train.keys).any()
 
 
@@ -241,7 +241,7 @@ class TestNames:
         (tmp_path / "given" / "ppi5k").mkdir(parents=True)
         monkeypatch.setenv("UNKGCP_DATA", str(tmp_path / "variable"))
         folder_with(tmp_path / "variable" / "ppi5k", train__tsv=TRAIN, val__tsv=VAL, test__tsv=TEST)
-        assert len(load("ppi5k", data_dir=tmp_path / "given")) == 8
+        assert len(read("ppi5k", data_dir=tmp_path / "given")) == 8
 
     def test_an_absent_benchmark_says_where_it_looked_and_how_to_get_it(self, tmp_path):
         with pytest.raises(InputError) as error:
@@ -280,7 +280,7 @@ class TestDemo:
         np.testing.assert_array_equal(dataset.softlogic.confidence, conclusions.confidence)
         assert dataset.softlogic_held.sum() > 0
         assert dataset.hashes == load_dataset("demo", seed=5).hashes, "the seed splits, the graph is the same"
-        assert len(load("demo", validation=0.1)) == len(dataset.graph)
+        assert len(read("demo", validation=0.1)) == len(dataset.graph)
 
 
 class TestBenchmarks:

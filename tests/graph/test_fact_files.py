@@ -87,7 +87,7 @@ class TestLines:
         ]
         content = "".join(f"a\tr\tb\t{text}\n" for text in texts)
         assert read(written(tmp_path / "facts.tsv", content)).confidence.tolist() == [
-            float(text) for text in texts
+            round(float(text), 9) for text in texts
         ]
 
     def test_quotation_marks_are_for_csv(self, tmp_path):
@@ -97,11 +97,11 @@ class TestLines:
         assert facts_of(read(written(tmp_path / "facts.tsv", '"a\tr\tb"\t0.5\n'))) == [('"a', "r", 'b"', 0.5)]
 
     def test_a_long_line_is_a_line(self, tmp_path, tiny_blocks):
-        label = "x" * 3_000_000
+        label = "x" * 60_000
         content = f"a\tr\tb\t0.5\n{label}\tr\tb\t0.5\nc\tr\t{label}\t0.5\n"
         assert [len(fact[0]) for fact in facts_of(read(written(tmp_path / "facts.tsv", content)))] == [
             1,
-            3_000_000,
+            60_000,
             1,
         ]
         first = f"{label}\tr\tb\t0.5\n"
@@ -189,7 +189,7 @@ class TestColumns:
 
     def test_a_strange_first_line_is_never_dropped(self, tmp_path):
         path = written(tmp_path / "facts.csv", "x,y,z,v\na,r,b,0.5\n")
-        with pytest.raises(InputError, match=r"line 1 .*--header"):
+        with pytest.raises(InputError, match=r"line 1 .*setting header"):
             read(path)
         assert facts_of(read(path, header=True)) == [("a", "r", "b", 0.5)]
 
@@ -214,7 +214,7 @@ class TestColumns:
             (("a", "x", "a", "c"), None, "same column"),
             ((0, 1, 2, 7), None, "fewer than were chosen"),
             ((0, 1, 2), None, "expected 4"),
-            (("a", "x", "b", "c"), False, "--no-header"),
+            (("a", "x", "b", "c"), False, "setting header"),
         ],
     )
     def test_columns_that_are_not_there(self, columns, header, message, tmp_path):
@@ -264,7 +264,7 @@ class TestParquet:
         graph = read(tmp_path / "facts.parquet", columns=("x", "k", "y", "w"))
         assert len(graph) == n
         assert graph.n_entities == 1000
-        assert np.array_equal(graph.confidence, np.arange(n) / n)
+        assert np.array_equal(graph.confidence, np.round(np.arange(n) / n, 9))
 
     def test_by_content_whatever_the_name(self, tmp_path):
         pq.write_table(

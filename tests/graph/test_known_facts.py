@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.worlds import graph_of_ids, vocabulary
 from unkgcp.graph import Graph
-from unkgcp.graph.known_facts import Columns, KnownFacts, restored
+from unkgcp.graph.known_facts import KnownFacts
 
 ENTITIES, RELATIONS = 12, 3
 VOCABULARY = vocabulary(ENTITIES, RELATIONS)
@@ -31,7 +29,7 @@ def test_what_is_found_is_what_is_there(
     rows: list[tuple[int, int, int, float]], h: int, r: int, t: int
 ) -> None:
     arrays = KnownFacts.of(graph(rows)).arrays()
-    known = KnownFacts(lambda: restored(arrays, ENTITIES, RELATIONS))
+    known = KnownFacts.stored(arrays, ENTITIES, RELATIONS)
     assert len(known) == len(rows)
     whole = known.graph(VOCABULARY)
     found = list(zip(whole.head, whole.relation, whole.tail, whole.confidence, strict=True))
@@ -58,25 +56,9 @@ def test_few_bytes_a_fact() -> None:
     assert size <= 4 * n + 2 * (entities + 1) + 24
 
 
-def test_made_once_for_all_threads() -> None:
-    made = []
-
-    def load() -> Columns:
-        made.append(1)
-        return KnownFacts.of(graph([(0, 0, 1, 0.5)])).columns
-
-    known = KnownFacts(load)
-    threads = [threading.Thread(target=lambda: known.heads(0, 1)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert made == [1]
-
-
 def test_facts_of_another_vocabulary_are_refused() -> None:
     arrays = KnownFacts.of(graph([(0, 2, 11, 0.5)])).arrays()
-    restored(arrays, ENTITIES, RELATIONS)
+    KnownFacts.stored(arrays, ENTITIES, RELATIONS)
     for entities, relations in ((11, 3), (13, 3), (12, 2)):
-        with pytest.raises(ValueError, match=r"entities|vocabulary"):
-            restored(arrays, entities, relations)
+        with pytest.raises(ValueError, match=r"holds|length|shape|entities"):
+            KnownFacts.stored(arrays, entities, relations)

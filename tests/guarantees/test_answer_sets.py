@@ -152,6 +152,6 @@ def test_leaving_out_what_calibration_facts_say_fails() -> None:
 
 
 def test_the_promise_holds_in_every_relation_where_it_is_made_there() -> None:
-    hard = {per: coverages(SPARSE, per=per, size=220, only=1) for per in ("relation", "none")}
+    hard = {per: coverages(SPARSE, per=per, size=450, only=1) for per in ("relation", "none")}
     assert at_least(hard["relation"], float(LEVEL))
     assert not at_least(hard["none"], float(LEVEL))

@@ -25,7 +25,7 @@ from unkgcp.evidence import EvidenceModel
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.methods import IntervalPredictor, create
-from unkgcp.methods.partitions import group_degrees, group_doubt
+from unkgcp.methods.partitions import LEAST, group_degrees, group_doubt
 
 Floats = NDArray[np.float64]
 Columns = dict[str, NDArray[np.int64]]
@@ -130,10 +130,8 @@ def facts(n: int, seed: int) -> Graph:
 def model() -> Any:
     pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
     from unkgcp.evidence import learn
-    from unkgcp.evidence.trees import Boosting
 
-    few = Boosting(rounds=10, leaves=7)
-    return learn(facts(3000, 0), suggested=few, elsewhere=few)
+    return learn(facts(3000, 0), rounds=20)
 
 
 @cache
@@ -207,6 +205,7 @@ def test_calibration_labels_have_no_say_in_groups_trees_and_cells() -> None:
         "relations",
         "group.doubt",
         "group.degree",
+        "group.relation",
     }  # the calibration facts in order of their scores
     of_labels |= {
         name for name in first if name.startswith("ranked.")
@@ -214,29 +213,35 @@ def test_calibration_labels_have_no_say_in_groups_trees_and_cells() -> None:
     assert of_labels < first.keys() == second.keys()
     groups = {"doubt_edges", "relation_groups", "relation_own", "degree_facts", "degree_edges"}
     assert groups < first.keys()
-    assert {"evidence.cells.low", "evidence.suggested.threshold", "evidence.elsewhere.leaf"} < first.keys()
+    assert {"evidence.cells.low", "evidence.location0.threshold", "evidence.elsewhere.leaf"} < first.keys()
     for name in first.keys() - of_labels:
         assert first[name].tobytes() == second[name].tobytes(), name
     assert first["scores"].tobytes() != second["scores"].tobytes()
     # as many facts as ever are in each group
-    for name in ("group.doubt", "group.degree", "relations"):
+    for name in ("group.doubt", "group.degree", "group.relation", "relations"):
         np.testing.assert_array_equal(np.bincount(first[name]), np.bincount(second[name]))
 
 
 def test_groups_are_joined_until_they_expect_enough() -> None:
-    doubt = np.repeat([0.0, 0.15, 0.55, 0.99], [700, 100, 150, 50])
-    # cells without facts join the smaller one beside them
-    assert group_doubt(doubt, 10_000).edges.tolist() == [0.02, 0.5, 0.6]
-    # 1,000 facts to come: the last 50 join the 150 beside them
-    assert group_doubt(doubt, 1000).edges.tolist() == [0.02, 0.5]
-    assert group_doubt(doubt, 150).edges.tolist() == []
-    assert group_doubt(np.zeros(0), 1000).edges.tolist() == []
-    train = facts(3000, 0)
-    made = group_degrees(train, ENTITIES, 10_000)
-    assert made.count == 5
+    doubt, kind = np.repeat([0.0, 0.125, 0.5, 1.0], [700, 100, 150, 50]), np.zeros(1000, np.int8)
+
+    def edges(*calibration: int) -> list[list[float]]:
+        return group_doubt(doubt, kind, np.array(calibration)).edges.tolist()
+
+    # a group ends between different figures
+    assert edges(10_000) == [[0.0625, 0.3125, 0.75]]
+    # 1,000 facts to come: the last 50 join the 150 beside them, and so do the 100 those that are sure
+    assert edges(1000) == [[0.3125]]
+    assert edges(150) == [[]]
+    # each kind has the groups that its own number of facts can fill
+    assert edges(10_000, 1000, 0) == [[0.0625, 0.3125, 0.75], [0.3125, np.inf, np.inf], [np.inf] * 3]
+    assert group_doubt(np.zeros(0), kind[:0], np.array([1000])).edges.tolist() == [[]]
+    train, same = facts(3000, 0), np.zeros(3000, np.int8)
+    made = group_degrees(train, ENTITIES, same, np.array([10_000]))
+    assert made.count == 10
     stands_in = np.array([((train.head == e) | (train.tail == e)).sum() for e in range(ENTITIES)])
     np.testing.assert_array_equal(made.facts, stands_in)
-    shares = np.bincount(made.codes(train, None)) / len(train)
-    assert (shares > 0.1).all()
-    assert group_degrees(train, ENTITIES, 250).count == 2
-    assert group_degrees(train, ENTITIES, 150).count == 1
+    shares = np.bincount(made.codes(train, same, None), minlength=made.count) / len(train)
+    assert (shares >= LEAST / 10_000).all()
+    assert group_degrees(train, ENTITIES, same, np.array([500])).count == 3
+    assert group_degrees(train, ENTITIES, same, np.array([250])).count == 1

@@ -30,7 +30,7 @@ def test_rows_of_triples_kept_together(calibrating: int, rows: int) -> None:
     for seed in range(runs):
         confidence = np.repeat(np.random.default_rng((seed, 1)).random(triples), rows)
         graph = Graph(ids, np.zeros_like(ids), ids, confidence, words)
-        parts = split(graph, calibration=0.5, test=0.25, seed=seed, keep_repeats_together=True)
+        parts = split(graph, calibration=0.5, test=0.25, seed=seed, hold_out="triples")
         assert len(parts.calibration) == calibrating * rows
         threshold = np.sort(parts.calibration.confidence)[rank - 1]
         inside.append(np.mean(parts.test.confidence <= threshold))

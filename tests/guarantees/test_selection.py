@@ -137,6 +137,35 @@ def test_two_kinds_of_wrong_ones_by_one_score() -> None:
     assert not bounded(facts_only, fdr)
 
 
+def test_kinds_of_candidates_by_calibration_points_of_their_own() -> None:
+    """Nearly all candidates are of a kind for which the score is too sure, most calibration points of the other one.
+
+    Four fifths more are of a kind without calibration points: they change nothing for the others.
+    """
+    rng = np.random.default_rng(8)
+    fdr, own, pooled, power, alone = 0.4, *np.empty((4, REPETITIONS))
+    for place in range(REPETITIONS):
+        kind, asked_kind = (rng.random(FACTS) < 0.1).astype(int), (rng.random(CANDIDATES) < 0.9).astype(int)
+        (known, truth), (score, hidden) = world(rng, FACTS), world(rng, CANDIDATES)
+        truth, hidden = (label - 0.4 * at for label, at in ((truth, kind), (hidden, asked_kind)))
+        by_kind = [[Wrong(known[(truth < BOUND) & (kind == at)], int((kind == at).sum()))] for at in (0, 1)]
+        together = [[Wrong(known[truth < BOUND], FACTS)]]
+        for found, strata, at in ((own, by_kind, asked_kind), (pooled, together, 0 * asked_kind)):
+            reference = Reference.of(*strata)
+            places = reference.places(score, at)
+            chosen = places >= reference.cut(reference.count(places), exact(fdr))
+            found[place] = (chosen & (hidden < BOUND)).sum() / max(chosen.sum(), 1)
+            if found is own:
+                more = reference.places(
+                    np.r_[score, rng.random(4 * CANDIDATES)], np.r_[at, np.full(4 * CANDIDATES, -1)]
+                )
+                power[place] = (more >= reference.cut(reference.count(more), exact(fdr))).sum()
+                alone[place] = chosen.sum()
+    assert bounded(own, fdr)
+    assert not bounded(pooled, fdr)
+    assert (power == alone).all()
+
+
 class TestAfterChoosing:
     """Intervals of the chosen ones: P(missed and chosen) <= (1 - level) P(chosen) for every candidate."""
 
@@ -156,7 +185,11 @@ class TestAfterChoosing:
             chosen = at >= cuts.chosen
             inside = np.ones(CANDIDATES, bool)
             if chosen.any():
-                sets = reference.alike(cuts, known, passes) if after else [np.ones(FACTS, bool)]
+                sets = (
+                    reference.alike(cuts, reference.places(known), passes)
+                    if after
+                    else [np.ones(FACTS, bool)]
+                )
                 inside = np.zeros(CANDIDATES, bool)
                 for rows in sets:
                     if not rows.any():

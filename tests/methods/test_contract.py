@@ -62,9 +62,8 @@ def known_facts(n: int, seed: int = 0) -> Graph:
 @cache
 def evidence_model() -> Any:
     from unkgcp.evidence import learn
-    from unkgcp.evidence.trees import Boosting
 
-    return learn(known_facts(600, seed=9), suggested=Boosting(rounds=5), elsewhere=Boosting(rounds=5))
+    return learn(known_facts(600, seed=9), rounds=5)
 
 
 class Member(Stub):
@@ -199,7 +198,7 @@ class TestContract:
         scores = predictor.nonconformity(calibration, calibration.confidence)
         assert (kept is None) == (scores is None)
         if kept is None or scores is None:
-            return
+            pytest.skip("it ranks nothing")
         assert kept[1] is not None
         ranked = ranked_rows(predictor, 400)
         # as pairs, in whatever order
@@ -216,7 +215,7 @@ class TestContract:
         standing = predictor.standing(queries, queries.confidence)
         assert (standing is not None) == predictor.one_threshold
         if standing is None:
-            return
+            pytest.skip("its intervals are not made by one threshold")
         assert standing.size.tolist() == [predictor.size] * 300
         levels = [0.05, 0.5, 0.9, 0.97, 1.0]
         result = predictor.interval(queries, levels)
@@ -284,7 +283,7 @@ class TestContract:
         told = (result.value, result.belief, result.other, result.other_belief)
         if predictor.name not in DISTRIBUTIONS:
             assert told == (None,) * 4
-            return
+            pytest.skip("it has no distribution")
         value, belief, other, other_belief = (np.asarray(column) for column in told)
         known = result.code == 0
         assert 0 < known.sum() < 300
@@ -293,7 +292,8 @@ class TestContract:
             assert np.isnan(column[~known]).all()
         inside = (result.lower <= value[:, None]) & (value[:, None] <= result.upper)
         assert inside[known].all()
-        assert ((belief > 0) & (belief <= 1))[known].all()
+        single = ~np.isnan(belief)
+        assert ((belief > 0) & (belief <= 1))[known & single].all()
         second = ~np.isnan(other)
         np.testing.assert_array_equal(second, other_belief > 0.15)
         assert (other[second] != value[second]).all()
@@ -323,7 +323,9 @@ def test_fisher_does_not_look_at_labels() -> None:
         {name: array for name, array in each.arrays().items() if not name.startswith((RANKED, WAITING))}
         for each in (first, second)
     ]
-    assert learned[0] == learned[1]
+    assert learned[0].keys() == learned[1].keys()
+    for name, array in learned[0].items():
+        np.testing.assert_array_equal(array, learned[1][name])
 
 
 def test_fisher_with_one_fact_is_the_whole_range() -> None:
@@ -458,7 +460,7 @@ def test_a_calibration_that_makes_another_promise_is_refused(
 ) -> None:
     rng = np.random.default_rng(0)
     prediction, truth = rng.random((2, 90))
-    size = {"size": np.array(90)}
+    size = {"size": np.array(90), "kind_counts": np.array([90, 0, 0, 0])}
     plain = SplitConformal("residual").calibrate(prediction, truth)
     assert create("cp").restore(Stub(), size | plain.arrays()).one_threshold
     other = SplitConformal("residual", **settings).calibrate(prediction, truth, **columns)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from tests.rounding import apart, assert_within
 from tests.worlds import vocabulary
 from unkgcp.evidence import EvidenceModel, learn
-from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.methods import create
@@ -23,7 +22,7 @@ from unkgcp.methods.open_world import open_world
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
 
 ENTITIES = 300
-VALUES = np.array([0.1 + 0.2, 0.4375, 1.0])
+VALUES = np.array([0.3, 0.4375, 1.0])
 # the probability of each value in each relation; what is left is any confidence
 SHARES = np.array([[0.0, 0.55, 0.38], [0.97, 0.0, 0.0], [0.0, 0.8, 0.1]])
 LEVELS = [0.0, 0.3, 0.5, 0.8, 0.9, 0.95, 0.99, 0.9999]
@@ -54,15 +53,12 @@ def draw(n: int, seed: int) -> Graph:
 
 @cache
 def model() -> EvidenceModel:
-    few = Boosting(rounds=30, leaves=4)
-    return learn(draw(3000, 0), suggested=few, elsewhere=few)
+    return learn(draw(3000, 0))
 
 
 @cache
-def calibrated(allow_empty: bool = False, per: str | None = None) -> EvidenceIntervals:
-    method = create("evidence", evidence=model(), allow_empty=allow_empty, per=per).calibrate(
-        Seen(), draw(2000, 1)
-    )
+def calibrated(per: str | None = None) -> EvidenceIntervals:
+    method = create("evidence", evidence=model(), per=per).calibrate(Seen(), draw(2000, 1))
     assert isinstance(method, EvidenceIntervals)
     return method
 
@@ -80,7 +76,7 @@ def masses(method: EvidenceIntervals, asked: Triples) -> NDArray[np.float64]:
     pieces = [int(np.flatnonzero(found.cells.low == value)[0]) for value in VALUES]
     assert (found.cells.high[pieces] == VALUES).all()
     atoms = found.class_mass[:, found.cells.class_of_piece[pieces]] * found.cells.share[pieces]
-    suggested = (found.slot_low[:, :, None] == VALUES) * found.slot_mass[:, :, None]
+    suggested = (found.slot_value[:, :, None] == VALUES) * found.slot_mass[:, :, None]
     return np.asarray(atoms + suggested.sum(axis=1))
 
 
@@ -91,7 +87,8 @@ def test_a_second_value_is_told_where_it_is_likely() -> None:
     assert found.belief is not None
     assert found.other is not None
     assert found.other_belief is not None
-    known = np.flatnonzero(found.code == 0)
+    known = np.flatnonzero((found.code == 0) & ~np.isnan(found.belief))
+    assert len(known) > 0.95 * len(found), "medians are single values, nearly all of them"
     atoms = masses(calibrated(), Triples(*(column[known] for column in asked)))
     # the values are those that were written, to the last bit
     is_value = found.value[known][:, None] == VALUES
@@ -121,17 +118,6 @@ def test_the_value_is_in_every_interval_at_every_level(per: str | None) -> None:
     assert inside[:-1].all()
     assert np.isnan(found.value[-1])
     assert found.status[-1] == "unknown-entity"
-
-
-def test_where_intervals_may_be_empty_the_value_is_told_all_the_same() -> None:
-    usual, found = (calibrated(empty).interval(queries(), LEVELS) for empty in (False, True))
-    assert usual.value is not None
-    assert found.value is not None
-    np.testing.assert_array_equal(found.value, usual.value)
-    empty = np.isnan(found.lower)
-    assert 0 < empty.mean() < 1
-    inside = (found.lower <= found.value[:, None]) & (found.value[:, None] <= found.upper)
-    assert (inside | empty)[:-1].all()
 
 
 def test_in_the_open_world_it_is_about_facts() -> None:

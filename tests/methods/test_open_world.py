@@ -220,7 +220,7 @@ def test_a_share_of_all_queries_is_none_of_each_relation():
     world, _, truth, others = drawn(1)
     base = create("cp", per="relation").calibrate(world.model, facts(range(1, 200), truth[1:200]))
     open_world(base, {"uniform": triples(others[:50])})
-    with pytest.raises(InputError, match="leave out --share-of-facts, or --per"):
+    with pytest.raises(InputError, match="leave out the share of facts, or --per"):
         open_world(base, {"uniform": triples(others[:50])}, share=0.25)
 
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tests.predict.conftest import same_bytes
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.known_facts import KnownFacts
-from unkgcp.predict import stream
 from unkgcp.predict.filter import after_filter, parse
-from unkgcp.predict.stream import answer_file, chosen_in_file, in_order
+from unkgcp.predict.stream import answer_file, chosen_in_file
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.chooser import Choice
 from unkgcp.training import Model
@@ -31,8 +25,7 @@ CHOICE = Choice.of("confidence >= 0.5", [0.4, 0.8])
 
 def choose(predictor: Predictor, queries: Path | str, target: Path, choice: Choice = CHOICE) -> pa.Table:
     with chosen_in_file(predictor, str(queries), choice) as chosen:
-        asked = chosen.answering(0.9)
-        answer_file(predictor, chosen.queries, str(target), asked=asked, **chosen.reading)
+        answer_file(predictor, chosen.queries, str(target), answer=chosen.answering(0.9), **chosen.reading)
     return pq.read_table(target)
 
 
@@ -57,48 +50,29 @@ def test_a_file_has_the_answers_of_python(
     found = choose(predictor, queries, tmp_path / "out.parquet")
     assert found.schema.names[-3:] == ["p_value", "selected_40", "selected_80"]
     for name in ("lower", "upper", "p_value", "selected_40", "selected_80"):
-        assert found[name].to_pylist() == expected[name].to_pylist(), name
+        told = expected[name].to_pylist()
+        assert found[name].to_pylist() == (
+            told if name.startswith("selected") else [round(v, 9) for v in told]
+        ), name
     known = np.array(found["status"].cast(pa.string())) == "ok"
     chosen, p_value = np.array(found["selected_80"]), np.array(found["p_value"])
-    assert 0 < chosen.sum() < known.sum()
+    assert 0 < np.array(found["selected_40"]).sum() < chosen.sum() <= known.sum()
     assert not chosen[~known].any()
     assert (p_value[~known] == 1).all()
 
 
-@pytest.mark.parametrize("population", ["asserted", "open"])
-def test_a_run_on_disk_chooses_the_same(
-    population: str, predictor: Predictor, table: pa.Table, make_facts: Callable[..., Graph], tmp_path: Path
+def test_what_was_chosen_is_said_in_a_sentence(
+    predictor: Predictor, queries: Path, expected: pa.Table
 ) -> None:
-    if population == "open":
-        facts = predictor.method.calibration_facts()
-        model = replace(predictor.model, facts=KnownFacts.of(make_facts(900, seed=3)))
-        predictor = calibrate(model, facts, "cp", population="open", kinds=["uniform", "frequent"])
-    predictor.save(tmp_path / "run")
-    again = Predictor.load(tmp_path / "run")
-    first, second = (each.select(table, "confidence >= 0.5", 0.8).to_arrow() for each in (predictor, again))
-    assert first.equals(second)
-    assert np.array(first["p_value"]).min() < 0.5
-
-
-@given(rows=st.integers(1, 700), threads=st.integers(1, 3))
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_batches_of_any_size_give_the_same_rows(
-    rows: int,
-    threads: int,
-    predictor: Predictor,
-    table: pa.Table,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    part = table.slice(0, 1500)
-    path = tmp_path / "part.parquet"
-    pq.write_table(part, path)
-    batches = lambda *_, **__: iter(part.to_batches(rows))  # noqa: E731
-    with monkeypatch.context() as patched:
-        patched.setattr(stream, "query_batches", batches)
-        patched.setattr(stream, "in_order", lambda items, work: in_order(items, work, threads))
-        found = choose(predictor, path, tmp_path / "out.parquet")
-    same_bytes(found, choose(predictor, path, tmp_path / "plain.parquet"))
+    with chosen_in_file(predictor, str(queries), CHOICE) as chosen:
+        sentence = chosen.sentence
+    counts = [np.count_nonzero(expected[f"selected_{share}"]) for share in (40, 80)]
+    unknown = len(expected) - np.count_nonzero(np.array(expected["status"].cast(pa.string())) == "ok")
+    assert sentence == (
+        f"chosen among 12,000 triples: {counts[0]:,} with at most 0.4 of them wrong on average; {counts[1]:,} with at "
+        f"most 0.8 of them wrong on average (confidence >= 0.5); {unknown:,} cannot be judged, since no "
+        "calibration fact is of their kind; that candidates are facts is presumed"
+    )
 
 
 def test_a_pipe_is_kept_and_read_twice(
@@ -113,7 +87,7 @@ def test_a_pipe_is_kept_and_read_twice(
     writer.start()
     found = choose(predictor, pipe, tmp_path / "pipe.parquet")
     writer.join()
-    same_bytes(found, choose(predictor, tmp_path / "file.tsv", tmp_path / "file.parquet"))
+    assert found.equals(choose(predictor, tmp_path / "file.tsv", tmp_path / "file.parquet"))
 
 
 def test_no_candidates(predictor: Predictor, tmp_path: Path) -> None:
@@ -133,7 +107,7 @@ def test_a_file_that_changes_between_the_passes_is_noticed(
     with chosen_in_file(predictor, str(tmp_path / "in.parquet"), CHOICE) as chosen:
         pq.write_table(table.slice(0, 200), tmp_path / "in.parquet")
         with pytest.raises(InputError, match="has changed while it was read"):
-            answer_file(predictor, chosen.queries, str(tmp_path / "out.tsv"), asked=chosen.answering(0.9))
+            answer_file(predictor, chosen.queries, str(tmp_path / "out.tsv"), answer=chosen.answering(0.9))
     assert not (tmp_path / "out.tsv").exists()
 
 
@@ -148,9 +122,9 @@ class TestAfterSelection:
             predictor, queries, tmp_path / "o.parquet", Choice.of("confidence >= 0.5", 0.4, after=True)
         )
         assert found.num_rows == chosen.sum()
-        assert found["p_value"].to_pylist() == plain.p_value[chosen].tolist()  # type: ignore[index]
+        assert found["p_value"].to_pylist() == plain.p_value[chosen].round(9).tolist()  # type: ignore[index]
         again = predictor.select(table, "confidence >= 0.5", 0.4, after_selection=True)
-        assert found["lower"].to_pylist() == again.lower.tolist()
+        assert found["lower"].to_pylist() == again.lower.round(9).tolist()
         assert (again.lower != plain.lower[chosen]).any()
         assert again.labels is not None
         assert again.labels["head"].to_pylist() == found["head"].to_pylist()
@@ -159,7 +133,7 @@ class TestAfterSelection:
         facts = predictor.method.calibration_facts()
         score = predictor.model.score(facts.head, facts.relation, facts.tail)
         middle = float(np.median(score))
-        after = after_filter(predictor, parse(f"score >= {middle}", [0.9]), [0.9])
+        after = after_filter(predictor, parse(f"score >= {middle}", [0.9]), 0.9)
         assert after.method.size == (score >= np.float32(middle)).sum()
         direct = calibrate(predictor.model, facts[score >= np.float32(middle)], "cp")
         np.testing.assert_array_equal(after.interval(facts).lower, direct.interval(facts).lower)
@@ -167,8 +141,8 @@ class TestAfterSelection:
     @pytest.mark.parametrize("column", ["lower", "upper", "width"])
     def test_a_filter_on_the_ends_is_refused(self, predictor: Predictor, column: str) -> None:
         with pytest.raises(InputError, match=f"a filter on '{column}', which depends on the calibration"):
-            after_filter(predictor, parse(f"{column} >= 0.7", [0.9]), [0.9])
+            after_filter(predictor, parse(f"{column} >= 0.7", [0.9]), 0.9)
 
     def test_a_filter_that_no_calibration_fact_passes(self, predictor: Predictor) -> None:
         with pytest.raises(InputError, match="no calibration fact would have been chosen"):
-            after_filter(predictor, parse("score > 1", [0.9]), [0.9])
+            after_filter(predictor, parse("score > 1", [0.9]), 0.9)

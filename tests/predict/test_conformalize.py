@@ -79,7 +79,7 @@ def test_several_levels_on_standard_output(files: tuple[Path, Path], capfd: Any)
         files[1],
         "--confidence",
         "0.8,0.975,1",
-        "--score",
+        "--method",
         "entropy",
     )
     assert status == 0
@@ -127,7 +127,7 @@ def test_several_columns_of_groups(capfd: Any, tmp_path: Path) -> None:
     columns = {"prediction": PREDICTION, "truth": TRUTH, "relation": GROUP, "source": source}
     cal, out = _write(tmp_path / "cal.csv", **columns), tmp_path / "out.csv"
     asked = ("--calibration", cal, "--input", cal, "-o", out)
-    assert _run(capfd, *asked, "--group", "relation, source")[0] == 0
+    assert _run(capfd, *asked, "--per", "relation, source")[0] == 0
     table = _read(out)
     groups = {"relation": GROUP, "source": source}
     made = SplitConformal().calibrate(PREDICTION, TRUTH, group=groups)
@@ -135,16 +135,16 @@ def test_several_columns_of_groups(capfd: Any, tmp_path: Path) -> None:
     assert np.array_equal(np.stack([table["lower"], table["upper"]], axis=1), ends)
     assert table["group_size"].to_pylist() == [30 if i >= 270 else 90 for i in range(300)]
     # one column of another name is what `group` is otherwise
-    assert _run(capfd, *asked, "--group", "source")[0] == 0
+    assert _run(capfd, *asked, "--per", "source")[0] == 0
     one = SplitConformal().calibrate(PREDICTION, TRUTH, group=source).interval(PREDICTION, group=source)
     assert np.array_equal(np.stack([_read(out)["lower"], _read(out)["upper"]], axis=1), one)
     for wrong, sentence in (
-        ("relation,relation", "--group relation,relation: expected columns of groups, each once"),
-        ("truth", "--group truth: expected columns of groups"),
-        ("relation,", "--group relation,: expected columns of groups"),
+        ("relation,relation", "--per relation,relation: expected columns of groups, each once"),
+        ("truth", "--per truth: expected columns of groups"),
+        ("relation,", "--per relation,: expected columns of groups"),
         ("colour", "has no column 'colour'"),
     ):
-        status, _, err = _run(capfd, *asked, "--group", wrong)
+        status, _, err = _run(capfd, *asked, "--per", wrong)
         assert status == 2
         assert sentence in err
 
@@ -176,26 +176,9 @@ def test_what_is_carried_through_is_not_touched(capfd: Any, tmp_path: Path) -> N
     assert {row["truth"] for row in rows} == {"?"}
 
 
-def test_only_a_header_gives_only_a_header(files: tuple[Path, Path], capfd: Any, tmp_path: Path) -> None:
-    (tmp_path / "none.csv").write_text("id,prediction\n")
-    status, out, _ = _run(capfd, "--calibration", files[0], "--input", tmp_path / "none.csv")
-    assert (status, out) == (0, "id,prediction,lower,upper\n")
-
-
-def test_many_batches_keep_their_order(
-    files: tuple[Path, Path], capfd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from unkgcp.tabular import query_files
-
-    monkeypatch.setattr(query_files, "BLOCK_BYTES", 200)
-    status, _, _ = _run(capfd, "--calibration", files[0], "--input", files[1], "-o", tmp_path / "out.csv")
-    assert status == 0
-    assert np.array_equal(_read(tmp_path / "out.csv")["prediction"], PREDICTION[::-1])
-
-
 BAD = {
-    "no file": (None, "there is no file {path}"),
-    "empty": ("", "{path} is empty; its first line must name the columns"),
+    "no file": (None, "{path} does not exist: there is no such file"),
+    "empty": ("", "{path} is empty: give a file"),
     "no column": ("id,score\n1,2\n", "{path} has no column 'prediction' (its columns: id, score); add it"),
     "no header": ("0.1\n0.2\n", "{path} has no column 'prediction' (its columns: 0.1); add it"),
     "twice": ("prediction,prediction\n", "{path} has two columns named 'prediction'; rename one of them"),
@@ -208,15 +191,18 @@ BAD = {
         'note,prediction\n"a\nb",0.5\nc,x\n',
         "{path}, line 4: prediction is 'x', which is not a number",
     ),
-    "ragged": ("id,prediction\n1,0.5\n2,0.5,7\n", "3 columns where the first line has 2; correct or remove"),
+    "ragged": ("id,prediction\n1,0.5\n2,0.5,7\n", "line 3 has 3 columns, expected 2: correct or remove it"),
     "taken": ("prediction,lower\n0.5,1\n", "{path} already has a column 'lower'; rename it"),
     "scale": (
         "prediction,scale\n0.5,1\n",
         "cal.csv has no column 'scale', which {path} has; add it or rename it",
     ),
-    "not text": (b"prediction\n\xff\xfe\n", "{path} cannot be read as CSV, TSV or Parquet"),
-    "cut short": (gzip.compress(b"prediction\n" + b"0.5\n" * 99999)[:-90], "{path} cannot be read"),
-    "broken parquet": (b"PAR1 and then nothing", "{path} cannot be read as CSV, TSV or Parquet"),
+    "not text": (b"prediction\n\xff\xfe\n", "{path}, line 2 is not valid UTF-8"),
+    "cut short": (
+        gzip.compress(b"prediction\n" + b"0.5\n" * 99999)[:-90],
+        "{path} is a damaged or incomplete gzip file",
+    ),
+    "broken parquet": (b"PAR1 and then nothing", "{path} is a damaged Parquet file"),
 }
 
 
@@ -315,7 +301,7 @@ def test_shortest_intervals(files: tuple[Path, Path], capfd: Any, tmp_path: Path
     rng = np.random.default_rng(1)
     prediction, truth = rng.random(1000), rng.choice([0.25, 0.75, 1.0], 1000)
     cal = _write(tmp_path / "many.csv", prediction=prediction, truth=truth)
-    arguments = ["--input", files[1], "--score", "shortest", "-o", tmp_path / "out.csv"]
+    arguments = ["--input", files[1], "--method", "shortest", "-o", tmp_path / "out.csv"]
     status, _, err = _run(capfd, "--calibration", cal, *arguments)
     assert (status, err) == (0, "")
     table = _read(tmp_path / "out.csv")
@@ -325,7 +311,7 @@ def test_shortest_intervals(files: tuple[Path, Path], capfd: Any, tmp_path: Path
     cal = _write(tmp_path / "kinds.csv", prediction=prediction, truth=truth, kind=kind)
     pred = _write(tmp_path / "asked.csv", prediction=prediction[:5], kind=kind[:5])
     status, _, err = _run(
-        capfd, "--calibration", cal, "--input", pred, "--score", "shortest", "-o", tmp_path / "k.csv"
+        capfd, "--calibration", cal, "--input", pred, "--method", "shortest", "-o", tmp_path / "k.csv"
     )
     assert (status, err) == (0, "")
     table = _read(tmp_path / "k.csv")

@@ -46,6 +46,8 @@ def answers() -> pa.RecordBatch:
         ("  (( lower>=0.75 ))OR(status==unknown-entity) ", [2, 3]),
         ("lower >= -1e-3 and upper <= 1.0", [0, 1, 2, 3]),
         ("lower > 2", []),
+        ("0.5 <= lower < 0.75", [0]),
+        ("0.75 <= lower", [3]),
     ],
 )
 def test_keeps(text: str, kept: list[int]) -> None:
@@ -65,7 +67,7 @@ def test_values_and_what_a_model_believes_of_them() -> None:
         ("other_belief < 0.9 or value <= 0.3", [0, 1]),  # what is not there is not compared
     ):
         assert parse(text, [0.9]).keep(batch).equals(batch.take(pa.array(kept, pa.int64()))), text
-    with pytest.raises(InputError, match="asks for 'belief', which only runs of the method evidence tell"):
+    with pytest.raises(InputError, match="asks for 'belief', which this run does not tell"):
         parse("lower >= 0 and belief > 0.5", [0.9]).keep(answers())
 
 
@@ -77,38 +79,33 @@ def test_several_levels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "where"),
+    ("text", "words"),
     [
-        ("", "at its end"),
-        ("lower", "at its end"),
-        ("lower >=", "at its end"),
-        ("lower >= 0.7 and", "at its end"),
-        ("(lower >= 0.7", "at its end"),
-        ("lower >> 0.7", "at character 8, '>'"),
-        ("lower >= 0.7 upper < 1", "at character 14, 'upper'"),
-        ("lower >= 0.7)", "at character 13, ')'"),
-        ("lower >= 0.7.1", "at character 10"),
-        ("lower >= upper", "at character 10, 'upper'"),
-        ("0.7 <= lower", "at character 1, '0.7'"),
-        ("lover >= 0.7", "at character 1, 'lover'"),
-        ("lower_80 >= 0.7", "at character 1, 'lower_80'"),
-        ("status < ok", "at character 8, '<'"),
-        ("status == fine", "at character 11, 'fine'"),
-        ("status == 1", "at character 11, '1'"),
-        ("lower >= 0.7 & upper < 1", "at character 14, '& upper < "),
-        ("__import__('os').system('true')", 'at character 17, ".system'),
-        ("lower >= 0.7; x", "at character 13"),
+        ("", "invalid syntax"),
+        ("lower", "compares nothing"),
+        ("lower >=", "invalid syntax"),
+        ("(lower >= 0.7", "never closed"),
+        ("lower >> 0.7", "compares nothing"),
+        ("lower >= 0.7 upper < 1", "invalid syntax"),
+        ("lower >= upper", "lower is not compared with upper"),
+        ("lover >= 0.7", "lover is no column; there are score"),
+        ("lower_80 >= 0.7", "lower_80 is no column"),
+        ("status < ok", "status is compared with == or !="),
+        ("status == fine", "fine is none of ok, unknown-entity"),
+        ("status == 1", "status is not compared with 1"),
+        ("lower >= high", "lower is not compared with high"),
+        ("lower in (1, 2)", "is no column, number or word"),
+        ("not lower > 1", "compares nothing"),
+        ("lower > 2 + 3", "is no column, number or word"),
+        ("__import__('os').system('true')", "compares nothing"),
+        ("lower > __import__('os').system('true')", "is no column, number or word"),
+        ("lower >= 0.7; x", "invalid syntax"),
+        ("lower > -'a'", "is no number"),
+        ("(" * 300 + "lower > 0" + ")" * 300, "too many nested parentheses"),
+        ("lower > 0 or " * 200 + "lower > 0", "at most 1,000"),
     ],
 )
-def test_points_at_what_is_wrong(text: str, where: str) -> None:
+def test_what_cannot_be_read_is_a_sentence(text: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(text, [0.9])
-    assert where in str(caught.value)
-    assert repr(text) in str(caught.value)
-
-
-def test_absurd_conditions() -> None:
-    with pytest.raises(InputError, match="too many parentheses"):
-        parse("(" * 60 + "lower > 0" + ")" * 60, [0.9])
-    with pytest.raises(InputError, match="at most 1,000"):
-        parse("lower > 0 or " * 200 + "lower > 0", [0.9])
+    assert words in str(caught.value)

@@ -14,52 +14,28 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.predict.conftest import LEVELS, ROWS, same_bytes
-from tests.worlds import crowded_graph
+from tests.predict.conftest import LEVELS, ROWS
 from unkgcp.errors import InputError
-from unkgcp.evidence import Evidence
-from unkgcp.predict.filter import after_filter, parse
-from unkgcp.predict.parts import ANSWERS, ATTEMPTS, part_name
-from unkgcp.predict.ray_engine import answer_on_ray
-from unkgcp.predict.ray_worker import use_index, write_index
-from unkgcp.predict.stream import answer_file, chosen_in_file
+from unkgcp.predict.ray_engine import (
+    ANSWERS,
+    FilePart,
+    answer_on_ray,
+    check_target,
+    is_folder,
+    plan,
+)
+from unkgcp.predict.stream import PredictRequest, answer_file, chosen_in_file
 from unkgcp.run import Predictor
 from unkgcp.run.chooser import Choice
 
-ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'unkgcp[ray]'")
-pytest.importorskip("ray.data", reason="ray is there without ray.data: pip install 'unkgcp[ray]'")
+ray = pytest.importorskip("ray", reason="ray is not installed: see the extra ray")
 
 PREDICT = (sys.executable, "-m", "unkgcp", "predict")
-
-
-class EvidenceRun:
-    """What workers ask of a run that answers from evidence."""
-
-    def __init__(self, sha256: str) -> None:
-        self.evidence = Evidence.of(crowded_graph(60, 0))
-        self.method = SimpleNamespace(evidence=self)
-        self.provenance = {"files": {"calibration.npz": {"sha256": sha256}}}
-
-
-def test_workers_map_the_index_that_was_made_once(tmp_path: Path) -> None:
-    planned, same, other = EvidenceRun("a"), EvidenceRun("a"), EvidenceRun("b")
-    write_index(planned, tmp_path)  # type: ignore[arg-type]
-    for run in (same, other):
-        use_index(run, tmp_path)  # type: ignore[arg-type]
-    queries = crowded_graph(40, 1)
-    assert "pairs" not in vars(other.evidence), "a run that has come since has facts of its own"
-    for name, array in same.evidence.index().items():
-        np.testing.assert_array_equal(array, planned.evidence.index()[name])
-        assert not len(array) or isinstance(array.base, np.memmap), "mapped, not copied"
-    for one, two in zip(same.evidence.features(queries), planned.evidence.features(queries), strict=True):
-        np.testing.assert_array_equal(one, two)
 
 
 # one cluster for all of them, in one process
@@ -71,17 +47,19 @@ def test_the_command_starts_and_stops_a_cluster_quietly(
     """Text in, one file out, by a cluster of its own: the same file, nothing printed, nobody left behind."""
     frame = pq.read_table(queries).to_pandas()
     frame.to_csv(tmp_path / "queries.csv", index=False)
+    config = tmp_path / "ray.yaml"
+    config.write_text("{workers: 2, rows_per_part: 5000}")
     mark = f"mark-{uuid.uuid4()}"
     environment = {**os.environ, "UNKGCP_TEST_MARK": mark}
     environment.pop("RAY_ADDRESS", None)
-    options = ("--confidence", "0.8,0.95", "--engine", "ray", "--workers", "2", "--rows-per-part", "50000")
+    options = ("--confidence", "0.8,0.95", "--engine", "ray", "--config", config)
     command = [*PREDICT, run, tmp_path / "queries.csv", "-o", tmp_path / "out.parquet", *options]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert all(re.match(r"\S+ predicting: ", line) for line in done.stderr.splitlines()), done.stderr
-    same_bytes(pq.read_table(tmp_path / "out.parquet"), local)
-    assert sorted(os.listdir(tmp_path)) == ["out.parquet", "queries.csv"]
+    assert pq.read_table(tmp_path / "out.parquet").equals(local)
+    assert sorted(os.listdir(tmp_path)) == ["out.parquet", "queries.csv", "ray.yaml"]
     deadline = time.monotonic() + 120
     while (left := _processes(mark)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -120,82 +98,60 @@ def cluster() -> Iterator[None]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-class Killer(threading.Thread):
-    """Kills the process of every worker that is at work on a part, once some parts are finished."""
-
-    def __init__(self, folder: Path, after: int) -> None:
-        super().__init__(daemon=True)
-        self.folder, self.after, self.killed = folder, after, dict[int, int]()
-        self.over = threading.Event()
-
-    def run(self) -> None:
-        while not self.killed and not self.over.wait(0.002):
-            for stage in self.folder.glob(".partial-*"):
-                done = {path.name for path in (stage / ANSWERS).glob("part-*")}
-                if len(done) < self.after:
-                    continue
-                for mark in (stage / ATTEMPTS).glob("*-0"):
-                    number = int(mark.name.split("-")[0])
-                    text = mark.read_text().split()
-                    if part_name(number) not in done and text:
-                        os.kill(int(text[0]), signal.SIGKILL)
-                        time.sleep(0.05)
-                        if not (
-                            stage / ANSWERS / part_name(number)
-                        ).exists():  # else it was finished just then
-                            self.killed[number] = int(text[0])
-
-
-class Attempts:
-    """Keeps the marks of all attempts while the work goes on."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.marks = folder, dict[str, str]()
-
-    def update(self, done: float, text: str = "", since: float | None = None) -> None:
-        for mark in self.folder.glob(f".partial-*/{ATTEMPTS}/*"):
-            self.marks[mark.name] = mark.read_text()
-
-
 def test_killed_workers_change_nothing(
     cluster: None, run: Path, table: pa.Table, local: pa.Table, tmp_path: Path
 ) -> None:
     source, out = tmp_path / "queries", tmp_path / "out"
     source.mkdir()
-    out.mkdir()
-    for number, first in enumerate(range(0, ROWS, 50_000)):  # a folder of part files, uneven
-        pq.write_table(table.slice(first, 50_000), source / f"{number}.parquet", row_group_size=7_000)
-    killer, attempts = Killer(out, after=2), Attempts(out)
+    for number, first in enumerate(range(0, ROWS, 5_000)):  # a folder of part files, uneven
+        pq.write_table(table.slice(first, 5_000), source / f"{number}.parquet", row_group_size=700)
+    over, killed = threading.Event(), []
+
+    def kill() -> None:
+        """Ends the workers once, when the first answers are there."""
+        while not killed and not over.wait(0.005):
+            if list(tmp_path.glob(f".partial-*/{ANSWERS}/part-*")):
+                for worker in workers():
+                    os.kill(worker, signal.SIGKILL)
+                    killed.append(worker)
+
+    killer = threading.Thread(target=kill)
     killer.start()
     try:
         rows = answer_on_ray(
-            str(run), str(source), str(out / "answers"), LEVELS, workers=2, rows_per_part=7_000,
-            progress=attempts,
-        )  # fmt: skip
+            str(run), str(source), str(out), PredictRequest(LEVELS), workers=1, rows_per_part=700
+        )
     finally:
-        killer.over.set()
+        over.set()
         killer.join()
-    assert rows == ROWS
-    assert killer.killed  # really in the middle: these parts were begun and not finished
-    for number, process in killer.killed.items():
-        assert attempts.marks[f"{number}-0"].startswith(f"{process} ")
-        assert int(attempts.marks[f"{number}-1"].split()[0]) != process
-    names = sorted(os.listdir(out / "answers"))
-    assert names == [part_name(number) for number in range(len(names))]
-    assert len(names) == 19
-    same_bytes(pa.concat_tables(pq.read_table(out / "answers" / name) for name in names), local)
-    assert os.listdir(out) == ["answers"]
+    assert (rows, bool(killed)) == (ROWS, True)
+    names = sorted(os.listdir(out))
+    assert names == [FilePart(number, "", 0, 0, 0).name for number in range(len(names))]
+    assert pa.concat_tables(pq.read_table(out / name) for name in names).equals(local)
+    assert sorted(os.listdir(tmp_path)) == ["out", "queries"]
+
+
+def workers() -> list[int]:
+    """Processes of the cluster that answer parts."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"ray::answer_part" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
 
 
 def test_a_bad_query_ends_it_with_the_local_sentence(
     cluster: None, run: Path, table: pa.Table, tmp_path: Path
 ) -> None:
     broken = table.to_pandas()
-    broken.loc[90_000, "tail"] = None
+    broken.loc[9_000, "tail"] = None
     pq.write_table(pa.Table.from_pandas(broken, preserve_index=False), tmp_path / "q.parquet")
-    with pytest.raises(InputError, match=r"q.parquet, row 90001 has an empty tail"):
+    with pytest.raises(InputError, match=r"q.parquet, row 9001 has an empty tail"):
         answer_on_ray(
-            str(run), str(tmp_path / "q.parquet"), str(tmp_path / "answers"), workers=1, rows_per_part=30_000
+            str(run), str(tmp_path / "q.parquet"), str(tmp_path / "answers"), workers=1, rows_per_part=3_000
         )
     assert os.listdir(tmp_path) == ["q.parquet"]
 
@@ -203,7 +159,9 @@ def test_a_bad_query_ends_it_with_the_local_sentence(
 def test_ctrl_c_leaves_nothing(cluster: None, run: Path, queries: Path, tmp_path: Path) -> None:
     """A second process asks the running cluster and is interrupted when the first part is there."""
     address = ray.get_runtime_context().gcs_address
-    options = ("--engine", "ray", "--address", address, "--workers", "1", "--rows-per-part", "1000")
+    config = run.parent / "ray.yaml"
+    config.write_text(f"{{address: '{address}', workers: 1, rows_per_part: 100}}")
+    options = ("--engine", "ray", "--config", str(config))
     with subprocess.Popen(
         [*PREDICT, run, queries, "-o", tmp_path / "answers", *options], stderr=subprocess.PIPE, text=True
     ) as process:
@@ -218,7 +176,7 @@ def test_ctrl_c_leaves_nothing(cluster: None, run: Path, queries: Path, tmp_path
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch, run: Path, queries: Path, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"pip install 'unkgcp\[ray\]'"):
+    with pytest.raises(InputError, match="pip install ray"):
         answer_on_ray(str(run), str(queries), str(tmp_path / "answers"))
     assert os.listdir(tmp_path) == []
 
@@ -241,23 +199,46 @@ def test_candidates_are_chosen_as_by_the_local_engine(run: Path, queries: Path, 
     choice = Choice.of("confidence >= 0.5", [0.5, 0.9])
     predictor = Predictor.load(run)
     with chosen_in_file(predictor, str(queries), choice) as chosen:
-        answer_file(predictor, str(queries), str(tmp_path / "local.parquet"), asked=chosen.answering(0.9))
+        answer_file(predictor, str(queries), str(tmp_path / "local.parquet"), answer=chosen.answering(0.9))
     expected = pq.read_table(tmp_path / "local.parquet")
-    for target, rows in (("one.parquet", 50_000), ("folder/", 31_000)):
+    for target, rows in (("one.parquet", 5_000), ("folder/", 3_100)):
         path = str(tmp_path / target)
         if target.endswith("/"):
             path += "/"
-        answer_on_ray(str(run), str(queries), path, 0.9, workers=2, rows_per_part=rows, choice=choice)
-        same_bytes(pq.read_table(path), expected)
+        answer_on_ray(
+            str(run),
+            str(queries),
+            path,
+            PredictRequest(choice=choice),
+            workers=2,
+            rows_per_part=rows,
+        )
+        assert pq.read_table(path).equals(expected)
 
 
-def test_intervals_after_a_filter_are_those_of_the_local_engine(
-    run: Path, queries: Path, tmp_path: Path
-) -> None:
-    predictor, condition = Predictor.load(run), "score >= 0.5"
-    keep = parse(condition, [0.9])
-    target = str(tmp_path / "local.parquet")
-    answer_file(after_filter(predictor, keep, [0.9]), str(queries), target, 0.9, keep=keep)
-    found = str(tmp_path / "ray.parquet")
-    answer_on_ray(str(run), str(queries), found, 0.9, workers=2, condition=condition, after=True)
-    same_bytes(pq.read_table(found), pq.read_table(target))
+def test_parts_hold_every_row_once_in_order(tmp_path: Path) -> None:
+    for name, rows in (("a.parquet", 7), ("b.parquet", 5), ("c.parquet", 0)):
+        pq.write_table(pa.table({"head": ["x"] * rows}), tmp_path / name)
+    parts = plan([str(tmp_path / f"{name}.parquet") for name in "abc"], 4)
+    assert [(Path(part.path).name, part.first, part.rows, part.before) for part in parts] == [
+        ("a.parquet", 0, 4, 0),
+        ("a.parquet", 4, 3, 4),
+        ("b.parquet", 0, 4, 7),
+        ("b.parquet", 4, 1, 11),
+    ]
+    assert [(part.rows, part.number) for part in plan([str(tmp_path / "c.parquet")])] == [(0, 0)]
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(InputError, match=r"broken.parquet is a damaged Parquet file"):
+        plan([str(tmp_path / "broken.parquet")])
+
+
+def test_outputs_that_cannot_be_are_refused_first(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("")
+    for target in ("answers.docx", "full", "full/file/"):
+        with pytest.raises(InputError):
+            check_target(str(tmp_path / target) + ("/" if target.endswith("/") else ""))
+    folders = {"answers/": True, "answers": True, "a.parquet": False, "-": False}
+    assert {name: is_folder(name) for name in folders} == folders
+    for target in (None, "-", str(tmp_path / "new"), str(tmp_path / "new.tsv.gz")):
+        check_target(target)

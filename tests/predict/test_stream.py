@@ -22,15 +22,9 @@ from unkgcp.graph import Graph
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.predict import stream
 from unkgcp.predict.filter import parse
-from unkgcp.predict.parts import deliver, plan, staged
-from unkgcp.predict.ray_worker import Answerer, Work
-from unkgcp.predict.stream import AHEAD, answer_file, in_order
+from unkgcp.predict.stream import AHEAD, PredictRequest, answer_file, in_order
 from unkgcp.run import Predictor, calibrate
-from unkgcp.run.answer_sets import AnswerSets, Asked
-from unkgcp.run.answers import answer_batch
-from unkgcp.tabular import parquet
-from unkgcp.tabular.query_files import count_queries, query_batches
-from unkgcp.tabular.writer import ROW_GROUP, gathered
+from unkgcp.run.answer_sets import AnswerSets, SetRequest
 from unkgcp.training import Model
 
 NAMES = ["head", "relation", "tail"]
@@ -75,16 +69,6 @@ class TestInOrder:
         answers.close()
         assert len(drawn) < 30
 
-    def test_work_goes_on_while_the_result_before_is_made_use_of(self) -> None:
-        done: list[int] = []
-        answers = in_order(iter(range(50)), lambda number: done.append(number) or number, threads=1)
-        assert next(answers) == 0
-        deadline = time.monotonic() + 30
-        while len(done) < AHEAD and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert len(done) >= AHEAD
-        answers.close()
-
     @pytest.mark.parametrize("where", ["items", "work"])
     def test_errors_come_where_their_item_would(self, where: str) -> None:
         def items() -> Iterator[int]:
@@ -106,160 +90,68 @@ class TestInOrder:
         answers.close()
 
 
-class TestParquet:
-    def write(self, table: pa.Table, path: Path, **options: object) -> str:
-        pq.write_table(table, path, **options)
-        return str(path)
-
-    def rows(self, path: str, **options: bool) -> list[dict[str, str]]:
-        return [row for batch in query_batches(path, **options) for row in batch.to_pylist()]
-
-    def test_every_way_to_keep_labels(
-        self, table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        expected = table.to_pylist()
-        coded = pa.table([table[name].dictionary_encode() for name in NAMES], names=NAMES)
-        large = table.cast(pa.schema([(name, pa.large_string()) for name in NAMES]))
-        monkeypatch.setattr(parquet, "QUERIES", 700)
-        for number, (what, options) in enumerate(
-            [
-                (table, {}),
-                (table, {"use_dictionary": False}),
-                (table, {"row_group_size": 999}),
-                (table, {"dictionary_pagesize_limit": 50, "data_page_size": 100}),
-                (coded, {"row_group_size": 1234}),
-                (large, {}),
-            ]
-        ):
-            path = self.write(what, tmp_path / f"{number}.parquet", **options)
-            assert self.rows(path) == expected
-            monkeypatch.setattr(parquet, "GROUP", 800)
-            assert self.rows(path) == expected
-            monkeypatch.setattr(parquet, "GROUP", 1 << 21)
-            assert count_queries(path) == len(table)
-
-    def test_integers_are_labels(self, tmp_path: Path) -> None:
-        path = self.write(pa.table({name: [1, 20] for name in NAMES}), tmp_path / "q.parquet")
-        assert self.rows(path) == [dict.fromkeys(NAMES, label) for label in ("1", "20")]
-
-    def test_dictionaries_are_kept(self, table: pa.Table, tmp_path: Path) -> None:
-        path = self.write(table, tmp_path / "q.parquet")
-        assert all(pa.types.is_dictionary(column.type) for column in next(query_batches(path)).columns)
-
-    @pytest.mark.parametrize("coded", [False, True])
-    @pytest.mark.parametrize(
-        ("bad", "sentence"),
-        [
-            ("", "row 3001 has an empty tail"),
-            (None, "row 3001 has an empty tail"),
-            ("a\0b", "NUL byte in its tail"),
-        ],
-    )
-    def test_bad_labels_are_named_by_row(
-        self, table: pa.Table, tmp_path: Path, bad: str | None, sentence: str, coded: bool
-    ) -> None:
-        tail = table["tail"].to_pylist()
-        tail[3000] = bad
-        broken = table.set_column(2, "tail", pa.array(tail, pa.string()))
-        path = self.write(broken, tmp_path / "q.parquet", use_dictionary=coded, row_group_size=700)
-        with pytest.raises(InputError, match=sentence):
-            self.rows(path)
-
-    def test_open_places(self, tmp_path: Path) -> None:
-        rows = [("a", "r", ""), (None, "r", "b"), ("?", "r", "b")]
-        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
-        for coded in (False, True):
-            path = self.write(pa.table(columns, names=NAMES), tmp_path / "q.parquet", use_dictionary=coded)
-            found = [tuple(row.values()) for row in self.rows(path, open_places=True)]
-            assert found == [("a", "r", "?"), ("?", "r", "b"), ("?", "r", "b")]
-
-    def test_no_rows(self, predictor: Predictor, table: pa.Table, tmp_path: Path) -> None:
-        path = self.write(table.slice(0, 0), tmp_path / "q.parquet")
-        assert answer_file(predictor, path, str(tmp_path / "a.parquet")) == 0
-        assert pq.read_table(tmp_path / "a.parquet").num_rows == 0
-        assert pq.read_schema(tmp_path / "a.parquet").names[:4] == [*NAMES, "score"]
-
-
-def test_the_same_answers_whatever_the_batches(
-    predictor: Predictor, table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_answers_of_a_file_are_those_of_python(
+    predictor: Predictor, table: pa.Table, tmp_path: Path
 ) -> None:
-    expected = pa.Table.from_batches(
-        [answer_batch(predictor, table.combine_chunks().to_batches()[0], [0.5, 0.9])]
-    )
-    expected = expected.set_column(expected.num_columns - 1, "status", expected["status"].cast(pa.string()))
-    for number, size in enumerate((100, 1 << 17)):
-        monkeypatch.setattr(parquet, "QUERIES", size)
-        pq.write_table(table, tmp_path / "q.parquet", row_group_size=1700)
-        target = str(tmp_path / f"{number}.parquet")
-        assert answer_file(predictor, str(tmp_path / "q.parquet"), target, [0.5, 0.9]) == len(table)
+    expected = predictor.interval(table, [0.5, 0.9]).to_arrow()
+    for rows in (5, len(table)):  # without threads and with them
+        pq.write_table(table.slice(0, rows), tmp_path / "q.parquet", row_group_size=1700)
+        target = str(tmp_path / "a.parquet")
+        assert answer_file(predictor, str(tmp_path / "q.parquet"), target, PredictRequest([0.5, 0.9])) == rows
         found = pq.read_table(target)
         assert found.schema.types[:3] == [pa.string()] * 3  # dictionaries are a matter of the file alone
-        assert found.equals(expected)
-        assert pq.ParquetFile(target).num_row_groups == 1
+        for name in ("head", "lower_50", "upper_90"):
+            told = expected[name].slice(0, rows).to_pylist()
+            assert found[name].to_pylist() == [round(v, 9) if isinstance(v, float) else v for v in told]
 
 
-def test_dictionaries_that_differ_become_one() -> None:
-    pieces = [pa.array(labels).dictionary_encode() for labels in (["a", "b"], ["b", "c", "b"], ["a"])]
-    batches = [pa.record_batch([piece, pa.array(range(len(piece)))], names=["x", "y"]) for piece in pieces]
-    whole = gathered(batches)
-    assert whole["x"].to_pylist() == ["a", "b", "b", "c", "b", "a"]
-    assert whole["x"].num_chunks == 1
-    assert whole["y"].to_pylist() == [0, 1, 0, 1, 2, 0]
-    assert ROW_GROUP == 1 << 20
+def test_no_rows(predictor: Predictor, table: pa.Table, tmp_path: Path) -> None:
+    pq.write_table(table.slice(0, 0), tmp_path / "q.parquet")
+    assert answer_file(predictor, str(tmp_path / "q.parquet"), str(tmp_path / "a.parquet")) == 0
+    assert pq.read_schema(tmp_path / "a.parquet").names[:3] == NAMES
 
 
-@pytest.mark.parametrize("small", [1 << 30, 0])
-def test_filters_and_completions_of_files(
-    predictor: Predictor, table: pa.Table, tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("line", "place"), [("entity 1\tr1\t?", "tail"), ("?\tr1\tentity 1", "head")])
+def test_an_open_place_says_which_option_is_missing(
+    line: str, place: str, predictor: Predictor, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(stream, "SMALL", small)
+    path = tmp_path / "q.tsv"
+    path.write_text(f"entity 2\tr1\tentity 3\n{line}\n")
+    with pytest.raises(InputError, match=rf"q.tsv: query 2 leaves its {place} open .*--top-k 10 .*--answers"):
+        answer_file(predictor, str(path), str(tmp_path / "a.tsv"))
+    assert not (tmp_path / "a.tsv").exists()
+
+
+def test_filters_and_completions_of_files(predictor: Predictor, table: pa.Table, tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "q.parquet")
     keep = parse("upper < 0.9 and status == ok", [0.5])
-    answer_file(predictor, str(tmp_path / "q.parquet"), str(tmp_path / "a.parquet"), 0.5, keep=keep)
+    answer_file(
+        predictor, str(tmp_path / "q.parquet"), str(tmp_path / "a.parquet"), PredictRequest(0.5, keep=keep)
+    )
     found, whole = pq.read_table(tmp_path / "a.parquet"), predictor.interval(table, 0.5)
     rows = np.flatnonzero((whole.upper < 0.9) & (whole.code == 0))
     assert 0 < len(rows) < len(table)
-    np.testing.assert_array_equal(found["upper"].to_numpy(), whole.upper[rows])
+    np.testing.assert_array_equal(found["upper"].to_numpy(), whole.upper[rows].round(9))
     text = tmp_path / "open.tsv"
     text.write_text("entity 1\tr1\t?\n\tr1\tentity 2\nentity 3\tr0\t\n")
-    assert answer_file(predictor, str(text), str(tmp_path / "c.tsv"), completion={"k": 2}) == 3
+    assert (
+        answer_file(predictor, str(text), str(tmp_path / "c.tsv"), PredictRequest(completion={"k": 2})) == 3
+    )
     lines = [line.split("\t") for line in (tmp_path / "c.tsv").read_text().splitlines()]
     assert lines[0][:5] == ["query", "rank", *NAMES]
     assert [line[:2] for line in lines[1:]] == [[str(q), str(k)] for q in range(3) for k in (1, 2)]
     text.write_text("entity 1\tr1\tentity 2\n")
     with pytest.raises(InputError, match=r"open\.tsv: query 1 leaves neither head nor tail open"):
-        answer_file(predictor, str(text), str(tmp_path / "d.tsv"), completion={"k": 2})
+        answer_file(predictor, str(text), str(tmp_path / "d.tsv"), PredictRequest(completion={"k": 2}))
     assert not (tmp_path / "d.tsv").exists()
 
 
-def test_small_files_are_answered_without_threads_and_large_ones_with(
-    predictor: Predictor, table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parquet, "QUERIES", 700)
-    pq.write_table(table, tmp_path / "q.parquet")
-    size = (tmp_path / "q.parquet").stat().st_size
-    used, found = [], []
-
-    def noted(*given: object) -> Iterator[object]:
-        used.append(stream.SMALL)
-        return in_order(*given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(stream, "in_order", noted)
-    for small in (size - 1, size):
-        monkeypatch.setattr(stream, "SMALL", small)
-        assert answer_file(predictor, str(tmp_path / "q.parquet"), str(tmp_path / "a.tsv")) == len(table)
-        found.append((tmp_path / "a.tsv").read_bytes())
-    assert used == [size - 1]
-    assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("ending", ["parquet", "tsv"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_run_leaves_nothing_half_written(
-    how: signal.Signals, ending: str, predictor: Predictor, tmp_path: Path
+    how: signal.Signals, predictor: Predictor, tmp_path: Path
 ) -> None:
     predictor.save(tmp_path / "run")
-    target = tmp_path / "out" / f"answers.{ending}"
+    target = tmp_path / "out" / "answers.parquet"
     target.parent.mkdir()
     target.write_text("from before")
     command = [sys.executable, "-m", "unkgcp", "predict", str(tmp_path / "run"), "-", "-o", str(target)]
@@ -285,7 +177,7 @@ def test_an_interrupted_run_leaves_nothing_half_written(
         assert running.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[how]  # type: ignore[index]
 
 
-def test_answer_sets_come_in_pieces_and_the_same_from_a_worker(
+def test_answer_sets_come_in_pieces(
     make_model: Callable[..., Model],
     make_facts: Callable[..., Graph],
     tmp_path: Path,
@@ -294,29 +186,65 @@ def test_answer_sets_come_in_pieces_and_the_same_from_a_worker(
     """A set may be all entities, so that a whole batch of questions may have too many answers to hold at once."""
     model = replace(make_model(), facts=KnownFacts.of(make_facts(300)))
     calibrate(model, make_facts(200, seed=1)).save(tmp_path / "run")
-    predictor, asked = Predictor.load(tmp_path / "run"), Asked.of(0.8)
+    predictor, asked = Predictor.load(tmp_path / "run"), SetRequest.of(0.8)
     heads = pa.array([f"entity {place % 38}" for place in range(60)])
     columns = [heads, pa.array(["r1"] * 60), pa.nulls(60, pa.string())]
     questions = tmp_path / "questions.parquet"
     pq.write_table(pa.table(columns, names=["head", "relation", "tail"]), questions)
     whole = predictor.answer_sets().answer(pa.record_batch(columns, ["head", "relation", "tail"]), asked)
-    monkeypatch.setattr(stream, "MOST_ROWS", 200)
+    monkeypatch.setattr(stream, "MAX_ROWS", 200)
     sizes, original = [], AnswerSets.answer
 
-    def counted(sets: AnswerSets, batch: pa.RecordBatch, asked: Asked, first: int = 0) -> pa.RecordBatch:
+    def counted(sets: AnswerSets, batch: pa.RecordBatch, asked: SetRequest, first: int = 0) -> pa.RecordBatch:
         sizes.append(len(batch))
         return original(sets, batch, asked, first)
 
     monkeypatch.setattr(AnswerSets, "answer", counted)
     target = str(tmp_path / "local.parquet")
-    answer_file(predictor, str(questions), target, sets=asked)
+    answer_file(predictor, str(questions), target, PredictRequest(sets=asked))
     assert max(sizes) == 200 // 40
     found = pq.read_table(target)
-    assert found.to_pylist() == pa.table(whole).to_pylist()
-    target = str(tmp_path / "worker.parquet")
-    with staged(target) as stage:
-        (part,) = plan([str(questions)])
-        done = Answerer(Work(str(tmp_path / "run"), str(stage), 0.8, {}, sets=asked))(part._asdict())
-        assert done["error"] == ""
-        deliver(stage, 1, target)
-    assert pq.read_table(target).to_pylist() == found.to_pylist()
+    expected = pa.table(whole)
+    assert found.drop(["share"]).to_pylist() == expected.drop(["share"]).to_pylist()
+    assert found["share"].to_pylist() == pytest.approx(expected["share"].to_pylist(), abs=1e-6)
+
+
+CARRIED = {
+    "score": ["a", "b", "c"],
+    "head": None,
+    "relation": ["r1"] * 3,
+    "note": ["x", "", "y z"],
+    "tail": None,
+}
+
+
+ASKED = (
+    PredictRequest(),
+    PredictRequest(completion={"k": 2}),
+    PredictRequest(keep=parse("score >= 0.4", [0.9])),
+)
+
+
+@pytest.mark.parametrize("form", ["q.tsv", "q.csv", "q.parquet"])
+@pytest.mark.parametrize("request_of", ASKED)
+def test_further_columns_follow_their_query(
+    request_of: PredictRequest, form: str, predictor: Predictor, tmp_path: Path
+) -> None:
+    ends = [f"entity {place}" for place in (1, 2, 3)]
+    table = pa.table({**CARRIED, "head": ends, "tail": ["?"] * 3 if request_of.completion else ends[::-1]})
+    if form == "q.parquet":
+        pq.write_table(table, tmp_path / form)
+    else:
+        rows = [table.column_names, *zip(*table.to_pydict().values(), strict=True)]
+        between = "\t" if form == "q.tsv" else ","
+        (tmp_path / form).write_text("".join(between.join(row) + "\n" for row in rows))
+    source, target = str(tmp_path / form), str(tmp_path / "answers.parquet")
+    answer_file(predictor, source, target, request_of)
+    plain = pq.read_table(target)
+    answer_file(predictor, source, target, request_of, carries=True)
+    found = pq.read_table(target)
+    assert found.select(plain.column_names).equals(plain)
+    assert found.column_names == [*plain.column_names, "input_score", "note"]
+    notes = dict(zip(ends, zip(CARRIED["score"], CARRIED["note"], strict=True), strict=True))  # type: ignore[arg-type]
+    for row in found.to_pylist():
+        assert (row["input_score"], row["note"]) == notes[row["head"]]

@@ -42,8 +42,8 @@ def expected(
     vocabulary, model = predictor.model.vocabulary, predictor.model
     entities = vocabulary.entities.to_pylist()
     taken = set()
-    if known and predictor.facts is not None:
-        graph = predictor.facts.graph(vocabulary)
+    if known:
+        graph = predictor.known.graph(vocabulary)
         taken = set(zip(graph.head.tolist(), graph.relation.tolist(), graph.tail.tolist(), strict=True))
     r = int(vocabulary.relation_ids([relation])[0])
     triples = []
@@ -79,9 +79,7 @@ def test_ties_go_by_the_vocabulary(
     make_model: Callable[..., Model],
     make_facts: Callable[..., Graph],
     rank_by: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("unkgcp.run.completion.SPARE", 2)
     model = make_model(model="ukge-rect")
     tables = model.tables | {"b": np.full_like(model.tables["b"], 1e6)}  # all scores are cut to 1
     model = replace(model, tables=tables)
@@ -120,12 +118,6 @@ def test_a_batch_is_its_queries_one_by_one(predictor: Predictor) -> None:
         assert {name: row[name] for name in alone} == alone
 
 
-def test_dictionaries_give_the_same(predictor: Predictor) -> None:
-    plain = batch(("entity 3", "r1", "?"), ("?", "r1", "entity 4"))
-    coded = pa.record_batch([column.dictionary_encode() for column in plain.columns], names=list(NAMES))
-    assert complete_batch(predictor, coded, 4).equals(complete_batch(predictor, plain, 4))
-
-
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
@@ -151,14 +143,6 @@ def test_what_cannot_be_asked(predictor: Predictor) -> None:
         bare.complete("entity 1", "r1", exclude_known=True)
 
 
-def test_quantile_methods(
-    make_facts: Callable[..., Graph], make_model: Callable[..., Model], quantiles: dict[float, Model]
-) -> None:
-    predictor = calibrate(make_model(), make_facts(100), "qr", quantiles=quantiles)
-    found = predictor.complete("entity 3", "r1", k=4, rank_by="lower", confidence=0.9)
-    assert (np.diff(found.lower) <= 0).all()
-
-
 @pytest.fixture
 def evidence(make_facts: Callable[..., Graph], make_model: Callable[..., Model]) -> Predictor:
     pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
@@ -173,7 +157,8 @@ def test_evidence_ranks_by_what_it_expects(evidence: Predictor, known: bool, k: 
     completer = completer_of(evidence)
     assert completer is not None
     expected = completer.expected(3, 1, False)
-    taken = evidence.model.facts.tails(3, 1) if evidence.model.facts is not None else []
+    assert evidence.facts is not None
+    taken = evidence.known.tails(3, 1) if known else evidence.facts.tails(3, 1)
     allowed = [
         place
         for place in np.flatnonzero(evidence.model.seen_entities).tolist()
@@ -227,5 +212,36 @@ def test_answer_sets_of_evidence_rank_as_completions_do(
     assert found.calibration == 50
     assert found.notes[0].startswith("calibrated with 50 of ")
     assert again.entities.to_pylist() == found.entities.to_pylist()
-    best = evidence.complete("entity 3", "r1", k=100, exclude_known=True).to_arrow()["tail"].to_pylist()
+    assert evidence.facts is not None
+    taught = evidence.facts.graph(evidence.model.vocabulary)
+    best = evidence.complete("entity 3", "r1", k=100, exclude=taught).to_arrow()["tail"].to_pylist()
     assert found.entities.to_pylist() == best[: len(found)]
+
+
+def test_what_is_known_is_known(
+    make_model: Callable[..., Model], make_facts: Callable[..., Graph], tmp_path: Path
+) -> None:
+    """Training, calibration and test facts are left out, and what a user names."""
+    train, held, test = (make_facts(120, seed=seed) for seed in (1, 2, 3))
+    predictor = calibrate(replace(make_model(), facts=KnownFacts.of(train)), held, "cp").remembering(test)
+    predictor.save(tmp_path / "run")
+    rows = {
+        tuple(row[name] for name in NAMES)
+        for part in (train, held, test)
+        for row in part.table().select(NAMES).to_pylist()
+    }
+    for one in (predictor, Predictor.load(tmp_path / "run")):
+        every, new = (
+            {
+                tuple(row[name] for name in NAMES)
+                for row in one.complete("entity 3", "r1", k=99, **options).to_arrow().to_pylist()
+            }
+            for options in ({}, {"exclude_known": True})
+        )
+        assert new == every - rows < every
+        left = sorted(every)[:2]
+        found = one.complete("entity 3", "r1", k=99, exclude=left).to_arrow().to_pylist()
+        assert {tuple(row[name] for name in NAMES) for row in found} == every - {*left}
+    assert len(predictor.remembering(train, held, test).aside or ()) == len(predictor.aside or ()), (
+        "each is kept once"
+    )

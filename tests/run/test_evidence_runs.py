@@ -11,12 +11,13 @@ import pytest
 
 import unkgcp
 from tests.worlds import mirrored_graph
-from unkgcp.errors import InputError
+from unkgcp.files import read_container
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.graph.known_facts import KnownFacts
-from unkgcp.methods import create, evidence_method
+from unkgcp.methods import create
 from unkgcp.run import fit
+from unkgcp.run.store import FORMAT, RUN
 from unkgcp.training import TrainConfig
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
@@ -32,7 +33,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(scope="module")
 def quick_run(dataset: Dataset) -> unkgcp.Predictor:
-    return fit(dataset, CONFIG, method="evidence", quick=True, device="cpu")
+    return fit(dataset)
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -51,9 +52,6 @@ def test_a_run_answers_as_before_it_was_written(
     labels = [("e1", "r0", "e2"), ("nobody", "r0", "e2")]
     result = again.interval(labels, 0.8)
     assert result.status.tolist() == ["ok", "unknown-entity"]
-    # nothing to run and nothing to unpickle
-    names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert not {name for name in names if name.endswith((".pkl", ".pickle", ".py", ".txt"))}
 
 
 FACTS = ("head", "relation", "tail", "confidence")
@@ -65,28 +63,26 @@ def in_other_order(predictor: unkgcp.Predictor) -> unkgcp.Predictor:
     assert own is not None
     triples, place = np.unique(own.evidence.train.keys, return_inverse=True)
     shuffled = np.argsort(np.random.default_rng(0).permutation(len(triples))[place], kind="stable")
-    method.evidence = dataclasses.replace(own.over(own.evidence.train[shuffled]), aside=None)
+    method.evidence = own.over(own.evidence.train[shuffled])
     return dataclasses.replace(predictor, method=method)
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_a_run_holds_its_training_facts_once(
-    quick_run: unkgcp.Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffled: bool
+    quick_run: unkgcp.Predictor, tmp_path: Path, shuffled: bool
 ) -> None:
-    """Beside them their order, with which sums are rounded as before; older runs, which held them twice, are read."""
+    """Beside them their order, with which sums are rounded as before."""
     predictor = in_other_order(quick_run) if shuffled else quick_run
     predictor.save(tmp_path / "run")
-    monkeypatch.setattr(evidence_method, "_without_facts", lambda evidence, model: evidence.arrays())
-    predictor.save(tmp_path / "older")
-    stored, older = (np.load(tmp_path / name / "calibration.npz") for name in ("run", "older"))
-    assert {*stored} == {*older} - {f"facts/evidence.{name}" for name in FACTS} | {"facts/evidence.order"}
-    assert len(stored["facts/evidence.order"]) == shuffled * len(older["facts/evidence.head"])
-    for name in ("run", "older"):
-        found = unkgcp.Predictor.load(tmp_path / name).method.evidence
-        assert found is not None
-        for column in FACTS:
-            again = getattr(found.evidence.train, column)
-            np.testing.assert_array_equal(again, older[f"facts/evidence.{column}"], strict=True)
+    stored = read_container(tmp_path / "run" / RUN, FORMAT, "").arrays
+    assert not {f"calibration/evidence.{name}" for name in FACTS} & {*stored}
+    before, after = predictor.method.evidence, unkgcp.Predictor.load(tmp_path / "run").method.evidence
+    assert before is not None
+    assert after is not None
+    assert len(stored["calibration/evidence.order"]) == shuffled * len(before.evidence.train)
+    for column in FACTS:
+        one, other = (getattr(evidence.evidence.train, column) for evidence in (before, after))
+        np.testing.assert_array_equal(one, other)
 
 
 def test_facts_that_the_model_does_not_keep_are_stored(quick_run: unkgcp.Predictor) -> None:
@@ -121,8 +117,3 @@ def test_calibrate_learns_from_the_facts_of_the_model(dataset: Dataset) -> None:
     assert inside.mean() > 0.8
     plain = unkgcp.calibrate(model, splits.calibration, method="cp").interval(splits.test, 0.9)
     assert result.width.mean() < plain.width.mean()
-
-
-def test_quick_is_for_evidence(dataset: Dataset) -> None:
-    with pytest.raises(InputError, match="--quick goes with --method evidence, not with cp"):
-        fit(dataset, CONFIG, method="cp", quick=True)

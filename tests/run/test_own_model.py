@@ -11,13 +11,12 @@ import pytest
 from numpy.typing import NDArray
 
 import unkgcp
+from tests.runs import rewritten
 from tests.worlds import random_graph, random_model, vocabulary
-from unkgcp.cli import main
 from unkgcp.errors import InputError
 from unkgcp.evaluation import report
 from unkgcp.evaluation.assessment import evaluate
-from unkgcp.evaluation.monitor import Monitor
-from unkgcp.evaluation.monitor.monitor_findings import describe
+from unkgcp.evaluation.monitor import Monitor, describe
 from unkgcp.evaluation.report import write_report
 from unkgcp.graph import Graph, Splits, Vocabulary
 from unkgcp.graph.datasets import Dataset
@@ -25,8 +24,9 @@ from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.methods import predictor_class
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.fitting import check_model, recalibrate
-from unkgcp.service.knowledge import Knowledge
-from unkgcp.service.limits import Settings
+from unkgcp.run.store import RUN
+from unkgcp.service.run_queries import RunQueries
+from unkgcp.service.settings import Settings
 from unkgcp.training import TrainConfig
 from unkgcp.training.given_model import AT_ONCE
 
@@ -115,9 +115,11 @@ def test_it_is_judged_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     own = calibrate(Ids(), FACTS, "cp", training=TRAIN, name="mine")
     found = evaluate(own, Dataset("small", Splits(TRAIN, FACTS, QUERIES, TRAIN[:0])), [0.9])
     assert found["levels"][0]["positive"]["n"] == len(QUERIES)
-    assert {found["model"], describe(Monitor(own))["model"], Knowledge(own, Settings()).about()["model"]} == {
-        "mine"
-    }
+    assert {
+        found["model"],
+        describe(Monitor(own))["model"],
+        RunQueries("run", own, Settings()).about()["model"],
+    } == {"mine"}
     own.save(tmp_path / "run")
     unkgcp.write(QUERIES, tmp_path / "test.tsv")
 
@@ -162,33 +164,6 @@ def test_a_run_without_its_model_is_refused(model: Any, sentence: str, tmp_path:
         Predictor.load(tmp_path / "run", model=model)
 
 
-def test_a_trained_run_takes_no_other_model(tmp_path: Path) -> None:
-    calibrate(TRAINED, FACTS, "cp").save(tmp_path / "run")
-    with pytest.raises(InputError, match="keeps its model"):
-        Predictor.load(tmp_path / "run", model=Ids())
-    with pytest.raises(InputError, match="a trained one has its own"):
-        calibrate(TRAINED, FACTS, "cp", training=TRAIN)
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["predict {run} {file}", "predict {run} {file} --engine ray", "evaluate {run}", "report {run}", "serve {run}",
-     "monitor {run} {file}", "update {run} {file}", "fit --from {run} -o {run}2 --method cp"],
-    ids=lambda command: command.replace("{run}", "").replace("{file}", ""),
-)  # fmt: skip
-def test_commands_say_that_the_model_must_be_given(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    calibrate(Ids(), FACTS, "cp", training=TRAIN).save(tmp_path / "run")
-    unkgcp.write(QUERIES, tmp_path / "new.tsv")
-    with pytest.raises(SystemExit) as ended:
-        main(command.format(run=tmp_path / "run", file=tmp_path / "new.tsv").split())
-    assert ended.value.code == 2
-    said = capsys.readouterr().err.strip()
-    assert "Predictor.load(" in said
-    assert len(said.splitlines()) == 1
-
-
 def test_damaged_scores_are_refused(tmp_path: Path) -> None:
     own = calibrate(Ids(), FACTS, "cp")
     kept: dict[str, NDArray[Any]] = own.model.sample  # type: ignore[attr-defined]
@@ -200,10 +175,18 @@ def test_damaged_scores_are_refused(tmp_path: Path) -> None:
         broken += [kept | {name: column[:, None]}, kept | {name: column + np.float32(0.5)}]
     broken += [kept | {"head": kept["head"] + 30}, kept | {"tail": kept["tail"] - 30}]
     broken += [kept | {"score": np.full_like(kept["score"], np.nan)}, kept | {"more": kept["score"]}]
+    own.save(tmp_path / "run")
+    content = (tmp_path / "run" / RUN).read_bytes()
     for sample in broken:
-        replace(own, model=replace(own.model, sample=sample)).save(tmp_path / "run")  # type: ignore[call-arg]
+        (tmp_path / "run" / RUN).write_bytes(content)
+
+        def change(arrays: dict[str, Any], about: object, sample: dict[str, Any] = sample) -> None:
+            for name in kept:
+                del arrays[f"given/{name}"]
+            arrays |= {f"given/{name}": column for name, column in sample.items()}
+
         with pytest.raises(InputError, match=r"damaged|not the model"):
-            Predictor.load(tmp_path / "run", model=Ids())
+            Predictor.load(rewritten(tmp_path / "run", change), model=Ids())
 
 
 def test_it_is_neither_trained_nor_updated() -> None:
@@ -247,13 +230,6 @@ def test_what_is_no_model_is_refused(model: Any, sentence: str) -> None:
         calibrate(model, FACTS, "cp")
 
 
-def test_training_facts_with_other_labels_are_refused() -> None:
-    words = Vocabulary.of([f"x{i}" for i in range(30)], ["a", "b", "c"])
-    strange = Graph(TRAIN.head, TRAIN.relation, TRAIN.tail, TRAIN.confidence, words)
-    with pytest.raises(InputError, match="none of the training facts"):
-        calibrate(Ids(), FACTS, "cp", training=strange)
-
-
 def test_calls_are_bounded() -> None:
     sizes = []
 
@@ -265,11 +241,6 @@ def test_calls_are_bounded() -> None:
     triple = np.zeros(AT_ONCE + 5, np.int32)
     predictor.model.score(triple, triple, triple)
     assert sizes[-2:] == [AT_ONCE, 5]
-
-
-def test_evidence_needs_the_training_facts() -> None:
-    with pytest.raises(InputError, match="does not know its training facts"):
-        calibrate(Ids(), FACTS, "evidence")
 
 
 def test_a_method_that_asks_no_model_is_loaded_without_it(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +16,8 @@ from unkgcp.graph import Graph, Splits, load_dataset
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import concatenate
 from unkgcp.graph.known_facts import FALSE_ALARM, KnownFacts, count_trained, explained
-from unkgcp.progress import Progress
 from unkgcp.run import Predictor, calibrate, fit, recalibrate
 from unkgcp.run.calibration import check_apart
-from unkgcp.run.fitting import silent
 from unkgcp.training import Model, TrainConfig, train
 
 Facts = Callable[..., Graph]
@@ -69,15 +66,6 @@ def test_more_than_a_tenth_are_refused(model: Model, make_facts: Facts) -> None:
         told(model, leaked(make_facts, 11))
 
 
-def test_a_triple_with_another_confidence_is_another_fact(model: Model, make_facts: Facts) -> None:
-    facts = make_facts(1000, seed=1)[:100]
-    assert told(model, facts.with_confidence(facts.confidence / 2 + 0.4321)) is None
-
-
-def test_a_model_that_does_not_know_its_facts_says_nothing(model: Model, make_facts: Facts) -> None:
-    assert told(replace(model, facts=None), leaked(make_facts, 100)) is None
-
-
 def with_repeats(make_facts: Facts, seed: int) -> Graph:
     """4,000 facts, 400 of them twice, in random order."""
     facts = make_facts(4000, seed=seed)
@@ -114,23 +102,6 @@ def test_repeats_of_the_graph_explain_some(make_model: Callable[..., Model], mak
             )
         else:
             assert sentence is None
-
-
-def test_random_splits_are_seldom_told(make_facts: Facts) -> None:
-    """With 500 splits a false alarm of 1 in 1,000 gives more than 5 with probability 2e-5 (pairs are independent).
-
-    The mutant that allows what is expected, and no chance, is told of every other one.
-    """
-    alarms = mutant = 0
-    for seed in range(500):
-        graph = with_repeats(make_facts, seed)
-        training, calibration = graph[:4000], graph[4000:]
-        trained = count_trained(training, calibration)
-        alarms += trained.excess > 0
-        twins = len(training) - len(np.unique(training.keys * 1.0 + training.confidence))
-        mutant += trained.found > len(calibration) * 2 * twins / len(training)
-    assert alarms <= 5
-    assert mutant > 100
 
 
 @pytest.mark.parametrize(
@@ -178,15 +149,6 @@ class TestEarlyStopping:
             ):
                 recalibrate(known, concatenate([fresh[:95], validation[:5]]), "cp")
 
-    def test_a_slice_held_out_of_the_training_facts_too(self, make_facts: Facts) -> None:
-        training = make_facts(600, seed=1)
-        model = train(training, config=replace(CONFIG, validation_fraction=0.3), device="cpu")
-        assert model.stopping is None
-        assert model.facts is not None
-        assert len(model.facts) == 600
-        with pytest.raises(InputError, match="trained on 100 of these 100 facts"):
-            calibrate(model, training[:100], "cp")
-
     def test_the_protocol_of_the_paper_goes_on_and_says_so(self, make_facts: Facts, tmp_path: Path) -> None:
         training, calibration = make_facts(600, seed=1), make_facts(100, seed=2)
         splits = Splits(training, calibration, training[:0], training[:0])
@@ -201,17 +163,6 @@ class TestEarlyStopping:
         with pytest.raises(InputError, match="chosen by them in early stopping"):
             calibrate(predictor.model, calibration, "cp")  # nobody said that it was to be as in the paper
 
-    def test_a_damaged_list_of_them_is_refused(
-        self, make_facts: Facts, make_model: Callable[..., Model], tmp_path: Path
-    ) -> None:
-        model = replace(make_model(), stopping=KnownFacts.of(make_facts(50)))
-        predictor = calibrate(model, make_facts(100, seed=1), "cp")
-        columns = model.stopping.columns  # type: ignore[union-attr]
-        broken = KnownFacts(lambda: columns._replace(tail=columns.tail + np.uint8(200)))
-        replace(predictor, model=replace(model, stopping=broken)).save(tmp_path / "run")
-        with pytest.raises(InputError, match="not in the vocabulary"):
-            Predictor.load(tmp_path / "run")
-
 
 def test_a_fit_is_refused_before_it_trains(make_facts: Facts) -> None:
     facts = make_facts(600, seed=1)
@@ -219,25 +170,3 @@ def test_a_fit_is_refused_before_it_trains(make_facts: Facts) -> None:
     config = replace(CONFIG, epochs=10**9, patience=10**9)
     with pytest.raises(InputError, match="trained on 100 of these 100 facts"):
         fit(Dataset("own", splits), config, device="cpu")
-
-
-def test_a_fit_tells_it_once_and_before_it_trains(make_facts: Facts) -> None:
-    facts = make_facts(600, seed=1)
-    shared = concatenate([make_facts(95, seed=2), facts[:5]])
-    dataset = Dataset("own", Splits(facts, shared, facts[:0], facts[:0]))
-    stages: list[int] = []
-
-    def report(title: str, total: float | None) -> AbstractContextManager[Progress]:
-        stages.append(len(caught))
-        return silent(title, total)
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fit(dataset, CONFIG, method="cp", device="cpu", report=report)
-        found = [str(one.message) for one in caught if issubclass(one.category, TrainedFactsWarning)]
-    assert len(found) == 1
-    assert found[0].startswith("the model was trained on 5 of these 100 facts")
-    assert stages[0] >= 1, "the sentence comes before the first stage"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TrainedFactsWarning)
-        fit(replace(dataset, split_here=True), CONFIG, method="cp", device="cpu")

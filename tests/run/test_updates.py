@@ -12,23 +12,20 @@ import pytest
 import unkgcp
 from tests.worlds import graph_of, mirrored_graph, random_graph, random_model, vocabulary
 from unkgcp.errors import InputError
-from unkgcp.evaluation import evaluate, update_decision
-from unkgcp.evaluation.update_decision import reason_to_learn
+from unkgcp.evaluation import evaluate
 from unkgcp.evidence import learn
-from unkgcp.evidence.trees import Boosting
 from unkgcp.graph import Graph
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import concatenate
+from unkgcp.graph.kinds import NEW_ENTITY, count_kinds
 from unkgcp.methods import create
 from unkgcp.methods.evidence_method import EvidenceIntervals
-from unkgcp.run import Predictor, calibrate, run_writer
-from unkgcp.run.updates import check, divide, fewer_epochs
+from unkgcp.run import Predictor, calibrate, store, updates
+from unkgcp.run.updates import check, divide, fewer_epochs, reason_to_learn
 from unkgcp.training import Model, TrainConfig, train
 from unkgcp.training.model import NoModel
 
 pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
-
-FEW = Boosting(rounds=5)
 
 
 def once(graph: Graph) -> Graph:
@@ -44,14 +41,14 @@ def splits() -> unkgcp.Splits:
 @pytest.fixture(scope="module")
 def run(splits: unkgcp.Splits) -> Predictor:
     """Evidence without a model; tests must not change it."""
-    evidence = learn(splits.train, suggested=FEW, elsewhere=FEW)
+    evidence = learn(splits.train, rounds=20)
     return calibrate(NoModel.of(splits.train), splits.calibration, "evidence", evidence=evidence)
 
 
 @pytest.fixture(autouse=True)
 def _calm(monkeypatch: pytest.MonkeyPatch) -> None:
     """The weeks here are unlike what was before; that alone is to change nothing."""
-    monkeypatch.setattr(update_decision, "reason_to_learn", lambda *given: None)
+    monkeypatch.setattr(updates, "reason_to_learn", lambda *given: None)
 
 
 def week(n: int = 200, seed: int = 9) -> Graph:
@@ -87,8 +84,8 @@ def test_an_updated_run_is_restored_exactly_and_updated_again(run: Predictor, tm
     before, after = run.method.evidence, loaded.method.evidence
     assert before is not None
     assert after is not None
-    for name, array in before.suggested.arrays().items():
-        np.testing.assert_array_equal(after.suggested.arrays()[name], array)
+    for name, array in before.law.elsewhere.arrays().items():
+        np.testing.assert_array_equal(after.law.elsewhere.arrays()[name], array)
     np.testing.assert_array_equal(after.evidence.frequent, before.evidence.frequent)
     twice = unkgcp.update(loaded, week(seed=10))
     assert [record["seed"] for record in twice.provenance["updates"]] == [3, 0]
@@ -155,10 +152,9 @@ def test_a_known_triple_stays_where_it_is_and_takes_the_newest_confidence(
 
 
 def test_settings_stay_as_they_were_asked_for(splits: unkgcp.Splits, tmp_path: Path) -> None:
-    model, evidence = NoModel.of(splits.train), learn(splits.train, suggested=FEW, elsewhere=FEW)
+    model, evidence = NoModel.of(splits.train), learn(splits.train, rounds=20)
     settings: list[dict[str, Any]] = [
         {"per": "relation,degree", "floor": False},
-        {"allow_empty": True},
         {"population": "open", "kinds": ["uniform", "near"], "share": 0.25},
     ]
     for asked in settings:
@@ -173,24 +169,23 @@ def test_settings_stay_as_they_were_asked_for(splits: unkgcp.Splits, tmp_path: P
         assert chosen.selected is not None
 
 
-def test_the_monitor_decides_by_new_training_facts(run: Predictor, splits: unkgcp.Splits) -> None:
-    """It is given nothing else: the evidence holds training facts alone."""
-    model, n = run.method.evidence, len(splits.test)
-    assert model is not None
-    assert reason_to_learn(model.over(concatenate([splits.train, splits.test])), n) is None
-    other = splits.test.with_confidence(np.random.default_rng(0).random(n))
-    assert "unlike those before" in str(reason_to_learn(model.over(concatenate([splits.train, other])), n))
-    assert "older version" in str(reason_to_learn(replace(model, aside=None), n))
+def test_the_monitor_decides_by_new_training_facts() -> None:
+    splits = once(mirrored_graph(4000, 3)).split(calibration=0.1, test=0.4, hold_out="rows")
+    evidence = learn(splits.train, rounds=20, kinds=count_kinds(splits.train, splits.calibration))
+    method = calibrate(NoModel.of(splits.train), splits.calibration, "evidence", evidence=evidence).method
+    assert reason_to_learn(method, splits.test) is None
+    other = splits.test.with_confidence(np.random.default_rng(0).random(len(splits.test)))
+    assert "unlike those before" in str(reason_to_learn(method, other))
 
 
 def test_trees_are_learned_again_where_the_monitor_asks_for_it(
     run: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(update_decision, "reason_to_learn", lambda *given: "so it says")
+    monkeypatch.setattr(updates, "reason_to_learn", lambda *given: "so it says")
     again = unkgcp.update(run, week())
     assert again.provenance["updates"][0]["learned_again"] == "so it says"
     assert again.method.evidence is not None
-    assert again.method.evidence.suggested is not run.method.evidence.suggested  # type: ignore[union-attr]
+    assert again.method.evidence.law.elsewhere is not run.method.evidence.law.elsewhere  # type: ignore[union-attr]
 
 
 def test_only_new_facts_calibrate_where_that_is_asked_for(run: Predictor, tmp_path: Path) -> None:
@@ -232,7 +227,7 @@ def test_an_interrupted_update_leaves_the_old_run(
     def fail(*given: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_writer, "replace_files", fail)
+    monkeypatch.setattr(store, "_unpacked", fail)
     with pytest.raises(KeyboardInterrupt):
         unkgcp.update(run, week()).save(tmp_path / "run")
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
@@ -245,7 +240,7 @@ def test_evaluation_leaves_out_what_was_taken_in(run: Predictor, splits: unkgcp.
     found = evaluate(again, dataset, [0.9])
     assert found["taken_in"] == half
     assert found["levels"][0]["positive"]["n"] == len(splits.test) - half
-    assert "taken_in" not in evaluate(run, dataset, [0.9])
+    assert not evaluate(run, dataset, [0.9])["taken_in"]
     with pytest.raises(InputError, match="taken in all test facts of half"):
         evaluate(unkgcp.update(run, splits.test), dataset)
 
@@ -287,3 +282,35 @@ def test_methods_that_cannot_grow_say_what_to_do() -> None:
     folds = create("cv+", members=[plain.model] * 2, base="cp", fold=np.arange(len(facts)) % 2)
     with pytest.raises(InputError, match=r"cv\+ trains on all of its facts"):
         check(replace(plain, method=folds.calibrate(plain.model, facts)), relearn=True)
+
+
+def test_a_preview_tells_what_an_update_does(run: Predictor) -> None:
+    facts = week()
+    told, again = updates.preview(run, facts, seed=3), run.update(facts, seed=3)
+    record = again.provenance["updates"][-1]
+    assert {name: record[name] for name in told if name in record} == {
+        name: value for name, value in told.items() if not name.startswith("new_")
+    }
+    before = len(run.model.vocabulary.entities)
+    assert told["new_entities"] == again.model.vocabulary.entities[before:].to_pylist()
+    assert (
+        told["new_relations"]
+        == again.model.vocabulary.relations[len(run.model.vocabulary.relations) :].to_pylist()
+    )
+
+
+def test_facts_that_were_set_aside_stay_known(run: Predictor, splits: unkgcp.Splits) -> None:
+    again = run.remembering(splits.test).update(week())
+    keys = again.known.graph(again.model.vocabulary).keys
+    assert np.isin(splits.test.over(again.model.vocabulary).keys, keys).all()
+
+
+def test_an_entity_that_was_new_is_known_after_an_update(run: Predictor) -> None:
+    facts = week()
+    again = unkgcp.update(run, facts)
+    before, after = (one.method.kinds(facts.over(one.model.vocabulary)) for one in (run, again))
+    assert (before == NEW_ENTITY).sum() > (after == NEW_ENTITY).sum()
+    taught = facts.over(again.model.vocabulary)
+    seen = again.model.seen_entities[taught.head] & again.model.seen_entities[taught.tail]
+    assert ((after == NEW_ENTITY) == ~seen).all()
+    assert seen.mean() > 0.5

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-pytest.importorskip("fastapi", reason="the extra serve is not installed")
+pytest.importorskip("fastapi", reason="fastapi is not installed")
 pytest.importorskip("httpx", reason="httpx is not installed")
 
 from fastapi.testclient import TestClient
@@ -19,8 +21,8 @@ from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.service import Settings, create_app
-from unkgcp.service.limits import Cost
-from unkgcp.service.requests import Asked
+from unkgcp.service.server import answer_requests, listen
+from unkgcp.service.settings import Address
 
 ENTITIES, RELATIONS, DIMENSION, CALIBRATION, FACTS = 60, 4, 8, 99, 400
 HOSTILE = ["<script>alert(1)</script>", "Zoë\n", 'a "quoted" \\ label', "&amp; </textarea>", "日本 🙂"]
@@ -43,6 +45,33 @@ def predictor(facts: Graph) -> Predictor:
     model = random_model(facts.vocabulary, dimension=DIMENSION, unseen=(2, 1))
     calibration = facts[:CALIBRATION].with_confidence(rng.random(CALIBRATION))
     return calibrate(replace(model, facts=KnownFacts.of(facts)), calibration)
+
+
+@pytest.fixture(scope="session")
+def others(facts: Graph) -> Graph:
+    """Facts to calibrate with, of the entities and relations that have training facts, and none of these."""
+    rng = np.random.default_rng(7)
+    head, tail = rng.integers(0, ENTITIES - 2, (2, FACTS), dtype=np.int32)
+    relation = rng.integers(0, RELATIONS - 1, FACTS, dtype=np.int32)
+    drawn = Graph(head, relation, tail, rng.random(FACTS).round(3), facts.vocabulary)
+    return drawn[~np.isin(drawn.keys, facts.keys)]
+
+
+@pytest.fixture(scope="session")
+def good(predictor: Predictor, others: Graph) -> Predictor:
+    """A run whose scores say something about confidences, so that some candidates are chosen and some are not."""
+    scores = predictor.model.score(others.head, others.relation, others.tail)
+    near = np.clip(scores + np.random.default_rng(5).normal(0, 0.05, len(others)), 0.01, 0.99)
+    return calibrate(predictor.model, others.with_confidence(near))
+
+
+@pytest.fixture(scope="session")
+def evident(predictor: Predictor, facts: Graph, others: Graph) -> Predictor:
+    """A run that answers from evidence."""
+    pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
+    from unkgcp.evidence import learn
+
+    return calibrate(predictor.model, others, "evidence", evidence=learn(facts, rounds=20))
 
 
 @pytest.fixture(scope="session")
@@ -81,19 +110,26 @@ def client(make_client: Callable[..., TestClient]) -> TestClient:
     return make_client()
 
 
-class Known(Cost):
-    """A cost of so many seconds a triple, whatever is measured."""
+@contextmanager
+def serving(predictors: Any, settings: Settings | None = None) -> Iterator[str]:
+    """A service on a port of its own, in a thread; its address."""
+    import uvicorn
 
-    known = True
+    app, chosen = create_app(predictors, settings), settings or Settings()
+    made: list[Any] = []
+    addresses: list[str] = []
 
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
+    class Noticed(uvicorn.Server):
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            made.append(self)
 
-    def seconds(self, triples: int, levels: int) -> float:
-        return self.rate * triples
-
-
-def asked(triples: Sequence[Sequence[str]], levels: tuple[float, ...] = (0.9,)) -> Asked:
-    """The checked request for these triples."""
-    return Asked(*zip(*triples, strict=True), levels, single=len(levels) == 1)
+    with listen(Address("127.0.0.1", 0)) as listener, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uvicorn.Server", Noticed)
+        thread = threading.Thread(target=answer_requests, args=(app, listener, chosen, addresses.append))
+        thread.start()
+        while not (made and made[0].started):
+            threading.Event().wait(0.01)
+        yield addresses[0]
+        made[0].should_exit = True
+        thread.join()

@@ -58,11 +58,11 @@ CASES = {
     "a decimal comma": ("facts.tsv", GOOD + b"a\tlikes\tb\t0,5\n", ["line 3 ", "'0,5'"]),
     "a percentage": ("facts.tsv", GOOD + b"a\tlikes\tb\t50%\n", ["line 3 ", "'50%'"]),
     "no confidence": ("facts.tsv", GOOD + b"a\tlikes\tb\t\n", ["line 3 ", "no confidence"]),
-    "NaN": ("facts.tsv", GOOD + b"a\tlikes\tb\tNaN\n", ["line 3 ", "nan"]),
+    "NaN": ("facts.tsv", GOOD + b"a\tlikes\tb\tNaN\n", ["line 3 ", "no confidence ('NaN')"]),
     "infinity": ("facts.tsv", GOOD + b"a\tlikes\tb\tinf\n", ["line 3 ", "inf"]),
     "above 1": ("facts.tsv", GOOD + b"a\tlikes\tb\t1.5\n", ["line 3 ", "1.5", "--confidence-scale"]),
     "below 0": ("facts.tsv", GOOD + b"a\tlikes\tb\t-0.5\n", ["line 3 ", "-0.5", "--confidence-scale"]),
-    "a header that is none": ("facts.tsv", b"a\tlikes\tb\tmuch\n" + GOOD, ["line 1 ", "'much'", "--header"]),
+    "a header that is none": ("facts.tsv", b"a\tlikes\tb\tmuch\n" + GOOD, ["line 1 ", "'much'", "setting header"]),
     "empty head": ("facts.tsv", GOOD + b"\tlikes\tb\t0.5\n", ["line 3 ", "empty head"]),
     "empty relation": ("facts.tsv", GOOD + b"a\t\tb\t0.5\n", ["line 3 ", "empty relation"]),
     "empty tail": ("facts.tsv", GOOD + b"a\tlikes\t\t0.5\n", ["line 3 ", "empty tail"]),
@@ -76,7 +76,7 @@ CASES = {
     "random bytes without NUL": ("facts.tsv", NOISE.replace(b"\0", b"\1"), ["binary"]),
     "a program": ("facts.tsv", b"\x7fELF\2\1\1\0" + NOISE, ["binary"]),
     "a spreadsheet": ("facts.csv", b"PK\x03\x04" + NOISE, ["zip archive or a spreadsheet", "CSV"]),
-    "a bzip2 file": ("facts.tsv.bz2", b"BZh91AY" + NOISE, ["bzip2", "unpack"]),
+    "a damaged bzip2 file": ("facts.tsv.bz2", b"BZh91AY" + NOISE, ["damaged or incomplete bzip2"]),
     "half a gzip": ("facts.tsv.gz", gzip.compress(NOISE)[:2500], ["gzip"]),
     "a gzip without its end": ("facts.tsv.gz", gzip.compress(GOOD * 10_000)[:-9], ["gzip"]),
     "a gzip with a wrong checksum": ("facts.tsv.gz", gzip.compress(GOOD)[:-8] + bytes(8), ["gzip", "CRC"]),
@@ -177,7 +177,7 @@ def test_no_such_file(tmp_path):
 
 
 def test_a_folder(tmp_path):
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="holds no train file"):
         read(tmp_path)
 
 
@@ -189,28 +189,6 @@ def test_a_file_one_may_not_read(tmp_path):
     path.write_bytes(GOOD)
     path.chmod(0)
     with pytest.raises(InputError, match="may not be read"):
-        read(path)
-
-
-def test_what_the_system_will_not_open(monkeypatch, tmp_path):
-    def refuse(*_: object, **__: object) -> object:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(InputError, match="may not be read"):
-        read(tmp_path / "facts.tsv")
-
-
-def test_a_line_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(delimited, "LONGEST", 1 << 16)
-    monkeypatch.setattr(delimited, "BLOCK", 1 << 12)
-    path = tmp_path / "facts.tsv"
-    path.write_bytes(GOOD + b"x" * (1 << 18))
-    with pytest.raises(InputError, match="a line of more than"):
-        read(path)
-    path = tmp_path / "facts.csv"
-    path.write_bytes(b'a,r,b,0.5\n"' + b"x\n" * (1 << 18))
-    with pytest.raises(InputError, match="quotation that is never closed"):
         read(path)
 
 

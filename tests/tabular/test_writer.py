@@ -95,12 +95,6 @@ def test_no_rows_leave_a_header(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "out.parquet").num_rows == 0
 
 
-def test_slices_are_written_as_slices(tmp_path: Path) -> None:
-    with open_output(str(tmp_path / "out.tsv")) as write:
-        write(batch(["a", "b", "c", "d"]).slice(1, 2))
-    assert [row[0] for row in rows((tmp_path / "out.tsv").read_text(), "\t")[1:]] == ["b", "c"]
-
-
 def test_standard_output(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     with open_output("-") as write:
         write(batch(["a"]))

@@ -1,4 +1,4 @@
-"""What a backbone is, which backbones there are, and how triples are scored with one.
+"""What a backbone is, and how triples are scored with one.
 
 A backbone names parameter tables and has a scoring formula over their rows, nothing else: it is not a trainer, holds no
 parameters, knows no device and reads no file. Its caller owns the tables, looks rows up and hands them to `value`. Rows
@@ -12,21 +12,15 @@ broadcast, so one formula serves both call shapes: triples, each with rows of it
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-from unkgcp.errors import InputError
 
 Rows = Mapping[str, Tensor]
 Ids = NDArray[np.integer[Any]]
@@ -36,7 +30,7 @@ Initial = Callable[[tuple[int, int], torch.Generator], Tensor]
 
 
 @dataclass(frozen=True)
-class Table:
+class ParameterTable:
     """One parameter table: a row of `width` numbers for each entity, each relation, or the model as a whole."""
 
     kind: Kind
@@ -57,7 +51,7 @@ class Backbone(ABC):
         self.kinds: dict[str, Kind] = {name: table.kind for name, table in self.tables(2).items()}
 
     @abstractmethod
-    def tables(self, dimension: int) -> dict[str, Table]:
+    def tables(self, dimension: int) -> dict[str, ParameterTable]:
         """The parameter tables at embedding dimension `dimension`."""
 
     @abstractmethod
@@ -132,36 +126,20 @@ def score_triples(
     return backbone.squash(value)
 
 
-# A trained model is asked with ids in NumPy arrays, and a triple must have the same score alone as among others. torch
-# computes whole vectors of elements in one way, and the elements left over at the end of an operation and at the end of
-# each thread's share in another way, which differs in the last bit. So triples are scored in pieces that leave nothing
-# over and are too small to be shared among threads: a multiple of 32 rows, filled up with the last triple, of at most
-# 32,768 elements. That holds up to 1,024 columns a table; beyond, a piece is too large, and the last bit of a score may
-# differ.
-
-ROWS = 32  # two vectors of the widest kind: as many as torch's loops take at a time
-ELEMENTS = 1 << 15  # from here on torch divides an operation among threads
-CELLS = 1 << 22  # floats of intermediate rows in one-against-many scoring
-
-_settled: set[str] = set()
-_settling = Lock()
+CELLS = 1 << 20  # floats of looked-up rows at once
 
 
 def score_ids(
     backbone: Backbone, parameters: Mapping[str, Tensor], head: Ids, relation: Ids, tail: Ids
 ) -> NDArray[np.float32]:
-    """Scores of triples given by ids (n,), on the CPU, each the same alone as among others: (n,) in [0, 1]."""
-    out = np.empty(len(head), np.float32)
-    if not len(out):
-        return out
-    _settle(backbone, parameters)
-    width = max(table.shape[1] for table in parameters.values())
-    rows = max(1, ELEMENTS // (width * ROWS)) * ROWS
+    """Scores of triples given by ids (n,), on the device of the parameters: (n,) in [0, 1]."""
+    ids = [torch.from_numpy(np.ascontiguousarray(column, np.int64)) for column in (head, relation, tail)]
+    out = np.empty(len(ids[0]), np.float32)
+    size, device = _at_once(backbone, parameters), next(iter(parameters.values())).device
     with torch.no_grad():
-        for start in range(0, len(out), rows):
-            size = min(rows, len(out) - start)
-            ids = (_filled(column[start : start + size]) for column in (head, relation, tail))
-            out[start : start + size] = score_triples(backbone, parameters, *ids).numpy()[:size]
+        for start in range(0, len(out), size):
+            part = [column[start : start + size].to(device) for column in ids]
+            out[start : start + size] = score_triples(backbone, parameters, *part).cpu().numpy()
     return out
 
 
@@ -179,57 +157,18 @@ def score_against_all(
     With `as_head`, `entity` is the head and all entities are tried as tails; otherwise the reverse.
     """
     out = np.empty((len(entity), n_entities), np.float32)
-    block = max(1, CELLS // max(table.shape[1] for table in parameters.values()))
-    own, of = (torch.from_numpy(np.asarray(ids, np.int64))[:, None] for ids in (entity, relation))
+    size = _at_once(backbone, parameters)
+    fixed, of = (torch.from_numpy(np.asarray(ids, np.int64))[:, None] for ids in (entity, relation))
     with torch.no_grad():
         for row in range(len(out)):
-            for begin in range(0, n_entities, block):
-                others = torch.arange(begin, min(begin + block, n_entities))[None, :]
-                mine = own[row : row + 1]
-                head, tail = (mine, others) if as_head else (others, mine)
-                found = score_triples(backbone, parameters, head, of[row : row + 1], tail)
-                out[row, begin : begin + block] = found[0].numpy()
+            for start in range(0, n_entities, size):
+                others = torch.arange(start, min(start + size, n_entities))[None, :]
+                head, tail = (fixed[row, None], others) if as_head else (others, fixed[row, None])
+                scores = score_triples(backbone, parameters, head, of[row, None], tail)
+                out[row, start : start + size] = scores[0].numpy()
     return out
 
 
-def _settle(backbone: Backbone, parameters: Mapping[str, Tensor]) -> None:
-    """Score one triple in one thread, once a process for each backbone.
-
-    MKL chooses the code of a function at its first call; if several threads make that call at once, one of them may get
-    a rougher version for that call (https://github.com/pytorch/pytorch/issues/188792).
-    """
-    with _settling, torch.no_grad():
-        if backbone.name not in _settled:
-            score_triples(backbone, parameters, *torch.zeros(3, 1, dtype=torch.int64))
-            _settled.add(backbone.name)
-
-
-def _filled(ids: Ids) -> Tensor:
-    """The ids, filled up with the last one to a multiple of ROWS."""
-    column = np.full(-(-len(ids) // ROWS) * ROWS, ids[-1], np.int64)
-    column[: len(ids)] = ids
-    return torch.from_numpy(column)
-
-
-REGISTRY = {
-    "ukge": ("ukge_passleaf", "UKGE"),
-    "ukge-rect": ("ukge_passleaf", "UKGERect"),
-    "passleaf": ("ukge_passleaf", "Passleaf"),
-    "passleaf-complex": ("ukge_passleaf", "PassleafComplEx"),
-    "passleaf-rotate": ("ukge_passleaf", "PassleafRotatE"),
-    "beurre": ("beurre", "BEUrRE"),
-}
-"""Name -> (module of this room, class). A module is imported when one of its backbones is first asked for; the contract
-test in `tests/backbones` runs on every entry."""
-
-
-@cache
-def get(name: str) -> Backbone:
-    """The backbone called `name`."""
-    if name not in REGISTRY:
-        near = difflib.get_close_matches(name, REGISTRY, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(REGISTRY)}"
-        raise InputError(f"there is no model {name!r}; {hint}")
-    module, kind = REGISTRY[name]
-    backbone: Backbone = getattr(import_module(f"unkgcp.backbones.{module}"), kind)()
-    return backbone
+def _at_once(backbone: Backbone, parameters: Mapping[str, Tensor]) -> int:
+    """Triples whose rows have about CELLS numbers."""
+    return max(1, CELLS // max(parameters[name].shape[1] for name in backbone.kinds))

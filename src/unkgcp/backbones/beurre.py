@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from unkgcp.backbones.backbone import Backbone, Rows, Table, normal, uniform
+from unkgcp.backbones.backbone import Backbone, ParameterTable, Rows, normal, uniform
 
 EULER_GAMMA = 0.5772156649015329
 BETA = 0.01
@@ -31,14 +31,14 @@ class BEUrRE(Backbone):
 
     name = "beurre"
 
-    def tables(self, dimension: int) -> dict[str, Table]:
+    def tables(self, dimension: int) -> dict[str, ParameterTable]:
         return {
-            "low": Table("entity", dimension, uniform(1e-4, 0.01)),
-            "log_side": Table("entity", dimension, uniform(-0.1, -0.001)),
-            "head_shift": Table("relation", dimension, normal(0.0, 1e-4)),
-            "head_scale": Table("relation", dimension, normal(1.0, 0.2)),
-            "tail_shift": Table("relation", dimension, normal(0.0, 1e-4)),
-            "tail_scale": Table("relation", dimension, normal(1.0, 0.2)),
+            "low": ParameterTable("entity", dimension, uniform(1e-4, 0.01)),
+            "log_side": ParameterTable("entity", dimension, uniform(-0.1, -0.001)),
+            "head_shift": ParameterTable("relation", dimension, normal(0.0, 1e-4)),
+            "head_scale": ParameterTable("relation", dimension, normal(1.0, 0.2)),
+            "tail_shift": ParameterTable("relation", dimension, normal(0.0, 1e-4)),
+            "tail_scale": ParameterTable("relation", dimension, normal(1.0, 0.2)),
         }
 
     def value(self, head: Rows, relation: Rows, tail: Rows, model: Rows) -> Tensor:

@@ -25,15 +25,12 @@ COMMANDS = {
     "fit": ("fit", "Train a model, calibrate it and write the run."),
     "predict": ("predict", "Score and interval for every triple of a file."),
     "evaluate": ("evaluate", "Coverage, sharpness and error of a run on test facts."),
-    "report": ("report", "One HTML page about a run or a reproduction: tables, figures, facts."),
+    "report": ("report", "One HTML page about a run: tables, figures, facts."),
     "serve": ("serve", "Answer queries over HTTP, and in a browser."),
     "monitor": ("monitor", "Do new labelled facts speak against the promise of a run?"),
     "update": ("update", "New facts join a run."),
     "conformalize": ("conformalize", "Intervals around the predictions of any model, from a CSV."),
-    "reproduce": ("reproduce", "The paper's experiments: cells, tables, figures, report."),
     "rules": ("rules", "Ground soft-logic rules over a training graph."),
-    "tune": ("tune", "Search hyperparameters for a data set."),
-    "completion": ("shell_completion", "Make bash, zsh or fish complete what you type."),
 }
 
 
@@ -47,12 +44,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"unkgcp.cli.{COMMANDS[cmd_name][0]}")
-        command = add_manners(module.command)
-        if "_UNKGCP_COMPLETE" in os.environ:  # a shell asks what may follow
-            from unkgcp.cli.shell_completion import complete_names
-
-            complete_names(command)
-        return command
+        return add_manners(module.command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -77,7 +69,9 @@ def _show_version(context: click.Context, parameter: click.Parameter, given: boo
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="\b\nExamples:\n  unkgcp demo\n  unkgcp fit facts.tsv -o run\n"
-    "  unkgcp predict run queries.tsv -o answers.tsv",
+    "  unkgcp predict run queries.tsv -o answers.tsv\n\n\b\n"
+    "Bash, zsh or fish complete what you type after this line of their start file:\n"
+    '  eval "$(_UNKGCP_COMPLETE=bash_source unkgcp)"       (zsh_source, fish_source)',
 )
 @click.option(
     "--version",
@@ -97,6 +91,9 @@ add_manners(cli)
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: turns every error into one sentence and an exit status (2 bad input, 1 failure)."""
+    # Threads that wait for each other sleep instead of spinning: on a machine that does anything else besides, training
+    # and learning trees are many times faster so. OpenMP reads this when torch, numba or LightGBM first load it.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
     with tidy_end(), _warnings_as_sentences():

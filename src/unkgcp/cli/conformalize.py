@@ -11,8 +11,8 @@ from unkgcp.errors import InputError
 EXAMPLES = examples(
     "unkgcp conformalize --calibration labelled.csv --input predictions.csv -o intervals.csv",
     "unkgcp conformalize --calibration labelled.csv --input new.csv --confidence 0.8,0.9,0.95 > out.csv",
-    "unkgcp conformalize --calibration labelled.csv --input predictions.csv --score shortest -o intervals.csv",
-    "unkgcp conformalize --calibration labelled.csv --input new.csv --group relation,source -o out.csv",
+    "unkgcp conformalize --calibration labelled.csv --input predictions.csv --method shortest -o intervals.csv",
+    "unkgcp conformalize --calibration labelled.csv --input new.csv --per relation,source -o out.csv",
 )
 
 
@@ -33,7 +33,7 @@ def _groups(context: click.Context, parameter: click.Parameter, groups: str | No
         return None
     names = [name.strip() for name in groups.split(",")]
     if len(set(names)) < len(names) or {"", "prediction", "truth", "scale", "kind"}.intersection(names):
-        raise InputError(f"--group {groups}: expected columns of groups, each once, such as relation,source")
+        raise InputError(f"--per {groups}: expected columns of groups, each once, such as relation,source")
     return names
 
 
@@ -52,7 +52,7 @@ def _groups(context: click.Context, parameter: click.Parameter, groups: str | No
     help="Table with columns prediction[, scale][, group]; - is standard input.",
 )
 @click.option(
-    "--group",
+    "--per",
     "groups",
     metavar="COLUMNS",
     callback=_groups,
@@ -62,7 +62,7 @@ def _groups(context: click.Context, parameter: click.Parameter, groups: str | No
 @click.option("-o", "--output", metavar="OUT", help="Where to write; standard output if not given.")
 @confidence_option("0.9", "Probability of containing the truth; several, separated by commas.")
 @choice_option(
-    "--score",
+    "--method",
     ["residual", "entropy", "shortest"],
     "How strange a truth is: |prediction - truth|, divided by the scale if there is one, or by the entropy; "
     "shortest learns from one half of CAL how truths lie beside predictions (and beside the column kind, if there is "
@@ -81,7 +81,7 @@ def command(
     source: str,
     output: str | None,
     confidence: list[float],
-    score: str,
+    method: str,
     bounds: tuple[float, float] | None,
     groups: list[str] | None,
 ) -> None:
@@ -96,9 +96,9 @@ def command(
     from unkgcp.predict.prediction_tables import conformalize
 
     outcome = conformalize(
-        calibration, source, output, levels=confidence, score=score, bounds=bounds, groups=groups
+        calibration, source, output, levels=confidence, score=method, bounds=bounds, groups=groups
     )
     if outcome.too_few:
-        note(f"{calibration} has too few rows to learn the {score} score from; the residual was used")
+        note(f"{calibration} has too few rows to learn the {method} score from; the residual was used")
     for caution in outcome.cautions:
         note(caution)

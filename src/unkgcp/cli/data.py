@@ -57,7 +57,7 @@ def _state(name: str, row: dict[str, Any]) -> str:
     epilog=examples(
         "unkgcp data describe nl27k",
         "unkgcp data describe facts.csv --columns subject,predicate,object,score",
-        "unkgcp data describe weights.tsv --confidence-scale log --cap 3 --json",
+        "unkgcp data describe weights.tsv --confidence-scale 0,1000 --json",
     )
 )
 @click.argument("data")

@@ -12,13 +12,13 @@ from unkgcp.cli.output import Reporter, json_option, print_json, print_text
 @click.option("-o", "--output", metavar="DIR", help="Write the run here, to go on with it.")
 @json_option
 def command(output: str | None) -> None:
-    """Train on an invented graph, calibrate all interval methods, compare them with the best possible.
+    """Fit an invented graph and compare the intervals with the best possible, and with the paper's methods.
 
     Takes under two minutes on two cores and needs no data. With -o the run is written, and beside it a report:
     one HTML page with tables and figures.
     """
     from unkgcp.evaluation.demonstration import Demonstration
-    from unkgcp.run.run_writer import check_target
+    from unkgcp.run.store import check_target
 
     if output is not None:
         check_target(output)

@@ -1,10 +1,10 @@
-"""`unkgcp fit`: train, calibrate, evaluate, write the run."""
+"""`unkgcp fit`: learn, calibrate, evaluate, write the run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,12 +14,21 @@ from unkgcp.cli.options import (
     choice_option,
     device_option,
     examples,
-    reading_options,
+    reading_and_settings,
     seed_option,
     splitting_options,
 )
-from unkgcp.cli.output import Reporter, detail, json_option, note, print_guarantee, print_json, print_text
-from unkgcp.errors import InputError
+from unkgcp.cli.output import (
+    Reporter,
+    detail,
+    json_option,
+    note,
+    print_evaluation,
+    print_guarantee,
+    print_json,
+    print_text,
+)
+from unkgcp.errors import InputError, public
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
@@ -27,31 +36,23 @@ if TYPE_CHECKING:
     from unkgcp.training.config import TrainConfig
 
 EXAMPLES = examples(
-    "unkgcp fit demo -o run",
+    "unkgcp fit facts.tsv -o run",
+    "unkgcp fit facts.tsv -o run --population open",
     "unkgcp fit facts.tsv -o run --model beurre --method cp --seed 1",
+    "unkgcp fit facts.tsv -o run --model ukge --method evidence",
     "unkgcp fit ppi5k -o run --protocol paper --device cuda",
-    "unkgcp fit facts.tsv -o run --resume",
-    "unkgcp fit facts.tsv -o run --method evidence --quick",
-    "unkgcp fit facts.tsv -o run --method evidence --population open",
+    "unkgcp fit facts.tsv -o run --model ukge --resume",
     "unkgcp fit --from run --method cp -o run-cp",
-    "unkgcp fit few-facts.tsv -o run --calibrate cv+ --folds 10",
+    "unkgcp fit few-facts.tsv -o run --method cv+",
 )
 
-# options that do not go with --from, and those that do not if DATA is one file
-TRAINING = [
-    "--model",
-    "--config",
-    "--seed",
-    "--device",
-    "--resume",
-    "--protocol",
-    "--calibrate",
-    "--folds",
-    "--quick",
-]
-SPLITTING = ["--calibration", "--test", "--keep-repeats-together"]
-AGAINST_FOLDS = ("resume", "per", "quick", "allow_empty")
-"""Settings that do not go with CV+."""
+FOLDED = "cv+"
+SETTINGS = {"non_facts": list, "folds": int, "base": str}
+"""Settings of `--config` that are neither of reading nor of training."""
+# options that do not go with --from, those that do not if DATA is one file, and those that do not with CV+
+TRAINING = ["--model", "--seed", "--device", "--resume", "--protocol"]
+SPLITTING = ["--split", "--hold-out", "--symmetric"]
+AGAINST_FOLDS = ["--resume", "--per", "--population"]
 
 
 @click.command(name="fit", epilog=EXAMPLES)
@@ -60,15 +61,15 @@ AGAINST_FOLDS = ("resume", "per", "quick", "allow_empty")
 @click.option(
     "--model",
     metavar="M",
-    help="ukge, ukge-rect, passleaf, beurre, or none with --method evidence.  [default: ukge, with --quick none]",
+    help="ukge, ukge-rect, passleaf, beurre, pykeen:NAME or module:Class.  [default: none; ukge for a method that "
+    "needs one]",
 )
 @click.option(
     "--method",
     metavar="P",
-    default="unkgcp",
-    show_default=True,
-    help="How intervals are made: unkgcp, cp, fpi, qr, shortest, evidence; for confidences that are intervals "
-    "unkgcp, cp, joint or mean-length.",
+    help="How intervals are made: evidence, unkgcp, cp, fpi, qr, shortest; cv+ for a few hundred facts, all of which "
+    "train and calibrate; for confidences that are intervals unkgcp, cp, joint or mean-length.  [default: evidence; "
+    "with --model unkgcp, the paper's]",
 )
 @click.option(
     "--per",
@@ -77,44 +78,15 @@ AGAINST_FOLDS = ("resume", "per", "quick", "allow_empty")
     "unsure the method is of a fact), by degree (how many training facts there are about its entities); several, "
     "separated by commas, or none.  [default: doubt,relation for evidence, none for others]",
 )
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="With --method evidence: no cross-fitted backbones, and no model at all unless --model names one; a "
-    "minute on a laptop.",
-)
-@click.option(
-    "--allow-empty",
-    is_flag=True,
-    help="With --method evidence: no value where the model doubts it, if single values cover more than the level.",
-)
 @choice_option(
     "--population",
     ["asserted", "open"],
     "asserted: queries are facts; open: they may be none, and the promise is for facts and for non-facts of the "
-    "kinds in --negatives.",
-)
-@click.option(
-    "--negatives",
-    "kinds",
-    metavar="KINDS",
-    help="With --population open: kinds of non-facts that the promise is for; joined is one more, and costs most. "
-    "[default: uniform,same-type,frequent,relation,near,reversed]",
-)
-@click.option(
-    "--share-of-facts",
-    "share",
-    type=float,
-    metavar="P",
-    help="With --population open: the share of facts among the queries, if it is known. The promise is then one "
-    "over facts and non-facts together, not for each.",
-)
-@click.option(
-    "--config", "config_file", metavar="FILE", help="YAML of training settings other than the preset's."
+    "kinds in the setting non_facts.",
 )
 @seed_option("Decides the split of one file and the model.")
 @device_option
-@click.option("--resume", is_flag=True, help="Go on where an interrupted fit of the same RUN stopped.")
+@click.option("--resume", is_flag=True, help="Go on where an interrupted training of the same RUN stopped.")
 @click.option(
     "--protocol",
     metavar="WHICH",
@@ -122,75 +94,70 @@ AGAINST_FOLDS = ("resume", "per", "quick", "allow_empty")
     show_default=True,
     help="strict: early stopping on a slice of the training facts; paper: on the calibration facts.",
 )
-@choice_option(
-    "--calibrate",
-    ["split", "cv+"],
-    "split: on calibration facts; cv+: for a few hundred facts, all of which train and calibrate.",
-)
-@click.option(
-    "--folds", type=int, metavar="K", help="cv+: how many models, each without one fold. [default: 10]"
-)
 @click.option("--from", "source", metavar="RUN", help="Calibrate the model of this run anew; train nothing.")
+@click.option("--force", is_flag=True, help="Replace a run of other data without asking.")
 @json_option
-@reading_options
+@reading_and_settings(SETTINGS, "and all of training")
 @splitting_options
 def command(
     data: str | None,
     output: str | None,
     source: str | None,
-    model: str | None,
-    config_file: str | None,
-    calibrate: str,
-    folds: int | None,
-    population: str,
-    kinds: str | None,
-    share: float | None,
+    config: dict[str, Any],
+    force: bool,
     reading: dict[str, Any],
     splitting: dict[str, Any],
     **settings: Any,
 ) -> None:
-    """Train a model on DATA, calibrate it and write the run.
+    """Learn from DATA, calibrate intervals, evaluate them and write the run.
 
     DATA is a name (cn15k, nl27k, ppi5k, demo), a folder with train, val (= calibration) and test files, or one
     file, which is split at random.
+
+    Without --model and --method intervals come from evidence in the training facts; that is what to begin with. A model
+    without a method, or such a method without a model, is the way of the paper. Both together, --model ukge --method
+    evidence, let evidence use the model's scores too.
 
     With --from no model is trained. The calibration facts are then those of that run, those of the data set
     DATA, or all facts of the file DATA; the model must not have been trained on them. Without -o the run is
     changed in place.
     """
-    if source is not None:
-        from unkgcp.graph.datasets import names_one_file
-
-        _refuse(TRAINING, "is for training, and --from trains nothing")
-        if data is not None and names_one_file(data):
-            _refuse(SPLITTING, "splits a file, and --from calibrates on all of it")
-    if folds is not None and calibrate == "split":
-        raise InputError("--folds goes with --calibrate cv+; leave it out or add that")
-    asked = _population(population, kinds, share)
-    if asked and calibrate == "cv+":
-        raise InputError("--population open does not go with --calibrate cv+; leave one of them out")
     from unkgcp.methods import predictor_class
+    from unkgcp.run.store import check_run, check_target
 
-    predictor_class(settings["method"])  # refuses a name that no method has
+    own = {name: config.pop(name) for name in SETTINGS if name in config}
     options = {**reading, **splitting}
+    method = settings["method"]
+    if method is not None:
+        predictor_class(method)  # refuses a name that no method has
+    _check_settings(own, method, settings["population"])
     if source is not None:
-        from unkgcp.run.run_reader import check_run
-
+        _refuse(TRAINING, "is for training, and --from trains nothing")
+        if config:
+            raise InputError(
+                f"{min(config)} is a setting of training, and --from trains nothing; leave it out"
+            )
+        if data is not None and _is_file(data):
+            _refuse(SPLITTING, "splits a file, and --from calibrates on all of it")
         check_run(source)
-        with _alone(output or source):
-            _recalibrate(source, data, output or source, settings, options, asked)
-    elif data is None or output is None:
+        check_target(output or source)
+        _recalibrate(source, data, output or source, settings, options, own, force)
+        return
+    if data is None or output is None:
         raise InputError("fit needs DATA and -o RUN; for example unkgcp fit demo -o run")
-    else:
-        if model is None and config_file is None and settings["quick"] and settings["method"] == "evidence":
-            model = "none"
-        from unkgcp.training.config import config_in
+    training = _training(config, data, settings)
+    if method == FOLDED:
+        _refuse(AGAINST_FOLDS, f"does not go with --method {FOLDED}")
+        if settings["protocol"] == "paper":
+            raise InputError(f"--protocol paper does not go with --method {FOLDED}; leave one of them out")
+    check_target(output)  # before hours of training
+    _train(data, output, training, options, settings, own, force)
 
-        config = config_in(config_file, model, data, settings["protocol"])
-        if calibrate == "cv+":
-            settings = _settings_of_folds(folds, **settings)
-        with _alone(output):
-            _train(data, output, config, options, {**settings, **asked})
+
+def _is_file(data: str) -> bool:
+    from unkgcp.graph.datasets import names_one_file
+
+    return names_one_file(data)
 
 
 def _refuse(options: Sequence[str], why: str) -> None:
@@ -198,32 +165,45 @@ def _refuse(options: Sequence[str], why: str) -> None:
     context = click.get_current_context()
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        found = set(options).intersection(parameter.opts)
-        if given and found:
-            raise InputError(f"{min(found)} {why}; leave one of them out")
+        refused = set(options).intersection(parameter.opts)
+        if given and refused:
+            raise InputError(f"{min(refused)} {why}; leave one of them out")
 
 
-def _population(population: str, kinds: str | None, share: float | None) -> dict[str, Any]:
-    """What `calibrate` is told about the queries; nothing if they are facts."""
-    if population != "open":
-        for option, given in (("--negatives", kinds), ("--share-of-facts", share)):
-            if given is not None:
-                raise InputError(f"{option} goes with --population open; add that or leave it out")
+def _check_settings(own: Mapping[str, Any], method: str | None, population: str) -> None:
+    """InputError for a setting that needs an option which was not given."""
+    needs = {
+        "folds": (method == FOLDED, f"--method {FOLDED}"),
+        "base": (method == FOLDED, f"--method {FOLDED}"),
+        "non_facts": (population == "open", "--population open"),
+    }
+    for name in own:
+        fits, option = needs[name]
+        if not fits:
+            raise InputError(f"the setting {name} goes with {option}; add that or leave it out")
+
+
+def _training(rest: Mapping[str, Any], data: str, settings: dict[str, Any]) -> TrainConfig | None:
+    """What `--config` and `--model` say of training, None if nothing; says what a model alone means."""
+    from unkgcp.training.config import config_with
+
+    if not rest and settings["model"] is None:
+        return None
+    config = config_with(rest, settings["model"], data, settings["protocol"])
+    if settings["method"] is None and config.model != "none":
+        note(
+            f"--model {config.model} alone asks for the paper's way, --method unkgcp; with --method evidence, "
+            "intervals come from evidence that uses the model's scores"
+        )
+    return config
+
+
+def _of_population(settings: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """What calibration is told about the queries; nothing if they are facts."""
+    if settings["population"] != "open":
         return {}
-    named = {} if kinds is None else {"kinds": tuple(kind.strip() for kind in kinds.split(","))}
-    return {"population": population, "share": share, **named}
-
-
-def _settings_of_folds(
-    folds: int | None, method: str, seed: int, device: str, protocol: str, **others: Any
-) -> dict[str, Any]:
-    """The settings of `fit_folds`; InputError if another setting was given."""
-    against = [f"--{name.replace('_', '-')}" for name in AGAINST_FOLDS if others[name]]
-    if protocol == "paper":
-        against.append("--protocol paper")
-    if against:
-        raise InputError(f"{against[0]} does not go with --calibrate cv+; leave one of them out")
-    return {"method": method, "seed": seed, "device": device, "folds": folds}
+    kinds = {"kinds": tuple(map(str, own["non_facts"]))} if "non_facts" in own else {}
+    return {"population": "open", **kinds}
 
 
 def _is_first() -> bool:
@@ -231,64 +211,85 @@ def _is_first() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-@contextmanager
-def _alone(output: str) -> Iterator[None]:
-    """Refuse at once, not after hours of training, an output that cannot be written or that another fit writes to."""
-    first = _is_first()
-    from unkgcp.run.run_writer import check_target, writing
+def _may_replace(output: str, hashes: Mapping[str, str], force: bool) -> None:
+    """Ask before a run of other data is replaced; where nobody can be asked that is refused."""
+    from unkgcp.run.predictor import Predictor
+    from unkgcp.run.store import RUN
 
-    if first:
-        with writing(output):
-            yield
-    else:
-        check_target(output)
-        yield
+    if force or not os.path.lexists(os.path.join(output, RUN)):
+        return
+    try:
+        before = Predictor.load(output).provenance.get("data", {})
+    except InputError:
+        before = {}  # damaged: whose it was cannot be told
+    if before.get("hashes") == dict(hashes):
+        return
+    held = f"{output} holds a run of other data" + (f" ({before['name']})" if "name" in before else "")
+    if not sys.stdin.isatty():
+        raise InputError(f"{held}; give another folder with -o, or replace it with --force")
+    click.confirm(f"{held}. Replace it?", abort=True, err=True)
 
 
 def _train(
-    data: str, output: str, config: TrainConfig, options: dict[str, Any], settings: dict[str, Any]
+    data: str,
+    output: str,
+    training: TrainConfig | None,
+    options: dict[str, Any],
+    settings: dict[str, Any],
+    own: dict[str, Any],
+    force: bool,
 ) -> None:
-    """Fit and write the run. `settings` are those of `fit`, or of `fit_folds` if `folds` is among them."""
+    """Fit and write the run."""
     import shutil
     from pathlib import Path
 
-    seed, first = settings["seed"], _is_first()
     from unkgcp.graph.datasets import load_dataset
-
-    dataset = load_dataset(data, seed=seed, **options)
+    from unkgcp.graph.kinds import describe_kinds
     from unkgcp.run.fitting import fit, fit_folds, silent
     from unkgcp.run.provenance import describe
-    from unkgcp.run.run_reader import CHECKPOINT
+    from unkgcp.run.store import CHECKPOINT
+    from unkgcp.training.config import config_for
 
-    checkpoint = Path(output) / CHECKPOINT
+    first, seed = _is_first(), settings["seed"]
     report = Reporter if first else silent
-    if "folds" in settings:
-        given = {name: value for name, value in settings.items() if value is not None}
-        predictor = fit_folds(dataset, config, report=report, **given)
+    dataset = load_dataset(data, seed=seed, **options)
+    if first and not settings["resume"]:
+        _may_replace(output, dataset.hashes, force)
+    checkpoint = Path(output) / CHECKPOINT
+    if settings["method"] == FOLDED:
+        predictor = fit_folds(
+            dataset,
+            training or config_for("ukge", dataset.name),
+            method=own.get("base", "unkgcp"),
+            seed=seed,
+            device=settings["device"],
+            report=report,
+            **{name: value for name, value in own.items() if name == "folds"},
+        )
     else:
-        predictor = fit(dataset, config, report=report, checkpoint=checkpoint, **settings)
+        names = ("method", "model", "seed", "protocol", "per", "device", "resume")
+        predictor = fit(
+            dataset,
+            training,
+            report=report,
+            checkpoint=checkpoint,
+            **{name: settings[name] for name in names},
+            **_of_population(settings, own),
+        )
     if not first:
         return
     predictor.provenance["data"] = describe(data, dataset, seed, options)
-    found = _finish(predictor, dataset, output)
-    found["gain"] = _gain(predictor, dataset, output)
-    found["stopped"] = stopped = predictor.provenance["stopped"]
-    print_json(found)
+    outcome = _finish(predictor, dataset, output)
+    if settings["method"] != FOLDED:  # there every fact calibrates
+        note(describe_kinds(dataset.splits, dataset.split_here))
+    note(dataset.symmetry)
+    outcome["stopped"] = stopped = predictor.provenance["stopped"]
+    print_json(outcome)
     if stopped is None:
         shutil.rmtree(checkpoint, ignore_errors=True)
     else:
         note(f"{stopped}; the best model so far is in {output}")
         raise click.exceptions.Exit(130 if predictor.model.interrupted else 1)
-
-
-def _gain(predictor: Predictor, dataset: Dataset, output: str) -> dict[str, Any] | None:
-    """The gain of evidence intervals over those of the run, where it can be told in seconds."""
-    from unkgcp.evaluation.fit_advice import advice
-
-    found, said = advice(predictor, dataset, output)
-    if said is not None:
-        print_text(said)
-    return None if found is None else found._asdict()
 
 
 def _recalibrate(
@@ -297,24 +298,30 @@ def _recalibrate(
     output: str,
     settings: dict[str, Any],
     options: dict[str, Any],
-    asked: dict[str, Any],
+    own: dict[str, Any],
+    force: bool,
 ) -> None:
-    """Calibrate the model of a run anew and write the run; `asked` is what `_population` gives."""
+    """Calibrate the model of a run anew and write the run."""
     from unkgcp.run.calibration import calibration_facts, method_options, only_repeats
     from unkgcp.run.fitting import calibration_negatives, recalibrate
     from unkgcp.run.predictor import Predictor
 
     predictor = Predictor.load(run)
+    if output != run:
+        _may_replace(output, predictor.provenance.get("data", {}).get("hashes", {}), force)
     facts, dataset = calibration_facts(predictor, run, data, options)
-    protocol, method = predictor.provenance.get("protocol", "strict"), settings["method"]
+    protocol = predictor.provenance.get("protocol", "strict")
+    method = settings["method"] or predictor.method.name
     negatives = None
     if dataset is not None and protocol == "paper":
         negatives = calibration_negatives(dataset, predictor.model.seed)
-    name = str(data) if dataset is None else dataset.name
-    own = method_options(method, name, protocol, settings["per"], settings["allow_empty"])
+    name = public(str(data)) if dataset is None else dataset.name
+    of_method = method_options(method, name, protocol, settings["per"])
     with only_repeats(data is None):
-        again = recalibrate(predictor, facts, method, negatives=negatives, **own, **asked)
-    again.provenance["recalibrated"] = {"from": run, "data": data, "facts": len(facts)}
+        again = recalibrate(
+            predictor, facts, method, negatives=negatives, **of_method, **_of_population(settings, own)
+        )
+    again.provenance["recalibrated"] = {"from": run, "data": data and public(data), "facts": len(facts)}
     print_json(_finish(again, dataset, output))
 
 
@@ -326,14 +333,13 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
     start, metrics = time.monotonic(), None
     if dataset is not None and len(dataset.splits.test.head):
         from unkgcp.evaluation.assessment import LEVELS, WORK, evaluate, not_taken_in
-        from unkgcp.evaluation.evaluation_texts import evaluation_text
 
         if len(not_taken_in(predictor, dataset)[0].splits.test.head):
             with Reporter("evaluating", WORK) as progress:
                 metrics = evaluate(predictor, dataset, LEVELS, progress)
             predictor = replace(predictor, metrics=metrics)
             predictor.provenance["times"]["evaluation"] = round(time.monotonic() - start, 3)
-            print_text(evaluation_text(metrics) + "\n")
+            print_evaluation(metrics)
         else:
             print_text(
                 f"not evaluated: updates of the run have taken in all test facts of {dataset.name}; judge it by facts "
@@ -342,7 +348,8 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
     predictor.save(output)
     stopping = predictor.provenance.get("early_stopping", "unknown")
     promise = print_guarantee(predictor)
-    print_text(f"early stopping {stopping}")
+    if predictor.model.called != "none":
+        print_text(f"early stopping {stopping}")
     print_text(f"written to {output}")
     times = predictor.provenance["times"]
     detail(", ".join(f"{step} {seconds:.2f} s" for step, seconds in times.items()))

@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import wraps
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,28 +30,6 @@ data_dir_option = click.option(
     "--data-dir",
     metavar="DIR",
     help="Look for named data sets here first (then $UNKGCP_DATA, then the cache).",
-)
-
-
-def _parse_prefixes(
-    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str] | None:
-    found: dict[str, str] = {}
-    for value in values:
-        name, equals, start = value.partition("=")
-        if not equals or name in found:
-            raise InputError(f"--prefix {value} does not give one IRI to one name: write it as NAME=IRI")
-        found[name] = start
-    return found or None
-
-
-prefix_option = click.option(
-    "--prefix",
-    "prefixes",
-    metavar="NAME=IRI",
-    multiple=True,
-    callback=_parse_prefixes,
-    help="RDF: write IRIs that begin with this one as NAME:rest, or as the rest alone if NAME is empty.",
 )
 
 
@@ -77,42 +56,47 @@ _READING = (
         "H,R,T,C",
         "Columns of head, relation, tail and confidence (or lower and upper), by name or by position from 0.",
     ),
-    click.option("--header/--no-header", default=None, help="Whether the first line names the columns."),
-    click.option("--language", metavar="CODE", help="ConceptNet: keep the assertions within one language."),
-    click.option("--skip-missing", is_flag=True, help="Leave out facts without a confidence."),
-    click.option(
-        "--default-confidence", type=float, metavar="X", help="Give facts without a confidence this one."
-    ),
-    prefix_option,
-    click.option(
-        "--confidence-predicate",
-        "confidence_predicates",
-        metavar="IRI",
-        multiple=True,
-        help="RDF: what tells the confidence of a statement; recognised by names such as ex:confidence if left out.",
-    ),
     click.option(
         "--confidence-scale",
-        type=click.Choice(["none", "minmax", "log"]),
-        help="Bring confidences into [0, 1]: not at all, linearly, or by their logarithm.",
-    ),
-    click.option("--cap", type=float, metavar="X", help="Cut confidences above X to X before scaling."),
-    click.option("--floor", type=float, metavar="X", help="Raise confidences below X to X before scaling."),
-    click.option(
-        "--range", "target", type=float, nargs=2, metavar="LOW HIGH", help="Scale into [LOW, HIGH]."
+        "scale",
+        metavar="SCALE",
+        callback=lambda context, parameter, text: None if text is None else _scale(text),
+        help="How numbers become confidences: LOW,HIGH (0,1000: nothing and certainty), or minmax or log, which take "
+        "both ends from the data; none if they are confidences already.",
     ),
 )
+# settings of reading that have no option: the arguments of `unkgcp.read` of these names
+READING = {
+    "header": bool,
+    "language": str,
+    "skip_missing": bool,
+    "default_confidence": float,
+    "prefixes": dict,
+    "confidence_predicates": list,
+    "scale": dict,
+}
+WORDS = {bool: "true or false", float: "a number", int: "a whole number", str: "text", list: "a list",
+         dict: "a mapping"}  # fmt: skip
 
 _SPLITTING = (
     click.option(
-        "--calibration", type=float, metavar="SHARE", help="Share of one file's facts to calibrate on."
+        "--split",
+        "shares",
+        metavar="CAL,TEST",
+        callback=lambda context, parameter, text: None if text is None else _shares(text),
+        help="Shares of one file's facts to calibrate on and to test on.  [default: 0.07,0.08]",
     ),
-    click.option("--test", type=float, metavar="SHARE", help="Share of one file's facts to test on."),
     click.option(
-        "--keep-repeats-together",
-        is_flag=True,
-        help="Never split the rows of one triple over two parts. The promise is then about triples: with few triples "
-        "and many rows each, rows are covered slightly less often.",
+        "--hold-out",
+        metavar="UNITS",
+        help="How one file's facts are held out: by pairs, rows, entities or triples, or several of them, separated by "
+        "commas. The promise is for queries that are held out alike.  [default: pairs,rows]",
+    ),
+    click.option(
+        "--symmetric",
+        metavar="auto|none|REL,...",
+        help="Relations of which both directions are one fact; auto takes those that are listed so.  "
+        "[default: auto for one file, none for data that come split]",
     ),
 )
 
@@ -159,52 +143,118 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+def config_option(keys: Mapping[str, type], more: str = "") -> Decorator:
+    """Adds `--config`, a YAML file of settings; the command gets them as `config`, checked if they are among `keys`.
+
+    Others are refused, unless `more` says in the help what they are; the command then looks after them itself.
+    """
+
+    def parse(context: click.Context, parameter: click.Parameter, path: str | None) -> dict[str, Any]:
+        if path is None:
+            return {}
+        from unkgcp.training.config import settings_in
+
+        settings = settings_in(path)
+        for name, value in settings.items():
+            if name in keys:
+                check_setting(path, name, value, keys[name])
+            elif not more:
+                near = get_close_matches(str(name), keys, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(keys)}"
+                raise InputError(f"{path}: unknown key {name!r}; {hint}")
+        return settings
+
+    listed = ", ".join([*keys, *([more] if more else [])])
+    return click.option(
+        "--config", metavar="FILE", callback=parse, help=f"YAML of settings without an option: {listed}."
+    )
+
+
+def check_setting(path: str, name: str, value: Any, kind: type) -> None:
+    """InputError if a setting of the file at `path` is not of this kind."""
+    fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+    if not fits or (kind in (int, float) and isinstance(value, bool)):
+        raise InputError(f"{path}: {name} is {value!r} but must be {WORDS[kind]}")
+
+
 def reading_options(function: Function) -> Function:
-    """Adds the options of reading; the command gets those that were given as `reading`."""
+    """Adds the options of reading and `--config`; the command gets what was given as `reading`."""
 
-    @wraps(function)
-    def command(
-        skip_missing: bool,
-        confidence_predicates: tuple[str, ...],
-        confidence_scale: str | None,
-        cap: float | None,
-        floor: float | None,
-        target: tuple[float, float] | None,
-        **given: Any,
-    ) -> Any:
-        plain = ("data_dir", "format", "columns", "header", "language", "default_confidence", "prefixes")
-        reading = {name: given.pop(name) for name in plain}
-        reading["confidence_predicates"] = list(confidence_predicates) or None
-        reading["skip_missing"] = skip_missing or None
-        reading["scale"] = _scale(confidence_scale, cap, floor, target)
-        return function(reading=_given(reading), **given)
+    def without_config(config: dict[str, Any], **given: Any) -> Any:
+        return function(**given)
 
-    return _with(_READING, command)
+    return reading_and_settings({})(wraps(function)(without_config))
+
+
+def reading_and_settings(keys: Mapping[str, type], more: str = "") -> Decorator:
+    """The same for a command with further settings in `--config`, which it gets as `config`: see `config_option`."""
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def command(config: dict[str, Any], **given: Any) -> Any:
+            reading = {name: given.pop(name) for name in ("data_dir", "format", "columns", "scale")}
+            rest = {name: value for name, value in config.items() if name not in READING}
+            return function(reading={**reading_settings(config), **_given(reading)}, config=rest, **given)
+
+        return _with((*_READING, config_option({**READING, **keys}, more)), command)
+
+    return decorate
+
+
+def reading_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the settings that are arguments of `unkgcp.read`."""
+    reading = {name: value for name, value in settings.items() if name in READING}
+    if "scale" in reading:
+        from unkgcp.tabular.columns import Scale
+
+        try:
+            reading["scale"] = Scale(**reading["scale"])
+        except TypeError:
+            raise InputError(
+                f"the setting scale is {reading['scale']} but has kind, floor, cap, low, high and unit"
+            ) from None
+    return reading
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _scale(
-    kind: str | None, cap: float | None, floor: float | None, target: tuple[float, float] | None
-) -> Scale | None:
-    if kind is None:
-        if cap is not None or floor is not None or target is not None:
-            raise InputError("--cap, --floor and --range need --confidence-scale minmax or log")
-        return None
+def _scale(text: str) -> Scale:
     from unkgcp.tabular.columns import Scale
 
-    low, high = target or (0.0, 1.0)
-    return Scale(cast(Any, kind), cap=cap, floor=floor, low=low, high=high)
+    if text in ("none", "minmax", "log"):
+        return Scale(cast(Any, text))
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise InputError(
+            f"--confidence-scale {text}: expected LOW,HIGH such as 0,1000, or minmax, log or none"
+        ) from None
+    return Scale(unit=high) if low == 0 < high else Scale("minmax", floor=low, cap=high)
+
+
+def _shares(text: str) -> tuple[float, float]:
+    try:
+        calibration, test = map(float, text.split(","))
+    except ValueError:
+        raise InputError(
+            f"--split {text}: expected the shares of calibration and test, such as 0.07,0.08"
+        ) from None
+    return calibration, test
 
 
 def splitting_options(function: Function) -> Function:
     """Adds the options of splitting one file; the command gets them as `splitting`."""
 
     @wraps(function)
-    def command(**given: Any) -> Any:
-        splitting = {name: given.pop(name) for name in ("calibration", "test", "keep_repeats_together")}
+    def command(
+        shares: tuple[float, float] | None, hold_out: str | None, symmetric: str | None, **given: Any
+    ) -> Any:
+        calibration, test = shares or (None, None)
+        splitting = _given(
+            {"calibration": calibration, "test": test, "hold_out": hold_out, "symmetric": symmetric}
+        )
         return function(splitting=splitting, **given)
 
     return _with(_SPLITTING, command)
@@ -241,40 +291,3 @@ def _parse_levels(context: click.Context, parameter: click.Parameter, value: str
             raise InputError(f"--confidence {value}: {part.strip()} is there twice; leave one out")
         levels.append(level)
     return levels
-
-
-_RAY = (
-    count_option(
-        "--workers", None, "Ray: how many workers.  [default: one a CPU, or GPU, of the cluster]", "N"
-    ),
-    click.option(
-        "--address",
-        metavar="HOST:PORT",
-        help="Ray: a running cluster, or auto.  [default: $RAY_ADDRESS, or one started on this machine]",
-    ),
-    click.option(
-        "--device",
-        type=click.Choice(["cpu", "cuda"]),
-        help="Ray: where workers score; with cuda each takes a GPU.  [default: cpu]",
-    ),
-    count_option(
-        "--rows-per-part",
-        None,
-        "Ray: rows that a worker answers at a time, a file each if OUT is a folder.  [default: 1048576]",
-        "N",
-    ),
-)
-
-
-def ray_options(function: Function) -> Function:
-    """Adds the options of `--engine ray`; the command, which has `--engine`, gets those that were given as `ray`."""
-
-    @wraps(function)
-    def command(engine: str, **values: Any) -> None:
-        ray = _given({name: values.pop(name) for name in ("workers", "address", "device", "rows_per_part")})
-        if ray and engine != "ray":
-            option = min(ray).replace("_", "-")
-            raise click.UsageError(f"--{option} is for --engine ray; add that, or leave --{option} out")
-        function(engine=engine, ray=ray, **values)
-
-    return _with(_RAY, command)

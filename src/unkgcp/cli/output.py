@@ -67,13 +67,28 @@ def print_json(found: Mapping[str, Any]) -> None:
         click.echo(json.dumps(_plain(found), indent=2, ensure_ascii=False, allow_nan=False))
 
 
+def print_evaluation(result: dict[str, Any]) -> None:
+    """Print the summary of an evaluation, its verdict in colour where a terminal shows it."""
+    from unkgcp.evaluation.evaluation_texts import COLOURS_OF_VERDICTS, summary
+
+    text = summary(result)
+    for words, colour in COLOURS_OF_VERDICTS.items():
+        text = text.replace(words, click.style(words, fg=colour, bold=True), 1)
+    print_text(text)
+
+
 def print_guarantee(predictor: Predictor) -> dict[str, str | None]:
     """Print what a run promises, and a caution if there is one; gives both by name."""
+    import textwrap
+
     method, guarantee = predictor.method, predictor.guarantee
     caution = method.caution(0.9)
-    print_text(f"guarantee of {method.name}: {guarantee} ({method.size:,} calibration facts)")
+    said = f"guarantee of {method.name}: {guarantee} ({method.size:,} calibration facts)"
+    if sys.stdout.isatty():  # where every line counts, what is promised everywhere is left out
+        said = textwrap.fill(f"Promised {method.within}." if method.within else said, 80)
+    print_text(said)
     if caution is not None:
-        print_text(caution)
+        print_text(textwrap.fill(caution, 80) if sys.stdout.isatty() else caution)
     return {"guarantee": guarantee, "caution": caution}
 
 
@@ -230,6 +245,7 @@ class Reporter(Progress):
         self._bar: Any = None
         self._task: Any = None
         self._last = -float("inf")
+        self._done: tuple[float, float] = (0.0, 0.0)  # what was done, and what of it was said
 
     def __enter__(self) -> Reporter:
         self._start = time.monotonic()
@@ -251,7 +267,7 @@ class Reporter(Progress):
         return self
 
     def update(self, done: float, text: str = "", since: float | None = None) -> None:
-        now = time.monotonic()
+        now, self._done = time.monotonic(), (done, self._done[1])
         if since is not None:
             text = ", ".join([_speed(done, now - since, self.total), *([text] if text else [])])
         if self._bar is not None:
@@ -259,7 +275,7 @@ class Reporter(Progress):
                 self._bar.update(self._task, completed=done, text=text)
             return
         if now - self._last >= self.every and not is_quiet():
-            self._last = now
+            self._last, self._done = now, (done, done)
             of = f" of {self.total:,.10g}" if self.total is not None else ""
             say(f"{self.title}: {done:,.10g}{of} {text}".rstrip())
 
@@ -268,7 +284,11 @@ class Reporter(Progress):
     ) -> None:
         if self._bar is not None:
             with suppress(OSError):
+                if error is None:  # an estimate of the total may have been off
+                    self._bar.update(self._task, total=self._bar.tasks[0].completed)
                 self._bar.stop()
+        elif error is None and 0 < self._done[1] < self._done[0]:
+            say(f"{self.title}: {self._done[0]:,.10g}, done")
         if error is None:
             detail(f"{self.title}: took {time.monotonic() - self._start:.2f} s")
 
@@ -321,8 +341,7 @@ def version_text() -> str:
     for extra, found in libraries().items():
         shown = ", ".join(f"{library} {number or 'missing'}" for library, number in found.items())
         if shown:
-            remedy = "" if all(found.values()) else f" (pip install 'unkgcp[{extra}]')"
-            lines.append(f"{extra}: {shown}{remedy}")
+            lines.append(f"{extra}: {shown}")
     return "\n".join(lines)
 
 

@@ -11,41 +11,36 @@ from unkgcp.cli.options import (
     choice_option,
     columns_option,
     confidence_option,
+    config_option,
     count_option,
     examples,
-    prefix_option,
-    ray_options,
     share_option,
 )
 from unkgcp.cli.output import Reporter, note
 
 if TYPE_CHECKING:
-    from unkgcp.run.answer_sets import Asked
+    from unkgcp.run.answer_sets import SetRequest
+    from unkgcp.run.chooser import Choice
 
 EXAMPLES = examples(
     "unkgcp predict run queries.tsv -o answers.tsv",
-    "unkgcp predict run queries.nt -o answers.ttl",
     "unkgcp predict run queries.parquet -o answers.parquet --confidence 0.8,0.9",
     "cut -f1-3 facts.tsv | unkgcp predict run - | head",
     "unkgcp predict run queries.tsv --filter 'lower >= 0.7' -o good.tsv",
     "unkgcp predict run candidates.tsv --select 'confidence >= 0.7' --fdr 0.1 -o chosen.tsv",
     "printf 'TP53\\tbinding\\t?\\n' | unkgcp predict run - --top-k 10 --rank-by lower --exclude-known",
     "unkgcp predict run questions.tsv --answers --confidence 0.9 -o sets.tsv",
-    "unkgcp predict run queries/ -o answers/ --engine ray --workers 8",
+    "unkgcp predict run queries/ -o answers/ --engine ray",
 )
+READING = {"header": bool, "prefixes": dict}
+RAY = {"workers": int, "address": str, "rows_per_part": int}
+"""Settings of `--config`: of reading, and of a Ray cluster."""
 
 
 @click.command(name="predict", epilog=EXAMPLES)
 @click.argument("run")
 @click.argument("queries", metavar="INPUT")
-@click.option(
-    "-o", "--output", metavar="OUT", help="A .tsv, .csv, .ttl or .nt (each perhaps .gz) or .parquet file."
-)
-@click.option(
-    "--output-format",
-    metavar="NAME",
-    help="tsv, csv, parquet, turtle, ntriples, ntriples-star or neo4j; what the ending of OUT says if left out.",
-)
+@click.option("-o", "--output", metavar="OUT", help="A .tsv or .csv (each perhaps .gz) or .parquet file.")
 @confidence_option(
     "0.9", "The probability that an interval holds the true confidence; several give more columns."
 )
@@ -66,16 +61,16 @@ EXAMPLES = examples(
 )
 @share_option("--min-confidence", 0.0, "With --answers: promise it for new facts from this confidence on.")
 @choice_option(
-    "--per",
-    ["relation", "none"],
-    "With --answers: promise it in every relation or group of small ones, or on average over all.",
-)
-@choice_option(
     "--rank-by",
     ["score", "lower"],
     "What makes a completion good: its score, or the lower end of its interval.",
 )
-@click.option("--exclude-known", is_flag=True, help="Leave training facts out of the completions.")
+@click.option(
+    "--exclude-known",
+    is_flag=True,
+    help="Leave out completions that are facts of the data RUN was fitted on.",
+)
+@click.option("--exclude", metavar="FILE", help="Leave out completions that are triples of this file, too.")
 @click.option(
     "--filter",
     "condition",
@@ -103,33 +98,35 @@ EXAMPLES = examples(
     is_flag=True,
     help="Write only what --select or --filter chooses, with intervals that hold for what is chosen.",
 )
-@ray_options
+@click.option(
+    "--keep-columns/--drop-columns",
+    "carries",
+    default=True,
+    help="Whether the other columns of a TSV, CSV or Parquet file follow the answers (default).",
+)
 @click.option("--format", metavar="NAME", help="How INPUT is laid out, if its name does not tell.")
 @columns_option("H,R,T", "Columns of head, relation and tail, by name or by position from 0.")
-@click.option("--header/--no-header", default=None, help="Whether the first line of INPUT names the columns.")
-@prefix_option
+@config_option({**READING, **RAY})
 def command(
     run: str,
     queries: str,
     output: str | None,
-    output_format: str | None,
     confidence: list[float],
     engine: str,
     top_k: int | None,
     answers: bool,
     min_confidence: float,
-    per: str,
     rank_by: str,
     exclude_known: bool,
+    exclude: str | None,
     condition: str | None,
     selected: str | None,
     fdr: str,
     after_selection: bool,
-    ray: dict[str, Any],
+    carries: bool,
     format: str | None,
     columns: list[int | str] | None,
-    header: bool | None,
-    prefixes: dict[str, str] | None,
+    config: dict[str, Any],
 ) -> None:
     """Score and interval for every triple of INPUT (TSV, CSV or Parquet; - is standard input).
 
@@ -143,109 +140,108 @@ def command(
     a p_value and whether the triple is selected come last (selected_5, selected_10 and so on for several shares of
     wrong ones). With --answers the columns are query, rank, head, relation, tail, share (of the likelihood of all
     candidates, as the run sees it), size (of the whole set), candidates, known (training facts that answer the query,
-    which are not in the set), calibration (facts that the threshold stands on), status and promise. A file appears when
-    all of it is written.
+    which are not in the set), calibration (facts that the threshold stands on), status and promise. The other columns
+    of INPUT come after these (input_score if one is called as a column of the answers). A file appears when all of it
+    is written.
     """
-    sets = _sets(answers, confidence, top_k, min_confidence, per)
-    if answers and (rank_by != "score" or exclude_known or condition or selected):
-        raise click.UsageError(
-            "--answers ranks by itself and leaves training facts out: leave out --rank-by, --exclude-known, --filter "
-            "and --select"
-        )
-    if answers:
-        top_k = None  # it says how many of each set are listed, and asks for no completions
-    if top_k is None and (exclude_known or rank_by != "score"):
-        raise click.UsageError("--rank-by and --exclude-known need --top-k, which asks for completions")
-    if after_selection and selected is None and condition is None:
-        raise click.UsageError("--after-selection needs --select or --filter, which choose")
-    if selected is not None and (top_k is not None or condition is not None):
-        raise click.UsageError("--select chooses among all triples of INPUT: leave out --top-k and --filter")
-    if after_selection and top_k is not None:
-        raise click.UsageError(
-            "--after-selection does not go with --top-k: most completions are no facts, for which nothing is promised"
-        )
-    given = {"format": format, "header": header, "columns": columns}
+    completes = top_k is not None and not answers  # with --answers it says how many of each set are listed
+    refusals = {
+        "--answers ranks by itself and leaves training facts out: leave out --rank-by, --exclude-known, --exclude, "
+        "--filter and --select": answers
+        and (rank_by != "score" or exclude_known or exclude or condition or selected),
+        "--answers takes one level; name one with --confidence": answers and len(confidence) > 1,
+        "--min-confidence needs --answers, which asks for answer sets": min_confidence and not answers,
+        "--rank-by, --exclude-known and --exclude need --top-k, which asks for completions": not completes
+        and (exclude_known or exclude or rank_by != "score"),
+        "--exclude goes with --engine local; leave one of them out": exclude and engine == "ray",
+        "--after-selection needs --select or --filter, which choose": after_selection
+        and not (selected or condition),
+        "--select chooses among all triples of INPUT: leave out --top-k and --filter": selected
+        and (completes or condition),
+        "--after-selection does not go with --top-k: most completions are no facts, for which nothing is "
+        "promised": after_selection and completes,
+        "workers, address and rows_per_part are settings for --engine ray; add that, or leave them out": engine
+        != "ray"
+        and any(name in config for name in RAY),
+    }
+    for sentence, is_wrong in refusals.items():
+        if is_wrong:
+            raise click.UsageError(sentence)
+    given = {"format": format, "columns": columns, **{name: config.get(name) for name in READING}}
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if top_k is not None:
-        reading["completion"] = {"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known}
-    keep = choice = None
-    if condition is not None:
-        from unkgcp.predict.filter import parse
+    ray = {name: config[name] for name in RAY if name in config}
 
-        keep = parse(condition, confidence)
-    if selected is not None:
-        from unkgcp.run.chooser import Choice
-
-        choice = Choice.of(selected, fdr.split(","), after_selection)
-    from unkgcp.tabular.query_files import count_queries
-    from unkgcp.tabular.writer import Style, check_output
-
-    total = count_queries(queries)
-    style = Style(format=output_format, prefixes=prefixes)
-    if engine == "local":
-        check_output(output, style)
+    from unkgcp.conformal.ranks import exact_levels
+    from unkgcp.predict.filter import after_filter, parse
+    from unkgcp.predict.stream import PredictRequest, answer_file, chosen_in_file
     from unkgcp.run.predictor import Predictor
+    from unkgcp.run.provenance import prefixes as prefixes_of
+    from unkgcp.tabular.query_files import count_queries, query_batches
+    from unkgcp.tabular.writer import check_output
 
+    request = PredictRequest(
+        exact_levels(confidence[0] if len(confidence) == 1 else confidence),
+        completion={"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known} if completes else None,
+        sets=_sets(confidence[0], top_k, min_confidence) if answers else None,
+        keep=None if condition is None else parse(condition, confidence),
+        after=after_selection,
+        choice=None if selected is None else _choice(selected, fdr, after_selection),
+    )
+    if engine == "local":
+        check_output(output)
+    total = count_queries(queries, **reading)
+    reading["carries"] = carries
     predictor = Predictor.load(run)
-    if prefixes is None:
-        prefixes = predictor.provenance.get("data", {}).get("options", {}).get("prefixes")
-        style = Style(format=output_format, prefixes=prefixes)
-    if prefixes is not None:
-        reading["prefixes"] = prefixes
-    if top_k is not None:
-        from unkgcp.run.completion import presumption
+    if prefixes := prefixes_of(predictor.provenance.get("data", {})):
+        reading = {"prefixes": prefixes, **reading}
+    if request.completion is not None:
+        from unkgcp.run.completion import excluded, presumption
 
         note(presumption(predictor))
-    from unkgcp.conformal.ranks import exact_levels
-
-    levels = confidence[0] if len(confidence) == 1 else confidence
-    exactly = exact_levels(levels)
-    for level in exactly.levels if sets is None else ():
+        if exclude is not None:
+            left_out = excluded(predictor, exclude_known, query_batches(exclude))
+            request = request._replace(completion={**request.completion, "exclude": left_out})
+    levels = exact_levels(request.confidence)
+    for level in levels.levels if not answers else ():
         note(predictor.method.caution(level))
     if engine == "ray":
         from unkgcp.predict.ray_engine import answer_on_ray
 
         with Reporter("predicting", total) as progress:
-            reading |= {"condition": condition, "after": after_selection, "choice": choice, "sets": sets}
-            answer_on_ray(run, queries, output, levels, progress=progress, style=style, **reading, **ray)
+            answer_on_ray(run, queries, output, request, progress=progress, **reading, **ray)
         return
     with ExitStack() as stack:
-        if choice is not None:
-            from unkgcp.predict.stream import chosen_in_file
-
+        answer = None
+        if request.choice is not None:
             with Reporter("choosing", total) as progress:
-                found = chosen_in_file(predictor, queries, choice, progress=progress, **reading)
-                chosen = stack.enter_context(found)
-            for told in chosen.chooser.cautions(chosen.cuts, exactly):
-                note(told)
-            queries, reading = chosen.queries, {**chosen.reading, "asked": chosen.answering(exactly)}
-        elif keep is not None and after_selection:
-            from unkgcp.predict.filter import after_filter
-
-            predictor = after_filter(predictor, keep, confidence)
-            for level in exactly.levels:
+                chosen = stack.enter_context(
+                    chosen_in_file(predictor, queries, request.choice, progress=progress, **reading)
+                )
+            for sentence in (*chosen.chooser.cautions(chosen.cuts, levels), chosen.sentence):
+                note(sentence)
+            queries, reading, answer = chosen.queries, dict(chosen.reading), chosen.answering(levels)
+            total = chosen.candidates
+        elif request.keep is not None and after_selection:
+            predictor = after_filter(predictor, request.keep, levels)
+            for level in levels.levels:
                 if (caution := predictor.method.caution(level)) is not None:
                     note(f"of the calibration facts that the filter keeps: {caution}")
         with Reporter("predicting", total) as progress:
-            from unkgcp.predict.stream import answer_file
+            answer_file(predictor, queries, output, request, answer=answer, progress=progress, **reading)
+        if request.sets is not None:
+            for sentence in predictor.answer_sets(request.sets.least, request.sets.per).notes(
+                request.sets.level
+            ):
+                note(sentence)
 
-            reading |= {"keep": keep, "sets": sets, "progress": progress}
-            answer_file(predictor, queries, output, exactly, style=style, **reading)
-        if sets is not None:
-            for told in predictor.answer_sets(sets.least, sets.per).notes(sets.level):
-                note(told)
+
+def _sets(confidence: float, top_k: int | None, min_confidence: float) -> SetRequest:
+    from unkgcp.run.answer_sets import SetRequest
+
+    return SetRequest.of(confidence, top_k, min_confidence)
 
 
-def _sets(
-    answers: bool, confidence: list[float], top_k: int | None, min_confidence: float, per: str
-) -> Asked | None:
-    """The request for answer sets, None if none are asked for."""
-    if not answers:
-        if min_confidence or per != "relation":
-            raise click.UsageError("--min-confidence and --per need --answers, which asks for answer sets")
-        return None
-    if len(confidence) > 1:
-        raise click.UsageError("--answers takes one level; name one with --confidence")
-    from unkgcp.run.answer_sets import Asked
+def _choice(selected: str, fdr: str, after_selection: bool) -> Choice:
+    from unkgcp.run.chooser import Choice
 
-    return Asked.of(confidence[0], top_k, min_confidence, per)
+    return Choice.of(selected, fdr.split(","), after_selection)

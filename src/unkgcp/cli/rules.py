@@ -7,9 +7,7 @@ from typing import Any
 import click
 
 from unkgcp.cli.options import (
-    choice_option,
-    count_option,
-    reading_options,
+    reading_and_settings,
     seed_option,
     share_option,
     splitting_options,
@@ -25,8 +23,7 @@ A rule file has one rule a line; # starts a comment:
 \b
 Examples:
   unkgcp rules nl27k my.rules -o softlogic.tsv
-  unkgcp rules facts.tsv my.rules -o softlogic.tsv --minimum 0.5 --rounds 2
-  unkgcp rules data/mine my.rules -o data/mine/softlogic.tsv --engine psl
+  unkgcp rules facts.tsv my.rules -o softlogic.tsv --min-confidence 0.5
 """
 
 
@@ -36,25 +33,18 @@ Examples:
 @click.option(
     "-o", "--output", required=True, metavar="FILE", help="Where the facts go, such as softlogic.tsv."
 )
-@choice_option(
-    "--engine",
-    ["lukasiewicz", "psl"],
-    "Grounding by joins, or full inference with PSL (needs Java and `pip install 'unkgcp[psl]'`).",
-)
-@share_option("--minimum", 0.3, "Leave out bounds below this.")
-@count_option("--rounds", 1, "In each further round the facts found so far take part in the rules.")
+@share_option("--min-confidence", 0.3, "Leave out bounds below this.")
 @seed_option("Of the split of one file; as for `fit`.")
 @json_option
-@reading_options
+@reading_and_settings({"rounds": int})
 @splitting_options
 def command(
     data: str,
     rules: str,
     output: str,
-    engine: str,
-    minimum: float,
-    rounds: int,
+    min_confidence: float,
     seed: int,
+    config: dict[str, Any],
     reading: dict[str, Any],
     splitting: dict[str, Any],
 ) -> None:
@@ -63,24 +53,25 @@ def command(
     Writes facts that are not among the training facts of DATA, each with a lower bound on its confidence: the
     Lukasiewicz truth of the rule's body and the rule's weight, for its best grounding. Put as softlogic.tsv into a
     data folder they take part in training. Facts of calibration and test are not used; a conclusion may happen to
-    name the triple of one, as it may name that of a later query.
+    name the triple of one, as it may name that of a later query. In each round above the first, which the setting
+    rounds asks for, the facts found so far take part in the rules.
     """
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.graph.fact_files import check_path, write
-    from unkgcp.rules import ground, psl, read_rules
+    from unkgcp.rules import ground, read_rules
     from unkgcp.tabular.writer import check_target
 
+    rounds = config.get("rounds", 1)
     check_path(output)
     check_target(output)
     statements = read_rules(rules)
     dataset = load_dataset(data, seed=seed, **reading, **splitting)
     splits = dataset.splits
-    infer = psl.infer if engine == "psl" else ground
     with Reporter("grounding", total=len(statements) * rounds) as progress:
-        found = infer(
+        found = ground(
             statements,
             splits.train,
-            minimum=minimum,
+            minimum=min_confidence,
             rounds=rounds,
             names=dataset.names.relations if dataset.names else None,
             progress=progress,

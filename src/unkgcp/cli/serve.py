@@ -2,60 +2,109 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any, TextIO
+
 import click
 
-from unkgcp.cli.options import count_option, examples
+from unkgcp.cli.options import config_option, examples
 from unkgcp.cli.output import TIME, note
+from unkgcp.errors import InputError
 
 EXAMPLES = examples(
     "unkgcp serve run",
     "unkgcp serve run --port 9000",
     "unkgcp serve runs/evidence runs/ukge",
     "unkgcp serve run --host 0.0.0.0 --token-file token.txt",
+    "unkgcp serve run --config service.yaml",
+    "UNKGCP_ROOT_PATH=/kg UNKGCP_ACCESS_LOG=- unkgcp serve run",
 )
 
+SETTINGS = {
+    "allowed_host": list,
+    "cors_origin": list,
+    "root_path": str,
+    "access_log": str,
+    "max_triples": int,
+    "max_body": int,
+    "grace": int,
+}
+"""Settings of `--config`, or of variables such as UNKGCP_MAX_BODY."""
 
-@click.command(name="serve", epilog=EXAMPLES)
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+
+@click.command(name="serve", epilog=EXAMPLES, context_settings={"auto_envvar_prefix": "UNKGCP"})
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, envvar="UNKGCP_RUNS")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=int, default=8000, show_default=True, help="The port; 0 takes a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="The port; 0 takes a free one.",
+)
 @click.option(
     "--token-file",
+    type=click.File(encoding="ascii", errors="replace"),
     metavar="FILE",
     help="Ask every client for the token in this file; the variable UNKGCP_TOKEN does the same.",
 )
 @click.option(
     "--without-token", is_flag=True, help="Listen beyond this machine and answer anyone, without a token."
 )
-@count_option("--max-triples", 10_000, "Triples of one request.")
-@count_option("--max-body", 4 << 20, "Length of a request's body.", "BYTES")
+@config_option(SETTINGS)
 def command(
     runs: tuple[str, ...],
     host: str,
     port: int,
-    token_file: str | None,
+    token_file: TextIO | None,
     without_token: bool,
-    max_triples: int,
-    max_body: int,
+    config: dict[str, Any],
 ) -> None:
     """Answer queries about RUN over HTTP, and in a browser at the address printed.
 
     Several runs are told apart by the names of their folders; the first is the one that answers where none is named.
-    Only this machine can reach the service unless --host says otherwise. Nothing is written. Stop it with Ctrl-C.
+    Only this machine can reach the service unless --host says otherwise. SIGHUP loads the runs again, and so does POST
+    /v1/reload where there is a token; the old ones answer until the new ones are verified. Stop it with Ctrl-C.
     docs/service.md describes the paths; /openapi.json does so for programs.
+
+    Every option and every setting of --config can be a variable: UNKGCP_PORT for --port, UNKGCP_MAX_BODY for max_body.
+    Settings are: allowed_host, the names to which it answers besides those of this machine; cors_origin, sites whose
+    pages may ask; root_path, under which a proxy shows it (/kg); access_log, a file for one line of JSON a request (-:
+    standard output); max_triples (10,000) and max_body (4 MiB, in bytes) of a request; grace, the seconds after SIGTERM
+    within which it stops (25).
     """
     import logging
 
-    from unkgcp.service import Settings, require_extra
-
-    require_extra()
-    from unkgcp.service.server import Address, access, serve
+    from unkgcp.service.server import serve
+    from unkgcp.service.settings import TOKEN_VARIABLE, Address, Settings, access
 
     logging.basicConfig(format="%(asctime)s unkgcp: %(message)s", datefmt=TIME, level=logging.ERROR)
+    logging.getLogger("unkgcp.service").setLevel(logging.WARNING)
     address = Address(host, port)
-    token, hosts = access(address, token_file, without_token)
-    settings = Settings(token=token, hosts=hosts, max_triples=max_triples, max_body=max_body)
+    given = {**_variables(), **config}
+    secret = os.environ.get(TOKEN_VARIABLE) if token_file is None else token_file.read()
+    token, hosts = access(address, secret, without_token, given.pop("allowed_host", ()))
+    renamed = {"cors_origin": "origins", "grace": "grace_seconds"}
+    limits: dict[str, Any] = {renamed.get(name, name): value for name, value in given.items()}
+    limits["origins"] = tuple(limits.get("origins", ()))
+    limits["root_path"] = limits.get("root_path", "").rstrip("/")
+    settings = Settings(token, hosts, **limits)
     try:
         serve(runs, address, settings, lambda url: click.echo(f"serving {', '.join(runs)} at {url}"))
     except KeyboardInterrupt:
         note("stopped")
+
+
+def _variables() -> dict[str, Any]:
+    """The settings that stand in variables; the entries of a list are separated by blanks."""
+    found: dict[str, Any] = {}
+    for name, kind in SETTINGS.items():
+        variable = f"UNKGCP_{name.upper()}"
+        if variable not in os.environ:
+            continue
+        text = os.environ[variable]
+        try:
+            found[name] = text.split() if kind is list else kind(text)
+        except ValueError:
+            raise InputError(f"{variable} is {text!r} but must be a whole number") from None
+    return found

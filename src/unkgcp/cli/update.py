@@ -9,13 +9,14 @@ import click
 
 from unkgcp.cli.options import choice_option, device_option, examples, reading_options, seed_option
 from unkgcp.cli.output import Reporter, json_option, print_guarantee, print_json, print_text
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, public
 
 if TYPE_CHECKING:
     from unkgcp.run.predictor import Predictor
 
 EXAMPLES = examples(
     "unkgcp update run week-07.tsv",
+    "unkgcp update run week-07.tsv --dry-run",
     "unkgcp update run week-07.tsv -o run-07 --seed 1",
     "unkgcp update run week-07.tsv --refit",
     "unkgcp update run many.tsv --calibrate-on new",
@@ -39,6 +40,11 @@ EXAMPLES = examples(
     "all: old and new held-out facts, for a promise about a random fact of the updated graph; new: the new ones "
     "alone, for a promise about facts like these.",
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Only tell what would join, what contradicts RUN, and which entities are new; nothing is written.",
+)
 @seed_option("Of the coin that decides which new facts are held out for calibration.")
 @device_option
 @json_option
@@ -49,6 +55,7 @@ def command(
     output: str | None,
     refit: bool,
     calibrate_on: str,
+    dry_run: bool,
     seed: int,
     device: str,
     reading: dict[str, Any],
@@ -59,31 +66,42 @@ def command(
     RUN's own facts were; the others teach. A triple that RUN has already stays where it is and takes its new
     confidence. Interrupted or refused, RUN stays as it was.
     """
-    from unkgcp.evaluation.update_decision import update
-    from unkgcp.graph.fact_files import read
+    from unkgcp.graph.datasets import read
     from unkgcp.run.predictor import Predictor
-    from unkgcp.run.run_reader import check_run
-    from unkgcp.run.run_writer import writing
+    from unkgcp.run.store import check_run, check_target
+    from unkgcp.run.updates import preview, update
 
     target = run if output is None else output
     reading.pop("data_dir", None)
     check_run(run)
-    with writing(target):  # of two updates of one run at the same time, one would be lost
-        predictor = Predictor.load(run)
-        _check_scale(predictor, run, facts, reading)
-        again = update(
-            predictor,
-            read(facts, **reading),
-            refit=refit,
-            calibrate_on=calibrate_on,
-            seed=seed,
-            device=device,
-            source={"file": facts, "sha256": _digest(facts)},
-            report=Reporter,
-        )
-        again.save(target)
+    check_target(target)
+    predictor = Predictor.load(run)
+    _check_scale(predictor, run, facts, reading)
+    new_facts = read(facts, symmetric="none", **reading)
+    if dry_run:
+        outcome = preview(predictor, new_facts, seed)
+        print_text(_text(outcome, public(facts)))
+        for name in ("new_entities", "new_relations"):
+            labels = outcome[name]
+            shown = ", ".join(labels[:10]) + (", ..." if len(labels) > 10 else "")
+            print_text(f"{len(labels):,} {name.replace('_', ' ')}" + (f": {shown}" if labels else ""))
+        print_text("nothing was written (--dry-run)")
+        print_json({"run": run, "update": outcome})
+        return
+    again = update(
+        predictor,
+        new_facts,
+        refit=refit,
+        calibrate_on=calibrate_on,
+        seed=seed,
+        device=device,
+        source={"file": public(facts), "sha256": _digest(facts)},
+        report=Reporter,
+    )
+    # of two updates of one run at the same time, one would be lost
+    again.save(target, replaces=predictor.digest if output is None else None)
     told = again.provenance["updates"][-1]
-    print_text(_text(told, facts))
+    print_text(_text(told, public(facts)))
     promise = print_guarantee(again)
     print_text(f"written to {target}")
     print_json({"run": target, "method": again.method.name, **promise, "update": told})
@@ -97,12 +115,13 @@ def _text(told: dict[str, Any], facts: str) -> str:
     if told["changed"] or told["known"]:
         lines.append(
             f"{told['changed'] + told['known']:,} triples were known, {told['changed']:,} of them with another "
-            "confidence, which is theirs now"
+            "confidence, which is the new one then"
         )
     if told["repeated"]:
         lines.append(f"{told['repeated']:,} rows were replaced by later ones with the same triple")
-    why = told["learned_again"]
-    lines.append("nothing was learned from the beginning" if why is None else f"learned again: {why}")
+    if "learned_again" in told:
+        why = told["learned_again"]
+        lines.append("nothing was learned from the beginning" if why is None else f"learned again: {why}")
     return "\n".join(lines)
 
 
@@ -112,7 +131,7 @@ def _check_scale(predictor: Predictor, run: str, facts: str, reading: dict[str, 
     if scale and "scale" not in reading:
         raise InputError(
             f"the confidences of {run} were scaled when they were read; say how those of {facts} are to be, with "
-            "--confidence-scale and the same --cap and --floor, or none if they lie in [0, 1] as the run's do now"
+            "--confidence-scale as then, or none if they lie in [0, 1] as the run's do now"
         )
 
 

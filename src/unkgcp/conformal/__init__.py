@@ -8,21 +8,29 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from unkgcp.conformal.query_chunks import MissingWeightWarning, SmallCalibrationWarning, SmallGroupWarning
+from unkgcp.conformal.exact_groups import exact_group_thresholds
 from unkgcp.conformal.ranks import exact, p_exceeds, rank, training_conditional_rank
-from unkgcp.conformal.scores import EntropyResidual, Residual, ScaledResidual, Score, make_score, register
-from unkgcp.conformal.split import SplitConformal
-
-if TYPE_CHECKING:
-    from unkgcp.conformal.selection import Selection, select
-    from unkgcp.conformal.shortest import Shortest
+from unkgcp.conformal.scores import (
+    EntropyResidual,
+    Residual,
+    ScaledResidual,
+    Score,
+    make_score,
+    register_score,
+)
+from unkgcp.conformal.selection import Selection, select
+from unkgcp.conformal.shortest import Shortest
+from unkgcp.conformal.split import (
+    NotCalibratedError,
+    SmallCalibrationWarning,
+    SmallGroupWarning,
+    SplitConformal,
+)
+from unkgcp.conformal.units import one_row_per_unit
 
 __all__ = [
     "EntropyResidual",
-    "MissingWeightWarning",
+    "NotCalibratedError",
     "Residual",
     "ScaledResidual",
     "Score",
@@ -32,20 +40,12 @@ __all__ = [
     "SmallGroupWarning",
     "SplitConformal",
     "exact",
+    "exact_group_thresholds",
     "make_score",
+    "one_row_per_unit",
     "p_exceeds",
     "rank",
-    "register",
+    "register_score",
     "select",
     "training_conditional_rank",
 ]
-
-
-_WHERE = {"Selection": "selection", "Shortest": "shortest", "select": "selection"}
-"""The modules of names that few users need; they are imported when asked for."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'unkgcp.conformal' has no attribute {name!r}")
-    return getattr(import_module(f"unkgcp.conformal.{_WHERE[name]}"), name)

@@ -13,15 +13,16 @@ interval is made of the predictions of all K models for a query.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.query_chunks import check_finite, check_within, column
+from unkgcp.conformal.arrays import Floats, check_finite, check_labels, column
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
 from unkgcp.conformal.scores import Recipe, Residual, Score, make_score
-from unkgcp.conformal.split import Levels
-
-Array = NDArray[np.float64]
+from unkgcp.conformal.split import Levels, NotCalibratedError
 
 CELLS = 1 << 20  # ends that are held at once, so that memory does not grow with the number of queries
 
@@ -68,7 +69,7 @@ class CrossConformal:
             raise ValueError(f"the {made.name} score does not go with CV+; use residual or entropy")
         self.score: Score = made
         self.bounds = (float(bounds[0]), float(bounds[1]))
-        self.residuals: list[Array] = []
+        self.residuals: list[Floats] = []
 
     def calibrate(self, prediction: ArrayLike, truth: ArrayLike, fold: ArrayLike) -> CrossConformal:
         """Sort the scores of n points in each fold; all arguments are (n,).
@@ -76,10 +77,10 @@ class CrossConformal:
         prediction[i] comes from the model that did not see point i, fold[i] is the number of that model; points with
         fold -1 are left out.
         """
-        guess = column("prediction", prediction).astype(np.float64)
-        label = column("truth", truth, len(guess)).astype(np.float64)
-        check_finite("prediction", guess, 0)
-        check_within("truth", label, 0, *self.bounds)
+        guess = column("prediction", prediction)
+        label = column("truth", truth, len(guess))
+        check_finite("prediction", guess)
+        check_labels(label, self.bounds)
         member = np.asarray(fold)
         if member.dtype.kind not in "iu" or member.shape != guess.shape:
             raise ValueError(
@@ -101,7 +102,7 @@ class CrossConformal:
         """The number n of points that are ranked."""
         return sum(map(len, self.residuals))
 
-    def interval(self, prediction: ArrayLike, confidence: Levels = 0.9) -> Array:
+    def interval(self, prediction: ArrayLike, confidence: Levels = 0.9) -> Floats:
         """Ends for queries whose K predictions are the rows of `prediction` (m, K): (m, 2), or (m, 2, levels).
 
         Each point i gives an interval: the labels whose score, with the prediction of the model that did not see i, is
@@ -111,51 +112,44 @@ class CrossConformal:
         models disagree.
         """
         if not self.residuals:
-            raise RuntimeError("call calibrate before asking for intervals")
+            raise NotCalibratedError("call calibrate before asking for intervals")
         levels, single = exact_levels(confidence)
-        guess = column("prediction", prediction, ndim=2).astype(np.float64)
+        guess = column("prediction", prediction, ndim=2)
         if guess.shape[1] != self.folds:
             raise ValueError(f"prediction has {guess.shape[1]} columns, but there are {self.folds} models")
-        check_finite("prediction", guess, 0)
-        ranks = [rank(level, self.size) for level in levels]
+        check_finite("prediction", guess)
         ends = np.empty((len(guess), 2, len(levels)))
-        step = max(1, CELLS // self.size)
-        for start in range(0, len(guess), step):
-            self._fill(guess[start : start + step], ranks, ends[start : start + step])
+        for rows, lower, upper in self._ordered_ends(guess):
+            for place, level in enumerate(levels):
+                k = rank(level, self.size)
+                if k < 1:
+                    pair: tuple[Any, Any] = (np.inf, -np.inf)
+                else:
+                    pair = self.bounds if k > self.size else (lower[:, k - 1], upper[:, k - 1])
+                ends[rows, 0, place], ends[rows, 1, place] = pair
         return ends[:, :, 0] if single else ends
 
-    def core(self, prediction: Array) -> Array:
+    def core(self, prediction: Floats) -> Floats:
         """A point that lies, for each query, inside its intervals of all levels at which they are not empty: (m,).
 
         At low levels, where an interval may be empty, this point can be the answer instead.
         """
         points = np.empty(len(prediction))
-        step = max(1, CELLS // self.size)
-        for start in range(0, len(prediction), step):
-            lower, upper = self._ends_of_points(prediction[start : start + step])
-            lower, upper = -np.sort(-lower, axis=1), np.sort(upper, axis=1)
+        for rows, lower, upper in self._ordered_ends(prediction):
             first = np.argmax(lower <= upper, axis=1)[:, None]  # the last ends, the outermost, always qualify
-            ends = np.take_along_axis(lower, first, 1), np.take_along_axis(upper, first, 1)
-            points[start : start + step] = np.clip((ends[0] + ends[1]) / 2, *ends)[:, 0]
+            low, high = np.take_along_axis(lower, first, 1), np.take_along_axis(upper, first, 1)
+            points[rows] = np.clip((low + high) / 2, low, high)[:, 0]
         return points
 
-    def _fill(self, guess: Array, ranks: list[int], ends: Array) -> None:
-        """Write the ends at each rank into `ends` (m, 2, ranks)."""
-        n = self.size
-        lower, upper = self._ends_of_points(guess)
-        inner = sorted({k for k in ranks if 1 <= k <= n})
-        if inner:
-            lower = np.partition(lower, [n - k for k in inner], axis=1)
-            upper = np.partition(upper, [k - 1 for k in inner], axis=1)
-        for place, k in enumerate(ranks):
-            if k < 1:
-                ends[:, 0, place], ends[:, 1, place] = np.inf, -np.inf
-            elif k > n:
-                ends[:, 0, place], ends[:, 1, place] = self.bounds
-            else:
-                ends[:, 0, place], ends[:, 1, place] = lower[:, n - k], upper[:, k - 1]
+    def _ordered_ends(self, guess: Floats) -> Iterator[tuple[slice, Floats, Floats]]:
+        """For blocks of queries the ends that all points give, from the innermost to the outermost: (m, n) each."""
+        step = max(1, CELLS // self.size)
+        for start in range(0, len(guess), step):
+            rows = slice(start, start + step)
+            lower, upper = self._ends_of_points(guess[rows])
+            yield rows, -np.sort(-lower, axis=1), np.sort(upper, axis=1)
 
-    def _ends_of_points(self, guess: Array) -> tuple[Array, Array]:
+    def _ends_of_points(self, guess: Floats) -> tuple[Floats, Floats]:
         """Lower and upper ends of the interval that each point gives each query, see `interval`: (m, n) each."""
         rows = len(guess)
         lower, upper = np.empty((rows, self.size)), np.empty((rows, self.size))

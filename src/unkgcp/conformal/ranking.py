@@ -1,38 +1,41 @@
 """Calibration scores in order, group by group: thresholds by rank, and p-values by counting.
 
-A `Ranking` holds one sorted segment of scores for each group, and a last, empty segment for queries whose group had no
-calibration point. Without groups its only segment holds all scores.
+With l scores in order the threshold at a level is the k-th smallest, k = ceil(level (l + 1)), and the p-value of a new
+score is (1 + #{s_i >= s}) / (l + 1). A `Ranking` does this for every group of one partition: it holds one sorted
+segment of scores for each group (Mondrian conformal prediction).
 
 A partition puts every point into one group. `GroupRankings` rank the same scores in one partition or in several. With
 several, a query has a group in each of them and is answered with the largest of the thresholds of its groups. A larger
 threshold only adds labels to a set, so the promise of each partition for its groups holds in every group of every
-partition. In terms of p-values: a label gets the largest of its p-values. Nothing here knows of predictions, labels or
-intervals.
+partition. In terms of p-values: a label gets the largest of its p-values.
+
+A group with too few points for a level, or with none, has an infinite threshold: the whole range. A threshold borrowed
+from other groups would break the promise: large groups use their own thresholds, so nothing would make up for the
+labels that small groups miss. Nothing here knows of predictions, labels or intervals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import reduce
-from typing import Any, Literal, NamedTuple
+from functools import cached_property, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from unkgcp.conformal.ranks import Order, bisected, rank, tail_sums, training_conditional_rank, weighted_ranks
-from unkgcp.conformal.scores import Floats
+from unkgcp.conformal.arrays import Columns, Floats
+from unkgcp.conformal.ranks import rank, training_conditional_rank
 
 Codes = NDArray[np.intp]
-Group = ArrayLike | Mapping[str, ArrayLike]
-"""What a caller gives: the groups of one partition, (n,), or those of several partitions by name."""
-Columns = Mapping[str, NDArray[Any]]
 Places = Sequence[Codes | None]
 """For each partition the segment of each query, (n,); -1 where its group had no calibration point."""
 
 MOST_KEPT = 64
 """How many answers of `GroupRankings.tables` are kept: single queries are mostly asked at the same levels."""
+TIE = 1 + 1e-12
+"""Weights on the two sides of a rank that agree up to this factor count as equal, whatever rounding did to them."""
 
 
 class Standing(NamedTuple):
@@ -45,121 +48,132 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranking:
-    """Sorted scores of S segments. The code of a query is its segment; -1, or no code, means the last segment."""
+    """Sorted scores of S segments. The code of a query is its segment; -1, or no code, means the last segment.
 
-    order: Order
-    """The scores (total,), ascending within each segment; a single large segment is sorted only when needed."""
-    offsets: NDArray[np.int64]
-    """(S + 1,) segment g is scores[offsets[g]:offsets[g + 1]]."""
-    tails: NDArray[np.float64] | None = None
-    """(total + S,) with weights: for each segment of l scores the l + 1 sums of the weights from a position upwards."""
-    sizes: NDArray[np.int64] = field(init=False)
+    With groups the last segment is empty: it is for queries whose group had no calibration point. Without groups the
+    only segment holds all scores.
+    """
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", np.diff(self.offsets))
+    scores: Floats
+    """(total,) one segment after the other, ascending within each."""
+    sizes: NDArray[np.int64]
+    """(S,) the length of each segment."""
+    weight: Floats | None = None
+    """(total,) the weight of each score, where queries come from another distribution."""
 
-    @property
-    def scores(self) -> Floats:
-        """The scores of all segments one after the other, ascending within each: (total,)."""
-        return self.order.sorted()
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        return np.cumsum(self.sizes) - self.sizes
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.order.dtype
+    @cached_property
+    def tails(self) -> Floats:
+        """For each segment of l scores the l + 1 sums of the weights from a position upwards: (total + S,)."""
+        assert self.weight is not None
+        return np.concatenate([tail_sums(part) for part in np.split(self.weight, self.starts[1:])])
 
     def pooled(self) -> Ranking:
         """The same scores in one segment, without weights."""
-        if len(self.sizes) == 1:
-            return self
-        return Ranking(Order(np.sort(self.scores), True), self.offsets[[0, -1]])
+        return rank_scores(self.scores.copy())
 
-    def ranks(self, level: Fraction, delta: float | None) -> list[int]:
-        """The rank of every segment: for coverage on average, or for all but a share delta of calibration sets."""
-        ranks = {
-            size: rank(level, size) if delta is None else training_conditional_rank(level, size, delta)
-            for size in np.unique(self.sizes).tolist()
-        }
-        return [ranks[size] for size in self.sizes.tolist()]
+    def thresholds(self, levels: Sequence[Fraction], delta: float | None = None) -> Floats:
+        """The k-th smallest score of every segment at each level: (S, levels); -inf if k = 0, inf if k > l.
 
-    def thresholds(self, levels: Sequence[Fraction], delta: float | None) -> Floats:
-        """The k-th smallest score of every segment at each level: (S, levels); -inf if k = 0, inf if k > l."""
-        ranks = np.empty((len(self.sizes), len(levels)), np.int64)
-        for index, level in enumerate(levels):
-            ranks[:, index] = self.ranks(level, delta)
-        if len(self.sizes) == 1:
-            found = self.order.smallest(np.clip(ranks[0], 1, self.sizes[0]).tolist())[None, :]
-            return self._beyond(found, ranks, self.sizes[0])
-        return self.at_rank(np.arange(len(self.sizes))[:, None], ranks)
+        With a delta the rank is that of the promise for all but a share delta of calibration sets.
+        """
+        sizes, which = np.unique(self.sizes, return_inverse=True)
+        ranks = [
+            [
+                rank(level, size) if delta is None else training_conditional_rank(level, size, delta)
+                for level in levels
+            ]
+            for size in sizes.tolist()
+        ]
+        return self.at_rank(np.arange(len(self.sizes))[:, None], np.array(ranks, np.int64)[which])
 
-    def weighted_thresholds(
-        self, level: Fraction, weight: NDArray[np.float64], codes: Codes | None
-    ) -> Floats:
-        """The threshold of each query that has the given weight: (n,)."""
-        assert self.tails is not None
-        segments = self._segments(codes)
-        starts = self.offsets[segments] + segments
-        sizes = np.broadcast_to(self.sizes[segments], weight.shape)
-        ranks = weighted_ranks(self.tails, np.broadcast_to(starts, weight.shape), sizes, weight, level)
-        return self.at_rank(segments, ranks)
+    def weighted_thresholds(self, level: Fraction, weight: Floats, codes: Codes | None) -> Floats:
+        """The threshold of each query, which has the given weight w: (n,) (Tibshirani et al., 2019).
 
-    def at_rank(self, segments: NDArray[Any] | np.intp, ranks: NDArray[Any]) -> Floats:
-        """The k-th smallest scores of segments; the arrays of segments and ranks broadcast against each other."""
-        sizes, starts = self.sizes[segments], self.offsets[segments]
-        found = self.scores[starts + np.clip(ranks, 1, sizes) - 1]
-        return self._beyond(found, ranks, sizes)
-
-    def _beyond(self, found: Floats, ranks: NDArray[Any], sizes: Any) -> Floats:
-        infinity = self.dtype.type(np.inf)
-        return np.where(ranks < 1, -infinity, np.where(ranks > sizes, infinity, found))
-
-    def p_values(
-        self, scores: Floats, codes: Codes | None, weight: NDArray[np.float64] | None
-    ) -> NDArray[np.float64]:
-        """(1 + #{s_i >= s}) / (l + 1), or (w + sum of w_i over s_i >= s) / (w + sum of w_i): (n,)."""
-        segments = self._segments(codes)
-        below = self._count_below(scores, segments)
-        if self.tails is None:
-            sizes = self.sizes[segments]
-            return np.asarray((sizes + 1 - below) / (sizes + 1), np.float64)
-        assert weight is not None
-        starts = self.offsets[segments] + segments
+        Its rank is the number of j in 0 .. l with w + tail_j > (1 - level) (w + tail_0): a label whose score exceeds j
+        calibration scores is in the set exactly when j is below the rank. Equal weights give k = ceil(level (l + 1)).
+        """
+        segments = np.broadcast_to(self._segments(codes), weight.shape)
+        starts, sizes = self.starts[segments] + segments, self.sizes[segments]
         total = weight + self.tails[starts]
-        share = np.ones(len(scores))  # 1 where neither the query nor any score has weight
-        np.divide(weight + self.tails[starts + below], total, out=share, where=total > 0)
-        return share
+        cutoff = TIE * float(1 - level) * total
+        ranks = bisected(
+            sizes + 1, lambda place: weight + self.tails[starts + np.minimum(place, sizes)] > cutoff
+        )
+        # without any weight nothing is known: every level above 0 gives the whole range
+        return self.at_rank(segments, np.where((total == 0) & (level > 0), sizes + 1, ranks))
+
+    def at_rank(self, segments: NDArray[Any], ranks: NDArray[Any]) -> Floats:
+        """The k-th smallest scores of segments; the arrays of segments and ranks broadcast against each other."""
+        sizes = self.sizes[segments]
+        places = self.starts[segments] + np.clip(ranks, 1, sizes) - 1
+        return np.where(
+            ranks < 1, -np.inf, np.where(ranks > sizes, np.inf, self.scores.take(places, mode="clip"))
+        )
+
+    def p_values(self, scores: Floats, codes: Codes | None, weight: Floats | None = None) -> Floats:
+        """(1 + #{s_i >= s}) / (l + 1), or (w + sum of w_i over s_i >= s) / (w + sum of w_i): (n,)."""
+        segments, below = self._segments(codes), self._count(scores, codes, "left")
+        if weight is None:
+            size = self.sizes[segments]
+            return np.asarray((size + 1 - below) / (size + 1), np.float64)
+        starts = self.starts[segments] + segments
+        total = weight + self.tails[starts]
+        shares = np.ones(len(scores))  # 1 where neither the query nor any score has weight
+        np.divide(weight + self.tails[starts + below], total, out=shares, where=total > 0)
+        return shares
 
     def standing(self, scores: Floats, codes: Codes | None) -> Standing:
         """Where each score stands in its segment."""
-        segments = self._segments(codes)
-        below = self._count_below(scores, segments)
-        equal = self._count_below(scores, segments, "right") - below
-        return Standing(below, equal, np.broadcast_to(self.sizes[segments], below.shape))
+        below, upto = (self._count(scores, codes, side) for side in ("left", "right"))
+        return Standing(below, upto - below, np.broadcast_to(self.sizes[self._segments(codes)], below.shape))
 
-    def _segments(self, codes: Codes | None) -> Codes | np.intp:
+    def _segments(self, codes: Codes | None) -> Any:
         last = len(self.sizes) - 1
         return np.intp(last) if codes is None else np.where(codes < 0, last, codes)
 
-    def _count_below(
-        self, scores: Floats, segments: Codes | np.intp, side: Literal["left", "right"] = "left"
-    ) -> NDArray[np.int64]:
+    def _count(self, scores: Floats, codes: Codes | None, side: Any) -> NDArray[np.int64]:
         """#{s_i < s} within each query's segment, or #{s_i <= s} on the right side: (n,)."""
-        if isinstance(segments, np.intp):
+        segments = self._segments(codes)
+        if codes is None:
             # sorted queries are faster: consecutive bisections touch the same part of the array, which is then cached
             order = np.argsort(scores)
-            below = np.empty(len(scores), np.int64)
-            below[order] = np.searchsorted(self.scores[self.offsets[-2] :], scores[order], side)
-            return below
-        starts, sizes = self.offsets[segments], self.sizes[segments]
-        last = len(self.scores) - 1
-
-        def less(place: NDArray[Any]) -> NDArray[np.bool_]:
-            value = self.scores[np.minimum(starts + place, last)]
-            return np.asarray(value < scores if side == "left" else value <= scores)
-
-        return bisected(sizes, less)
+            count = np.empty(len(scores), np.int64)
+            count[order] = np.searchsorted(self.scores[self.starts[-1] :], scores[order], side)
+            return count
+        starts = self.starts[segments]
+        before = np.less if side == "left" else np.less_equal
+        return bisected(
+            self.sizes[segments],
+            lambda place: before(self.scores.take(starts + place, mode="clip"), scores),
+        )
 
 
-def group_codes(known: NDArray[Any], group: NDArray[Any]) -> NDArray[np.intp]:
+def tail_sums(weight: Floats) -> Floats:
+    """The sum of the weights from each position to the end, and 0 after the last: (l + 1,)."""
+    return np.concatenate([np.cumsum(weight[::-1])[::-1], [0.0]])
+
+
+def bisected(
+    sizes: NDArray[np.int64], within: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+) -> NDArray[np.int64]:
+    """For each row the number of places below `sizes` for which `within` is true: (n,), by bisection.
+
+    In each row `within` must be true up to some place and false from there on. It is asked about one place of every row
+    at a time; what it answers for places beyond the size does not matter.
+    """
+    low, high = np.zeros_like(sizes), sizes
+    for _ in range(int(sizes.max(initial=0)).bit_length()):
+        middle = (low + high) // 2
+        more = within(middle) & (low < high)
+        low, high = np.where(more, middle + 1, low), np.where(more, high, middle)
+    return low
+
+
+def group_codes(known: NDArray[Any], group: NDArray[Any]) -> Codes:
     """The position of each label among the sorted labels `known`, -1 where it is missing: (n,)."""
     if (known.dtype.kind == "U") != (group.dtype.kind == "U"):
         raise ValueError(f"group has dtype {group.dtype}, but the calibration groups were {known.dtype}")
@@ -169,27 +183,21 @@ def group_codes(known: NDArray[Any], group: NDArray[Any]) -> NDArray[np.intp]:
     return np.where(known[position] == group, position, -1)
 
 
-def rank_scores(scores: Floats, weight: NDArray[np.float64] | None = None) -> Ranking:
+def rank_scores(scores: Floats, weight: Floats | None = None) -> Ranking:
     """A ranking of one segment. It takes over the array of scores."""
-    offsets = np.array([0, len(scores)], np.int64)
-    if weight is None:
-        return Ranking(Order(scores), offsets)
-    order = np.lexsort(
-        (weight, scores)
-    )  # ties in order of weight, so that sums do not depend on the order of input
-    return Ranking(Order(scores[order], True), offsets, tail_sums(weight[order]))
-
-
-def rank_groups(
-    scores: Floats, codes: Codes, groups: int, weight: NDArray[np.float64] | None = None
-) -> Ranking:
-    """A ranking with a segment for each of the codes 0 .. groups - 1, and the empty one."""
-    order = np.lexsort((scores, codes) if weight is None else (weight, scores, codes))
-    offsets = np.append(np.searchsorted(codes[order], np.arange(groups + 1)), len(scores)).astype(np.int64)
-    tails = None
     if weight is not None:
-        tails = np.concatenate([tail_sums(part) for part in np.split(weight[order], offsets[1:-1])])
-    return Ranking(Order(scores[order], True), offsets, tails)
+        ranking = rank_groups(scores, np.zeros(len(scores), np.intp), 1, weight)
+        return Ranking(ranking.scores, ranking.sizes[:1], ranking.weight)
+    scores.sort()
+    return Ranking(scores, np.array([len(scores)]))
+
+
+def rank_groups(scores: Floats, codes: Codes, groups: int, weight: Floats | None = None) -> Ranking:
+    """A ranking with a segment for each of the codes 0 .. groups - 1, and the empty one."""
+    # ties in order of weight, so that sums do not depend on the order of input
+    order = np.lexsort((scores, codes) if weight is None else (weight, scores, codes))
+    sizes = np.bincount(codes, minlength=groups + 1).astype(np.int64)
+    return Ranking(scores[order], sizes, None if weight is None else weight[order])
 
 
 class Partition(NamedTuple):
@@ -208,34 +216,41 @@ class GroupRankings:
     points without groups.
     """
 
-    partitions: Mapping[str, Partition]
-    _known: dict[Any, list[Floats]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    partitions: dict[str, Partition]
+    _tables: dict[Any, list[Floats]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
-    def of(
-        cls, scores: Floats, columns: Columns | None, weight: NDArray[np.float64] | None = None
-    ) -> GroupRankings:
+    def of(cls, scores: Floats, columns: Columns | None, weight: Floats | None = None) -> GroupRankings:
         """Rankings of scores (l,) with their groups in every partition. They take over the array of scores."""
         if columns is None:
             return cls({"": Partition(None, rank_scores(scores, weight))})
-        found = {}
+        partitions = {}
         for name, column in columns.items():
-            known = np.unique(column)
-            ranking = rank_groups(scores, group_codes(known, column), len(known), weight)
-            found[name] = Partition(known, ranking)
-        return cls(found)
-
-    @property
-    def grouped(self) -> bool:
-        return self.first.groups is not None
+            groups = np.unique(column)
+            codes = group_codes(groups, column)
+            partitions[name] = Partition(groups, rank_groups(scores, codes, len(groups), weight))
+        return cls(partitions)
 
     @property
     def first(self) -> Partition:
         """The first partition; all of them hold the same scores."""
         return next(iter(self.partitions.values()))
 
+    @property
+    def grouped(self) -> bool:
+        return self.first.groups is not None
+
+    @property
+    def weighted(self) -> bool:
+        return self.first.ranking.weight is not None
+
+    @cached_property
+    def scores(self) -> Floats:
+        """All scores in ascending order: (l,)."""
+        return self.first.ranking.pooled().scores if self.grouped else self.first.ranking.scores
+
     def pooled(self) -> GroupRankings:
-        """The same scores in one group, without weights: only sums of weights are stored, not the weights."""
+        """The same scores in one group, without weights."""
         return GroupRankings({"": Partition(None, self.first.ranking.pooled())})
 
     def places(self, columns: Columns) -> list[Codes | None]:
@@ -247,58 +262,62 @@ class GroupRankings:
 
     def tables(self, levels: Sequence[Fraction], delta: float | None = None) -> list[Floats]:
         """For each partition the threshold of each segment at each level: (segments, levels)."""
-        asked = (tuple(levels), delta)
-        if (found := self._known.get(asked)) is None:
-            found = [part.ranking.thresholds(levels, delta) for part in self.partitions.values()]
-            if len(self._known) >= MOST_KEPT:
-                self._known.clear()
-            self._known[asked] = found
-        return found
+        question = (tuple(levels), delta)
+        if (tables := self._tables.get(question)) is None:
+            tables = [part.ranking.thresholds(levels, delta) for part in self.partitions.values()]
+            if len(self._tables) >= MOST_KEPT:
+                self._tables.clear()
+            self._tables[question] = tables
+        return tables
 
-    def weighted_thresholds(
-        self, level: Fraction, weight: NDArray[np.float64], places: Places
-    ) -> NDArray[np.floating[Any]]:
-        """The largest threshold of each query that has the given weight: (n,)."""
-        found = [ranking.weighted_thresholds(level, weight, codes) for ranking, codes in self._with(places)]
-        return reduce(np.maximum, found)
+    def thresholds(
+        self, levels: Sequence[Fraction], places: Places, weight: Floats | None, delta: float | None
+    ) -> list[Floats]:
+        """For each level the largest of the thresholds of a query's groups: (n,), or () if all queries share it."""
+        if weight is None:
+            return largest(self.tables(levels, delta), places)
+        return [
+            self._largest(lambda ranking, codes: ranking.weighted_thresholds(level, weight, codes), places)  # noqa: B023
+            for level in levels
+        ]
 
-    def p_values(
-        self, scores: Floats, places: Places, weight: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
+    def p_values(self, scores: Floats, places: Places, weight: Floats | None = None) -> Floats:
         """The largest of the p-values that each score has in the groups of its query: (n,)."""
-        return reduce(
-            np.maximum, [part.p_values(scores, codes, weight) for part, codes in self._with(places)]
+        return np.asarray(
+            self._largest(lambda ranking, codes: ranking.p_values(scores, codes, weight), places)
         )
 
     def standing(self, scores: Floats, places: Places) -> Standing:
         """Where each score stands in the group in which its p-value is largest; that group decides at every level."""
-        found = [ranking.standing(scores, codes) for ranking, codes in self._with(places)]
-        if len(found) == 1:
-            return found[0]
-        p_values = [(each.size + 1 - each.below) / (each.size + 1) for each in found]
+        standings = [
+            part.ranking.standing(scores, codes)
+            for part, codes in zip(self.partitions.values(), places, strict=True)
+        ]
+        p_values = [(each.size + 1 - each.below) / (each.size + 1) for each in standings]
         best = np.argmax(p_values, axis=0)[None]
-        columns = (np.stack(counts) for counts in zip(*found, strict=True))
+        columns = (np.stack(counts) for counts in zip(*standings, strict=True))
         return Standing(*(np.take_along_axis(column, best, axis=0)[0] for column in columns))
 
     def group_sizes(self) -> dict[str, dict[Any, int]]:
         """For each partition the number of calibration points of each group that has any."""
-        found = {}
-        for name, part in self.partitions.items():
-            labels = [] if part.groups is None else part.groups.tolist()
-            found[name] = dict(zip(labels, part.ranking.sizes.tolist(), strict=False))
-        return found
+        return {
+            name: {}
+            if part.groups is None
+            else dict(zip(part.groups.tolist(), part.ranking.sizes.tolist(), strict=False))
+            for name, part in self.partitions.items()
+        }
 
     def sizes(self, columns: Columns) -> NDArray[np.int64]:
         """How many calibration points the smallest group of each query has: (n,)."""
         # code -1, a group without points, picks the last segment, which is empty
-        return reduce(np.minimum, [part.sizes[codes] for part, codes in self._with(self.places(columns))])
+        return np.asarray(-self._largest(lambda ranking, codes: -ranking.sizes[codes], self.places(columns)))
 
-    def _with(self, places: Places) -> Iterator[tuple[Ranking, Codes | None]]:
-        """The ranking of each partition and the segments of the queries in it."""
-        return zip((part.ranking for part in self.partitions.values()), places, strict=True)
+    def _largest(self, value: Callable[[Ranking, Any], NDArray[Any]], places: Places) -> Any:
+        parts = zip(self.partitions.values(), places, strict=True)
+        return reduce(np.maximum, [value(part.ranking, codes) for part, codes in parts])
 
 
-def largest(tables: Sequence[Floats], places: Places) -> list[Floats]:
+def largest(tables: Sequence[NDArray[np.floating[Any]]], places: Places) -> list[Floats]:
     """For each level the largest threshold of each query, (n,), from the answer of `GroupRankings.tables`.
 
     Without groups it is one number for all queries: ().
@@ -308,51 +327,3 @@ def largest(tables: Sequence[Floats], places: Places) -> list[Floats]:
         for table, codes in zip(tables, places, strict=True)
     ]
     return [reduce(np.maximum, level) for level in zip(*rows, strict=True)]
-
-
-def labels(values: ArrayLike, size: int | None = None, name: str = "group") -> NDArray[Any]:
-    """Group labels of `size` rows as an array of strings or integers: (n,); errors call the array `name`."""
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"{name} has shape {array.shape}, expected (n,)")
-    if size is not None and len(array) != size:
-        raise ValueError(f"{name} has {len(array)} rows, but prediction has {size}")
-    if array.dtype.kind in "iu":
-        return array
-    if array.dtype.kind == "b":
-        return array.astype(np.int8)
-    if array.dtype.kind in "OT":
-        strings = np.fromiter((isinstance(label, str) for label in array), np.bool_, len(array))
-        if not strings.all():
-            index = int(np.argmin(strings))
-            raise ValueError(f"{name}[{index}] is {array[index]!r}, expected strings or integers throughout")
-        return array.astype(np.str_)
-    if array.dtype.kind != "U":
-        raise ValueError(f"{name} has dtype {array.dtype}, expected strings or integers")
-    return array
-
-
-def group_columns(group: Group | None, size: int | None = None) -> dict[str, NDArray[Any]] | None:
-    """The groups of `size` rows in each partition; a ValueError names a column that cannot be used."""
-    if group is None:
-        return None
-    if isinstance(group, Mapping):
-        if not group:
-            raise ValueError("group is an empty dict; give a column of groups, several by name, or None")
-        return {
-            str(name): labels(column, size, f"group[{name!r}]" if name else "group")
-            for name, column in group.items()
-        }
-    if np.ndim(np.asarray(group)) > 1:
-        raise ValueError(
-            f"group has shape {np.shape(np.asarray(group))}, expected (n,), or several columns as a dict, "
-            'for example {"relation": ..., "source": ...}'
-        )
-    return {"": labels(group, size)}
-
-
-def check_names(known: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
-    """ValueError unless queries have the same columns of groups as the calibration points had."""
-    if known.keys() != columns.keys():
-        had, have = (", ".join(name or "one column" for name in names) for names in (known, columns))
-        raise ValueError(f"group has {have}, but at calibration it had {had}")

@@ -10,8 +10,9 @@ and Benjamini and Hochberg's rule chooses among the p-values of all candidates t
 wrong candidates among the chosen ones is at most `fdr` (the share is 0 where none is chosen). The expectation is over
 calibration points and candidates together, scores may tie, and each candidate must be exchangeable with the calibration
 points given the other candidates. There may be several kinds of wrong candidates, each with its own calibration points;
-the p-value is then the largest of those of the kinds. The proofs are in docs/proofs/choosing.md. Nothing is promised
-for a single candidate, or for a part of the chosen ones.
+the p-value is then the largest of those of the kinds. Candidates may be of several strata, each of which is compared
+with calibration points of its own alone, and one that cannot be compared leaves the family beforehand. The proofs are
+in docs/proofs/choosing.md. Nothing is promised for a single candidate, or for a part of the chosen ones.
 
 Only the place of a candidate's score among the calibration scores that do not pass matters, so a histogram of places is
 enough to choose among any number of candidates.
@@ -23,17 +24,16 @@ enough to choose among any number of candidates.
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.query_chunks import check_finite, column
+from unkgcp.conformal.arrays import check_finite, column
 from unkgcp.conformal.ranks import Confidence, exact
 from unkgcp.errors import InputError
 
@@ -41,7 +41,7 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.int32]
 Counts = NDArray[np.int64]
 UNKNOWN = -1
-"""The place of a candidate without a score: it is never chosen, but it counts as a candidate."""
+"""The place of a candidate that cannot be judged: it is never chosen, and does not count as a candidate."""
 
 
 class Wrong(NamedTuple):
@@ -59,93 +59,115 @@ class Selection(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """The first place that is chosen, and the first place if all counts were one lower or one higher.
+    """The first place that is chosen, and the first if all counts of a stratum were one lower or one higher: (strata,).
 
     looser <= chosen <= stricter. `Reference.alike` finds with the outer two which calibration points would have been
     chosen instead of a candidate.
     """
 
-    looser: int
+    looser: Counts
     chosen: int
-    stricter: int
+    stricter: Counts
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """The calibration scores that do not pass, of all kinds together, in ascending order: (w,).
+    """The calibration scores that do not pass, of all kinds together, in ascending order, by stratum: (w,) each.
 
-    The place of a score is the number of these scores below it, from 0 to w. at_least: (kinds, w + 1), for each kind
-    and place the number of scores of that kind that are not below it. sizes: the calibration points of each kind.
+    Within a stratum the place of a score is the number of these scores below it, from 0 to w. The places of all strata
+    together are numbered by their p-values, the largest first: `numbers` has the number of each place of a stratum.
+    at_least, sizes: (kinds, places) how many scores of the place's stratum and of this kind are not below it, and how
+    many calibration points there are. stratum: (places,).
     """
 
-    scores: Floats
+    scores: tuple[Floats, ...]
+    numbers: tuple[Places, ...]
     at_least: Counts
-    sizes: tuple[int, ...]
+    sizes: Counts
+    stratum: NDArray[np.int64]
 
     @classmethod
-    def of(cls, kinds: Sequence[Wrong]) -> Reference:
-        scores = np.sort(np.concatenate([kind.scores for kind in kinds]))
-        below = [np.searchsorted(np.sort(kind.scores), scores) for kind in kinds]
-        left = [
-            len(kind.scores) - np.append(under, len(kind.scores))
-            for kind, under in zip(kinds, below, strict=True)
-        ]
-        return cls(scores, np.stack(left).astype(np.int64), tuple(kind.size for kind in kinds))
+    def of(cls, *strata: Sequence[Wrong]) -> Reference:
+        """The kinds of wrong calibration points, the same ones for each stratum."""
+        scores = tuple(np.sort(np.concatenate([kind.scores for kind in kinds])) for kinds in strata)
+        at_least, sizes = [], []
+        for kinds, ordered in zip(strata, scores, strict=True):
+            below = [
+                np.append(np.searchsorted(np.sort(kind.scores), ordered), len(kind.scores)) for kind in kinds
+            ]
+            at_least.append([len(kind.scores) - under for kind, under in zip(kinds, below, strict=True)])
+            sizes.append(np.tile([[kind.size] for kind in kinds], len(ordered) + 1))
+        counts, of = np.concatenate(at_least, axis=1).astype(np.int64), np.concatenate(sizes, axis=1)
+        order = np.argsort(-((counts + 1) / (of + 1)).max(axis=0), kind="stable")
+        number = np.empty(len(order), np.int32)
+        number[order] = np.arange(len(order))
+        lengths = [len(ordered) + 1 for ordered in scores]
+        stratum = np.repeat(np.arange(len(strata)), lengths)[order]
+        return cls(
+            scores, tuple(np.split(number, np.cumsum(lengths)[:-1])), counts[:, order], of[:, order], stratum
+        )
 
     @property
     def bins(self) -> int:
-        """The length of a histogram of places: one count for unknown candidates, then one for each place."""
-        return len(self.scores) + 2
+        """The length of a histogram of places: one count for those not judged, then one for each place."""
+        return len(self.stratum) + 1
 
-    def places(self, score: NDArray[np.floating]) -> Places:
-        """The place of each score, `UNKNOWN` where it is NaN: (n,)."""
-        found = np.searchsorted(self.scores, score).astype(np.int32)
-        return np.where(np.isnan(score), np.int32(UNKNOWN), found)
+    def places(self, score: NDArray[np.floating], stratum: NDArray[np.integer] | None = None) -> Places:
+        """The number of the place of each score in its stratum, the first if not given: (n,).
+
+        `UNKNOWN` where the score is NaN, or the stratum negative.
+        """
+        found = np.full(len(score), UNKNOWN, np.int32)
+        own = np.zeros(len(score), np.int8) if stratum is None else stratum
+        for place, (scores, numbers) in enumerate(zip(self.scores, self.numbers, strict=True)):
+            rows = np.flatnonzero((own == place) & ~np.isnan(score))
+            found[rows] = numbers[np.searchsorted(scores, score[rows])]
+        return found
 
     def count(self, places: Places) -> Counts:
         """The histogram of places: (bins,). Histograms of several batches can be added."""
         return np.bincount(places - UNKNOWN, minlength=self.bins).astype(np.int64)
 
     def p_values(self, places: Places) -> Floats:
-        """The p-value at each place, 1 for unknown candidates: (n,)."""
-        sizes = np.array(self.sizes, np.int64)[:, None]
-        table = ((self.at_least + 1) / (sizes + 1)).max(axis=0)
-        return np.append(table, 1.0)[places]  # place -1, of unknown candidates, picks the last
+        """The p-value at each place, 1 for candidates that are not judged: (n,)."""
+        table = ((self.at_least + 1) / (self.sizes + 1)).max(axis=0)
+        return np.append(table, 1.0)[places]  # place -1 picks the last
 
-    def cut(self, counts: Counts, fdr: Fraction, shift: int = 0) -> int:
-        """The first place that Benjamini and Hochberg's rule chooses; w + 1, behind the last, if it chooses nothing.
+    def cut(self, counts: Counts, fdr: Fraction, shift: int | Counts = 0) -> int:
+        """The first place that Benjamini and Hochberg's rule chooses; the number of places if it chooses nothing.
 
         The rule chooses the largest number r of the m candidates whose p-values are all at most fdr r / m, compared
-        exactly, as integers. `shift` is added to every count of calibration points.
+        exactly, as integers. `shift` is added to every count of calibration points, or to those of each place.
         """
-        m = int(counts.sum())
-        largest = (max(self.sizes) + 2) * max(m, 1) * fdr.denominator
+        m = int(counts[1:].sum())
+        largest = (int(self.sizes.max()) + 2) * max(m, 1) * fdr.denominator
         kind = np.int64 if largest < 1 << 62 else object  # Python's integers, where products may overflow
         chosen = counts[:0:-1].cumsum()[::-1].astype(kind)  # candidates from each place on
-        good = np.ones(len(chosen), bool)
-        for at_least, size in zip(self.at_least, self.sizes, strict=True):
-            count = (at_least + 1 + shift).astype(kind)
-            good &= count * (m * fdr.denominator) <= chosen * (fdr.numerator * (size + 1))
+        below, room = (self.at_least + 1 + shift).astype(kind), (self.sizes + 1).astype(kind)
+        good = (below * (m * fdr.denominator) <= chosen * (fdr.numerator * room)).all(axis=0)
         return int(np.argmax(good)) if good.any() else len(chosen)
 
     def cuts(self, counts: Counts, fdr: Fraction) -> Cuts:
-        """The cut with counts one lower, as they are, and one higher."""
-        return Cuts(*(self.cut(counts, fdr, shift) for shift in (-1, 0, 1)))
+        """The cut as it is, and with the counts of each stratum one lower and one higher."""
+        own = [(self.stratum == place).astype(np.int64) for place in range(len(self.scores))]
+        looser, stricter = (np.array([self.cut(counts, fdr, sign * one) for one in own]) for sign in (-1, 1))
+        return Cuts(looser, self.cut(counts, fdr), stricter)
 
     def alike(
-        self, cuts: Cuts, score: NDArray[np.floating], passes: NDArray[np.bool_]
+        self, cuts: Cuts, places: Places, passes: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which calibration points would have been chosen had they changed places with a chosen candidate: (l,) each.
+        """Which calibration points would have been chosen had they changed places with a chosen candidate of their
+        stratum: (l,) each.
 
         The first array is for a candidate that passes, the second for one that does not: such a swap changes the counts
         and with them the cut. The second array is valid for candidates from the place `cuts.stricter` on only. There
-        must be one kind of calibration points, and all of them are given here.
+        must be one kind of calibration points, and the places of all of them are given here.
         """
         if len(self.sizes) != 1:
             raise ValueError("several kinds of calibration points have no common reference")
-        place = self.places(score)
-        if_passing = place >= np.where(passes, cuts.chosen, cuts.looser)
-        if_not = place >= np.where(passes, cuts.stricter, cuts.chosen)
+        stratum = self.stratum[places]
+        if_passing = places >= np.where(passes, cuts.chosen, cuts.looser[stratum])
+        if_not = places >= np.where(passes, cuts.stricter[stratum], cuts.chosen)
         return if_passing, if_not
 
 
@@ -161,16 +183,16 @@ def select(
     of the candidates, by the same function; one that is NaN is never chosen. Several shares are answered at once.
     """
     known = column("calibration_score", calibration_score)
-    check_finite("calibration_score", known, 0)
+    check_finite("calibration_score", known)
     passes = np.asarray(calibration_passes)
     if passes.shape != known.shape:
         raise ValueError(f"calibration_passes has shape {passes.shape}, calibration_score {known.shape}")
     if not np.isin(passes, (0, 1)).all():
         raise ValueError("calibration_passes must be true or false throughout")
     shares, single = check_shares(fdr)
-    failed = known[~passes.astype(bool)].astype(np.float64)
+    failed = known[~passes.astype(bool)]
     reference = Reference.of([Wrong(failed, len(known))])
-    places = reference.places(column("score", score).astype(np.float64))
+    places = reference.places(column("score", score))
     counts = reference.count(places)
     selected = np.stack([places >= reference.cut(counts, share) for share in shares], axis=1)
     return Selection(reference.p_values(places), selected[:, 0] if single else selected)
@@ -199,7 +221,11 @@ def check_shares(fdr: Confidence | Iterable[Confidence]) -> tuple[list[Fraction]
 LONGEST = 200
 NAME = "confidence"
 UNIT = 1e9  # confidences that agree in nine decimals count as equal, as in `unkgcp.evidence`
-_TURNED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+_NUMBER = r"-?[0-9]*\.?[0-9]+(?:e-?[0-9]+)?"
+COMPARISON = re.compile(
+    rf"\s*(?:(?P<left>{_NUMBER})\s*(?P<before>[<>]=?)\s*)?{NAME}(?:\s*(?P<after>[<>]=?)\s*(?P<right>{_NUMBER}))?\s*"
+)
+_TURNED = str.maketrans("<>", "><")
 
 
 class Range(NamedTuple):
@@ -220,25 +246,37 @@ class Range(NamedTuple):
     def parse(cls, text: str) -> Range:
         """The condition in `text`: comparisons of the confidence with numbers, which `and` may join.
 
-        Python's parser reads the text, and nothing of it is executed; an InputError says what is not understood.
+        An InputError says what is not understood.
         """
-        try:
-            node = ast.parse(text.strip(), mode="eval").body if len(text) <= LONGEST else None
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            node = None
-        parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
-        found = reduce(cls._both, [each for part in parts for each in _comparisons(text, part)])
-        if not found._units[0] <= found._units[1]:
+        condition = cls()
+        for part in re.split(r"\band\b", text):
+            match = COMPARISON.fullmatch(part)
+            if match is None or not (match["before"] or match["after"]):
+                raise InputError(
+                    f"the condition {text[:LONGEST]!r} is not understood: say what is asked of the confidence alone, "
+                    "'confidence >= 0.7' or '0.3 <= confidence < 0.7' for instance"
+                )
+            turned = (match["before"] or "").translate(_TURNED)
+            for sign, number in ((turned, match["left"]), (match["after"], match["right"])):
+                if number is not None:
+                    condition = condition._cut(text, sign, float(number))
+        low, high = condition._units
+        if low > high:
             raise InputError(f"no confidence from 0 to 1 fulfils {text!r}; give a range that has some")
-        if found._units == (0, int(UNIT)):
+        if (low, high) == (0, int(UNIT)):
             raise InputError(f"every confidence from 0 to 1 fulfils {text!r}; there is nothing to choose")
-        return found
+        return condition
 
-    def _both(self, other: Range) -> Range:
-        """The confidences that are in both ranges."""
-        low, high = max(self.low, other.low), min(self.high, other.high)
-        low_open = any(each.low_open and each.low == low for each in (self, other))
-        return Range(low, high, low_open, any(each.high_open and each.high == high for each in (self, other)))
+    def _cut(self, text: str, sign: str, bound: float) -> Range:
+        """The confidences in this range that also stand on this side of a bound."""
+        if not 0 <= bound <= 1:
+            raise InputError(f"{text!r}: a confidence is compared with a number from 0 to 1")
+        strict = "=" not in sign
+        if sign[0] == ">":
+            low, open_ = max((self.low, self.low_open), (bound, strict))
+            return self._replace(low=low, low_open=open_)
+        high, closed = min((self.high, not self.high_open), (bound, not strict))
+        return self._replace(high=high, high_open=not closed)
 
     @property
     def _units(self) -> tuple[int, int]:
@@ -273,29 +311,3 @@ class Range(NamedTuple):
         if self._units[0] == 0:
             return below
         return f"{self.low:g} {'<' if self.low_open else '<='} {below}"
-
-
-def _comparisons(text: str, node: ast.expr | None) -> list[Range]:
-    """The ranges of the parts of one comparison, which may be chained; InputError if it is anything else."""
-    if isinstance(node, ast.Compare):
-        places = [node.left, *node.comparators]
-        found = []
-        for left, operator, right in zip(places, node.ops, places[1:], strict=False):
-            for name, number, kind in (
-                (left, right, type(operator)),
-                (right, left, _TURNED.get(type(operator))),
-            ):
-                if isinstance(name, ast.Name) and name.id == NAME and isinstance(number, ast.Constant):
-                    bound = number.value
-                    if isinstance(bound, bool) or not isinstance(bound, int | float) or not 0 <= bound <= 1:
-                        raise InputError(f"{text!r}: a confidence is compared with a number from 0 to 1")
-                    if kind in (ast.Gt, ast.GtE):
-                        found.append(Range(low=float(bound), low_open=kind is ast.Gt))
-                    elif kind in (ast.Lt, ast.LtE):
-                        found.append(Range(high=float(bound), high_open=kind is ast.Lt))
-        if len(found) == len(node.ops):
-            return found
-    raise InputError(
-        f"the condition {text[:LONGEST]!r} is not understood: say what is asked of the confidence alone, "
-        "'confidence >= 0.7' or '0.3 <= confidence < 0.7' for instance"
-    )

@@ -1,7 +1,7 @@
 """The "shortest" score: narrow intervals learned from labelled predictions alone, without a model or a graph.
 
-`Shortest` is the recipe, `LearnedShortest` the score that it learns, and `Table` what such a score has learned: how
-labels lie for each prediction, and the interval that grows there.
+`Shortest` is the recipe, `LearnedShortest` the score that it learns, and `ShapeTable` what such a score has learned:
+how labels lie for each prediction, and the interval that grows there.
 
 The table is made by counting. Labels are cut into cells: a frequent value (an atom) is a cell of width 0, and the other
 labels are cut into cells of about equal mass. Predictions are cut into nodes. The mass of every cell is smoothed over
@@ -12,17 +12,18 @@ the most mass. The masses need not be right: the ranks of other points make up f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import group_codes
-from unkgcp.conformal.ranks import bisected, rank
-from unkgcp.conformal.scores import Floats, LearnedScore, Limits, Recipe, Residual, Threshold, register
-
-Array = NDArray[np.float64]
+from unkgcp.conformal.arrays import Floats
+from unkgcp.conformal.ranking import bisected, group_codes
+from unkgcp.conformal.ranks import rank
+from unkgcp.conformal.scores import LearnedScore, Recipe, Residual, Threshold, register_score
+from unkgcp.files import Field, check_fields
 
 ATOM = 0.005
 """The share of labels from which on a single value is a cell of its own."""
@@ -32,14 +33,20 @@ PRIOR = 20
 """The number of points for which the masses of all predictions count where they are mixed with those of a kind."""
 OUTSIDE = 2.0
 """The score of a label beyond all labels that were learned from; larger than any mass."""
-COLUMNS = ("offset", "boundary", "lower", "upper", "value")
+FIELDS = (
+    Field("offset", np.int64, ("segments+1",), 0),
+    Field("boundary", np.float64, ("nodes",), finite=False),
+    Field("lower", np.float64, ("cells",)),
+    Field("upper", np.float64, ("cells",)),
+    Field("value", np.float64, ("nodes", "cells")),
+)
 _BLOCKS = 10  # blocks of neighbouring predictions for each node, in which points are counted before smoothing
 _HAIR = 1e-3  # added to widths, so that the density of cells without width is finite
 MOST_KINDS = 200
 """The largest number of kinds with nodes of their own; it limits time and memory."""
 
 
-@register
+@register_score
 @dataclass(frozen=True)
 class Shortest(Recipe):
     """s = the mass at which an interval that grows from the likeliest label first contains the truth.
@@ -125,17 +132,13 @@ class Shortest(Recipe):
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> LearnedShortest:
         """The score that `LearnedShortest.arrays` stored; ValueError if the arrays are no such score."""
-        table = Table(**{name: arrays[name] for name in COLUMNS})
-        table.check()
         kinds = arrays.get("kinds")
-        segments = len(table.offset) - 1
-        if kinds is None:
-            if segments != 1:
-                raise ValueError("the kinds of the learned shapes are missing")
-        elif (
-            kinds.shape != (segments - 1,) or kinds.dtype.kind not in "iuU" or (kinds[1:] <= kinds[:-1]).any()
-        ):
-            raise ValueError("the kinds of the learned shapes do not fit")
+        table = ShapeTable(**{field.name: arrays[field.name] for field in FIELDS})
+        sizes = check_fields(vars(table), FIELDS)
+        if table.offset[0] != 0 or table.offset[-1] != sizes["nodes"] or (np.diff(table.offset) < 1).any():
+            raise ValueError("the learned shapes do not fit together")
+        if (0 if kinds is None else len(kinds)) != sizes["segments"] - 1:
+            raise ValueError("the kinds of the learned shapes are missing")
         return LearnedShortest(table, kinds)
 
 
@@ -148,34 +151,30 @@ class LearnedShortest(LearnedScore):
     """
 
     name: ClassVar[str] = "shortest"
-    takes_scale: ClassVar[bool] = False
-    centred: ClassVar[bool] = False
 
-    table: Table
+    table: ShapeTable
     kinds: NDArray[Any] | None = None
-    # the intervals of each node: none, then with one cell more at a time in the order of their values, then everything
-    _step: NDArray[np.float64] = field(init=False, repr=False)
-    _lower: NDArray[np.float64] = field(init=False, repr=False)
-    _upper: NDArray[np.float64] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _steps(self) -> tuple[Floats, Floats, Floats]:
+        """Values and ends of the intervals of each node, (G, K + 2) each: no cell, then one cell more at a time in the
+        order of their values, then everything."""
         table = self.table
         order = np.argsort(table.value, axis=1, kind="stable")
-        ones = np.ones((len(table.value), 1))
+        every = np.ones((len(table.value), 1))
         lower = np.minimum.accumulate(table.lower[order], axis=1)
         upper = np.maximum.accumulate(table.upper[order], axis=1)
-        steps = {
-            "_step": np.hstack([np.take_along_axis(table.value, order, 1), OUTSIDE * ones]),
-            "_lower": np.hstack([np.inf * ones, lower, -np.inf * ones]),
-            "_upper": np.hstack([-np.inf * ones, upper, np.inf * ones]),
-        }
-        for name, array in steps.items():
-            object.__setattr__(self, name, array)
+        value = np.take_along_axis(table.value, order, 1)
+        return (
+            np.hstack([-np.inf * every, value, OUTSIDE * every]),
+            np.hstack([np.inf * every, lower, -np.inf * every]),
+            np.hstack([-np.inf * every, upper, np.inf * every]),
+        )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The table and the kinds as plain arrays."""
-        columns = {name: getattr(self.table, name) for name in COLUMNS}
-        return columns if self.kinds is None else {**columns, "kinds": self.kinds}
+        columns = vars(self.table)
+        return {**columns} if self.kinds is None else {**columns, "kinds": self.kinds}
 
     def places(self, kind: NDArray[Any]) -> NDArray[np.intp]:
         """The segment of each kind, 0 for a kind without nodes of its own: (n,); `prepare` takes it as scale."""
@@ -185,17 +184,13 @@ class LearnedShortest(LearnedScore):
     def prepare(self, prediction: Floats, scale: Floats | None = None) -> Floats:
         """The node of each prediction: (n,), whole numbers; `scale` is the segment, 0 if not given."""
         table = self.table
-        if scale is None:
-            return np.searchsorted(table.boundary[: table.offset[1] - 1], prediction).astype(prediction.dtype)
-        segment = scale.astype(np.intp)
-        first, others = (
-            table.offset[segment],
-            np.diff(table.offset)[segment] - 1,
-        )  # the last node of a segment has no upper boundary
-        node = first + bisected(others, lambda place: table.boundary[first + place] < prediction)
-        return node.astype(prediction.dtype)
+        segment = np.zeros(len(prediction), np.intp) if scale is None else scale.astype(np.intp)
+        first, size = table.offset[segment], np.diff(table.offset)[segment]
+        # the last node of a segment has no upper boundary
+        node = first + bisected(size - 1, lambda place: table.boundary[first + place] < prediction)
+        return node.astype(np.float64)
 
-    def score(self, prediction: Floats, truth: Floats, scale: Floats | None = None) -> Floats:
+    def estimate(self, prediction: Floats, truth: Floats, scale: Floats | None = None) -> Floats:
         node = (self.prepare(prediction) if scale is None else scale).astype(np.intp)
         table, last = self.table, len(self.table.lower) - 1
         # the last cell that begins at the label or below, and the first that ends at the label or above; a label
@@ -205,76 +200,34 @@ class LearnedShortest(LearnedScore):
         value = np.maximum(
             table.value[node, np.maximum(below, 0)], table.value[node, np.minimum(above, last)]
         )
-        return np.where((below < 0) | (above > last), OUTSIDE, value).astype(prediction.dtype)
+        return np.where((below < 0) | (above > last), OUTSIDE, value)
 
-    def bounds(
-        self, prediction: Floats, threshold: Threshold, scale: Floats | None, limits: Limits
+    def ends(
+        self, prediction: Floats, threshold: Threshold, scale: Floats | None = None
     ) -> tuple[Floats, Floats]:
         node = (self.prepare(prediction) if scale is None else scale).astype(np.intp)
-        if threshold.ndim == 0:
-            step = np.count_nonzero(self._step <= threshold, axis=1)[node]
-        else:
-            last = self._step.shape[1] - 1
-            steps = np.full(len(node), last + 1, np.int64)
-            step = bisected(steps, lambda place: self._step[node, np.minimum(place, last)] <= threshold)
-        lower = np.maximum(self._lower[node, step], limits[0])
-        upper = np.minimum(self._upper[node, step], limits[1])
-        empty = step == 0
-        lower[empty], upper[empty] = np.inf, -np.inf
-        return _inwards(lower, prediction.dtype, np.inf), _inwards(upper, prediction.dtype, -np.inf)
-
-
-def _inwards(ends: NDArray[np.float64], dtype: np.dtype[Any], towards: float) -> Floats:
-    """Ends in the precision of the queries. An end between two floats moves inwards, which excludes no float label."""
-    rounded: Floats = ends.astype(dtype)
-    off = (rounded < ends) if towards > 0 else (rounded > ends)
-    return np.where(off, np.nextafter(rounded, dtype.type(towards)), rounded)
+        value, lower, upper = self._steps
+        inner = np.full(len(node), value.shape[1] - 1)
+        step = bisected(inner, lambda place: value[node, np.minimum(place + 1, inner)] <= threshold)
+        return lower[node, step], upper[node, step]
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """K cells and G nodes in S segments, all in float64 but for `offset`.
+class ShapeTable:
+    """K cells and G nodes in S segments.
 
     offset: (S + 1,) int64, segment s has the nodes offset[s] to offset[s + 1]; segment 0 is for all predictions, each
     further one for the predictions of one kind. boundary: (G,) the largest prediction that a node answers, inf for the
     last node of a segment. lower, upper: (K,) ends of the cells in ascending order; both belong to the cell. value:
     (G, K) the mass at which a cell enters the interval of a node, the mean of the mass before and after; it falls
-    towards one cell of each row and rises from there, and float32 holds it exactly.
+    towards one cell of each row and rises from there.
     """
 
     offset: NDArray[np.int64]
-    boundary: Array
-    lower: Array
-    upper: Array
-    value: Array
-
-    def check(self) -> None:
-        """ValueError unless the table is one whose sets are intervals that grow with the threshold."""
-        offset, boundary, lower, upper, value = (getattr(self, name) for name in COLUMNS)
-        if (
-            any(array.dtype != np.float64 for array in (boundary, lower, upper, value))
-            or offset.dtype != np.int64
-        ):
-            raise ValueError("the learned shapes are not numbers")
-        if any(array.ndim != 1 for array in (offset, boundary, lower)) or lower.shape != upper.shape:
-            raise ValueError("the learned shapes are broken")
-        if not len(lower) or len(offset) < 2 or offset[0] != 0 or (np.diff(offset) < 1).any():
-            raise ValueError("the learned shapes are broken")
-        if offset[-1] != len(boundary) or value.shape != (len(boundary), len(lower)):
-            raise ValueError("the learned shapes do not fit together")
-        falls = ~(boundary[1:] >= boundary[:-1])
-        falls[offset[1:-1] - 1] = False
-        if falls.any() or (boundary[offset[1:] - 1] != np.inf).any() or np.isnan(boundary).any():
-            raise ValueError("the nodes of the learned shapes are not in order")
-        if not (np.isfinite(lower).all() and np.isfinite(upper).all() and np.isfinite(value).all()):
-            raise ValueError("the learned shapes are not finite")
-        if (lower > upper).any() or (lower[1:] <= upper[:-1]).any():
-            raise ValueError("the cells of the learned shapes are not in order")
-        rise = np.maximum.accumulate(np.diff(value, axis=1) > 0, axis=1)
-        if ((np.diff(value, axis=1) < 0) & rise).any() or (value >= OUTSIDE).any():
-            raise ValueError("the learned shapes do not grow from one place")
-        if (value.astype(np.float32) != value).any():
-            raise ValueError("the learned shapes have too many digits")
+    boundary: Floats
+    lower: Floats
+    upper: Floats
+    value: Floats
 
 
 def learn_table(
@@ -285,7 +238,7 @@ def learn_table(
     smoothing: float,
     kind: NDArray[np.intp] | None = None,
     neighbours: int = NEIGHBOURS,
-) -> Table:
+) -> ShapeTable:
     """The table of labelled predictions, (n,) each; kinds are numbers from 0 on, -1 for those without a segment.
 
     `cells`, and `nodes` for each segment, are upper limits. `smoothing` is the share of all points on either side of a
@@ -311,12 +264,12 @@ def learn_table(
         prior = mass[np.searchsorted(boundaries[0][:-1], node)]
         boundaries.append(_boundary(node))
         masses.append(_normalised(count + PRIOR * prior))
-    value = grow(np.concatenate(masses), lower, upper).astype(np.float32).astype(np.float64)
+    value = grow(np.concatenate(masses), lower, upper)
     offset = np.cumsum([0, *map(len, boundaries)], dtype=np.int64)
-    return Table(offset, np.concatenate(boundaries), lower, upper, value)
+    return ShapeTable(offset, np.concatenate(boundaries), lower, upper, value)
 
 
-def cut_labels(truth: Array, cells: int) -> tuple[Array, Array]:
+def cut_labels(truth: Floats, cells: int) -> tuple[Floats, Floats]:
     """Lower and upper ends of the cells: (K,) each. A frequent value is a cell of its own, rare values share cells."""
     label, count = np.unique(truth, return_counts=True)
     atom = count >= max(2.0, ATOM * len(truth))
@@ -331,8 +284,8 @@ def cut_labels(truth: Array, cells: int) -> tuple[Array, Array]:
 
 
 def counts_by_node(
-    prediction: Array, cell: NDArray[np.intp], cells: int, nodes: int, smoothing: float, neighbours: int
-) -> tuple[Array, Array]:
+    prediction: Floats, cell: NDArray[np.intp], cells: int, nodes: int, smoothing: float, neighbours: int
+) -> tuple[Floats, Floats]:
     """The predictions of at most `nodes` nodes (G,), and the weighted number of points in each cell (G, cells).
 
     Distance is measured in points in between, not in prediction, so that nodes are dense where predictions are. Equal
@@ -353,16 +306,16 @@ def counts_by_node(
     return known[np.searchsorted(places, centre)], weight @ counts
 
 
-def _boundary(node: Array) -> Array:
+def _boundary(node: Floats) -> Floats:
     return np.append((node[1:] + node[:-1]) / 2, np.inf)
 
 
-def _normalised(mass: Array) -> Array:
-    shares: Array = mass / mass.sum(axis=1, keepdims=True)
+def _normalised(mass: Floats) -> Floats:
+    shares: Floats = mass / mass.sum(axis=1, keepdims=True)
     return shares
 
 
-def grow(mass: Array, lower: Array, upper: Array) -> Array:
+def grow(mass: Floats, lower: Floats, upper: Floats) -> Floats:
     """The value of each cell at each node, where one interval for each node grows from its densest cell: (G, K).
 
     A step takes the stretch of cells, to the left or to the right, with the most mass for its width; a stretch may

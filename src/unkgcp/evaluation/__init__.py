@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from unkgcp.lazy import lazy
 
 if TYPE_CHECKING:
     from unkgcp.evaluation.assessment import LEVELS, evaluate
 
 __all__ = ["LEVELS", "evaluate"]
 
-
-def __getattr__(name: str) -> Any:
-    """Imported when they are asked for: the monitor and the metrics need neither."""
-    if name not in __all__:
-        raise AttributeError(f"module 'unkgcp.evaluation' has no attribute {name!r}")
-    from unkgcp.evaluation import assessment
-
-    return getattr(assessment, name)
+# imported when they are asked for: the monitor and the metrics need neither
+__getattr__, __dir__ = lazy(__name__, {"evaluation.assessment": ("LEVELS", "evaluate")})

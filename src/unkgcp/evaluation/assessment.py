@@ -4,8 +4,8 @@ What it is: `ask` collects the answers at all levels. `judge` computes the figur
 and that a run keeps as `metrics.json`; `evaluate` is both in one step. `decisions` says how good it is to keep and drop
 triples by their interval. What it is not: a table of the paper (those repeat it over seeds and models).
 
-Test facts about unknown entities or relations count: their interval is the whole range, which covers at width 1. They
-have no score, so that `mse` and `mae` are those of the known facts; `unknown` says how many have none.
+All test facts count, those about unknown entities or relations too: where nothing is predicted for them their interval
+is the whole range, which covers at width 1, and their error is left out. `unknown` says how many these are.
 
 >>> evaluate(predictor, dataset)["levels"][0]["positive"]["coverage"]     # doctest: +SKIP
 0.8031
@@ -13,21 +13,25 @@ have no score, so that `mse` and `mae` are those of the known facts; `unknown` s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
 import unkgcp.evaluation.slices as slices
-from unkgcp.conformal.ranks import ExactLevels, exact_levels, ranks, smoothed_coverages
+from unkgcp.conformal.ranks import ExactLevels, exact_levels, smoothed_coverages
 from unkgcp.errors import InputError
+from unkgcp.evaluation.query_groups import ThresholdGroups, threshold_groups
+from unkgcp.evaluation.slices import QueryFeatures
 from unkgcp.graph.facts import Graph, Triples, in_vocabulary
+from unkgcp.graph.kinds import KINDS, Kinds
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods.intervals import Intervals
-from unkgcp.methods.method import IntervalPredictor
+from unkgcp.methods.method import IntervalPredictor, some_rows
 from unkgcp.methods.partitions import Partitioned
 from unkgcp.run.predictor import Predictor
 
@@ -41,13 +45,13 @@ Mask = NDArray[np.bool_]
 LEVELS = (0.8, 0.85, 0.9, 0.95)
 WORK = 100
 """Progress counts up to this: percent."""
-ASKED, DESCRIBED = 45, 60
-"""Where progress stands when all queries are answered and when their doubt is known, about as an evidence run takes."""
+ASKED = 45
+"""Where progress stands when all queries are answered, about as an evidence run takes."""
 PIECE = 1 << 16  # queries between two reports of progress; fewer are judged in a moment and reported once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answers:
+class AnsweredTest:
     """The answers of a run about the test facts of a data set, and about negatives, at all levels.
 
     Negatives are those of the data set or, where it has none, corrupted test facts; `origin` says which.
@@ -68,10 +72,23 @@ class Answers:
     of_negatives: Intervals
     """By a second threshold, calibrated on negatives, in runs of the paper's protocol; else by the run's only one."""
     origin: str
-    known: Mask
-    """Which test facts are about entities and a relation that the model knows: (n,)."""
+    answered: Mask
+    """Which test facts have a prediction and an interval of their own, not just the whole range: (n,)."""
     taken_in: int
     """How many test facts are left out because an update brought them into the run."""
+    train: Graph
+    """The facts that the model keeps of its training, else those of the data set, in the ids of the model."""
+    queries: QueryFeatures
+    kind: NDArray[np.int8]
+    """The kind of each test fact by its place in `KINDS`: (n,)."""
+    sizes: NDArray[np.int64] | None
+    """How many calibration facts set the threshold of each test fact, (n,); None if no threshold is set by rank."""
+    group: ThresholdGroups | None
+    """Groups of test facts whose hits follow a law; None where none does."""
+
+    def at(self, place: int) -> JudgedRows:
+        """The answers at one level."""
+        return JudgedRows.of(self.facts, self.truth, place)
 
 
 def ask(
@@ -79,15 +96,15 @@ def ask(
     dataset: Dataset,
     confidence: Sequence[float] | ExactLevels = LEVELS,
     progress: Progress | None = None,
-) -> Answers:
+) -> AnsweredTest:
     """Ask a run about the test facts and negatives of a data set; progress goes up to `ASKED`."""
-    if not len(dataset.splits.test.head):
-        raise InputError(f"{dataset.name} has no test facts to evaluate on; give a data set that has some")
     dataset, taken_in = not_taken_in(predictor, dataset)
     if not len(dataset.splits.test.head):
         raise InputError(
             f"updates of the run have taken in all test facts of {dataset.name}, which are no test any more; "
             "name other facts with --data"
+            if taken_in
+            else f"{dataset.name} has no test facts to evaluate on; give a data set that has some"
         )
     splits, vocabulary = dataset.splits, predictor.model.vocabulary
     facts = splits.test
@@ -107,7 +124,11 @@ def ask(
     else:
         found = _in_pieces(predictor.method, ids, exactly, progress, 0, n + of)
         of_negatives = _in_pieces(predictor.negative, other_ids, exactly, progress, n, n + of)
-    return Answers(
+    answered = ~np.isnan(found.score)
+    train, asked = training_facts(predictor, dataset), some_rows(ids, np.flatnonzero(answered))
+    doubt, sizes, group = _behind(predictor.method, asked, answered, found.score)
+    kinds = Kinds.of(train, len(predictor.model.seen_entities), len(predictor.model.seen_relations))
+    return AnsweredTest(
         predictor=predictor,
         dataset=dataset,
         levels=list(map(float, exactly.levels)),
@@ -119,9 +140,41 @@ def ask(
         truth_of_negatives=truth_of_negatives,
         of_negatives=of_negatives,
         origin=origin,
-        known=found.code == 0,
+        answered=answered,
         taken_in=taken_in,
+        train=train,
+        queries=QueryFeatures.of(train, ids, found.score.astype(np.float64), doubt),
+        kind=kinds.codes(ids),
+        sizes=sizes,
+        group=group,
     )
+
+
+def _behind(
+    method: IntervalPredictor, asked: Triples, answered: Mask, score: NDArray[np.float32]
+) -> tuple[Floats, NDArray[np.int64] | None, ThresholdGroups | None]:
+    """The method's doubt of each test fact, how many calibration facts set its threshold, and its group: (n,) each.
+
+    asked: the answered ones. An unknown fact has no doubt and no calibration facts behind it.
+    """
+    doubt = np.full(len(answered), np.nan)
+    if not answered.any():
+        return doubt, None, None
+    own = method.doubt(asked, None if method.own_answers else score[answered].astype(np.float64))
+    doubt[answered] = own
+    sizes, group = method.threshold_sizes(asked, own), threshold_groups(method, asked, own)
+    if group is not None:
+        group = ThresholdGroups(_filled(answered, group.code, -1), _filled(answered, group.size, 0))
+    return doubt, None if sizes is None else _filled(answered, sizes, 0), group
+
+
+def training_facts(predictor: Predictor, dataset: Dataset) -> Graph:
+    """The facts that the model keeps of its training, else the training facts of the data set, in the model's ids."""
+    model = predictor.model
+    if model.facts is not None:
+        return model.facts.graph(model.vocabulary)
+    train = dataset.splits.train.over(model.vocabulary)
+    return train[in_vocabulary(train)]
 
 
 def _in_pieces(
@@ -175,34 +228,116 @@ def evaluate(
     return judge(ask(predictor, dataset, confidence, progress), progress)
 
 
-def judge(answers: Answers, progress: Progress | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, eq=False)
+class JudgedRows:
+    """Answers and labels of the same n triples at one level: (n,) each, `truth` also (n, 2)."""
+
+    score: Floats
+    """NaN where nothing is predicted, as is `value`."""
+    lower: Floats
+    upper: Floats
+    truth: Floats
+    value: Floats
+    """The median where the method has a distribution, else the score."""
+
+    @classmethod
+    def of(cls, answers: Intervals, truth: Floats, place: int) -> JudgedRows:
+        score = answers.score.astype(np.float64)
+        value = score if answers.value is None else answers.value
+        return cls(score, answers.lower[:, place], answers.upper[:, place], truth, value)
+
+    def some(self, rows: Mask | NDArray[np.intp]) -> JudgedRows:
+        columns = (self.score, self.lower, self.upper, self.truth, self.value)
+        return JudgedRows(*(column[rows] for column in columns))
+
+    def joined(self, other: JudgedRows) -> JudgedRows:
+        parts = [
+            (rows.score, rows.lower, rows.upper, metrics.both_ends(rows.truth), rows.value)
+            for rows in (self, other)
+        ]
+        return JudgedRows(*map(np.concatenate, zip(*parts, strict=True)))
+
+    @property
+    def prediction(self) -> Floats:
+        """What is predicted beside the interval and lies inside of it: (n,), NaN where nothing is."""
+        inside = np.clip(self.value, self.lower, self.upper)
+        return np.where(np.isnan(inside), self.value, inside)
+
+    @property
+    def inside(self) -> Mask:
+        return metrics.contains(self.truth, self.lower, self.upper)
+
+    @property
+    def width(self) -> Floats:
+        return metrics.widths(self.lower, self.upper)
+
+    def figures(self, level: float) -> dict[str, Any]:
+        """`n`, then figures; None where there is nothing to judge.
+
+        A label that is an interval is covered if all of it is; its error is that of its middle. Errors are those of the
+        prediction; those of the score, which is the mean where the method has one, stand beside them. The interval
+        score is also None where it is infinite, which happens at level 1 if a label is missed.
+        """
+        known, width = ~np.isnan(self.score), self.width
+        middle, prediction, score = (
+            metrics.middle(self.truth)[known],
+            self.prediction[known],
+            self.score[known],
+        )
+        found = {
+            "coverage": metrics.coverage(self.truth, self.lower, self.upper),
+            "sharpness": metrics.sharpness(self.lower, self.upper),
+            "median_width": float(np.median(width)) if len(width) else math.nan,
+            "interval_score": metrics.interval_score(self.truth, self.lower, self.upper, level),
+            "mse": metrics.mse(prediction, middle),
+            "mae": metrics.mae(prediction, middle),
+            "mse_of_score": metrics.mse(score, middle),
+            "mae_of_score": metrics.mae(score, middle),
+        }
+        return {"n": len(width), **{key: metrics.finite(value) for key, value in found.items()}}
+
+
+def judge(answers: AnsweredTest, progress: Progress | None = None) -> dict[str, Any]:
     """Figures at each level for test facts (`positive`), negatives (`negative`) and both (`mixed`).
 
-    `taken_in` (updated runs only) counts the test facts that an update brought into the run; they are left out.
-    `overlap_free` are the test facts whose triple is in neither the training nor the calibration facts.
+    `positive` has, beside the figures of `JudgedRows.figures`: `band`, what chance allows coverage if the promise is
+    kept, and `verdict` (see `verdict_on`); `knowing_nothing`, the figures of the two quantiles of all training
+    confidences; what `slices.judge_slices` finds; `ert`; `coverage_smoothed`, coverage with ties broken at random;
+    `overlap_free`, the figures of facts whose triple is in neither the training
+    nor the calibration facts; and `kinds`, the same for the facts of each kind with their `share` of all.
+
     Negatives are judged with the run's own threshold, calibrated on facts, which predictions use too. A run of the
     paper's protocol has a second threshold for them, calibrated on corrupted calibration facts; `negative_threshold`
     says which was used. In the open world facts and negatives are judged by the hull of both, as predictions are.
-    `per` names the partitions in whose groups the method promises its level; None if it offers no groups.
-    `positive` also has what `slices.judge_slices` finds at each level among the known test facts: coverage by doubt,
-    degree and relation with bands, the worst of each, and ERT. `ties` has coverage with ties broken at random at each
-    level: coverage above its band may come from ties, which are harmless, or from facts unlike those of calibration.
-    `empty` has, level by level, the share of test facts whose interval is empty and the coverage of the others; None
-    if no interval is empty.
+    `taken_in` counts the test facts that an update brought into the run; they are left out. `per` names the partitions
+    in whose groups the method promises its level; None if it offers no groups.
     """
     predictor, method = answers.predictor, answers.predictor.method
-    negatives = _rows(answers.of_negatives, answers.truth_of_negatives)
-    facts = _rows(answers.facts, answers.truth)
-    overlap_free = Rows(*(column[answers.overlap_free] for column in facts))
-    both = Rows(*(np.concatenate(pair) for pair in zip(facts, negatives, strict=True)))
-    asserted = answers.facts.no_fact is None
-    conditional = _conditional(answers, facts, None if len(both.score) <= PIECE else progress)
+    asserted, smoothed = answers.facts.no_fact is None, _smoothed(answers)
+    positive, levels = _judge_facts(answers, progress), []
+    for place, level in enumerate(answers.levels):
+        facts = answers.at(place)
+        negatives = JudgedRows.of(answers.of_negatives, answers.truth_of_negatives, place)
+        more = {
+            "coverage_smoothed": None if smoothed is None else smoothed[place],
+            "overlap_free": facts.some(answers.overlap_free).figures(level),
+        }
+        figures = {"confidence": level, "positive": positive[place] | more}
+        levels.append(
+            {**figures, "negative": negatives.figures(level), "mixed": facts.joined(negatives).figures(level)}
+        )
     return {
         "data": answers.dataset.name,
         "model": predictor.model.called,
         "method": method.name,
         "seed": predictor.model.seed,
+        "facts": {
+            "training": len(answers.train),
+            "calibration": method.size,
+            "test": len(answers.truth),
+        },
         "per": ",".join(method.per) or "none" if isinstance(method, Partitioned) else None,
+        "promised": not method.guarantee.startswith("none"),
         "negatives": answers.origin,
         # what the threshold that negatives are judged with was calibrated on
         "negative_threshold": "negatives"
@@ -212,135 +347,95 @@ def judge(answers: Answers, progress: Progress | None = None) -> dict[str, Any]:
         else "both",
         "population": "asserted" if asserted else "open",
         "unknown": {
-            "positive": int((~answers.known).sum()),
+            "positive": int((answers.facts.code != 0).sum()),
             "negative": int((answers.of_negatives.code != 0).sum()),
         },
-        **({"taken_in": answers.taken_in} if predictor.provenance.get("updates") else {}),
-        "levels": [
-            {
-                "confidence": level,
-                "positive": {
-                    **_figures(facts, place, level),
-                    "overlap_free": _figures(overlap_free, place, level),
-                    **conditional[place],
-                },
-                "negative": _figures(negatives, place, level),
-                "mixed": _figures(both, place, level),
-            }
-            for place, level in enumerate(answers.levels)
-        ],
-        "ties": _ties(answers),
-        "empty": _empty(facts, answers.levels),
+        "taken_in": answers.taken_in,
+        "levels": levels,
     }
 
 
-class Rows(NamedTuple):
-    """Answers and labels of the same n triples: scores (n,), ends (n, levels) each, both ends of the label (n, 2)."""
-
-    score: Floats
-    lower: Floats
-    upper: Floats
-    truth: Floats
-
-
-def _rows(answers: Intervals, truth: Floats) -> Rows:
-    """truth: (n,), or (n, 2) where labels are intervals; a number is an interval with two equal ends."""
-    both_ends = truth if truth.ndim == 2 else np.stack([truth, truth], axis=1)
-    return Rows(answers.score.astype(np.float64), answers.lower, answers.upper, both_ends)
-
-
-def _figures(rows: Rows, place: int, level: float) -> dict[str, float | int | None]:
-    """n, coverage, sharpness, interval score, mse and mae at one level; None where n is 0.
-
-    A label that is an interval is covered if all of it is; its error is that of its middle. The interval score is
-    also None where it is infinite, which happens at level 1 if a label is missed.
-    """
-    lower, upper = rows.lower[:, place], rows.upper[:, place]
-    known = ~np.isnan(rows.score)
-    score, middle = rows.score[known], metrics.middle(rows.truth[known])
-    found = {
-        "coverage": metrics.coverage(rows.truth, lower, upper),
-        "sharpness": metrics.sharpness(lower, upper),
-        "interval_score": metrics.interval_score(rows.truth, lower, upper, level),
-        "mse": metrics.mse(score, middle),
-        "mae": metrics.mae(score, middle),
-    }
-    return {"n": len(lower), **{key: metrics.finite(value) for key, value in found.items()}}
+def _judge_facts(answers: AnsweredTest, progress: Progress | None) -> list[dict[str, Any]]:
+    """The figures of all test facts at each level, with those of each kind."""
+    n = len(answers.truth)
+    parts = {kind: answers.kind == code for code, kind in enumerate(KINDS) if (answers.kind == code).any()}
+    steps = 1 + len(parts) + len(answers.levels)
+    whole = _judge_part(answers, np.ones(n, np.bool_))
+    for level in whole:
+        level["kinds"] = {}
+    for step, (kind, rows) in enumerate(parts.items(), 1):
+        _tell(progress, step / steps)
+        for level, found in zip(whole, _judge_part(answers, rows), strict=True):
+            level["kinds"][kind] = {"share": float(rows.mean()), **found}
+    table, complete, seed = answers.queries.table(), answers.queries.complete, answers.predictor.model.seed
+    for place, level in enumerate(whole):
+        inside = answers.at(place).inside[complete]
+        level["ert"] = slices.excess_risk(table, inside, answers.levels[place], seed=seed)
+        _tell(progress, (2 + len(parts) + place) / steps)
+    return whole
 
 
-def known_triples(answers: Answers) -> Triples:
-    """The known test facts, in the ids of the model."""
-    return Triples(*(column[answers.known] for column in answers.ids))
+def _judge_part(answers: AnsweredTest, rows: Mask) -> list[dict[str, Any]]:
+    """The figures of some test facts at each level, with the band and the verdict, and slices among them."""
+    model, method, truth = answers.predictor.model, answers.predictor.method, answers.truth[rows]
+    sliced = slices.judge_slices(
+        answers.queries.some(rows),
+        model.vocabulary.relations.to_pylist(),
+        (truth, answers.facts.lower[rows], answers.facts.upper[rows]),
+        answers.levels,
+        sizes=None if answers.sizes is None else answers.sizes[rows],
+        seed=model.seed,
+    )
+    cases = None
+    if answers.group is not None and not method.guarantee.startswith("none"):
+        cases = ThresholdGroups(*(column[rows] for column in answers.group)).cases()
+    found = []
+    for place, level in enumerate(answers.levels):
+        figures = answers.at(place).some(rows).figures(level)
+        figures["band"] = None if cases is None else list(metrics.summed_band(cases, level))
+        figures["verdict"] = verdict_on(figures)
+        nothing = metrics.knowing_nothing(answers.train.truth, truth, level)
+        found.append({**figures, "knowing_nothing": nothing, **sliced[place]})
+    return found
 
 
-def training_facts(answers: Answers) -> Graph:
-    """The facts that the model keeps of its training, else the training facts of the data set, in the model's ids."""
-    model = answers.predictor.model
-    if model.facts is not None:
-        return model.facts.graph(model.vocabulary)
-    train = answers.dataset.splits.train.over(model.vocabulary)
-    return train[in_vocabulary(train)]
-
-
-def _conditional(answers: Answers, facts: Rows, progress: Progress | None) -> list[dict[str, Any]]:
-    """The result of `slices.judge_slices` at each level; empty where no test fact is known."""
-    predictor, known = answers.predictor, answers.known
-    if not known.any():
-        return [{} for _ in answers.levels]
-    asked, rows = known_triples(answers), Rows(*(column[known] for column in facts))
-    queries = slices.describe(predictor.method, training_facts(answers), asked, rows.score)
-    sizes = predictor.method.threshold_sizes(asked, queries.doubt)
-    told = None
+def _tell(progress: Progress | None, share: float) -> None:
     if progress is not None:
-        from unkgcp.progress import Part
-
-        progress.update(DESCRIBED, "judging")
-        told = Part(progress, DESCRIBED, WORK, len(answers.levels))
-    cut = slices.slices_of(queries, predictor.model.vocabulary.relations.to_pylist())
-    columns, seed = (rows.truth, rows.lower, rows.upper), predictor.model.seed
-    return slices.judge_slices(queries, cut, *columns, answers.levels, sizes=sizes, seed=seed, progress=told)
+        progress.update(round(ASKED + (WORK - ASKED) * share, 1), "judging")
 
 
-def _empty(rows: Rows, levels: Sequence[float]) -> list[dict[str, Any]] | None:
-    """Share of facts with an empty interval, and coverage of those with another, at each level."""
-    empty = np.isnan(rows.lower)
-    if not empty.any():
-        return None
-    found = []
-    for place, level in enumerate(levels):
-        others = ~empty[:, place]
-        inside = metrics.coverage(rows.truth[others], rows.lower[others, place], rows.upper[others, place])
-        figures = {"share": float(empty[:, place].mean()), "coverage_of_others": metrics.finite(inside)}
-        found.append({"confidence": level, **figures})
+def _filled(answered: Mask, values: NDArray[Any], other: int) -> NDArray[np.int64]:
+    """The values of answered rows, and another number for the others: (n,)."""
+    found = np.full(len(answered), other, np.int64)
+    found[answered] = values
     return found
 
 
-def _ties(answers: Answers) -> list[dict[str, Any]] | None:
-    """`confidence`, `coverage_smoothed` and `band` (low, high) of test facts at each level; unknown facts are covered.
+def verdict_on(figures: dict[str, Any]) -> str | None:
+    """`kept`, or `above` or `below` what chance allows; None where there is no band."""
+    if figures["band"] is None:
+        return None
+    if slices.below_band(figures):
+        return "below"
+    return "above" if figures["coverage"] > figures["band"][1] + slices.SLACK else "kept"
 
-    None for a method that ranks no scores, and in the open world, whose hulls have two thresholds. The band is None
-    where every relation has a threshold of its own, and where the rank of the level is 0 or above the calibration size.
+
+def _smoothed(answers: AnsweredTest) -> list[float] | None:
+    """Coverage with ties of nonconformity scores broken at random, at each level; unknown facts are covered.
+
+    None for a method that ranks no scores, and in the open world, whose hulls have two thresholds.
     """
-    known, method, count = answers.known, answers.predictor.method, int(answers.known.sum())
-    if not count:
+    answered, method = answers.answered, answers.predictor.method
+    if not answered.any():
         return None
-    score = None if method.own_answers else answers.facts.score[known].astype(np.float64)
-    triples, one_threshold = known_triples(answers), method.one_threshold
-    standing = method.standing(triples, answers.truth[known], score)
-    if standing is None:
-        return None
-    size, unknown = int(standing.size[0]), len(known) - count
-    smoothed = smoothed_coverages(standing, answers.levels, unknown)
-    found = []
-    for level, (k,), coverage in zip(answers.levels, ranks(answers.levels, [size]), smoothed, strict=True):
-        band = None
-        if one_threshold and 1 <= k <= size:
-            band = [(end * count + unknown) / len(known) for end in metrics.rank_band(k, size, count)]
-        found.append({"confidence": level, "coverage_smoothed": coverage, "band": band})
-    return found
+    score = None if method.own_answers else answers.facts.score[answered].astype(np.float64)
+    standing = method.standing(
+        some_rows(answers.ids, np.flatnonzero(answered)), answers.truth[answered], score
+    )
+    return None if standing is None else smoothed_coverages(standing, answers.levels, int((~answered).sum()))
 
 
-def decisions(answers: Answers, threshold: float) -> dict[str, Any]:
+def decisions(answers: AnsweredTest, threshold: float) -> dict[str, Any]:
     """Decisions about the test facts (`positive`) and about these and the negatives (`mixed`) at each level."""
     predictor, negative = answers.predictor, answers.of_negatives
     if predictor.negative is not None:  # a user who filters does not know which triples are negatives

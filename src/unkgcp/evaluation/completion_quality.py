@@ -56,7 +56,7 @@ HITS = (1, 3, 10)
 CELLS = 1 << 22  # scores held in memory at once
 
 
-class Facts(NamedTuple):
+class SideQuestions(NamedTuple):
     """Distinct facts as questions of one side: the given entity, the relation, the entity asked for, (n,) each."""
 
     given: Integers
@@ -156,16 +156,16 @@ def weighted_mean(values: NDArray[Any], weight: Floats) -> float | None:
     return math.fsum(values * weight) / total if total > 0 else None
 
 
-def _distinct(given: Integers, relation: Integers, asked: Integers, confidence: Floats) -> Facts:
+def _distinct(given: Integers, relation: Integers, asked: Integers, confidence: Floats) -> SideQuestions:
     """Each triple once, sorted by what is given, with its mean confidence."""
     triples, place = np.unique(np.stack([given, relation, asked], axis=1), axis=0, return_inverse=True)
     place = place.reshape(-1)  # NumPy 2.0 gave it another shape
     counts = np.bincount(place, minlength=len(triples))
     mean = np.bincount(place, confidence, minlength=len(triples)) / np.maximum(counts, 1)
-    return Facts(triples[:, 0], triples[:, 1], triples[:, 2], mean)
+    return SideQuestions(triples[:, 0], triples[:, 1], triples[:, 2], mean)
 
 
-def _ranks(predictor: Calibrated, facts: Facts, known: list[Integers], at_head: bool) -> Ranks:
+def _ranks(predictor: Calibrated, facts: SideQuestions, known: list[Integers], at_head: bool) -> Ranks:
     """The ranks of facts; `known` are facts of the other splits: given entity, relation and asked entity."""
     model = predictor.model
     relations, entities = len(model.seen_relations), len(model.seen_entities)
@@ -218,16 +218,10 @@ def _chunks(query: Integers, count: int) -> Iterator[tuple[slice, slice]]:
 
 def _within(query: Integers, score: Floats) -> tuple[Integers, Integers]:
     """For each fact how many facts of its query score higher, and how many (with itself) the same: (n,) each."""
-    order = np.lexsort((-score, query))
-    ordered_query, ordered = query[order], score[order]
-    starts = np.searchsorted(ordered_query, ordered_query)
-    new = np.ones(len(order), np.bool_)
-    new[1:] = (ordered[1:] != ordered[:-1]) | (ordered_query[1:] != ordered_query[:-1])
-    run = np.cumsum(new) - 1
-    above, same = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
-    above[order] = np.flatnonzero(new)[run] - starts
-    same[order] = np.bincount(run, minlength=0)[run]
-    return above, same
+    # in order of query and score: where the facts with each score begin, and how many they are
+    _, place, same = np.unique(np.stack([query, -score]), axis=1, return_inverse=True, return_counts=True)
+    begins, place = np.cumsum(same) - same, place.reshape(-1)
+    return begins[place] - np.searchsorted(np.sort(query), query), same[place]
 
 
 # Answer sets: whether they contain the tails and heads of test facts, and how large they are.
@@ -245,7 +239,7 @@ WAYS = ("before", "after")
 SIDES = ("tails", "heads")
 
 
-class Asked(NamedTuple):
+class SideAnswers(NamedTuple):
     """Facts asked as questions of one side: relation, rank among the candidates, and group of the relation, (n,) each.
 
     `covered` says whether the set contains the answer, `smoothed` the probability of it with ties broken at random,
@@ -302,7 +296,7 @@ def judge_answers(
     }
 
 
-def _ask(side: SideSets, facts: Graph, levels: Sequence[Any]) -> Asked:
+def _ask(side: SideSets, facts: Graph, levels: Sequence[Any]) -> SideAnswers:
     """Facts asked as questions of one side."""
     ways = (replace(side, rankings=side.rankings.pooled(), groups=None), side)
     thresholds = np.stack(
@@ -336,10 +330,10 @@ def _ask(side: SideSets, facts: Graph, levels: Sequence[Any]) -> Asked:
             smoothed[:, at, way] = np.where(whole, 1.0, smoothed_exceeds(*standing, level))
     calibration = np.stack([way.sizes(relation) for way in ways], axis=1)
     group = np.zeros_like(relation) if side.groups is None else side.groups.of(relation).astype(np.int64)
-    return Asked(relation, rank, covered, smoothed, size, calibration, group)
+    return SideAnswers(relation, rank, covered, smoothed, size, calibration, group)
 
 
-def _set_figures(sides: Sequence[Asked], place: int, level: float) -> dict[str, Any]:
+def _set_figures(sides: Sequence[SideAnswers], place: int, level: float) -> dict[str, Any]:
     """Figures of one side, or of both together, at one level."""
     relation = np.concatenate([side.relation for side in sides])
     rank = np.sort(np.concatenate([side.rank for side in sides]))
@@ -361,7 +355,7 @@ def _set_figures(sides: Sequence[Asked], place: int, level: float) -> dict[str, 
     return found
 
 
-def _band(side: Asked, way: int, level: float) -> list[float]:
+def _band(side: SideAnswers, way: int, level: float) -> list[float]:
     group = side.group if way else np.zeros_like(side.group)
     cases = [
         (int(side.calibration[rows, way][0]), int(np.count_nonzero(rows)))

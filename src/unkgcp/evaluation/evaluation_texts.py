@@ -1,194 +1,254 @@
-"""The texts that `unkgcp evaluate` prints for people: figures as aligned tables, and sentences about notable ones.
+"""The texts that `unkgcp evaluate` and `unkgcp fit` print for people, made of the objects that `--json` prints.
 
-The texts are made of the objects that `--json` prints for scripts.
+`summary` answers in a dozen lines of at most 80 columns: is the promise kept, how wide are the intervals, where are
+they weakest, and what has each kind of question. `full_text` has every figure, each explained in a line.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from unkgcp.evaluation.metrics import MASS
-from unkgcp.evaluation.slices import SLACK, below_band
-from unkgcp.evaluation.tables import Table, number
+from unkgcp.conformal.ranks import percent as plain_percent
+from unkgcp.evaluation.slices import AT_LEAST, below_band, weakest
+from unkgcp.evaluation.tables import FigureTable, counted, number, of_100, percent
+from unkgcp.training.config import NONE
 
-MOST_RELATIONS = 30
-
-
-def evaluation_text(result: dict[str, Any]) -> str:
-    """The object of `assessment.judge` as a table with a heading."""
-    levels, facts = result["levels"], result["levels"][0]["positive"]
-    lines = [
-        f"{result['data']}: {result['model']} + {result['method']}, seed {result['seed']}; "
-        f"{facts['n']:,} test facts, {levels[0]['negative']['n']:,} negatives "
-        f"({result['negatives']}) judged with the threshold of {result['negative_threshold']}"
-    ]
-    if unknown := result["unknown"]["positive"]:
-        lines.append(f"{unknown:,} test facts have an unknown entity or relation: whole range, no error")
-    widths = [cell for level in levels for cell in (f"cover {level['confidence']:g}", "width", "score")]
-    table = Table(["", "n", "MSE", "MAE", *widths])
-    table.add("facts", *_cells([level["positive"] for level in levels]))
-    sentences = []
-    if ties := result.get("ties"):
-        smoothed = [cell for tie in ties for cell in (number(tie["coverage_smoothed"], 4), "", "")]
-        table.add("facts, ties at random", f"{facts['n']:,}", "", "", *smoothed)
-        pairs = zip(levels, ties, strict=True)
-        sentences = [_tie_sentence(level["positive"]["coverage"], tie) for level, tie in pairs]
-    table.add("overlap-free", *_cells([level["positive"]["overlap_free"] for level in levels]))
-    table.add("negatives", *_cells([level["negative"] for level in levels]))
-    table.add("mixed", *_cells([level["mixed"] for level in levels]))
-    sentences += [_empty_sentence(empty) for empty in result.get("empty") or ()]
-    sentences.append(_slice_sentence(levels, result.get("per")))
-    sentences = [sentence for sentence in sentences if sentence]
-    parts = [*lines, "", table.terminal(), "", SCORE]
-    if "worst" in facts:
-        parts += ["", _worst_table(levels).terminal()]
-    return "\n".join([*parts, *([""] if sentences else []), *sentences])
+COLUMNS = 80
+MAIN = 0.9
+"""The level of the summary, if it was asked for; else the one closest to it."""
+VERDICTS = {
+    "kept": ("Promise kept", "chance allows {}"),
+    "above": ("More than promised", "chance allows {}, ties add to it"),
+    "below": ("Less than chance allows", "{} allowed; an assumption fails"),
+    None: ("", "promised on average, no law says how far off by chance"),
+}
+COLOURS_OF_VERDICTS = {
+    "Promise kept": "green",
+    "More than promised": "yellow",
+    "Less than chance allows": "red",
+}
+SHOWN = 10
+"""Slices below their band that are listed."""
 
 
-SCORE = "score: interval score, width + 2 / (1 - level) times the distance by which a confidence is missed"
+def main_level(result: dict[str, Any]) -> dict[str, Any]:
+    """The level of an evaluation that a summary shows."""
+    level: dict[str, Any] = min(result["levels"], key=lambda one: abs(one["confidence"] - MAIN))
+    return level
+
+
+def summary(result: dict[str, Any]) -> str:
+    """The object of `assessment.judge` in at most ten lines of 80 columns."""
+    level, facts = main_level(result), result["facts"]
+    figures = level["positive"]
+    about = (
+        f"{short_name(result['data'])}, {called(result)}: {facts['training']:,} facts train, "
+        f"{facts['calibration']:,} calibrate, {facts['test']:,} test."
+    )
+    if result["taken_in"]:
+        about += f" Updates have learned from {counted(result['taken_in'], 'test fact')}, left out here."
+    table = FigureTable(["", "share", "coverage", "width", "interval score", "knowing nothing"])
+    for kind, of_kind in figures["kinds"].items():
+        table.add(plural(kind), *_summary_row(of_kind, of_kind["share"]))
+    if len(figures["kinds"]) > 1:
+        table.add("all test facts", *_summary_row(figures, 1.0))
+    sentences = (about, verdict_sentences(result), weakest_sentence(figures))
+    lines = [*(line for sentence in sentences for line in _wrapped(sentence)), table.terminal()]
+    return "\n".join(lines)
+
+
+def _wrapped(sentences: str) -> list[str]:
+    return textwrap.wrap(sentences, COLUMNS, break_on_hyphens=False)
+
+
+def _summary_row(figures: dict[str, Any], share: float) -> list[str]:
+    mark = " below" if below_band(figures) else ""
+    nothing = figures["knowing_nothing"]["interval_score"]
+    shown = (figures["coverage"], figures["sharpness"], figures["interval_score"], nothing)
+    of_all = f"{100 * share:.0f} %" if share >= 0.01 else "<1 %"
+    cells = list(map(number, shown))
+    return [of_all, cells[0] + mark, *cells[1:]]
+
+
+def called(result: dict[str, Any]) -> str:
+    """Model and method, `evidence` alone where it has no model."""
+    return " + ".join(name for name in (result["model"], result["method"]) if name != NONE)
+
+
+def short_name(data: str) -> str:
+    """The name of a data set, of a file the last part of its path."""
+    return data.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] or data
+
+
+def plural(kind: str) -> str:
+    """`known pairs`, `new entities`."""
+    return kind[:-1] + "ies" if kind.endswith("y") else kind + "s"
+
+
+def verdict_sentences(result: dict[str, Any]) -> str:
+    """What coverage says about the promise, beginning with the verdict; it can speak against it but not prove it."""
+    level = main_level(result)
+    figures = level["positive"]
+    verdict, remark = VERDICTS[figures["verdict"]]
+    remark = remark.format(" to ".join(map(of_100, figures["band"] or ())))
+    found = (
+        f"at {percent(level['confidence'])} the intervals contain the truth for {of_100(figures['coverage'])} of 100 "
+        f"test facts ({remark if result['promised'] else 'nothing is promised'}); half are narrower than "
+        f"{figures['median_width']:.2g}."
+    )
+    return f"{verdict}: {found}" if verdict else found[0].upper() + found[1:]
+
+
+def weakest_sentence(figures: dict[str, Any]) -> str:
+    """The slice that is covered least, in words; empty if there are no slices."""
+    found = weakest(figures["slices"])
+    if found is None:
+        return ""
+    by, one = found
+    said = f"Weakest: {slice_words(by, one, figures['slices'][by])}, {of_100(one['coverage'])} of 100"
+    return said + (", too few for chance." if below_band(one) else ".")
+
+
+def slice_words(by: str, one: dict[str, Any], among: Sequence[dict[str, Any]]) -> str:
+    """A slice in words; `among` are all slices by the same quantity, in ascending order."""
+    if by == "relation":
+        shown = (mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in one["relation"])
+        return f"facts of the relation {''.join(shown)}"
+    low, high = one["from"], one["to"]
+    if by == "doubt":
+        if one is among[-1]:
+            return "the facts that the method doubts most"
+        return f"facts with a doubt from {low:.3g} to {high:.3g}"
+    if one is among[0]:
+        return f"facts about entities with fewer than {counted(int(high) + 1, 'fact')}"
+    if one is among[-1]:
+        return f"facts about entities with at least {counted(int(low), 'fact')}"
+    return f"facts about entities with {low:.0f} to {high:.0f} facts"
+
+
+EXPLAINED = (
+    "chance allows: where coverage lies 999 times in 1,000 if the promise is kept",
+    "score: interval score, width + 2 / (1 - level) times the distance by which a confidence is missed",
+    "nothing: the score of answering all with the same two quantiles of the training confidences",
+    f"worst: lowest coverage of a tenth of doubt, a fifth of degree or a relation with {AT_LEAST} facts and more",
+    "MSE, MAE: errors of the prediction, which lies inside the interval",
+)
 WORST = {
-    "most_doubtful": "most doubtful tenth",
-    "doubt": "worst tenth of doubt",
-    "degree": "worst fifth of degree",
-    "relation": "worst relation",
-    "slab": "worst slab",
+    "most_doubtful": "most doubted",
+    "doubt": "doubt",
+    "degree": "degree",
+    "relation": "relation",
+    "slab": "slab",
 }
 """The keys of `worst`, and their titles."""
 
 
-def _cells(levels: list[dict[str, Any]]) -> list[str]:
-    """One row of the table: count and errors, then coverage, width and interval score at each level."""
-    row = [f"{levels[0]['n']:,}", number(levels[0]["mse"], 4), number(levels[0]["mae"], 4)]
-    for figures in levels:
-        row += [number(figures["coverage"], 4), number(figures["sharpness"], 3)]
-        row.append(number(figures["interval_score"], 3))
-    return row
+def full_text(result: dict[str, Any]) -> str:
+    """The object of `assessment.judge`, all of it."""
+    tables = "\n\n".join(_level_table(level).terminal() for level in result["levels"])
+    others = (
+        "overlap-free: facts whose triple is in neither the training nor the calibration facts",
+        f"negatives: triples taken for no facts ({result['negatives']}), judged with the threshold of "
+        f"{result['negative_threshold']}; mixed: facts and negatives",
+    )
+    worst = FigureTable(["lowest coverage by", *WORST.values(), "ERT", "of it below", "ties at random"])
+    for level in result["levels"]:
+        figures = level["positive"]
+        shares = [number(figures["worst"][by]) for by in WORST]
+        risk = figures["ert"] or {"both": None, "below": None}
+        last = (risk["both"], risk["below"], figures["coverage_smoothed"])
+        worst.add(f"at {percent(level['confidence'])}", *shares, *map(number, last))
+    meaning = (
+        "slab: worst tenth of the facts along any direction in score, doubt, degree and frequency of the relation",
+        "ERT: how far a classifier can tell which facts are covered; 0 where coverage is the same everywhere",
+        "ties at random: coverage if equal nonconformity scores were put in random order",
+    )
+    parts = [*EXPLAINED, *others, "", worst.terminal(), "", *meaning, *_slices_below(result)]
+    return "\n".join([tables, "", *parts])
 
 
-def _worst_table(levels: list[dict[str, Any]]) -> Table:
-    """The lowest coverage of facts by each quantity, and ERT, at each level."""
-    table = Table(["coverage of facts", *WORST.values(), "ERT", "of it below"])
-    for level in levels:
-        facts = level["positive"]
-        shares = (number(facts["worst"][kind]) for kind in WORST)
-        risks = (number(facts["ert"][kind]) for kind in ("both", "below"))
-        table.add(f"at {level['confidence']:g}", *shares, *risks)
+def _level_table(level: dict[str, Any]) -> FigureTable:
+    """Every part of the test facts at one level."""
+    titles = ["n", "coverage", "chance allows", "width", "median", "score", "nothing", "worst", "MSE", "MAE"]
+    table, facts = FigureTable([f"at {percent(level['confidence'])}", *titles]), level["positive"]
+    kinds = {plural(kind): figures for kind, figures in facts["kinds"].items()}
+    others = {"overlap-free": facts["overlap_free"], "negatives": level["negative"], "mixed": level["mixed"]}
+    for name, of in ({"all facts": facts} | kinds | others).items():
+        table.add(name, f"{of['n']:,}", *part_cells(of), number(of["mse"], 4), number(of["mae"], 4))
     return table
 
 
-def _slice_sentence(levels: list[dict[str, Any]], per: str | None) -> str:
-    """The slice whose coverage lies farthest below its band, and how many slices lie below; empty if none does.
-
-    `per` are the partitions in whose groups the method makes its promise, None if it offers no groups.
-    """
-    found = [
-        (one["coverage"] - one["band"][0], level, by, one)
-        for level in levels
-        for by, one in below_band(level["positive"])
+def part_cells(figures: dict[str, Any]) -> list[str]:
+    """Coverage, what chance allows, width, median width, interval score, that of knowing nothing, and worst slice."""
+    band = figures.get("band")
+    nothing, worst = figures.get("knowing_nothing", {}), worst_coverage(figures)
+    return [
+        number(figures["coverage"]),
+        "-" if band is None else f"{band[0]:.3f}-{band[1]:.3f}",
+        number(figures["sharpness"]),
+        number(figures["median_width"]),
+        number(figures["interval_score"]),
+        number(nothing.get("interval_score")),
+        number(worst),
     ]
-    if not found:
-        return ""
-    _, level, by, worst = min(found, key=lambda case: case[0])
-    slices, (low, high) = level["positive"]["slices"], worst["band"]
-    total = sum(len(rows) for level in levels for rows in level["positive"]["slices"].values())
-    return (
-        f"{level['confidence']:g}: coverage {worst['coverage']:.2f} of {slice_name(by, worst, slices[by])} lies below "
-        f"its band {low:.2f}-{high:.2f}, as {len(found):,} of {total:,} slices do over all levels: "
-        "there the level is not kept, whatever coverage is on average" + _remedy(by, per)
-    )
 
 
-def _remedy(by: str, per: str | None) -> str:
-    """What a user can do about slices for which the method promises nothing."""
-    if per is None or by in per.split(","):
-        return ""
-    wanted = [*(part for part in per.split(",") if part != "none"), by]
-    return f"; fit --per {','.join(wanted)} promises it there"
+def worst_coverage(figures: dict[str, Any]) -> float | None:
+    """The coverage of the weakest slice of a part, None where it has none."""
+    found = weakest(figures.get("slices", {}))
+    return None if found is None else float(found[1]["coverage"])
 
 
-def slice_name(by: str, one: dict[str, Any], among: Sequence[dict[str, Any]]) -> str:
-    """A slice in words."""
-    if by == "relation":
-        shown = (mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in one["relation"])
-        return f"relation {''.join(shown)}"
-    if one == among[-1] and by == "doubt":
-        return "the most doubtful tenth"
-    digits = 3 if by == "doubt" else 0
-    return f"facts with {by} {one['from']:.{digits}f} to {one['to']:.{digits}f}"
-
-
-def _tie_sentence(coverage: float, tie: dict[str, Any]) -> str:
-    """The sentence for coverage outside its band, as it is or with ties broken at random; empty if inside."""
-    if tie["band"] is None:
-        return ""
-    (low, high), smoothed = tie["band"], tie["coverage_smoothed"]
-    said = f"{tie['confidence']:g}: coverage of facts lies"
-    if not low - SLACK <= smoothed <= high + SLACK:
-        return (
-            f"{said} outside the band from {low:.4f} to {high:.4f} with ties broken at random ({smoothed:.4f}): "
-            f"that seldom happens ({100 - 100 * MASS:.2g} %) if these facts are like the calibration facts"
-        )
-    if coverage > high + SLACK:
-        return (
-            f"{said} above the band, which ties explain: {low:.4f} to {high:.4f} holds {100 * MASS:g} % of coverages "
-            f"without ties, and with ties broken at random it is {smoothed:.4f}"
-        )
-    return ""
-
-
-def _empty_sentence(empty: dict[str, Any]) -> str:
-    """The sentence for a level at which the intervals of some facts are empty; empty if none is."""
-    if not empty["share"]:
-        return ""
-    return (
-        f"{empty['confidence']:g}: {empty['share']:.1%} of the facts have an empty interval; "
-        f"coverage of the others {number(empty['coverage_of_others'], 4)}"
-    )
-
-
-def relations_text(result: dict[str, Any]) -> str:
-    """One level of `by_relation`: the largest relations, then the totals."""
-    ways = ("before", "after")
-    rows = [row for row in result["relations"] if row["n"] >= result["at_least"]] or result["relations"]
-    table = Table(
-        ["relation", "test", "calibration", "promise", *(c for way in ways for c in (way, "band", "width"))]
-    )
-    for row in rows[:MOST_RELATIONS]:
-        cells = []
-        for figures in (row["before"], row["after"]):
-            low, high = figures["band"]
-            mark = " " if figures["in_band"] else "!"
-            cells += [
-                f"{figures['coverage']:.3f}{mark}",
-                f"{low:.2f}-{high:.2f}",
-                f"{figures['sharpness']:.3f}",
-            ]
-        table.add(row["relation"], f"{row['n']:,}", f"{row['calibration']:,}", row["promise"], *cells)
+def _slices_below(result: dict[str, Any]) -> list[str]:
+    """The slices of the main level that are covered less than chance allows, the lowest first, and a remedy."""
+    level = main_level(result)
+    slices = level["positive"]["slices"]
+    below = [(by, one) for by, rows in slices.items() for one in rows if below_band(one)]
+    if not below:
+        return []
+    total = sum(map(len, slices.values()))
     lines = [
-        f"coverage by relation at {result['confidence']:g}, with one threshold for all facts (before) and one a "
-        "relation (after)",
-        f"! lies outside the band that holds {result['band']:.0%} of coverages if the promise is kept",
-        "",
-        table.terminal(),
+        f"{len(below):,} of {total:,} slices are covered less than chance allows at {percent(level['confidence'])}:"
     ]
-    if len(rows) > MOST_RELATIONS:
-        lines.append(f"... and {len(rows) - MOST_RELATIONS:,} more; --json lists all")
-    for way in ways:
-        total = result[way]
-        share = "-" if total["share_in_band"] is None else f"{total['share_in_band']:.1%}"
+    for by, one in sorted(below, key=lambda case: case[1]["coverage"])[:SHOWN]:
+        allowed = f"{one['band'][0]:.2f}-{one['band'][1]:.2f}"
         lines.append(
-            f"{way}: coverage {total['coverage']:.4f}, width {total['sharpness']:.3f}; {share} of "
-            f"{total['relations']:,} relations with at least {result['at_least']} test facts lie in their band"
+            f"  {one['coverage']:.2f} ({allowed}) of {one['n']:,} {slice_words(by, one, slices[by])}"
         )
-    return "\n".join(lines)
+    promised = [] if result["per"] is None else result["per"].split(",")
+    wanted = sorted({by for by, _ in below} - set(promised))
+    if promised and wanted:
+        per = ",".join([*(name for name in promised if name != "none"), *wanted])
+        lines.append(f"  fit --per {per} promises the level there, too")
+    return lines
+
+
+LATEX_FIGURES = ("facts", "coverage", "mean width", "interval score", "worst slice")
+
+
+def latex_table(result: dict[str, Any]) -> str:
+    """The four figures of every kind at the main level, as a table for a paper."""
+    level = main_level(result)
+    figures, name = level["positive"], short_name(result["data"])
+    table = FigureTable(["", *LATEX_FIGURES])
+    table.title = (
+        f"{name}, {called(result)}: intervals at {percent(level['confidence'])} on test facts. Worst slice: lowest "
+        "coverage of a tenth of doubt, a fifth of degree or a relation"
+    )
+    rows = {plural(kind): of for kind, of in figures["kinds"].items()} | {"all": figures}
+    for title, of in rows.items():
+        shown = (of["coverage"], of["sharpness"], of["interval_score"], worst_coverage(of))
+        table.add(title, f"{of['n']:,}", *map(number, shown))
+    return table.latex(f"tab:unkgcp-{plain_percent(level['confidence'])}")
 
 
 def ranking_text(result: dict[str, Any]) -> str:
     """The object of `completion_quality.ranking`."""
     hits = list(result["tails"]["hits"])
-    weighted = Table(["", "queries", "nDCG linear", "nDCG exp.", "WMRR", *(f"WHits@{n}" for n in hits)])
-    plain = Table(
+    weighted = FigureTable(["", "queries", "nDCG linear", "nDCG exp.", "WMRR", *(f"WHits@{n}" for n in hits)])
+    plain = FigureTable(
         ["", "facts", "MRR", *(f"Hits@{n}" for n in hits), "raw MRR", *(f"raw Hits@{n}" for n in hits)]
     )
     for side in ("tails", "heads", "both"):
@@ -208,7 +268,7 @@ def ranking_text(result: dict[str, Any]) -> str:
 def decisions_text(result: dict[str, Any]) -> str:
     """The object of `assessment.decisions`."""
     names = ("kept", "dropped", "abstained", "accuracy", "precision", "wrong", "score_accuracy")
-    table = Table(["level", *(name.replace("_", " ") for name in names)])
+    table = FigureTable(["level", *(name.replace("_", " ") for name in names)])
     for level in result["levels"]:
         for part in ("positive", "mixed"):
             figures = level[part]
@@ -220,7 +280,7 @@ def decisions_text(result: dict[str, Any]) -> str:
 def answers_text(result: dict[str, Any]) -> str:
     """The object of `completion_quality.judge_answers`."""
     shares, sizes = ["coverage", "ties at random", "band"], ["mean size", "median", "top k"]
-    table = Table(["level", "", "threshold", *shares, *sizes, "gap", "gap, large"])
+    table = FigureTable(["level", "", "threshold", *shares, *sizes, "gap", "gap, large"])
     for level in result["levels"]:
         for side in ("tails", "heads", "both"):
             for way, said in (("before", "one for all"), ("after", "per relation")):

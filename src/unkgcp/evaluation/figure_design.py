@@ -1,33 +1,26 @@
-"""One design for every figure: palette, marks, type, and how a figure becomes SVG and PNG.
+"""One design for every figure: palette, type, and how a figure becomes SVG, PNG and numbers.
 
 All settings and colours of matplotlib are here. The colours are Okabe and Ito's, which colour-blind readers tell
-apart; every method and model also has a mark and a line style of its own, so that a figure reads in grey too. Text
-stays text in SVG, and the same data give the same bytes. matplotlib is loaded when something is drawn; without it
-drawing is an `InputError` that names the extra to install.
+apart; what differs in colour also differs in mark or line, so that a figure reads in grey too. Text stays text in SVG,
+and the same data give the same bytes. matplotlib is loaded when something is drawn; without it drawing is an
+`InputError` that names the extra to install.
 
 >>> with design():                                            # doctest: +SKIP
-...     save(draw_levels(panels), "figures/levels")
-[PosixPath('figures/levels.svg'), PosixPath('figures/levels.png')]
+...     svg = draw_slices(["a"], [100], [0.9], 0.9).image("svg")
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from unkgcp.errors import InputError
-from unkgcp.files import atomic_path
 
 # names of colours (custom properties of the report's style sheet) -> the colours on white paper
 COLOURS = {
@@ -45,41 +38,8 @@ COLOURS = {
 INK, SOFT, RULE, BAND = (COLOURS[name] for name in ("ink", "soft", "rule", "band"))
 
 
-class Look(NamedTuple):
-    """How one series is drawn and called."""
-
-    name: str
-    colour: str
-    marker: str
-    line: str | tuple[float, tuple[float, ...]]
-    size: float = 4.5
-    hollow: bool = False
-
-
-METHODS = {
-    "fpi": Look("FPI", COLOURS["orange"], "^", (0, (1.2, 1.4))),
-    "qr": Look("QR", COLOURS["plum"], "D", (0, (4, 1.2, 1.2, 1.2))),
-    "cp": Look("CP", COLOURS["blue"], "s", (0, (4, 1.6)), 6.5, hollow=True),
-    "unkgcp": Look("UnKGCP", COLOURS["red"], "o", "-", 4.0),
-    "shortest": Look("shortest", COLOURS["sky"], "v", (0, (6, 1.2))),
-    "evidence": Look("evidence", COLOURS["green"], "P", "-"),
-    "best": Look("best possible", COLOURS["ink"], "_", (0, (6, 2))),
-}
-# for confidences that are intervals: never in one figure with the others
-INTERVAL_METHODS = {
-    "joint": Look("joint", COLOURS["red"], "o", "-"),
-    "mean-length": Look("mean and length", COLOURS["blue"], "s", (0, (4, 1.6)), hollow=True),
-}
-MODELS = {
-    "ukge": Look("UKGE", COLOURS["blue"], "o", "-"),
-    "ukge-rect": Look("UKGE rect", COLOURS["sky"], "D", (0, (1.2, 1.4))),
-    "passleaf": Look("PASSLEAF", COLOURS["orange"], "s", (0, (4, 1.6))),
-    "beurre": Look("BEUrRE", COLOURS["green"], "^", (0, (4, 1.2, 1.2, 1.2))),
-}
-# how the paper writes the names of its data sets
-DATA = {"cn15k": "CN15k", "nl27k": "NL27k", "ppi5k": "PPI5k"}
+DASHED = (0, (3, 3))
 _PROPERTIES = {"#ffffff": "var(--paper)", **{code: f"var(--{name})" for name, code in COLOURS.items()}}
-_SPARE = ("red", "blue", "green", "orange", "plum", "sky")
 _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "unkgcp",
@@ -126,63 +86,8 @@ _SETTINGS: dict[str, Any] = {
     "figure.constrained_layout.h_pad": 0.05,
     "figure.constrained_layout.wspace": 0.03,
     "figure.constrained_layout.hspace": 0.04,
-    "savefig.dpi": 200,
+    "savefig.dpi": 160,
 }
-
-
-def look(name: str, place: int = 0) -> Look:
-    """The look of a method or a model; an unknown one gets a colour by its place."""
-    known = (METHODS | INTERVAL_METHODS | MODELS).get(name)
-    return known or Look(name, COLOURS[_SPARE[place % len(_SPARE)]], "o", "-")
-
-
-def curve(
-    axes: Any,
-    name: str,
-    place: int,
-    x: ArrayLike,
-    mean: ArrayLike,
-    spread: ArrayLike | None = None,
-    scale: float = 1.0,
-) -> Any:
-    """Draw a series in its look, with a spread around it if there is one; gives the line, for the legend.
-
-    x, mean, spread: (n,). `scale` makes marks and line smaller where there are many.
-    """
-    style = look(name, place)
-    values = np.asarray(mean, dtype=np.float64)
-    if spread is not None:
-        half = np.nan_to_num(np.asarray(spread, dtype=np.float64))
-        low, high = np.maximum(values - half, 0.0), np.minimum(values + half, 1.0)
-        axes.fill_between(x, low, high, color=style.colour, alpha=0.15, linewidth=0)
-    (line,) = axes.plot(
-        x,
-        values,
-        color=style.colour,
-        linestyle=style.line,
-        linewidth=1.6 * scale,
-        marker=style.marker,
-        markersize=style.size * scale,
-        markerfacecolor="white" if style.hollow else style.colour,
-        markeredgewidth=1.3 * scale if style.hollow else 0,
-    )
-    return line
-
-
-def legend(figure: Any, handles: Mapping[str, Any], asked: Any = None) -> None:
-    """One row of names above the panels; `asked` is the line of the level asked for."""
-    named = {look(name, place).name: line for place, (name, line) in enumerate(handles.items())}
-    if asked is not None:
-        named["level asked for"] = asked
-    figure.legend(
-        named.values(),
-        named,
-        loc="outside upper left",
-        ncols=min(len(named), max(2, int(figure.get_figwidth() / 1.15))),
-        columnspacing=1.6,
-        borderpad=0.0,
-        borderaxespad=0.2,
-    )
 
 
 def matplotlib() -> Any:
@@ -190,7 +95,7 @@ def matplotlib() -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise InputError("figures need matplotlib; install it with pip install 'unkgcp[plot]'") from None
+        raise InputError("figures need matplotlib: pip install matplotlib") from None
     return matplotlib
 
 
@@ -214,7 +119,7 @@ def sheet(width: float, height: float) -> Any:
     return Figure(figsize=(width, height))
 
 
-class Drawn(NamedTuple):
+class ReportFigure(NamedTuple):
     """A figure of matplotlib and the numbers that it shows, a row for each mark."""
 
     figure: Any
@@ -230,39 +135,20 @@ class Drawn(NamedTuple):
         writer.writerows([row[place] for place in kept] for row in [self.columns, *plain])
         return text.getvalue()
 
-
-def save(drawn: Drawn, stem: str | os.PathLike[str]) -> list[Path]:
-    """Write `stem`.svg and `stem`.png, each whole; neither carries a date."""
-    written = []
-    figure = drawn.figure
-    _settle(figure)
-    for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
-        path = Path(f"{os.fspath(stem)}.{kind}")
-        with atomic_path(path) as partial:
-            figure.savefig(partial, format=kind, metadata=metadata)
-        written.append(path)
-    return written
-
-
-def _settle(figure: Any) -> None:
-    """Lay the figure out once, so that every later rendering has the same layout."""
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.execute(figure)
-        figure.set_layout_engine("none")
-
-
-def to_svg(drawn: Drawn) -> str:
-    """The figure as the text of an SVG file."""
-    figure = drawn.figure
-    _settle(figure)
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
+    def image(self, kind: str) -> bytes:
+        """The figure as an `svg` or `png` file, without a date; the same figure gives the same bytes."""
+        engine = self.figure.get_layout_engine()
+        if engine is not None:  # laid out once, so that every later rendering has the same layout
+            engine.execute(self.figure)
+            self.figure.set_layout_engine("none")
+        buffer = io.BytesIO()
+        metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+        self.figure.savefig(buffer, format=kind, metadata=metadata)
+        return buffer.getvalue()
 
 
 def inline(svg: str, name: str, description: str) -> str:
-    """An SVG of `to_svg` for the inside of a page: with ids of its own, and the page's colours and font.
+    """An SVG of `ReportFigure.image` for the inside of a page: with ids of its own, and the page's colours and font.
 
     Colours become custom properties (`var(--ink)`), so that the page decides what they are at night and in
     print. `name` must be unique on the page; `description` is what a screen reader says. Only tags are

@@ -20,33 +20,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.ranks import Confidence, rank, ranks
+from unkgcp.conformal.ranks import Confidence, ranks
 
 Floats = NDArray[np.float64]
 
 
-def covered(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> NDArray[np.bool_]:
-    """Which labels lie in their interval, both ends included: (n,) bool."""
-    y, low, high = _columns(truth, lower, upper)
-    return (low <= y) & (y <= high)
-
-
 def contains(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> NDArray[np.bool_]:
-    """Which intervals contain the whole label, a number (n,) or an interval itself (n, 2): (n,) bool."""
-    label = np.asarray(truth, dtype=np.float64)
-    if label.ndim == 1:
-        return covered(label, lower, upper)
-    return covered(label[:, 0], lower, upper) & covered(label[:, 1], lower, upper)
+    """Which intervals contain the whole label, a number (n,) or an interval itself (n, 2), ends included: (n,) bool."""
+    first, last, low, high = _columns(*_ends_of(truth), lower, upper)
+    return (low <= first) & (last <= high)
 
 
 def coverage(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
     """Share of labels inside their interval."""
     return _mean(contains(truth, lower, upper))
+
+
+def both_ends(truth: Floats) -> Floats:
+    """Lower and upper end of each label, the same where it is a number: (n, 2)."""
+    return truth if truth.ndim == 2 else np.stack([truth, truth], axis=1)
 
 
 def middle(truth: ArrayLike) -> Floats:
@@ -63,8 +59,8 @@ def sharpness(lower: ArrayLike, upper: ArrayLike) -> float:
 def widths(lower: ArrayLike, upper: ArrayLike) -> Floats:
     """Width of each interval, 0 if it is empty: (n,)."""
     low, high = _columns(lower, upper)
-    found: Floats = high - low
-    return np.where(np.isnan(found), 0.0, found)
+    width: Floats = high - low
+    return np.where(np.isnan(width), 0.0, width)
 
 
 def interval_score(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confidence: float) -> float:
@@ -80,15 +76,25 @@ def interval_score(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confide
 
 def interval_scores(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confidence: float) -> Floats:
     """Winkler's score of each interval: (n,)."""
-    label = np.asarray(truth, dtype=np.float64)
-    ends = (label, label) if label.ndim == 1 else (label[:, 0], label[:, 1])
-    first, last, low, high = _columns(*ends, lower, upper)
+    first, last, low, high = _columns(*_ends_of(truth), lower, upper)
     missed = np.maximum(low - first, 0.0) + np.maximum(last - high, 0.0)
     missed = np.where(np.isnan(missed), 1.0, missed)
     if confidence >= 1.0:
         return np.where(missed > 0, math.inf, widths(low, high))
     scores: Floats = widths(low, high) + (2.0 / (1.0 - confidence)) * missed
     return scores
+
+
+def knowing_nothing(known: Floats, truth: Floats, confidence: float) -> dict[str, float | None]:
+    """The figures of answering every query with the same two quantiles of all known confidences, (m,) or (m, 2)."""
+    if not len(known):
+        return dict.fromkeys(("lower", "upper", "coverage", "sharpness", "interval_score"))
+    first, last = _ends_of(known)
+    low, high = np.quantile(first, (1 - confidence) / 2), np.quantile(last, (1 + confidence) / 2)
+    ends = np.full(len(truth), low), np.full(len(truth), high)
+    share, score = coverage(truth, *ends), interval_score(truth, *ends, confidence)
+    figures = {"coverage": share, "sharpness": high - low, "interval_score": score}
+    return {"lower": float(low), "upper": float(high), **{key: finite(v) for key, v in figures.items()}}
 
 
 def mse(prediction: ArrayLike, truth: ArrayLike) -> float:
@@ -101,28 +107,6 @@ def mae(prediction: ArrayLike, truth: ArrayLike) -> float:
     """Mean absolute error."""
     guess, y = _columns(prediction, truth)
     return _mean(np.abs(guess - y))
-
-
-class Groups(NamedTuple):
-    """Coverage and sharpness of disjoint groups of the rows, each named by its key; every column (groups,)."""
-
-    key: NDArray[np.generic]
-    n: NDArray[np.int64]
-    coverage: Floats
-    sharpness: Floats
-
-
-def coverage_by_group(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, group: ArrayLike) -> Groups:
-    """Coverage a group (for example a relation), groups in ascending order; group: (n,)."""
-    low, high = _columns(lower, upper)
-    labels = np.asarray(group)
-    if labels.shape != low.shape:
-        raise ValueError(f"group has shape {labels.shape}, intervals {low.shape}; they must agree")
-    keys, member = np.unique(labels, return_inverse=True)
-    n = np.bincount(member, minlength=len(keys))
-    hits = np.bincount(member, weights=contains(truth, low, high), minlength=len(keys))
-    width = np.bincount(member, weights=widths(low, high), minlength=len(keys))
-    return Groups(keys, n.astype(np.int64), hits / n, width / n)
 
 
 def equal_bins(values: Floats, bins: int) -> Floats:
@@ -148,11 +132,13 @@ def width_error_correlation(
 
     High when wide intervals mark hard queries; NaN when all widths or all errors are equal.
     """
+    from scipy.stats import spearmanr
+
     guess, y, low, high = _columns(prediction, truth, lower, upper)
-    width, error = _ranks(widths(low, high)), _ranks(np.abs(guess - y))
-    width, error = width - _mean(width), error - _mean(error)
-    norm = math.sqrt(float(width @ width) * float(error @ error))
-    return float(width @ error) / norm if norm > 0 else math.nan
+    width, error = widths(low, high), np.abs(guess - y)
+    if len(y) < 2 or np.ptp(width) == 0 or np.ptp(error) == 0:
+        return math.nan
+    return float(spearmanr(width, error).statistic)
 
 
 BINS = 30
@@ -178,17 +164,10 @@ def width_by_bin(
     return np.where(n > 0, total / np.maximum(n, 1), np.nan), n
 
 
-def spearman_interval(rho: float, n: int) -> tuple[float, float]:
-    """95 % interval of a rank correlation of n pairs: Fisher's z with Bonett and Wright's standard error.
-
-    Approximate, for pairs drawn independently; NaN for fewer than 4 pairs.
-    """
-    if n < 4 or math.isnan(rho):
-        return math.nan, math.nan
-    if abs(rho) >= 1:
-        return rho, rho
-    z, half = math.atanh(rho), 1.959964 * math.sqrt((1 + rho**2 / 2) / (n - 3))
-    return math.tanh(z - half), math.tanh(z + half)
+def _ends_of(truth: ArrayLike) -> tuple[Floats, Floats]:
+    """Lower and upper ends of labels; a number is an interval with two equal ends."""
+    label = np.asarray(truth, dtype=np.float64)
+    return (label, label) if label.ndim == 1 else (label[:, 0], label[:, 1])
 
 
 def _columns(*arrays: ArrayLike) -> tuple[Floats, ...]:
@@ -206,14 +185,6 @@ def finite(value: float) -> float | None:
 
 def _mean(values: NDArray[np.float64] | NDArray[np.bool_]) -> float:
     return float(values.mean()) if len(values) else math.nan
-
-
-def _ranks(values: Floats) -> Floats:
-    """Ranks from 1, ties share their mean rank: (n,)."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    ranks: Floats = (last - (counts - 1) / 2)[inverse]
-    return ranks
 
 
 # Laws of coverage: how far it may lie from the promised level by chance alone, exactly.
@@ -241,47 +212,54 @@ def coverage_bands(
 
     @cache
     def band(k: int, size: int, facts: int) -> tuple[float, float]:
-        if 1 <= k <= size:
-            return rank_band(k, size, facts, mass)
-        return (0.0, 0.0) if k < 1 else (1.0, 1.0)
+        return _band_of(betabinom_pmf(k, size, facts), mass)
 
     found = [[*map(band, own, calibration, test)] for own in ranks(levels, calibration)]
     return np.array(found, np.float64).reshape(len(levels), len(calibration), 2)
 
 
-def rank_band(k: int, calibration: int, test: int, mass: float = MASS) -> tuple[float, float]:
-    """The band where the threshold is the k-th smallest of the calibration scores, 1 <= k <= calibration."""
-    probability = np.exp(_log_beta_binomial(np.arange(test + 1.0), test, k, calibration))
-    return _band_of(probability, test, mass)
-
-
 def summed_band(
     cases: Sequence[tuple[int, int]], confidence: Confidence, mass: float = MASS
 ) -> tuple[float, float]:
-    """The band of the coverage of all test facts where each group has its own threshold.
+    """The band of the coverage of all test facts where each group has its own threshold; cases: as in `hits_law`.
 
-    cases: calibration and test facts of each group. Hits of groups are independent, each with its own law.
-
-    >>> summed_band([(99, 50)], 0.9) == rank_band(90, 99, 50)
+    >>> summed_band([(99, 50)], 0.9) == coverage_band(99, 50, 0.9)
     True
     """
+    return _band_of(hits_law(cases, confidence), mass)
+
+
+def hits_law(cases: Sequence[tuple[int, int]], confidence: Confidence) -> Floats:
+    """The probability of each number of covered facts, where each group has its own threshold: (facts + 1,).
+
+    cases: calibration and test facts of each group. Hits of groups are independent, each beta-binomial.
+    """
+    from scipy.signal import convolve
+
     law = np.ones(1)
-    (found,) = ranks([confidence], [calibration for calibration, _ in cases])
-    for k, (calibration, test) in zip(found, cases, strict=True):
-        if 1 <= k <= calibration:
-            own = np.exp(_log_beta_binomial(np.arange(test + 1.0), test, k, calibration))
-        else:
-            own = np.zeros(test + 1)
-            own[-1 if k else 0] = 1.0
-        law = np.convolve(law, own)
-    return _band_of(law, len(law) - 1, mass)
+    (group_ranks,) = ranks([confidence], [calibration for calibration, _ in cases])
+    for k, (calibration, test) in zip(group_ranks, cases, strict=True):
+        law = np.maximum(convolve(law, betabinom_pmf(k, calibration, test)), 0.0)
+    return np.asarray(law)
 
 
-def _band_of(probability: Floats, test: int, mass: float) -> tuple[float, float]:
-    """The shares of `test` facts that hold `mass`, given the probability of each number of hits: (test + 1,)."""
-    tail = (1 - mass) / 2
-    low = int(np.searchsorted(np.cumsum(probability), tail, side="right"))
-    high = test - int(np.searchsorted(np.cumsum(probability[::-1]), tail, side="right"))
+def betabinom_pmf(k: int, calibration: int, test: int) -> Floats:
+    """P(0), P(1), ... of `test` new facts covered by the k-th smallest of the calibration scores: (test + 1,)."""
+    from scipy.stats import betabinom
+
+    if not 1 <= k <= calibration:  # nothing is covered, or everything
+        law = np.zeros(test + 1)
+        law[-1 if k else 0] = 1.0
+        return law
+    pmf: Floats = np.asarray(betabinom.pmf(np.arange(test + 1), test, k, calibration + 1 - k))
+    return pmf
+
+
+def _band_of(law: Floats, mass: float) -> tuple[float, float]:
+    """The shares of facts that hold `mass`, given the probability of each number of hits: (facts + 1,)."""
+    tail, test = (1 - mass) / 2, len(law) - 1
+    low = int(np.searchsorted(np.cumsum(law), tail, side="right"))
+    high = test - int(np.searchsorted(np.cumsum(law[::-1]), tail, side="right"))
     return low / test, high / test
 
 
@@ -291,50 +269,7 @@ def proportion_band(hits: int, of: int, mass: float = MASS) -> tuple[float, floa
     >>> [round(end, 4) for end in proportion_band(0, 10, 0.95)]
     [0.0, 0.3085]
     """
-    from scipy.special import betaincinv
+    from scipy.stats import binomtest
 
-    tail = (1 - mass) / 2
-    low = float(betaincinv(hits, of - hits + 1, tail)) if hits else 0.0
-    return low, float(betaincinv(hits + 1, of - hits, 1 - tail)) if hits < of else 1.0
-
-
-def beta_binomial_p_value(hits: int, facts: int, calibration: int, confidence: Confidence) -> float:
-    """P(covered <= hits) among `facts` new ones, for l = `calibration` scores at the level `confidence`."""
-    k = rank(confidence, calibration)
-    if hits >= facts or k > calibration or k < 1:
-        return 1.0
-    return _sum_of_exponentials(_log_beta_binomial(np.arange(hits + 1.0), facts, k, calibration))
-
-
-def hypergeometric_p_value(hits: int, facts: int, calibration_hits: int, calibration: int) -> float:
-    """P(covered <= hits) among `facts` drawn from calibration and new facts together."""
-    covered_in_all, least = hits + calibration_hits, max(0, hits + calibration_hits - calibration)
-    if hits >= min(facts, covered_in_all):
-        return 1.0
-    covered = np.arange(least, hits + 1.0)
-    return _sum_of_exponentials(
-        _log_choose(facts, covered)
-        + _log_choose(calibration, covered_in_all - covered)
-        - _log_choose(facts + calibration, np.array(float(covered_in_all)))
-    )
-
-
-def _log_beta_binomial(hits: Floats, facts: int, k: int, calibration: int) -> Floats:
-    """log P(hits) among `facts` new ones covered by the k-th smallest of the calibration scores: (n,)."""
-    from scipy.special import betaln
-
-    a, b = float(k), float(calibration + 1 - k)
-    log_mass: Floats = _log_choose(facts, hits) + betaln(a + hits, b + facts - hits) - betaln(a, b)
-    return log_mass
-
-
-def _log_choose(n: float, k: Floats) -> Floats:
-    from scipy.special import gammaln
-
-    return np.asarray(gammaln(n + 1.0) - gammaln(k + 1) - gammaln(n - k + 1))
-
-
-def _sum_of_exponentials(log_mass: Floats) -> float:
-    """A probability, from the logarithms of the probabilities of its cases."""
-    top = float(log_mass.max())
-    return float(min(1.0, np.exp(top) * np.exp(log_mass - top).sum()))
+    interval = binomtest(hits, of).proportion_ci(mass, "exact")
+    return float(interval.low), float(interval.high)

@@ -2,8 +2,8 @@
 
 A method can keep its level on average by covering easy facts alone, and have narrow intervals because it gives up the
 hard ones. These figures show that: coverage by tenth of the method's own doubt, by fifth of degree and by relation, in
-the worst slab of the features of a query, and ERT (`excess_risk`). Facts about unknown entities or relations take no
-part: they have the whole range, which always covers, and no doubt.
+the worst slab of the features of a query, and ERT (`excess_risk`). Facts about unknown entities have degree 0 and no
+doubt: they take part wherever they can be placed.
 
 Each slice has a band, in which its coverage would lie if its facts were covered with the probability asked for. All
 bands of a level hold together with probability `MASS` (each is widened by the number of slices, a union bound), so that
@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,10 @@ from numpy.typing import NDArray
 import unkgcp.evaluation.metrics as metrics
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.graph.known_facts import degree_of, degrees
-from unkgcp.methods.method import IntervalPredictor
-
-if TYPE_CHECKING:
-    from unkgcp.progress import Progress
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
-Codes = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 TENTHS, FIFTHS = 10, 5
 AT_LEAST = 50  # relations with fewer test facts are no slices: their band is nearly everything
@@ -40,30 +36,41 @@ SLACK = 1e-9  # shares of the same count computed in two ways may differ by so m
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Queries:
+class QueryFeatures:
     """What is known of n queries before their true confidence is known: every column (n,)."""
 
     score: Floats
+    """NaN where nothing is predicted, as is `doubt`."""
     doubt: Floats
     degree: Ints
-    """Training facts of the head or of the tail, whichever has fewer."""
+    """Training facts of the head or of the tail, whichever has fewer; 0 for an unknown entity."""
     relation: Ints
+    """-1 if unknown."""
     frequency: Ints
     """Training facts of the relation."""
 
-    def features(self) -> Floats:
-        """The features for slabs and classifiers: (n, 4)."""
+    @classmethod
+    def of(cls, train: Graph, triples: Triples, score: Floats, doubt: Floats) -> QueryFeatures:
+        """The columns of triples in the ids of the training facts, -1 for what is not in the vocabulary."""
+        vocabulary, relation = train.vocabulary, triples.relation
+        # the id -1 takes the last place, where there are no facts
+        frequency = np.bincount(train.relation, minlength=len(vocabulary.relations) + 1)
+        degree = degree_of(triples, np.append(degrees(train, len(vocabulary.entities)), 0))
+        return cls(score, doubt, degree, relation, frequency[relation])
+
+    def some(self, rows: Mask) -> QueryFeatures:
+        counts = (column[rows] for column in (self.degree, self.relation, self.frequency))
+        return QueryFeatures(self.score[rows], self.doubt[rows], *counts)
+
+    @property
+    def complete(self) -> Mask:
+        """The queries that have all features: (n,)."""
+        return ~np.isnan(self.score + self.doubt)
+
+    def table(self) -> Floats:
+        """The features for slabs and classifiers, of the queries that are `complete`: (m, 4)."""
         counts = (np.log1p(self.degree), np.log1p(self.frequency))
-        return np.column_stack([self.score, self.doubt, *counts])
-
-
-def describe(method: IntervalPredictor, train: Graph, triples: Triples, score: Floats) -> Queries:
-    """The columns of known triples, in the ids of the training facts; score: what the method predicted for them."""
-    vocabulary = train.vocabulary
-    frequency = np.bincount(train.relation, minlength=len(vocabulary.relations))
-    degree = degree_of(triples, degrees(train, len(vocabulary.entities)))
-    doubt = method.doubt(triples, None if method.own_answers else score)
-    return Queries(score, doubt, degree, triples.relation, frequency[triples.relation])
+        return np.column_stack([self.score, self.doubt, *counts])[self.complete]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,84 +83,75 @@ class Slices:
     member: NDArray[np.intp]
 
 
-def slices_of(queries: Queries, relations: Sequence[str]) -> list[Slices]:
+def slices_of(queries: QueryFeatures, relations: Sequence[str]) -> list[Slices]:
     """Tenths of doubt, fifths of degree, and every relation with at least `AT_LEAST` rows, by its label."""
-    code, count = np.unique(queries.relation, return_counts=True)
-    large = code[count >= AT_LEAST]
-    place = np.searchsorted(large, queries.relation)
-    inside = np.append(large, -1)[place] == queries.relation
+    count = np.bincount(queries.relation[queries.relation >= 0], minlength=1)
+    large = np.flatnonzero(count >= AT_LEAST)
+    place = np.full(len(count) + 1, -1)
+    place[large] = np.arange(len(large))
     return [
-        _equal("doubt", queries.doubt, TENTHS),
-        _equal("degree", queries.degree.astype(np.float64), FIFTHS),
-        Slices("relation", [{"relation": relations[r]} for r in large.tolist()], np.where(inside, place, -1)),
+        equal_slices("doubt", queries.doubt, TENTHS),
+        equal_slices("degree", queries.degree.astype(np.float64), FIFTHS),
+        Slices("relation", [{"relation": relations[r]} for r in large.tolist()], place[queries.relation]),
     ]
 
 
-def _equal(by: str, values: Floats, bins: int) -> Slices:
-    """Slices of equal size in ascending order; equal values stay together, and a tiny slice joins the next."""
-    lowest, member = np.unique(metrics.equal_bins(values, bins), return_inverse=True)
-    count = np.bincount(member, minlength=len(lowest))
-    least, total = min(AT_LEAST, len(values) / (2 * bins)), 0
-    joined, current = np.zeros(len(lowest), np.intp), 0
-    for place, n in enumerate(count.tolist()):
+def equal_slices(by: str, values: Floats, bins: int) -> Slices:
+    """Slices of equal size in ascending order; equal values stay together, and a tiny slice joins the next.
+
+    values: (n,), NaN for rows that are in no slice.
+    """
+    rows = np.flatnonzero(~np.isnan(values))
+    lowest, member = np.unique(metrics.equal_bins(values[rows], bins), return_inverse=True)
+    least, total, current = min(AT_LEAST, len(rows) / (2 * bins)), 0, 0
+    joined = np.zeros(len(lowest), np.intp)
+    for place, n in enumerate(np.bincount(member, minlength=len(lowest)).tolist()):
         if total >= least:
             current, total = current + 1, 0
         joined[place] = current
         total += n
     if total < least and current:  # a tiny last slice joins the one before
         joined[joined == current] = current - 1
-    member = joined[member]
-    about = [
-        {"from": float(values[member == m].min()), "to": float(values[member == m].max())}
-        for m in range(len(np.unique(member)))
-    ]
-    return Slices(by, about, member)
+    of_all = np.full(len(values), -1)
+    of_all[rows] = joined[member]
+    each = [values[of_all == place] for place in range(int(of_all.max(initial=-1)) + 1)]
+    return Slices(by, [{"from": float(v.min()), "to": float(v.max())} for v in each], of_all)
 
 
 def judge_slices(
-    queries: Queries,
-    slices: Sequence[Slices],
-    truth: Floats,
-    lower: Floats,
-    upper: Floats,
+    queries: QueryFeatures,
+    relations: Sequence[str],
+    ends: tuple[Floats, Floats, Floats],
     levels: Sequence[float],
     *,
     sizes: Ints | None,
     seed: int,
-    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """`slices` with their figures and bands, `worst` coverage by each quantity, and `ert`, at each level.
+    """`slices` with their figures and bands, and `worst` coverage by each quantity, at each level.
 
-    truth: (n,) or (n, 2); lower, upper: (n, levels). `sizes`, (n,), says how many calibration facts set the threshold
-    of each row; None where no law says how coverage scatters, and then there are no bands. In `worst`,
+    ends: truth, (n,) or (n, 2), then lower and upper, (n, levels). `sizes`, (n,), says how many calibration facts set
+    the threshold of each row; None where no law says how coverage scatters, and then there are no bands. In `worst`,
     `most_doubtful` is the coverage of the last tenth of doubt. A figure is None where there are no rows for it.
     """
-    bands = bands_of([part.member for part in slices], sizes, levels)
-    features, found = queries.features(), []
+    cut = slices_of(queries, relations)
+    bands = bands_of([part.member for part in cut], sizes, levels)
+    features, complete, (truth, lower, upper), found = queries.table(), queries.complete, ends, []
     for place, level in enumerate(levels):
-        ends = lower[:, place], upper[:, place]
-        inside = metrics.contains(truth, *ends)
-        columns = inside, metrics.widths(*ends), metrics.interval_scores(truth, *ends, level)
-        slab = worst_slab_coverage(features, inside, rng=np.random.default_rng(seed))
-        risk = excess_risk(features, inside, level, rng=np.random.default_rng(seed))
-        rows = figures_of(slices, columns, bands[place])
+        at = truth, lower[:, place], upper[:, place]
+        inside, rng = metrics.contains(*at), np.random.default_rng(seed)
+        slab = worst_slab_coverage(features, inside[complete], rng=rng)
+        columns = inside, metrics.widths(*at[1:]), metrics.interval_scores(*at, level)
+        rows = figures_of(cut, columns, bands[place])
         worst = {by: min((one["coverage"] for one in own), default=None) for by, own in rows.items()}
-        last = rows["doubt"][-1]["coverage"] if rows.get("doubt") else None
-        found.append(
-            {
-                "slices": rows,
-                "worst": {"most_doubtful": last, **worst, "slab": metrics.finite(slab)},
-                "ert": {"both": metrics.finite(risk.both), "below": metrics.finite(risk.below)},
-            }
-        )
-        if progress is not None:
-            progress.update(place + 1, "judging")
+        last = rows["doubt"][-1]["coverage"] if rows["doubt"] else None
+        worst = {"most_doubtful": last, **worst, "slab": metrics.finite(slab)}
+        found.append({"slices": rows, "worst": worst})
     return found
 
 
 def figures_of(
     slices: Sequence[Slices],
-    columns: tuple[NDArray[np.bool_], Floats, Floats],
+    columns: tuple[Mask, Floats, Floats],
     bands: Sequence[Sequence[list[float] | None]],
 ) -> dict[str, list[dict[str, Any]]]:
     """The figures of every slice with its band, by quantity; columns, (n,) each: covered, width, interval score."""
@@ -212,23 +210,15 @@ def effective_sizes(member: NDArray[np.intp], sizes: Ints, slices: int) -> NDArr
     return np.where(known, np.maximum(least, 1.0), 0.0).astype(np.int64)
 
 
-def below_band(result: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The slices of `judge_slices` that are covered less than chance allows, each with its quantity."""
-    return [
-        (by, one)
-        for by, rows in result.get("slices", {}).items()
-        for one in rows
-        if one["band"] is not None and one["coverage"] < one["band"][0] - SLACK
-    ]
+def below_band(figures: dict[str, Any]) -> bool:
+    """Whether a slice, or any figures with a band, are covered less than chance allows."""
+    return figures["band"] is not None and figures["coverage"] < figures["band"][0] - SLACK
 
 
-def tenths_of_doubt(doubt: Floats, inside: NDArray[np.bool_]) -> tuple[float, float]:
-    """Coverage of the most doubtful tenth, and of the worst one; NaN where there are no rows. doubt, inside: (n,)."""
-    if not len(doubt):
-        return math.nan, math.nan
-    member = _equal("doubt", doubt, TENTHS).member
-    shares = np.bincount(member, weights=inside) / np.bincount(member)
-    return float(shares[-1]), float(shares.min())
+def weakest(slices: dict[str, list[dict[str, Any]]]) -> tuple[str, dict[str, Any]] | None:
+    """The slice with the lowest coverage, with its quantity; None if there are no slices."""
+    every = [(by, one) for by, rows in slices.items() for one in rows]
+    return min(every, key=lambda case: case[1]["coverage"], default=None)
 
 
 # Worst-slab coverage: the lowest coverage over slabs {x : a <= v.x <= b} that hold a given share of rows.
@@ -236,7 +226,7 @@ def tenths_of_doubt(doubt: Floats, inside: NDArray[np.bool_]) -> tuple[float, fl
 
 def worst_slab_coverage(
     features: Floats,
-    inside: NDArray[np.bool_],
+    inside: Mask,
     *,
     rng: np.random.Generator,
     share: float = SLAB_SHARE,
@@ -248,10 +238,6 @@ def worst_slab_coverage(
     which coverage is taken has no row in the slab.
     """
     x = np.asarray(features, dtype=np.float64)
-    if x.ndim != 2 or inside.shape != (len(x),):
-        raise ValueError(f"features must be (n, d) and inside (n,), got {x.shape} and {inside.shape}")
-    if not 0 < share <= 1:
-        raise ValueError(f"share must lie in (0, 1], got {share}")
     if len(x) < 2:
         return math.nan
     spread = x.std(axis=0)
@@ -260,7 +246,6 @@ def worst_slab_coverage(
     search, judge = order[: len(x) // 2], order[len(x) // 2 :]
     # every feature by itself, and directions between them
     drawn = np.concatenate([np.eye(x.shape[1]), rng.standard_normal((directions, x.shape[1]))])
-    drawn = drawn if x.shape[1] > 1 else drawn[:1]
     best: tuple[float, float, float, Floats] = (math.inf, 0.0, 0.0, drawn[0])
     for direction in drawn:
         found = worst_window(x[search] @ direction, inside[search], share)
@@ -271,7 +256,7 @@ def worst_slab_coverage(
     return float(chosen.mean()) if len(chosen) else math.nan
 
 
-def worst_window(position: Floats, inside: NDArray[np.bool_], share: float) -> tuple[float, float, float]:
+def worst_window(position: Floats, inside: Mask, share: float) -> tuple[float, float, float]:
     """(coverage, a, b) of the window [a, b] of `position` (n,) that covers least and holds at least `share`.
 
     Exact: Dinkelbach's iteration on the ratio hits / rows, whose step is one pass over prefix sums. Equal
@@ -304,94 +289,48 @@ def worst_window(position: Floats, inside: NDArray[np.bool_], share: float) -> t
 # loss used here the gain never exceeds, in expectation, the mean of |P(covered | features) - level|: a poor classifier
 # finds less of it, none finds more. Braun, Holzmüller, Jordan and Bach, arXiv 2512.11779; their package `covmetrics` is
 # the reference of the tests.
-# The classifier is a small one of our own: forty trees of three cuts each, the same cuts for all branches of a tree, by
-# least squares on features that were cut into quantile bins. It needs NumPy alone, no exponential, and random numbers
-# for the folds only, so that figures do not depend on which library is installed.
 
-FOLDS, BINS = 5, 32
-ROUNDS, DEPTH, RATE = 40, 3, 0.2
-PRIOR = 20.0  # a leaf counts as having so many more rows without error, so that small leaves change little
+FOLDS, CLASSIFIED = 5, 20_000
+ROUNDS = 40
+BOOSTING: dict[str, Any] = {
+    "objective": "l2",  # of 0 and 1, which also works where every label is covered
+    "learning_rate": 0.1,
+    "num_leaves": 8,
+    "min_data_in_leaf": 20,
+    "num_threads": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "verbosity": -1,
+}
 
 
-class ExcessRisk(NamedTuple):
-    """`both` is ERT with the absolute distance; `below` is the part of it from queries that are covered too seldom."""
+def excess_risk(features: Floats, inside: Mask, confidence: float, *, seed: int) -> dict[str, float] | None:
+    """ERT by cross-validation: each fifth of the rows is judged by a classifier learned from the others; see `risk_of`.
 
-    both: float
-    below: float
-
-
-def excess_risk(
-    features: Floats, inside: NDArray[np.bool_], confidence: float, *, rng: np.random.Generator
-) -> ExcessRisk:
-    """ERT by cross-validation: each fifth of the rows is judged by a classifier learned from the others.
-
-    features: (n, d); inside: (n,) whether each label was covered. NaN for fewer than ten rows.
+    features: (n, d); inside: (n,) whether each label was covered. Of more than `CLASSIFIED` rows so many are drawn.
+    None for fewer than ten rows, and without LightGBM.
     """
-    x = np.asarray(features, dtype=np.float64)
-    if x.ndim != 2 or inside.shape != (len(x),):
-        raise ValueError(f"features must be (n, d) and inside (n,), got {x.shape} and {inside.shape}")
-    if len(x) < 2 * FOLDS:
-        return ExcessRisk(math.nan, math.nan)
-    return risk_of(held_out_probabilities(x, inside, folds(len(x), rng)), inside, confidence)
+    rows = np.random.default_rng(seed).permutation(len(features))[:CLASSIFIED]
+    if len(rows) < 2 * FOLDS:
+        return None
+    try:
+        import lightgbm
+    except ImportError:
+        return None
+    x, y, fold, probability = features[rows], inside[rows], np.arange(len(rows)) % FOLDS, np.empty(len(rows))
+    for k in range(FOLDS):
+        rest = fold != k
+        learned = lightgbm.train(BOOSTING, lightgbm.Dataset(x[rest], y[rest].astype(np.float64)), ROUNDS)
+        probability[~rest] = np.asarray(learned.predict(x[~rest]))
+    return risk_of(probability, y, confidence)
 
 
-def risk_of(probability: Floats, inside: NDArray[np.bool_], confidence: float) -> ExcessRisk:
-    """ERT of probabilities (n,) of being covered that were found without the rows themselves."""
+def risk_of(probability: Floats, inside: Mask, confidence: float) -> dict[str, float]:
+    """ERT of probabilities (n,) of being covered that were found without the rows themselves.
+
+    `both` is ERT with the absolute distance; `below` is the part of it from queries that are covered too seldom.
+    """
     away = inside - confidence
     over, under = probability > confidence, probability < confidence
     below = -float(np.where(under, away, 0.0).mean())
-    return ExcessRisk(float(np.where(over, away, 0.0).mean()) + below, below)
-
-
-def folds(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The fold of each row: (n,), sizes differ by one at most."""
-    return np.asarray(rng.permutation(n) % FOLDS)
-
-
-def held_out_probabilities(x: Floats, inside: NDArray[np.bool_], fold: NDArray[np.int64]) -> Floats:
-    """P(covered) of each row by a classifier that was learned from the other folds: (n,)."""
-    codes = np.stack([_bins(column) for column in x.T])
-    target, found = inside.astype(np.float64), np.empty(len(x))
-    for k in range(FOLDS):
-        rest = fold != k
-        found[~rest] = _boost(codes, target, rest)[~rest]
-    return found
-
-
-def _bins(column: Floats) -> Codes:
-    """The place of each value among at most `BINS` quantile bins: (n,)."""
-    inner = np.sort(column)[(np.arange(1, BINS) * len(column)) // BINS]
-    return np.searchsorted(np.unique(inner), column, side="right")
-
-
-def _boost(codes: Codes, target: Floats, rows: NDArray[np.bool_]) -> Floats:
-    """Predictions of all rows by trees learned from some of them: (n,)."""
-    prediction = np.full(len(target), target[rows].mean())
-    known = codes[:, rows]
-    for _ in range(ROUNDS):
-        missing = (target - prediction)[rows]
-        leaf, everywhere = np.zeros(len(missing), np.intp), np.zeros(len(target), np.intp)
-        for _ in range(DEPTH):
-            feature, cut = _best_cut(known, leaf, missing)
-            leaf = 2 * leaf + (known[feature] > cut)
-            everywhere = 2 * everywhere + (codes[feature] > cut)
-        total = np.bincount(leaf, weights=missing, minlength=2**DEPTH)
-        size = np.bincount(leaf, minlength=2**DEPTH)
-        prediction += (RATE * total / (size + PRIOR))[everywhere]
-    return prediction
-
-
-def _best_cut(codes: Codes, leaf: Codes, missing: Floats) -> tuple[int, int]:
-    """The feature and the bin after which to cut every leaf, so that most of the squared error goes."""
-    leaves, best = int(leaf.max()) + 1, (-1.0, 0, 0)
-    for feature, column in enumerate(codes):
-        key, shape = leaf * BINS + column, (leaves, BINS)
-        total = np.bincount(key, weights=missing, minlength=leaves * BINS).reshape(shape).cumsum(axis=1)
-        size = np.bincount(key, minlength=leaves * BINS).reshape(shape).cumsum(axis=1)
-        left, right = total[:, :-1], total[:, -1:] - total[:, :-1]
-        less, more = size[:, :-1], size[:, -1:] - size[:, :-1]
-        gain = (left**2 / (less + PRIOR) + right**2 / (more + PRIOR)).sum(axis=0)
-        cut = int(gain.argmax())
-        if gain[cut] > best[0]:
-            best = (float(gain[cut]), feature, cut)
-    return best[1], best[2]
+    return {"both": float(np.where(over, away, 0.0).mean()) + below, "below": below}

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from unkgcp.evidence.crossfit import FOLDS, CrossFit, fold_of_queries
 from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, places, smallest
 from unkgcp.evidence.trees import Boosting, Trees
+from unkgcp.files import under
 from unkgcp.graph.facts import Graph, Triples
-from unkgcp.graph.known_facts import distinct, pieces, places_among, under
+from unkgcp.graph.known_facts import distinct, pieces, places_among
 from unkgcp.loops import in_threads
 from unkgcp.progress import Progress
 

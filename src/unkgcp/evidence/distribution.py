@@ -1,19 +1,19 @@
-"""The distribution of a query's confidence over [0, 1], and the interval that grows through it.
+"""The distribution of a query's confidence over [0, 1], and its central intervals.
 
 `Cells` divide the range [0, 1]. A value, one of the distinct confidences of the training facts, that many facts share
 is a cell of width 0, an atom. The range between atoms is cut at quantiles of the other facts into coarse cells with
 about equally many facts. Atoms and coarse cells are the classes that a learner tells apart. A coarse cell is cut
-further into pieces, over which its mass is spread like the training facts. Cuts lie between values, never on a value. A
-`Distribution` has a mass for every class, and for the suggested values of each query.
+further into pieces, over which its mass is divided as the law of the query says: a location, a scale and the shape of
+standardised errors. A `Distribution` has a mass for every class and for the suggested values of each query.
 
-The interval of a query starts as one cell: the heaviest cell of the shortest run of cells that holds half of the mass.
-It grows step by step, each time by the stretch with the most mass per width on either side, until it is the whole
-range. The nonconformity of a label is the mass of the interval just before it reaches the label; inside a cell it rises
-evenly. So there is one interval for every threshold, and intervals grow with the threshold.
+The interval of a query at the mass t leaves out a mass of (1 - t) / 2 on either side, or less where an atom stands
+there: with F the distribution function, it holds all y with F(y) >= (1 - t) / 2 and F(y-) <= (1 + t) / 2. The
+nonconformity of a label is the central mass that just excludes it, max(0, 1 - 2 F(y), 2 F(y-) - 1). So there is one
+interval for every threshold, intervals grow with the threshold, and the median is in all of them.
 
-Intervals may be allowed to be empty. Then the score of the first cell is the mass outside of it instead of 0, and all
-other scores are 1 larger. As the threshold rises, queries with a heavy first cell get an interval first, doubtful
-queries later, and only then do intervals grow.
+Masses of a distribution that was learned are a little off. `actual` says how much mass central intervals really held on
+training facts that were not learned from (at atoms a label counts as if it lay anywhere in the atom's mass); scores and
+thresholds are in these units.
 
 >>> cells = Cells.of(Values.of(np.array([0.2, 0.5, 0.9])), np.array([0, 1, 1, 1, 2]), atom_share=0.5, coarse=2)
 >>> cells.low.tolist(), cells.high.tolist(), cells.class_of_piece.tolist()
@@ -22,8 +22,8 @@ queries later, and only then do intervals grow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -37,12 +37,11 @@ from unkgcp.loops import in_threads
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-ATOM_SHARE, COARSE, FINE = (
-    0.01,
-    12,
-    96,
-)  # the share of facts that makes an atom; the number of coarse cells and pieces
+ATOM_SHARE, COARSE, FINE = 0.01, 12, 192
+"""The share of facts that makes an atom; the number of coarse cells and of pieces."""
 LARGEST = 40  # the largest number of atoms
+GRID = 1e9  # ends are rounded outwards to nine decimals, like all confidences
+STEPS = 200  # central masses at which `actual` is known
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +50,7 @@ class Cells:
 
     low: Floats
     high: Floats
-    """(S,) ends of the pieces; those of an atom are the smallest and largest float of its value, mostly equal."""
+    """(S,) ends of the pieces; those of an atom are equal."""
     class_of_piece: Ints
     """(S,) the class that each piece belongs to."""
     share: Floats
@@ -79,7 +78,7 @@ class Cells:
         others[atoms] = 0
         cuts = _cuts(centre, others, coarse)
         edges = np.union1d(cuts, _cuts(centre, others, fine))
-        low, high, atom = _pieces(values.low[atoms], values.high[atoms], edges)
+        low, high, atom = _pieces(values.centre[atoms], edges)
         class_of_piece = np.where(atom >= 0, atom, len(atoms) + np.searchsorted(cuts, (low + high) / 2))
         class_of_value = len(atoms) + np.searchsorted(cuts, centre)
         class_of_value[atoms] = np.arange(len(atoms))
@@ -93,22 +92,13 @@ class Cells:
         kinds = np.where(own >= 0, self.class_of_value[own], self.class_of_piece[piece])
         return replace(self, class_of_value=kinds)
 
-    @classmethod
-    def restore(cls, arrays: Mapping[str, NDArray[Any]], values: int) -> Cells:
-        """The cells from stored arrays, for so many values; ValueError if the arrays do not fit together."""
-        columns = {field.name: np.array(arrays[field.name]) for field in fields(cls)}
-        classes = columns["classes"]
-        if classes.shape != () or classes.dtype.kind not in "iu" or not 0 < classes <= LARGEST + COARSE:
-            raise ValueError("the cells of the evidence have no sensible number of classes")
-        cells = cls(**{**columns, "classes": int(classes)})  # type: ignore[arg-type]
-        cells._check(values)
-        return cells
-
-    def _check(self, values: int) -> None:
+    def check(self, values: int) -> None:
+        """ValueError unless the arrays fit together and to so many values."""
         pieces = len(self.low) if self.low.ndim == 1 else 0
         codes = (self.class_of_piece, self.class_of_value)
         good = (
-            0 < pieces <= 2 * LARGEST + 1 + COARSE + FINE
+            0 < self.classes <= LARGEST + COARSE
+            and 0 < pieces <= 2 * LARGEST + 1 + COARSE + FINE
             and all(array.shape == (pieces,) for array in (self.high, self.share, self.class_of_piece))
             and self.class_of_value.shape == (values,)
             and all(column.dtype == np.float64 for column in (self.low, self.high, self.share))
@@ -121,6 +111,27 @@ class Cells:
         )
         if not good:
             raise ValueError("the cells of the evidence do not fit together")
+
+    @property
+    def atoms(self) -> int:
+        """How many of the classes are atoms."""
+        return int((self.low == self.high).sum())
+
+    def joined(self) -> Cells:
+        """The same atoms, and all other values in one class."""
+        top = self.atoms
+        return replace(
+            self,
+            class_of_piece=np.minimum(self.class_of_piece, top),
+            class_of_value=np.minimum(self.class_of_value, top),
+            share=_normalised(self.share, np.minimum(self.class_of_piece, top)),
+            classes=min(self.classes, top + 1),
+        )
+
+
+def _normalised(weight: Floats, group: Ints) -> Floats:
+    """Weights that sum to one in every group: (n,)."""
+    return np.asarray(weight / np.bincount(group, weights=weight)[group])
 
 
 def _cuts(centre: Floats, counts: Ints, parts: int) -> Floats:
@@ -135,18 +146,18 @@ def _cuts(centre: Floats, counts: Ints, parts: int) -> Floats:
     return np.asarray((centre[used[place]] + centre[used[place + 1]]) / 2)
 
 
-def _pieces(atom_low: Floats, atom_high: Floats, edges: Floats) -> tuple[Floats, Floats, Ints]:
+def _pieces(atoms: Floats, edges: Floats) -> tuple[Floats, Floats, Ints]:
     """Atoms, and the gaps between them cut at the edges: low end, high end, and number of the atom or -1."""
     rows: list[tuple[float, float, int]] = []
     begin = 0.0
-    for atom in range(len(atom_low) + 1):
-        last = atom == len(atom_low)
-        end = 1.0 if last else float(atom_low[atom])
+    for atom in range(len(atoms) + 1):
+        last = atom == len(atoms)
+        end = 1.0 if last else float(atoms[atom])
         points = [begin, *edges[(edges > begin) & (edges < end)].tolist(), end]
         rows += [(a, b, -1) for a, b in pairwise(points) if a < b]
         if not last:
-            rows.append((end, float(atom_high[atom]), atom))
-            begin = float(atom_high[atom])
+            rows.append((end, end, atom))
+            begin = end
     low, high, number = (np.array(column) for column in zip(*rows, strict=True))
     return low, high, number.astype(np.int64)
 
@@ -159,109 +170,141 @@ def _shares(low: Floats, atom: Ints, class_of_piece: Ints, centre: Floats, other
     if len(open_pieces) and len(used):
         at = np.searchsorted(low[open_pieces], centre[used], side="right") - 1
         np.add.at(weight, open_pieces[np.maximum(at, 0)], others[used])
-    total = np.bincount(class_of_piece, weights=weight)
-    return np.asarray(weight / total[class_of_piece])
+    return _normalised(weight, class_of_piece)
 
 
-class Modes(NamedTuple):
-    """The middles and masses of two cells of each query's distribution, (n,) each."""
+class Centre(NamedTuple):
+    """What a distribution says in a few numbers, (n,) each."""
 
-    value: Floats
-    """The middle of the first cell; it is inside every interval that is not empty."""
+    mean: Floats
+    median: Floats
+    """It is inside every interval."""
     belief: Floats
+    """The mass of the median, NaN where it is no atom."""
     other: Floats
-    """The middle of the heaviest of the other cells, NaN where there is none."""
+    """The heaviest other atom, NaN where there is none."""
     other_belief: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """The distributions of n queries: a mass for each of K classes, and for the suggested values (slots) of a query."""
+    """The distributions of n queries."""
 
     cells: Cells
+    shape: Floats
+    """(groups, J) quantiles of standardised errors; (1, 0) where masses are divided alike for all queries."""
     class_mass: Floats
-    """(n, K)"""
-    slot_low: Floats
-    slot_high: Floats
-    """(n, slots) the smallest and largest float of each suggested value."""
+    """(n, K) the mass of each class."""
+    location: Floats
+    scale: Floats
+    group: Ints
+    """(n,) the row of `shape` for each query."""
+    slot_value: Floats
     slot_mass: Floats
-    """(n, slots) the mass of each suggested value, 0 where there is none."""
+    """(n, slots) the suggested values and their masses, 0 where there is none."""
+    actual: Floats
+    """(STEPS + 1,) from 0 to 1, how much mass the central intervals of the mass 0, 1 / STEPS, ... really held."""
 
     def __len__(self) -> int:
         return len(self.class_mass)
 
-    def scores(self, label: Floats, empty: bool = False) -> Floats:
-        """Nonconformity of one label in [0, 1] for each query, up to 1, or up to 2 if intervals may be empty: (n,)."""
+    def scores(self, label: Floats) -> Floats:
+        """Nonconformity of one label in [0, 1] for each query, from 0 to 1: (n,)."""
         out = np.empty(len(self))
-        self._run("scores", np.ascontiguousarray(label, np.float64), out, settings=(empty,))
-        return out
+        self._run("scores", np.ascontiguousarray(label, np.float64), out)
+        return np.interp(out, _MASSES, self.actual)
 
-    def bounds(self, threshold: Floats, empty: bool = False, tail: Floats | None = None) -> Floats:
-        """Smallest and largest label with a score of at most each threshold, NaN if there is none: (n, 2, levels).
+    def bounds(self, threshold: Floats) -> Floats:
+        """Smallest and largest label with a score of at most each threshold (n, levels): (n, 2, levels).
 
-        threshold: (n, levels), not negative unless intervals may be empty. The ends are exact: for every float y in
-        [0, 1], lower <= y <= upper holds exactly when its score is at most the threshold. tail: (levels,); with it the
-        ends are moved outwards where more than this mass of the distribution lies beyond one of them.
+        Ends are rounded outwards to nine decimals. A threshold of infinity gives the whole range.
         """
         ends = np.empty((len(self), 2, threshold.shape[1]))
-        tails = np.ones(threshold.shape[1]) if tail is None else np.asarray(tail, np.float64)
-        thresholds = np.ascontiguousarray(threshold, np.float64)
-        self._run("bounds", thresholds, ends, settings=(empty, tails))
+        mass = np.interp(np.clip(threshold, 0.0, 1.0), self.actual, _MASSES)
+        self._run("bounds", np.ascontiguousarray(mass), ends)
+        whole = threshold == np.inf
+        # a float of nine decimals may lie a little below them
+        ends[:, 0] = np.where(whole, 0.0, np.floor(ends[:, 0] * GRID + 1e-4) / GRID)
+        ends[:, 1] = np.where(whole, 1.0, np.minimum(np.ceil(ends[:, 1] * GRID - 1e-4) / GRID, 1.0))
         return ends
+
+    def width(self, mass: float) -> Floats:
+        """The width of the central interval of this mass: (n,)."""
+        lower, upper = self.bounds(np.full((len(self), 1), mass))[:, :, 0].T
+        return np.asarray(upper - lower)
 
     def mass_inside(self, part: Callable[[Floats, Floats], Floats]) -> Floats:
         """The mass of the confidences in some range: (n,).
 
         `part(low, high)` gives the share of each stretch from low to high that is in the range, in the same shape.
         """
-        cells = self.cells
-        weight = np.bincount(
-            cells.class_of_piece, weights=cells.share * part(cells.low, cells.high), minlength=cells.classes
+        low, high, mass = self.stretches()
+        inside: Floats = (mass * part(low, high)).sum(axis=1)
+        return inside
+
+    def stretches(self) -> tuple[Floats, Floats, Floats]:
+        """Lower ends, upper ends and masses of all pieces and suggested values of each query: (n, S + slots) each."""
+        cells, mass = self.cells, np.empty((len(self), len(self.cells.low)))
+        self._run("pieces", mass, slots=False)
+        n = len(self)
+        low, high = (
+            np.concatenate([np.tile(ends, (n, 1)), self.slot_value], axis=1)
+            for ends in (cells.low, cells.high)
         )
-        slots = self.slot_mass * part(self.slot_low, self.slot_high)
-        # summed class by class, since a matrix product may round the same query differently in another batch
-        mass = np.zeros(len(self))
-        for column in (*(self.class_mass * weight).T, *slots.T):
-            mass += column
-        return mass
-
-    def mean(self) -> Floats:
-        """The mean, which has the smallest expected squared error: (n,)."""
-        return self._summary[:, 0]
-
-    def median(self) -> Floats:
-        """The median, which has the smallest expected absolute error: (n,)."""
-        return self._summary[:, 1]
-
-    def modes(self) -> Modes:
-        """The value from which the interval grows, and the likeliest of the other values, with their masses."""
-        return Modes(*self._summary[:, 2:].T)
+        return low, high, np.concatenate([mass, self.slot_mass], axis=1)
 
     @cached_property
-    def _summary(self) -> Floats:
-        """Mean, median and modes, computed in one pass over the cells: (n, 6)."""
-        out = np.empty((len(self), 6))
+    def centre(self) -> Centre:
+        """Mean, median and likely values; the median is rounded to nine decimals."""
+        out = np.empty((len(self), 5))
         self._run("summary", out)
-        return out
+        out[:, 1] = np.rint(out[:, 1] * GRID) / GRID
+        return Centre(*out.T)
 
-    def _run(self, kernel: str, *more: NDArray[Any], settings: tuple[Any, ...] = ()) -> None:
-        """Call a compiled loop of `tree_kernels` with cells, masses, further arrays of rows, and settings."""
-        from unkgcp.evidence import tree_kernels
+    def _run(self, kernel: str, *more: NDArray[Any], slots: bool = True) -> None:
+        """Call a compiled loop of `law_kernels` with cells, columns of the queries, and further arrays of rows."""
+        from unkgcp.evidence import law_kernels
 
-        cells = self.cells
-        columns = (self.class_mass, self.slot_low, self.slot_high, self.slot_mass)
-        own = [np.ascontiguousarray(column, np.float64) for column in columns]
-        compiled: Any = getattr(tree_kernels, kernel)
+        cells, compiled = self.cells, getattr(law_kernels, kernel)
+        columns: list[NDArray[Any]] = [self.class_mass, self.location, self.scale, self.group]
+        columns += [self.slot_value, self.slot_mass] if slots else []
+        columns = [np.ascontiguousarray(column) for column in columns]
 
         def work(rows: slice) -> None:
-            compiled(
-                cells.low,
-                cells.high,
-                cells.class_of_piece,
-                cells.share,
-                *(column[rows] for column in own),
-                *(column[rows] for column in more),
-                *settings,
-            )
+            fixed = (cells.low, cells.high, cells.class_of_piece, cells.share, self.shape)
+            compiled(*fixed, *(column[rows] for column in columns), *(column[rows] for column in more))
 
         in_threads(len(self), work)
+
+    def joined(self) -> Distribution:
+        """The same with one class for all values that are no atoms."""
+        top = self.cells.atoms
+        rest = self.class_mass[:, top:].sum(axis=1, keepdims=True)
+        merged = np.concatenate([self.class_mass[:, :top], rest], axis=1)
+        return replace(
+            self, cells=self.cells.joined(), class_mass=merged[:, : min(self.cells.classes, top + 1)]
+        )
+
+
+_MASSES = np.linspace(0.0, 1.0, STEPS + 1)
+IDENTITY = _MASSES
+"""`actual` of a distribution whose masses are right."""
+DOUBTED = 200.0  # facts with right masses that are added to those that `actual` is measured on
+
+
+def actual_masses(distribution: Distribution, label: Floats, seed: int) -> Floats:
+    """What central intervals really hold, from the labels (n,) of facts that were not learned from: (STEPS + 1,)."""
+    plain = replace(distribution, actual=IDENTITY)
+    n, rng = len(label), np.random.default_rng((seed, 0x917))
+    # where F jumps at a label, the label takes a random place in the jump, from F just below it to F just above it
+    below, above = np.empty(n), np.empty(n)
+    plain._run("scores", np.nextafter(label, -1.0), below)
+    plain._run("scores", np.nextafter(label, 2.0), above)
+    median = plain.centre.median
+    low = 0.5 * (1.0 + np.where(label <= median, -below, below))
+    high = 0.5 * (1.0 + np.where(label < median, -above, above))
+    drawn = np.sort(np.abs(2.0 * (low + rng.random(n) * (high - low)) - 1.0))
+    held = np.searchsorted(drawn, _MASSES, side="right") / max(n, 1)
+    found = (n * held + DOUBTED * _MASSES) / (n + DOUBTED)
+    found[0], found[-1] = 0.0, 1.0
+    return np.asarray(np.maximum.accumulate(found))

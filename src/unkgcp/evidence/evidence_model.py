@@ -1,12 +1,16 @@
 """The evidence model: from a query to the distribution of its confidence.
 
-There are two boosted models. The first gives the probabilities that the confidence is one of the values that other
-facts of the pair suggest, the second the probabilities of cells for all other confidences. Both get the features of the
-query (`features`) and, if there are any, cross-fitted backbone scores. The distribution is not calibrated. Like a
-backbone, the model has a `score`, the mean of the distribution.
+Its law has three parts. Boosted trees give the probabilities that the confidence is one of the values that other facts
+of the pair suggest. Further trees give the probabilities of all other values that many facts share (atoms) and of
+coarse cells between them. And a location, a scale and the shape of standardised errors, from trees as well, divide the
+mass between atoms. Which of these parts serve a graph (`FORMS`) is tried out on training facts. All trees get the
+features of the query (`features`) and, if there are any, cross-fitted backbone scores.
+
+Everything is learned from training facts, each asked as a query of the graph without it (`folds`). Like a backbone, the
+model has a `score`, the mean of the distribution.
 
 >>> model = learn(splits.train)                                        # doctest: +SKIP
->>> model.distribution(splits.test).median()                           # doctest: +SKIP
+>>> model.distribution(splits.test).centre.median                      # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -20,39 +24,176 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.evidence.candidate_ranking import QUESTIONS, Completer, learn_completer
+from unkgcp.evidence.candidate_ranking import Completer, learn_completer
 from unkgcp.evidence.crossfit import CrossFit, cross_fit, fold_of_rows, shortened
-from unkgcp.evidence.distribution import Cells, Distribution
-from unkgcp.evidence.fact_groups import FactOrder, Ints, Values, commonest
+from unkgcp.evidence.distribution import IDENTITY, Cells, Distribution, Floats, actual_masses
+from unkgcp.evidence.fact_groups import Ints, Values, commonest
+from unkgcp.evidence.factors import Factors
 from unkgcp.evidence.features import FREQUENT, Evidence, Features
+from unkgcp.evidence.folds import Rehearsal
 from unkgcp.evidence.pairs import SLOTS
 from unkgcp.evidence.trees import Boosting, Trees, arrays_of
+from unkgcp.files import under
 from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary
-from unkgcp.graph.known_facts import under
 from unkgcp.progress import Part, Progress, Silent
 from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import seen
 
-HELD_OUT, MOST_HELD_OUT = (
-    0.05,
-    10_000,
-)  # share of the training facts that stop the boosting, and at most how many
-MOST_LEARNED = 100_000  # facts that boosting learns from; the graph they are asked of may be larger
-MOST_OF_RELATION, MOST_ASKED = 200, 10_000  # training facts in `asked_again`: of each relation, and in all
 SUGGESTED, ELSEWHERE = Boosting(rounds=100), Boosting(rounds=80)
+LOCATION = Boosting(rounds=240, learning_rate=0.1, patience=15)
+SCALE = Boosting(rounds=120, leaves=15, learning_rate=0.1, patience=15)
 CHUNK = 1 << 15  # queries that are answered together
 WORK = 100  # the total that `learn` reports as progress; `PARTS` says where each of its parts ends, by time
-PARTS = {"completions": 40, "asking": 50, "suggested": 65, "elsewhere": WORK}
+PARTS = {"asking": 40, "forms": 50, "values": 75, "errors": WORK}
+DOUBT_LEVEL = 0.9  # the doubt of a query is the width of its own central interval of this mass
+CONTINUOUS = 200  # fewer facts between atoms teach no location and scale
+QUANTILES, SHAPES, OF_SHAPE = (
+    200,
+    8,
+    400,
+)  # of standardised errors; groups by location, and facts of each at least
+LEAST_SCALE = 1e-3  # of the standard deviation of the confidences
+TRIED_ON, TRIED_ROUNDS = 10_000, 50  # facts and rounds of trees that forms are tried out with
+FEW_FACTS = 20_000
+"""Up to so many rows all forms are tried, on all of them; more teach the frequent values well enough to keep them."""
+TRIED_LEVELS = (0.8, 0.9, 0.95)
+PRACTISED = 20_000  # training facts whose doubts and scores are kept
 
 
-class LeftOut(NamedTuple):
-    """Doubt and nonconformity of training facts, which show how doubtful and strange queries will be."""
+class Form(NamedTuple):
+    """Which values a law knows of."""
 
-    doubt: NDArray[np.float64]
-    """(n,) the doubt of randomly drawn facts."""
-    relation: Ints
-    strangeness: NDArray[np.float64]
-    """(m,) relation and nonconformity of some facts of every relation."""
+    suggested: bool
+    """Whether values that other facts of the pair suggest have a mass of their own."""
+    atom_share: float
+    """The share of facts that makes a value an atom."""
+    coarse: bool
+    """Whether there are coarse cells between atoms."""
+
+
+FORMS = (
+    Form(True, 0.01, True),
+    Form(True, 0.01, False),
+    Form(False, 0.03, True),
+    Form(False, 0.03, False),
+    Form(False, 1.1, False),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """Location and scale of a confidence given the features, and the shape of standardised errors by location."""
+
+    locations: tuple[Trees, ...]
+    """Each learned without one part of the facts; the location is their mean."""
+    scales: tuple[Trees, ...]
+    """Logarithms of the scale, given features and location; the scale is the geometric mean."""
+    edges: Floats
+    """(G - 1,) locations at which the groups of shapes end."""
+    shape: Floats
+    """(G, QUANTILES)"""
+
+    @classmethod
+    def none(cls) -> Errors:
+        """For confidences that are all atoms, or too few others: mass between atoms is divided alike for all."""
+        return cls((), (), np.zeros(0), np.zeros((1, 0)))
+
+    @classmethod
+    def learn(
+        cls,
+        table: NDArray[np.float32],
+        confidence: Floats,
+        part: NDArray[np.int8],
+        seed: int,
+        rounds: int = 0,
+    ) -> Errors:
+        """Learn from rows (n, F) with their confidences; errors are those of trees that did not see the row's part."""
+        deviation = float(confidence.std())
+        if len(confidence) < CONTINUOUS or deviation == 0.0:
+            return cls.none()
+        first, second = (
+            replace(trees, seed=seed, rounds=min(rounds, trees.rounds)) for trees in (LOCATION, SCALE)
+        )
+        centre, target = float(confidence.mean()), (confidence - float(confidence.mean())) / deviation
+        predicted, locations = np.empty(len(target)), []
+        for turn in range(3):
+            out = part % 3 == turn
+            trees = first.regress(table[~out], target[~out], table[out], target[out])
+            predicted[out] = trees.sums(table[out])[:, 0]
+            locations.append(trees.scaled(deviation, centre))
+        size = np.maximum(np.abs(target - predicted), LEAST_SCALE)
+        wide = _with_column(table, predicted * deviation + centre)
+        log_scale, scales = np.empty(len(target)), []
+        for turn in range(2):
+            out = part % 2 == turn
+            trees = second.regress(wide[~out], size[~out], wide[out], size[out], "gamma")
+            log_scale[out] = trees.sums(wide[out])[:, 0]
+            scales.append(trees.scaled(1.0, np.log(deviation)))
+        error = (target - predicted) / np.exp(log_scale)
+        groups = max(1, min(SHAPES, len(target) // OF_SHAPE))
+        location = predicted * deviation + centre
+        edges = np.unique(np.quantile(location, np.arange(1, groups) / groups))
+        group = np.searchsorted(edges, location, side="right")
+        places = (np.arange(QUANTILES) + 0.5) / QUANTILES
+        shape = np.stack([np.quantile(error[group == each], places) for each in np.unique(group)])
+        edges = edges[np.unique(group)[1:] - 1]
+        return cls(tuple(locations), tuple(scales), edges, _ascending(shape))
+
+    def of(self, table: NDArray[np.float32]) -> tuple[Floats, Floats, Ints]:
+        """Location, scale and group of shape of rows of features, (n,) each."""
+        if not self.locations:
+            return np.zeros(len(table)), np.ones(len(table)), np.zeros(len(table), np.int64)
+        location: Floats = np.mean([trees.sums(table)[:, 0] for trees in self.locations], axis=0)
+        wide = _with_column(table, location)
+        scale: Floats = np.exp(np.mean([trees.sums(wide)[:, 0] for trees in self.scales], axis=0))
+        group: Ints = np.searchsorted(self.edges, np.atleast_1d(location), side="right").astype(np.int64)
+        return location, scale, group
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """From features to distributions."""
+
+    cells: Cells
+    suggested: Trees | None
+    """The probability that the confidence is suggested value 0, 1, 2, or none of them; None without such values."""
+    elsewhere: Trees
+    """The probability of each class of cells, if the confidence is none of the suggested values."""
+    errors: Errors
+    actual: Floats
+    """What central masses really hold, see `Distribution`."""
+
+    def distribution(self, found: Features, values: Values) -> Distribution:
+        table, slots = found
+        mass = np.zeros(slots.shape)
+        if self.suggested is not None:
+            mass = np.where(slots >= 0, self.suggested.probabilities(table)[:, :SLOTS], 0.0)
+        rest = np.maximum(1.0 - mass.sum(axis=1, keepdims=True), 0.0)
+        location, scale, group = self.errors.of(table)
+        return Distribution(
+            self.cells,
+            self.errors.shape,
+            rest * self.elsewhere.probabilities(table),
+            location,
+            scale,
+            group,
+            np.where(slots >= 0, values.centre[slots], 0.0),
+            mass,
+            self.actual,
+        )
+
+
+class Practice(NamedTuple):
+    """Training facts that were asked as queries of the graph without them: how doubtful and strange queries will be."""
+
+    doubt: Floats
+    strangeness: Floats
+    """(n,) nonconformity of their confidences."""
+    relation: NDArray[np.int32]
+    kind: NDArray[np.int8]
+    """(n,) position in `KINDS`."""
+    held: NDArray[np.bool_]
+    """(n,) whether a fact was not learned from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,16 +201,21 @@ class EvidenceModel:
     """The distribution of the confidence of any query, as `learn` learned it."""
 
     evidence: Evidence
-    cells: Cells
-    suggested: Trees
-    """The probabilities that the confidence is suggested value 0, 1, 2, or none of them."""
-    elsewhere: Trees
-    """The probability of each class of cells, if the confidence is none of the suggested values."""
+    law: Law
+    practice: Practice
     backbone: CrossFit | None = None
     completer: Completer | None = None
-    """It ranks the candidates for the missing entity of a question; a run of an older version has none."""
-    aside: Ints | None = None
-    """Rows of the training facts that stopped the boosting and were not learned from; None in older runs."""
+    """It ranks the candidates for the missing entity of a question, if that was learned already; see `ranking`."""
+    seed: int = 0
+
+    @cached_property
+    def ranking(self) -> Completer:
+        """What ranks completions, learned when the first one is asked for."""
+        if self.completer is not None:
+            return self.completer
+        train = self.evidence.train
+        fold = None if self.backbone is None else fold_of_rows(len(train), self.seed)
+        return learn_completer(train, seed=self.seed, backbone=self.backbone, fold=fold)
 
     @cached_property
     def seen_entities(self) -> NDArray[np.bool_]:
@@ -92,72 +238,16 @@ class EvidenceModel:
         for start in range(0, len(head), CHUNK):
             part = slice(start, start + CHUNK)
             ids = (np.asarray(column[part], np.int32) for column in (head, relation, tail))
-            out[part] = self.distribution(Triples(*ids)).mean()
+            out[part] = self.distribution(Triples(*ids)).centre.mean
         return out
 
     def distribution(self, triples: HasTriples) -> Distribution:
         """The distributions of all queries together; it takes memory, so ask for some ten thousand at most."""
-        return self._distribution(self.features(triples))
+        return self.law.distribution(self.features(triples), self.evidence.values)
 
     def features(self, triples: HasTriples, fold: NDArray[np.int8] | None = None) -> Features:
         """The features of queries, with scores by the backbones of given folds (n,) or of the folds of queries."""
-        return self._with_backbone(self.evidence.features(triples), triples, fold)
-
-    def _distribution(self, found: Features) -> Distribution:
-        table, slots = found
-        values, there = self.evidence.values, slots >= 0
-        mass = np.where(there, self.suggested.probabilities(table)[:, :SLOTS], 0.0)
-        rest = np.maximum(1.0 - mass.sum(axis=1, keepdims=True), 0.0)
-        return Distribution(
-            self.cells,
-            rest * self.elsewhere.probabilities(table),
-            np.where(there, values.low[slots], 0.0),
-            np.where(there, values.high[slots], 0.0),
-            mass,
-        )
-
-    @cached_property
-    def asked_again(self) -> LeftOut:
-        """Doubt and nonconformity of some training facts, each asked as a query of a graph without it."""
-        train, of_relations = self.evidence.train, self.rows_of_relations()
-        some = np.sort(np.random.default_rng(0xD0B7).permutation(len(train))[:MOST_ASKED])
-        rows = np.unique(np.concatenate([some, of_relations]))
-        strange, doubt = self.left_out(rows)
-        place = np.searchsorted(rows, of_relations)
-        return LeftOut(
-            doubt[np.searchsorted(rows, some)], train.relation[of_relations].astype(np.int64), strange[place]
-        )
-
-    def left_out(self, rows: Ints, empty: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Nonconformity and doubt, (n,) each, of training facts, each asked as a query of a graph without it.
-
-        Doubt is the mass outside the first cell. The backbone that scores a fact may have been trained on it. `empty`:
-        whether intervals may be empty, which gives other scores.
-        """
-        train = self.evidence.train
-        scores, doubt = np.empty(len(rows)), np.empty(len(rows))
-        for start in range(0, len(rows), CHUNK):
-            part = rows[start : start + CHUNK]
-            told = self._with_backbone(self.evidence.leave_one_out(part), train[part])
-            found = self._distribution(told)
-            scores[start : start + CHUNK] = found.scores(train[part].confidence, empty)
-            doubt[start : start + CHUNK] = 1.0 - found.modes().belief
-        return scores, doubt
-
-    def rows_of_relations(self, most: int = MOST_OF_RELATION) -> Ints:
-        """Rows of up to `most` training facts of each relation, spread evenly over its facts: (n,)."""
-        train = self.evidence.train
-        order = FactOrder.of([(train.relation, np.arange(len(train)))], [train.n_relations, len(train)])
-        starts, rows = order.first, order.keys  # the key of a fact is its row
-        chosen = [np.zeros(0, np.int64)]
-        for start, size in zip(starts, np.diff(starts), strict=False):
-            some = min(int(size), most)
-            chosen.append(start + -(-np.arange(some) * size // max(some, 1)))
-        return np.asarray(rows[np.concatenate(chosen)])
-
-    def _with_backbone(
-        self, found: Features, triples: HasTriples, fold: NDArray[np.int8] | None = None
-    ) -> Features:
+        found = self.evidence.features(triples)
         if self.backbone is None:
             return found
         scores = self.backbone.scores(triples, fold)
@@ -171,34 +261,40 @@ class EvidenceModel:
         if self.backbone is not None:
             raise ValueError("a model with cross-fitted backbones has to be learned again")
         evidence = self.evidence.grown(train)
+        cells = self.law.cells.over(self.evidence.values, evidence.values)
         return replace(
             self,
             evidence=evidence,
-            cells=self.cells.over(self.evidence.values, evidence.values),
+            law=replace(self.law, cells=cells),
             completer=None if self.completer is None else self.completer.over(train),
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything except the backbone, as plain arrays."""
-        train = self.evidence.train
+        train, law = self.evidence.train, self.law
         arrays: dict[str, NDArray[Any]] = {
             **{name: getattr(train, name) for name in ("head", "relation", "tail", "confidence")},
             "entities": np.array(train.n_entities),
             "relations": np.array(train.n_relations),
             "frequent": self.evidence.frequent,
+            "symmetric": train.vocabulary.symmetric,
+            "actual": law.actual,
+            "seed": np.array(self.seed),
         }
-        if self.aside is not None:
-            arrays["aside"] = self.aside
-        parts = {
-            "values": arrays_of(self.evidence.values),
-            "cells": arrays_of(self.cells),
-            "suggested": self.suggested.arrays(),
-            "elsewhere": self.elsewhere.arrays(),
+        parts: dict[str, dict[str, NDArray[Any]]] = {
+            "factors": self.evidence.factors.arrays(),
+            "cells": arrays_of(law.cells),
+            "elsewhere": law.elsewhere.arrays(),
+            "errors": {"edges": law.errors.edges, "shape": law.errors.shape},
+            "practice": self.practice._asdict(),
             "completing": {} if self.completer is None else self.completer.arrays(),
+            "suggested": {} if law.suggested is None else law.suggested.arrays(),
+            **{f"location{place}": trees.arrays() for place, trees in enumerate(law.errors.locations)},
+            **{f"scale{place}": trees.arrays() for place, trees in enumerate(law.errors.scales)},
         }
-        for part, own in parts.items():
-            arrays |= {f"{part}.{name}": array for name, array in own.items()}
-        return arrays
+        return arrays | {
+            f"{part}.{name}": array for part, own in parts.items() for name, array in own.items()
+        }
 
     def with_backbone(self, backbone: CrossFit | None) -> EvidenceModel:
         """The same model with other copies of the cross-fitted backbones."""
@@ -222,63 +318,80 @@ class EvidenceModel:
         """
         try:
             train = _restore_facts(arrays, entities, relations)
-            frequent = arrays.get("frequent")
-            values = Values.of(train.confidence if frequent is None else _joined(train.confidence, frequent))
-            for name, array in arrays_of(values).items():
-                if not np.array_equal(arrays[f"values.{name}"], array):
-                    raise ValueError("the values of the evidence are not those of its facts")
-            cells = Cells.restore(under("cells.", arrays), len(values))
+            frequent = arrays["frequent"]
+            values = Values.of(_joined(train.confidence, frequent))
+            stored = under("cells.", arrays)
+            cells = Cells(**{**stored, "classes": int(stored["classes"])})  # type: ignore[arg-type]
+            cells.check(len(values))
+            errors = Errors(
+                _restore_trees("location", arrays), _restore_trees("scale", arrays),
+                arrays["errors.edges"], arrays["errors.shape"],
+            )  # fmt: skip
+            suggested = under("suggested.", arrays)
+            law = Law(
+                cells,
+                Trees.restore(suggested) if suggested else None,
+                Trees.restore(under("elsewhere.", arrays)),
+                errors,
+                arrays["actual"],
+            )
+            practice = Practice(**under("practice.", arrays))
             completing = under("completing.", arrays)
             completer = Completer.restore(completing, train, backbone) if completing else None
-        except (KeyError, IndexError) as error:
+            factors = Factors.restore(under("factors.", arrays), relations)
+            seed = int(arrays["seed"])
+        except (KeyError, IndexError, TypeError) as error:
             raise ValueError(f"the evidence lacks {error}") from None
-        top = FREQUENT if frequent is None else values.code(frequent).astype(np.int64)
-        model = cls(
-            Evidence.of(train, values, top),
-            cells,
-            Trees.restore(under("suggested.", arrays)),
-            Trees.restore(under("elsewhere.", arrays)),
-            backbone,
-            completer,
-            arrays.get("aside"),
-        )
+        top = values.code(frequent).astype(np.int64)
+        evidence = Evidence.of(train, values, top, factors)
+        model = cls(evidence, law, practice, backbone, completer, seed)
         model._check()
         return model
 
     def _check(self) -> None:
-        aside = np.zeros(0, np.int64) if self.aside is None else self.aside
-        if aside.dtype != np.int64 or aside.ndim != 1 or not (np.diff(aside) > 0).all():
-            raise ValueError("the facts that the evidence has not learned from are damaged")
-        if len(aside) and not 0 <= aside[0] <= aside[-1] < len(self.evidence.train):
-            raise ValueError("the evidence names facts that it does not have")
-        if self.elsewhere.total != self.cells.classes or self.suggested.total != SLOTS + 1:
+        law, errors = self.law, self.law.errors
+        if law.elsewhere.total != law.cells.classes or (law.suggested and law.suggested.total != SLOTS + 1):
             raise ValueError("the trees of the evidence tell other classes apart than there are")
-        if not self.columns == self.suggested.features == self.elsewhere.features:
-            raise ValueError(
-                "the trees of the evidence were learned from other features: fit it again with this version"
-            )
+        trees = [law.elsewhere, *errors.locations, *([law.suggested] if law.suggested else [])]
+        if {each.features for each in trees} != {self.columns} or any(
+            each.features != self.columns + 1 for each in errors.scales
+        ):
+            raise ValueError("the trees of the evidence were learned from other features: fit it again")
+        shape = errors.shape
+        sound = (
+            len(errors.locations) in (0, 3)
+            and len(errors.scales) == (2 if errors.locations else 0)
+            and shape.shape == (len(errors.edges) + 1, QUANTILES if errors.locations else 0)
+            and bool(np.isfinite(shape).all() and (np.diff(shape, axis=1) > 0).all())
+            and bool(np.isfinite(errors.edges).all() and (np.diff(errors.edges) > 0).all())
+            and law.actual.shape == IDENTITY.shape
+            and law.actual[0] == 0
+            and law.actual[-1] == 1
+            and bool((np.diff(law.actual) >= 0).all())
+            and len({len(column) for column in self.practice}) == 1
+            and all(bool(np.isfinite(column).all()) for column in self.practice[:2])
+            and self.practice.relation.dtype == np.int32
+            and self.practice.kind.dtype == np.int8
+        )
+        if not sound:
+            raise ValueError("the errors or masses of the evidence are damaged")
 
 
 def learn(
     train: Graph,
     *,
     seed: int = 0,
+    kinds: NDArray[np.integer] | None = None,
     backbone: CrossFit | None = None,
     out_of_fold: NDArray[np.float32] | None = None,
-    fold: NDArray[np.int8] | None = None,
-    suggested: Boosting = SUGGESTED,
-    elsewhere: Boosting = ELSEWHERE,
-    most: int = MOST_LEARNED,
-    completions: bool = True,
+    rounds: int | None = None,
     progress: Progress | None = None,
 ) -> EvidenceModel:
     """Learn from the proper training set alone.
 
-    A twentieth of the facts (at most 10,000) is taken out of the graph; their features, those of queries, decide when
-    boosting stops. At most `most` of the others are learned from, each with the fact itself left out of its features.
-    The model then answers from the whole graph. `backbone` adds its scores to the features; `out_of_fold` (N, columns)
-    are its scores of the training facts. With `fold` (N,), the fold of each training fact, the backbone also helps to
-    rank completions; without `completions` no ranking of them is learned.
+    `kinds` (4,): how many calibration facts there are of each of `KINDS`, which says how queries differ from training
+    facts; their confidences stay unseen. `backbone` adds its scores to the features; `out_of_fold` (N, columns) are its
+    scores of the training facts. `rounds`: the most rounds of boosting of each part of the law.
     """
     if len(train) < 20:
         raise InputError(
@@ -286,32 +399,49 @@ def learn(
         )
     if (backbone is None) != (out_of_fold is None):
         raise ValueError("backbone scores need both the models and the scores of the training facts")
-    parts = _parts(progress or Silent(), len(train), most, suggested.rounds, elsewhere.rounds)
-    # To save memory there is one index of the graph at a time; that of the whole graph comes last, without the tables.
-    completer = None
-    if completions:
-        ranking = None if fold is None else backbone
-        asking = parts["completions"]
-        completer = learn_completer(train, seed=seed, backbone=ranking, fold=fold, progress=asking)
+    whole = progress or Silent()
     values = Values.of(train.confidence)
-    table, slots, codes, held, aside = _rows(values, train, seed, out_of_fold, most, parts["asking"])
-    label = _slot_labels(slots, codes)
-    first = replace(suggested, seed=seed).learn(
-        table[~held], label[~held], table[held], label[held], SLOTS + 1, progress=parts["suggested"]
+    codes = values.code(train.confidence)
+    # the frequent values are those of the whole graph, since other values may be more frequent in a part
+    top = commonest(codes, len(values), FREQUENT)
+    rehearsal = Rehearsal.of(train, kinds, seed)
+    asking = Part(whole, 0, PARTS["asking"], len(rehearsal.rows))
+    tables, slots = [], []
+    for place, rows in enumerate(rehearsal.rows):
+        found = Evidence.of(rehearsal.rest(train, rows), values, top).features(train[rows])
+        tables.append(found.table)
+        slots.append(found.slots)
+        asking.update(place + 1, f"{place + 1} of {len(rehearsal.rows)} folds asked")
+    rows = rehearsal.asked()
+    table = np.concatenate(tables)
+    del tables
+    if out_of_fold is not None:
+        table = np.concatenate([table, np.asarray(out_of_fold, np.float32)[rows]], axis=1)
+    lesson = Lesson(
+        table,
+        np.concatenate(slots),
+        codes[rows].astype(np.int64),
+        train.confidence[rows],
+        rehearsal.part[rows],
+        rehearsal.held(),
+        values,
+        seed,
+        rounds or max(SUGGESTED.rounds, LOCATION.rounds),
     )
-    none = label == SLOTS
-    cells = Cells.of(values, codes[none] if none.any() else codes)
-    kind = cells.class_of_value[codes]
-    fit, stop = none & ~held, none & held
-    if not fit.any():
-        fit, stop = ~held, held
-    second = replace(elsewhere, seed=seed).learn(
-        table[fit], kind[fit], table[stop], kind[stop], cells.classes, progress=parts["elsewhere"]
+    law = lesson.learned(lesson.best_form(), whole)
+    practised = np.random.default_rng((seed, 0xD0B7)).permutation(len(rows))
+    practised = np.sort(practised[np.argsort(~lesson.held[practised], kind="stable")][:PRACTISED])
+    told = law.distribution(Features(table[practised], lesson.slots[practised]), values)
+    practice = Practice(
+        told.width(DOUBT_LEVEL),
+        told.scores(lesson.confidence[practised]),
+        train.relation[rows[practised]],
+        rehearsal.kinds(train)[practised],
+        lesson.held[practised],
     )
-    del table, slots
-    whole = Evidence.of(train, values)
-    parts["elsewhere"].update(elsewhere.rounds, "values learned")
-    return EvidenceModel(whole, cells, first, second, backbone, completer, aside)
+    del table, lesson
+    whole.update(WORK, "learned")
+    return EvidenceModel(Evidence.of(train, values, top), law, practice, backbone, seed=seed)
 
 
 def learn_with_backbone(
@@ -319,57 +449,144 @@ def learn_with_backbone(
     config: TrainConfig,
     *,
     seed: int = 0,
+    kinds: NDArray[np.integer] | None = None,
     device: str = "auto",
     progress: Progress | None = None,
 ) -> EvidenceModel:
     """Train ten backbones (five folds, two variants), then learn from evidence and their scores."""
     fold = fold_of_rows(len(train), seed)
     (backbone,) = cross_fit(train, shortened(config), [seed], fold, device=device, progress=progress)
-    return learn(train, seed=seed, backbone=backbone, out_of_fold=backbone.scores(train, fold), fold=fold)
+    scores = backbone.scores(train, fold)
+    return learn(train, seed=seed, kinds=kinds, backbone=backbone, out_of_fold=scores)
 
 
-def _parts(whole: Progress, facts: int, most: int, *rounds: int) -> dict[str, Part]:
-    """The progress of each part of `learn`, counted in questions, in facts, and in rounds of boosting."""
-    totals = (min(facts // 10, QUESTIONS), min(facts, most), *rounds)
-    begins = (0, *PARTS.values())
-    every = zip(PARTS.items(), begins, totals, strict=False)
-    return {name: Part(whole, begin, end, total) for (name, end), begin, total in every}
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """Training facts with the features that they have as queries: n rows."""
+
+    table: NDArray[np.float32]
+    slots: Ints
+    """(n, SLOTS) codes of suggested values."""
+    codes: Ints
+    """(n,) codes of the confidences."""
+    confidence: Floats
+    part: NDArray[np.int8]
+    held: NDArray[np.bool_]
+    """(n,) rows that are not learned from: they stop the boosting and show what the law is worth."""
+    values: Values
+    seed: int
+    rounds: int
+    """The most rounds of boosting."""
+
+    def best_form(self) -> Form:
+        """The form whose intervals have the best interval score on held rows, tried out on some of the rows."""
+        rng = np.random.default_rng((self.seed, 0xF0))
+        small = len(self.table) <= FEW_FACTS
+        forms, rounds = FORMS if small else FORMS[:2], min(self.rounds, TRIED_ROUNDS)
+        order = rng.permutation(len(self.table))
+        few = self._rows(np.sort(order if small else order[: int(TRIED_ON * 1.25)]))
+        held = few.held
+        features = Features(few.table[held], few.slots[held])
+        label = few.confidence[held]
+        if not held.any() or held.all():
+            return FORMS[0]
+        found = {}
+        errors = Errors.learn(
+            few.table[~held],
+            few.confidence[~held],
+            few.part[~held],
+            self.seed,
+            2 * rounds,
+        )
+        for form in forms:
+            if form.coarse or form.atom_share > 1:
+                law = few._law(form, errors, rounds)
+                told = law.distribution(features, self.values)
+            else:  # the form before it, with all cells joined
+                told = told.joined()
+            calibrated = replace(told, actual=actual_masses(told, label, self.seed))
+            found[form] = _interval_score(calibrated, label)
+        return min(forms, key=lambda form: found[form])
+
+    def learned(self, form: Form, progress: Progress) -> Law:
+        """The law of this form, learned from all rows but the held ones."""
+        parts = Part(progress, PARTS["forms"], PARTS["values"], SUGGESTED.rounds + ELSEWHERE.rounds)
+        law = self._law(form, None, self.rounds, parts)
+        held = self.held
+        told = law.distribution(Features(self.table[held], self.slots[held]), self.values)
+        return replace(law, actual=actual_masses(told, self.confidence[held], self.seed))
+
+    def _rows(self, rows: Ints) -> Lesson:
+        return replace(
+            self,
+            table=self.table[rows],
+            slots=self.slots[rows],
+            codes=self.codes[rows],
+            confidence=self.confidence[rows],
+            part=self.part[rows],
+            held=self.held[rows],
+        )
+
+    def _law(self, form: Form, errors: Errors | None, rounds: int, progress: Progress | None = None) -> Law:
+        """The law of this form, with given errors or learned ones, and at most so many rounds of boosting."""
+        held, label = self.held, _slot_labels(self.slots, self.codes)
+        first, second = (
+            replace(trees, seed=self.seed, rounds=min(rounds, trees.rounds))
+            for trees in (SUGGESTED, ELSEWHERE)
+        )
+        suggested = None
+        if form.suggested and (label < SLOTS).mean() > form.atom_share:
+            suggested = first.learn(
+                self.table[~held], label[~held], self.table[held], label[held], SLOTS + 1, progress=progress
+            )
+        rest = label == SLOTS if suggested is not None else np.ones(len(label), np.bool_)
+        if not (rest & ~held).any():
+            rest = np.ones(len(label), np.bool_)
+        cells = Cells.of(self.values, self.codes[rest], atom_share=form.atom_share)
+        if not form.coarse:
+            cells = cells.joined()
+        kind = cells.class_of_value[self.codes]
+        fit, stop = rest & ~held, rest & held
+        elsewhere = second.learn(self.table[fit], kind[fit], self.table[stop], kind[stop], cells.classes)
+        if errors is None:
+            between = fit & (kind >= cells.atoms)
+            errors = Errors.learn(
+                self.table[between], self.confidence[between], self.part[between], self.seed, rounds
+            )
+        return Law(cells, suggested, elsewhere, errors, IDENTITY)
 
 
-def _rows(
-    values: Values,
-    train: Graph,
-    seed: int,
-    out_of_fold: NDArray[np.float32] | None,
-    most: int,
-    progress: Progress,
-) -> tuple[NDArray[np.float32], Ints, Ints, NDArray[np.bool_], Ints]:
-    """Features, suggested values, codes and whether held out, of all facts to learn from, and the rows held out."""
-    rng = np.random.default_rng((seed, 0xE71D))
-    order = rng.permutation(len(train))
-    size = max(1, min(round(HELD_OUT * len(train)), MOST_HELD_OUT))
-    aside, learned = np.sort(order[:size]), np.sort(order[size : size + most])
-    del order
-    inside = np.ones(len(train), bool)
-    inside[aside] = False
-    own = values.code(train.confidence)
-    # the frequent values are those of the whole graph, since other values may be more frequent in a part
-    part = Evidence.of(train[inside], values, commonest(own, len(values), FREQUENT))
-    told = part.leave_one_out(learned - np.searchsorted(aside, learned), progress)  # their rows in the part
-    asked = part.features(train[aside])
-    rows = np.concatenate([learned, aside])
-    table = np.concatenate([told.table, asked.table])
-    slots = np.concatenate([told.slots, asked.slots])
-    codes, held = own[rows].astype(np.int64), ~inside[rows]
-    if out_of_fold is not None:
-        table = np.concatenate([table, np.asarray(out_of_fold, np.float32)[rows]], axis=1)
-    return table, slots, codes, held, aside
+def _interval_score(told: Distribution, label: Floats) -> float:
+    """The mean interval score at `TRIED_LEVELS`."""
+    ends = told.bounds(np.tile(np.array(TRIED_LEVELS), (len(label), 1)))
+    lower, upper = ends[:, 0], ends[:, 1]
+    missed = np.maximum(np.maximum(lower - label[:, None], label[:, None] - upper), 0.0)
+    return float((upper - lower + 2 / (1 - np.array(TRIED_LEVELS)) * missed).mean())
 
 
 def _slot_labels(slots: Ints, codes: Ints) -> Ints:
     """The slot of the suggested value that each label equals, SLOTS if there is none: (n,)."""
     hit = (slots == codes[:, None]) & (codes >= 0)[:, None]
     return np.where(hit.any(axis=1), hit.argmax(axis=1), SLOTS).astype(np.int64)
+
+
+def _with_column(table: NDArray[np.float32], column: Floats) -> NDArray[np.float32]:
+    return np.concatenate([table, column[:, None]], axis=1, dtype=np.float32, casting="unsafe")
+
+
+def _ascending(shape: Floats) -> Floats:
+    """The same quantiles, those that are equal a hair apart."""
+    return np.asarray(np.maximum.accumulate(shape, axis=1) + 1e-9 * np.arange(shape.shape[1]))
+
+
+def _restore_trees(name: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[Trees, ...]:
+    """The trees `name0`, `name1`, ..., each with one class: a number."""
+    found: list[Trees] = []
+    while own := under(f"{name}{len(found)}.", arrays):
+        found.append(Trees.restore(own))
+    if any(trees.total != 1 for trees in found):
+        raise ValueError(f"the trees of the {name} predict more than one number")
+    return tuple(found)
 
 
 def _restore_facts(arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> Graph:
@@ -389,7 +606,11 @@ def _restore_facts(arrays: Mapping[str, NDArray[Any]], entities: int, relations:
             raise ValueError(f"the evidence's {name} column is damaged")
         columns.append(column)
     head, relation, tail = columns
-    return Graph(head, relation, tail, confidence, Vocabulary.numbered(entities, relations))
+    symmetric = np.asarray(arrays["symmetric"])
+    if symmetric.shape != (relations,) or symmetric.dtype != np.bool_:
+        raise ValueError("the evidence's symmetric relations are damaged")
+    vocabulary = replace(Vocabulary.numbered(entities, relations), symmetric=symmetric)
+    return Graph(head, relation, tail, confidence, vocabulary)
 
 
 def _joined(confidence: NDArray[np.float64], frequent: NDArray[Any]) -> NDArray[np.float64]:

@@ -10,8 +10,8 @@ Large graphs are therefore sorted this way and not row by row.
 ([0, 1, 3], [4, 2, 5])
 
 >>> values = Values.of(np.array([0.25, 0.5, 0.5]))
->>> groups = Groups.of([np.array([7, 7, 3])], [9], np.array([0, 1, 1]), values, 0)
->>> groups.statistics(Asked.of(groups, [np.array([7, 8])]))[:, :2].tolist()
+>>> groups = FactGroups.of([np.array([7, 7, 3])], [9], np.array([0, 1, 1]), values, 0)
+>>> groups.statistics(GroupFigures.of(groups, [np.array([7, 8])]), 0.5)[:, :2].tolist()
 [[2.0, 0.375], [0.0, nan]]
 """
 
@@ -198,27 +198,15 @@ def to_units(confidence: NDArray[np.float64]) -> NDArray[np.int64]:
     return units
 
 
-# Statistics of the confidences in groups of facts, with or without one fact of the group. Facts are grouped by one id
-# or several (for example all facts of one head). Each group is in ascending order of confidence, so that smallest,
-# middle and largest value and the shares of frequent values are lookups. Leaving a fact out is exact: sums are
-# integers, and order statistics skip its place. A large graph may have as many groups as facts, so sums are stored for
-# large groups only; the facts of a small group are summed when a query asks.
+# Statistics of the confidences in groups of facts. Facts are grouped by one id or several (for example all facts of one
+# head). Each group is in ascending order of confidence, so that smallest, middle and largest value and the shares of
+# frequent values are lookups. A large graph may have as many groups as facts, so sums are stored for large groups only;
+# the facts of a small group are summed when a query asks.
 
 
-STATISTICS = ("count", "mean", "spread", "lowest", "middle", "highest")
-GRID = 64  # means, spreads and shares are rounded to multiples of 1/64
+STATISTICS = ("count", "mean", "spread", "lowest", "middle", "highest", "shrunken mean")
 MANY = 64  # the sums of groups with more facts are stored
-
-
-def coarse(values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """Values rounded to multiples of 1 / GRID, so that a learner cannot read a fact's own confidence out of them.
-
-    The statistics of a training fact leave the fact itself out. Within one group, the mean without a fact is therefore
-    smaller the larger the fact's own confidence is, and a learner that sees many facts of the group could work the
-    confidence out from that difference. It would learn to rely on something that queries do not have. After rounding,
-    the difference disappears unless the group is small.
-    """
-    return np.asarray(np.rint(values * GRID) / GRID, np.float32)
+SHRINK = 3.0  # facts with the mean of the whole graph that are added to a group for its shrunken mean
 
 
 def found_in(first: AnyInts, minor: AnyInts, major: NDArray[Any], wanted: NDArray[Any]) -> Ints:
@@ -232,7 +220,7 @@ def found_in(first: AnyInts, minor: AnyInts, major: NDArray[Any], wanted: NDArra
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class FactGroups:
     """N facts sorted by the ids that they are grouped by, and by value within a group."""
 
     ARRAYS: ClassVar = ("first", "minor", "codes", "large", "sums")
@@ -261,7 +249,7 @@ class Groups:
         codes: NDArray[Any],
         values: Values,
         frequent: int | Ints,
-    ) -> Groups:
+    ) -> FactGroups:
         """Group facts by columns of ids (N,) below `limits`; `codes` (N,) are their values.
 
         `frequent`: the codes of frequent values, or the number of them.
@@ -298,71 +286,71 @@ class Groups:
         in_threads(len(out), work)
         return out
 
-    def statistics(self, asked: Asked) -> NDArray[np.float32]:
-        """Columns of `STATISTICS`: (n, 6); NaN where a group is empty."""
-        held = asked.held
-        out = np.full((len(held), len(STATISTICS)), np.nan, np.float32)
-        out[:, 0] = held[:, 0]
-        some = held[:, 0] > 0
-        n, total, first, second = held[some, :4].T
-        out[some, 1] = coarse(total / n / UNIT)
-        out[some, 2] = coarse(np.sqrt(np.maximum(second / n - (first / n) ** 2, 0)) / 1000)
-        out[some, 3:6] = self.values.centre[held[some, 4:]]
+    def statistics(self, looked_up: GroupFigures, typical: float) -> NDArray[np.float32]:
+        """Columns of `STATISTICS`: (n, 7); NaN where a group is empty. typical: the mean of all facts of the graph."""
+        figures = looked_up.figures
+        out = np.full((len(figures), len(STATISTICS)), np.nan, np.float32)
+        size, total, first, second = figures[:, :4].T
+        out[:, 0] = size
+        out[:, 6] = (total / UNIT + SHRINK * typical) / (size + SHRINK)
+        some = size > 0
+        size, total, first, second = size[some], total[some], first[some], second[some]
+        out[some, 1] = total / size / UNIT
+        out[some, 2] = np.sqrt(np.maximum(second / size - (first / size) ** 2, 0)) / 1000
+        out[some, 3:6] = self.values.centre[figures[some, 4:]]
         return out
 
-    def shares(self, asked: Asked) -> NDArray[np.float32]:
+    def shares(self, looked_up: GroupFigures) -> NDArray[np.float32]:
         """The share of each frequent value in the group: (n, A); NaN where a group is empty."""
-        size = np.where(asked.size > 0, asked.size, np.nan).astype(np.float32)
-        return coarse(asked.counts.astype(np.float32) / size[:, None])
+        size = np.where(looked_up.size > 0, looked_up.size, np.nan).astype(np.float32)
+        shares: NDArray[np.float32] = looked_up.counts.astype(np.float32) / size[:, None]
+        return shares
 
-    def share_of(self, asked: Asked, code: Ints) -> NDArray[np.float32]:
+    def share_of(self, looked_up: GroupFigures, code: Ints) -> NDArray[np.float32]:
         """The shares of values in the groups: (n, m) like `code`; NaN where a group is empty or the code is -1."""
         from unkgcp.evidence import group_kernels as compiled
 
         count = np.empty(code.shape, np.int64)
 
         def work(rows: slice) -> None:
-            compiled.count_values(self.codes, asked.ranges[rows], asked.own[rows], code[rows], count[rows])
+            compiled.count_values(self.codes, looked_up.ranges[rows], code[rows], count[rows])
 
         in_threads(len(code), work)
-        size = np.where((asked.size[:, None] > 0) & (code >= 0), asked.size[:, None], np.nan)
-        return coarse(count / size)
+        size = np.where((looked_up.size[:, None] > 0) & (code >= 0), looked_up.size[:, None], np.nan)
+        return np.asarray(count / size, np.float32)
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """The group of each of n queries, and what was counted in it without the fact that is left out."""
+class GroupFigures:
+    """The group of each of n queries, and what was counted in it."""
 
     ranges: Ints
     """(n, 2) where the facts of the group begin and end."""
-    own: Ints
-    """(n,) the value of the fact that is left out, -1 if none is."""
-    held: NDArray[np.int64]
-    """(n, 7) number of facts, the three sums of `Groups`, and lowest, middle and highest value as codes."""
+    figures: NDArray[np.int64]
+    """(n, 7) number of facts, the three sums of `FactGroups`, and lowest, middle and highest value as codes."""
     counts: NDArray[np.int64]
     """(n, A) the number of facts with each frequent value."""
 
     @classmethod
-    def of(cls, groups: Groups, columns: Sequence[NDArray[Any]], own: Ints | None = None) -> Asked:
-        """Look into the groups with these ids. `own` (n,): the value of a fact to leave out of the group, or -1."""
+    def of(cls, groups: FactGroups, columns: Sequence[NDArray[Any]]) -> GroupFigures:
+        """Look into the groups with these ids."""
         from unkgcp.evidence import group_kernels as compiled
 
         ranges = groups.find(columns)
         n = len(ranges)
-        own = np.full(n, -1, np.int64) if own is None else own
-        held, counts = np.empty((n, 7), np.int64), np.empty((n, len(groups.frequent)), np.int64)
+        figures, counts = np.empty((n, 7), np.int64), np.empty((n, len(groups.frequent)), np.int64)
         index = (groups.codes, groups.values.whole_powers, groups.large, groups.sums, MANY)
 
         def work(rows: slice) -> None:
-            compiled.look(*index, ranges[rows], own[rows], groups.frequent, held[rows], counts[rows])
+            compiled.look(*index, ranges[rows], groups.frequent, figures[rows], counts[rows])
 
         in_threads(n, work)
-        return cls(ranges, own, held, counts)
+        return cls(ranges, figures, counts)
 
     @property
     def size(self) -> Ints:
-        """The number of facts of each group without the fact that is left out: (n,)."""
-        return self.held[:, 0]
+        """The number of facts of each group: (n,)."""
+        return self.figures[:, 0]
 
 
 def commonest(codes: NDArray[Any], values: int, number: int) -> Ints:

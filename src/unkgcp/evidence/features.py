@@ -1,20 +1,18 @@
-"""What the training graph says about a query triple, as a row of numbers.
+"""What a graph of facts says about a query triple, as a row of numbers.
 
-For a query (h, r, t) the row has statistics of the confidences of training facts in groups around it (`VIEWS`), the
-values that other facts of the pair h, t suggest (`pairs`), and what the neighbourhood of h and t says (`Neighbours`). A
-training fact gets exactly the row that it would get as a query if it were not in the graph (`leave_one_out`), so that
-training facts and queries look alike to a learner. Nothing is fitted here, and calibration or test facts are never
-used.
+For a query (h, r, t) the row has statistics of the confidences of facts in groups around it (`VIEWS`), the values that
+other facts of the pair h, t suggest (`pairs`), what the neighbourhood of h and t says (`Neighbours`), and what low-rank
+factors of the graph predict (`factors`). Nothing but the factors is fitted here, and calibration or test facts are
+never used. Rows to learn from are made by asking some facts of the graph without them (`folds`).
 
 >>> evidence = Evidence.of(splits.train)                              # doctest: +SKIP
->>> evidence.leave_one_out().table.shape == (len(splits.train), len(evidence.names))     # doctest: +SKIP
 >>> evidence.features(splits.test).table                              # doctest: +SKIP
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,20 +22,20 @@ from numpy.typing import NDArray
 from unkgcp.evidence.fact_groups import (
     STATISTICS,
     AnyInts,
-    Asked,
+    FactGroups,
     FactOrder,
-    Groups,
+    GroupFigures,
     Ints,
     Values,
     commonest,
     places,
     smallest,
 )
+from unkgcp.evidence.factors import FACTOR_NAMES, Factors
 from unkgcp.evidence.pairs import SLOTS, Candidates, Pairs
 from unkgcp.graph.facts import Graph, HasTriples
 from unkgcp.graph.known_facts import distinct, places_among
 from unkgcp.loops import in_threads
-from unkgcp.progress import Progress
 
 FREQUENT = 6  # the number of common values whose shares in a group are features
 CHUNK = 1 << 14  # queries whose rows are made together
@@ -51,7 +49,8 @@ class Columns(NamedTuple):
     tail: NDArray[Any]
 
 
-HEAD, RELATION, TAIL = range(3)
+HEAD, RELATION, TAIL, EITHER = range(4)
+"""Columns that facts are grouped by; a fact stands in the groups of both of its ends under EITHER."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,8 @@ VIEWS = (
     View("reversed", (HEAD, TAIL), (TAIL, HEAD), shares=True),
     View("triple", (HEAD, TAIL, RELATION), (HEAD, TAIL, RELATION)),
     View("reversed-triple", (HEAD, TAIL, RELATION), (TAIL, HEAD, RELATION)),
+    View("head-anywhere-relation", (EITHER, RELATION), (HEAD, RELATION)),
+    View("tail-anywhere-relation", (EITHER, RELATION), (TAIL, RELATION)),
 )
 
 
@@ -100,26 +101,40 @@ class Features(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The training facts, with indexes that are made when the first query asks."""
+    """A graph of facts, with indexes that are made when the first query asks."""
 
     train: Graph
     values: Values
     codes: AnyInts
-    """(N,) code of the value of each training fact."""
+    """(N,) code of the value of each fact."""
     top: Ints
     """(A,) codes of the values whose shares in groups are features."""
+    factors: Factors
+    """Low-rank factors of these facts."""
 
     @classmethod
-    def of(cls, train: Graph, values: Values | None = None, frequent: int | Ints = FREQUENT) -> Evidence:
-        """Evidence from the facts of the proper training set.
+    def of(
+        cls,
+        train: Graph,
+        values: Values | None = None,
+        frequent: int | Ints = FREQUENT,
+        factors: Factors | None = None,
+    ) -> Evidence:
+        """Evidence from facts.
 
         `frequent`: the number of common values whose shares are features, or the codes of these values. `values`: a
-        table with the values of all facts, if codes have to mean the same as elsewhere.
+        table with the values of all facts, if codes have to mean the same as elsewhere. `factors`: those of these very
+        facts, if they have been fitted already.
         """
         values = values or Values.of(train.confidence)
         codes = values.code(train.confidence)
         top = commonest(codes, len(values), frequent) if isinstance(frequent, int) else frequent
-        return cls(train, values, codes, top)
+        return cls(train, values, codes, top, factors or Factors.of(_both_ways(train)))
+
+    @cached_property
+    def both_ways(self) -> Graph:
+        """The facts, those of symmetric relations in both directions: what statistics are made of."""
+        return _both_ways(self.train)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -127,47 +142,59 @@ class Evidence:
         return tuple(_names(len(self.top)))
 
     @cached_property
-    def groups(self) -> tuple[Groups, ...]:
+    def typical(self) -> float:
+        """The mean confidence of all facts."""
+        return float(self.train.confidence.mean())
+
+    @cached_property
+    def groups(self) -> tuple[FactGroups, ...]:
         """The groups of each of `VIEWS`; views with the same key share them."""
-        train, made = self.train, dict[tuple[int, ...], Groups]()
-        columns, limits = self._own(), (train.n_entities, train.n_relations, train.n_entities)
+        train, made = self.both_ways, dict[tuple[int, ...], FactGroups]()
+        all_codes = self.codes if train is self.train else self.values.code(train.confidence)
+        columns = {HEAD: train.head, RELATION: train.relation, TAIL: train.tail}
+        limits = _limits(train)
         for view in VIEWS:
-            if view.key not in made:
-                by, sizes = [columns[each] for each in view.key], [limits[each] for each in view.key]
-                made[view.key] = Groups.of(by, sizes, self.codes, self.values, self.top)
+            if view.key in made:
+                continue
+            if EITHER in view.key:
+                by = [np.concatenate([train.head, train.tail]), np.tile(train.relation, 2)]
+                codes = np.tile(all_codes, 2)
+            else:
+                by, codes = [columns[each] for each in view.key], all_codes
+            made[view.key] = FactGroups.of(
+                by, [limits[each] for each in view.key], codes, self.values, self.top
+            )
         return tuple(made[view.key] for view in VIEWS)
 
     @cached_property
     def pairs(self) -> Pairs:
-        return Pairs.of(*self._own(), self.codes, self.train.n_entities, self.train.n_relations)
+        train = self.train
+        return Pairs.of(
+            train.head, train.relation, train.tail, self.codes, train.n_entities, train.n_relations
+        )
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        return Neighbours.of(self.train)
-
-    def _own(self) -> Columns:
-        """The training facts in their own types, which take less memory than those of queries."""
-        return Columns(self.train.head, self.train.relation, self.train.tail)
+        return Neighbours.of(self.both_ways)
 
     def index(self) -> dict[str, NDArray[Any]]:
         """Pairs, neighbours and groups as plain arrays, for `use_index` in other processes."""
-        found = {f"pairs.{name}": getattr(self.pairs, name) for name in Pairs.ARRAYS}
-        found |= {f"neighbours.{name}": getattr(self.neighbours, name) for name in Neighbours.ARRAYS}
+        index = {f"pairs.{name}": getattr(self.pairs, name) for name in Pairs.ARRAYS}
+        index |= {f"neighbours.{name}": getattr(self.neighbours, name) for name in Neighbours.ARRAYS}
         for view, groups in zip(VIEWS, self.groups, strict=True):
-            found |= {f"{view.grouped}.{name}": getattr(groups, name) for name in Groups.ARRAYS}
-        return found
+            index |= {f"{view.grouped}.{name}": getattr(groups, name) for name in FactGroups.ARRAYS}
+        return index
 
     def use_index(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take the arrays that `index` gave for the same facts instead of making them; they may be memory-mapped."""
 
-        def under(name: str, kind: type[Pairs | Neighbours | Groups]) -> dict[str, Any]:
+        def under(name: str, kind: type[Pairs | Neighbours | FactGroups]) -> dict[str, Any]:
             return {array: arrays[f"{name}.{array}"] for array in kind.ARRAYS}
 
-        limits = (self.train.n_entities, self.train.n_relations, self.train.n_entities)
-        made = {}
+        limits, made = _limits(self.train), {}
         for view in VIEWS:
             sizes = tuple(limits[each] for each in view.key)
-            made[view.key] = Groups(self.values, self.top, sizes, **under(view.grouped, Groups))
+            made[view.key] = FactGroups(self.values, self.top, sizes, **under(view.grouped, FactGroups))
         vars(self).update(
             pairs=Pairs(self.train.n_relations, **under("pairs", Pairs)),
             neighbours=Neighbours(**under("neighbours", Neighbours)),
@@ -190,45 +217,50 @@ class Evidence:
 
     def features(self, triples: HasTriples) -> Features:
         """The features of queries."""
-        return self._features(triples, None)
-
-    def leave_one_out(self, rows: Ints | None = None, progress: Progress | None = None) -> Features:
-        """The features of all training facts, or of some rows, each as if this fact were not in the graph."""
-        rows = np.arange(len(self.train)) if rows is None else rows
-        return self._features(self.train[rows], rows, progress)
-
-    def _features(self, triples: HasTriples, rows: Ints | None, progress: Progress | None = None) -> Features:
         columns, n = _columns(triples), len(triples.head)
         table = np.empty((n, len(self.names)), np.float32)
         slots = np.empty((n, SLOTS), np.int64)
         for start in range(0, n, CHUNK):
             part = slice(start, min(start + CHUNK, n))
-            own = None if rows is None else rows[part]
-            table[part], slots[part] = self._rows(Columns(*(column[part] for column in columns)), own)
-            if progress is not None:
-                progress.update(part.stop, f"{part.stop:,} facts asked")
+            table[part], slots[part] = self._rows(Columns(*(column[part] for column in columns)))
         return Features(table, slots)
 
-    def _rows(self, columns: Columns, rows: Ints | None) -> Features:
-        own = None if rows is None else self.codes[rows].astype(np.int64)
+    def _rows(self, columns: Columns) -> Features:
         # first the parts that take the most memory while they are made
-        candidates = self.pairs.candidates(*columns, own)
-        around = self.neighbours.features(*columns, left_out=rows is not None)
-        asked = []
+        candidates = self.pairs.candidates(*columns)
+        around = self.neighbours.features(*columns)
+        looked_up = []
         for view, groups in zip(VIEWS, self.groups, strict=True):
-            wanted = [columns[each] for each in view.ask]
-            asked.append((view, groups, Asked.of(groups, wanted, _left_out(view, columns, own))))
+            looked_up.append((view, groups, GroupFigures.of(groups, [columns[each] for each in view.ask])))
         code = candidates.code
         value = np.where(code >= 0, self.values.centre[code], np.nan).astype(np.float32)
         parts = [columns.relation[:, None], (columns.head == columns.tail)[:, None]]
-        for view, groups, found in asked:
-            parts.append(groups.statistics(found))
+        for view, groups, figures in looked_up:
+            parts.append(groups.statistics(figures, self.typical))
             if view.shares:
-                parts.append(groups.shares(found))
+                parts.append(groups.shares(figures))
         parts += [candidates.distinct[:, None], value, *candidates[1:-1]]
-        parts += [groups.share_of(found, code) for view, groups, found in asked if view.suggested]
-        parts.append(around)
+        parts += [groups.share_of(figures, code) for view, groups, figures in looked_up if view.suggested]
+        parts += [around, self.factors.features(*columns)]
         return Features(np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe"), code)
+
+
+def _both_ways(train: Graph) -> Graph:
+    mirrored = train.vocabulary.symmetric[train.relation] & (train.head != train.tail)
+    if not mirrored.any():
+        return train
+    facts = train[mirrored]
+    head, tail = np.concatenate([train.head, facts.tail]), np.concatenate([train.tail, facts.head])
+    relation = np.concatenate([train.relation, facts.relation])
+    confidence = np.concatenate([train.confidence, facts.confidence])
+    vocabulary = replace(train.vocabulary, symmetric=np.zeros(train.n_relations, np.bool_))
+    return Graph(head, relation, tail, confidence, vocabulary)
+
+
+def _limits(train: Graph) -> dict[int, int]:
+    """How many ids there are in each column that facts are grouped by."""
+    entities = train.n_entities
+    return {HEAD: entities, RELATION: train.n_relations, TAIL: entities, EITHER: entities}
 
 
 def _names(frequent: int) -> Iterator[str]:
@@ -250,30 +282,17 @@ def _names(frequent: int) -> Iterator[str]:
             for slot in range(SLOTS):
                 yield f"suggested {slot}: share in {view.name}"
     yield from NEIGHBOUR_NAMES
+    yield from FACTOR_NAMES
 
 
 def _columns(triples: HasTriples) -> Columns:
     return Columns(*(np.asarray(c, np.int64) for c in (triples.head, triples.relation, triples.tail)))
 
 
-def _left_out(view: View, columns: Columns, own: Ints | None) -> Ints | None:
-    """The value of each training fact that is itself in its group of this view, and -1 for the others: (n,).
-
-    A fact need not be in its own group: the facts whose tail is its head contain it only if it is a loop.
-    """
-    if own is None:
-        return None
-    inside = np.ones(len(own), bool)
-    for grouped, asked in zip(view.key, view.ask, strict=True):
-        inside &= columns[grouped] == columns[asked]
-    return np.where(inside, own, -1)
-
-
 # The neighbourhood of two entities h and t has three kinds of numbers for a query (h, r, t). How closely h and t are
 # joined: the neighbours of both are counted, and summed with weights that are larger for neighbours with few neighbours
 # (Adamic and Adar). Which confidences the facts on these paths from h over z to t have. And the confidences of facts
-# (z, r, t) whose z is like h, and of facts (h, r, z) whose z is like t; entities are alike if they share neighbours. Of
-# these numbers only the two degrees depend on facts between h and t, so leaving a training fact out corrects these.
+# (z, r, t) whose z is like h, and of facts (h, r, z) whose z is like t; entities are alike if they share neighbours.
 
 NEIGHBOUR_NAMES = (
     "neighbours: shared",
@@ -364,20 +383,17 @@ class Neighbours:
         weight = 1 / np.log1p(np.maximum(np.diff(first), 1))
         return cls(first, other, facts, sort, confidence, starts, *by_relation, values, weight)
 
-    def features(self, head: Ints, relation: Ints, tail: Ints, left_out: bool = False) -> NDArray[np.float32]:
-        """Columns of `NEIGHBOUR_NAMES` (n, 30), NaN where the graph says nothing.
-
-        `left_out`: the triples are training facts, and each is left out of its own row.
-        """
+    def features(self, head: Ints, relation: Ints, tail: Ints) -> NDArray[np.float32]:
+        """Columns of `NEIGHBOUR_NAMES` (n, 30), NaN where the graph says nothing."""
         from unkgcp.evidence import neighbour_kernels as kernels
 
         table = np.empty((len(head), len(NEIGHBOUR_NAMES)), np.float32)
-        asked = [np.ascontiguousarray(ids, np.int64) for ids in (head, relation, tail)]
-        held = [getattr(self, name) for name in self.ARRAYS]
+        queries = [np.ascontiguousarray(ids, np.int64) for ids in (head, relation, tail)]
+        index = [getattr(self, name) for name in self.ARRAYS]
         compiled: Any = kernels.neighbours
 
         def work(rows: slice) -> None:
-            compiled(*held, *(ids[rows] for ids in asked), left_out, table[rows])
+            compiled(*index, *(ids[rows] for ids in queries), table[rows])
 
         in_threads(len(table), work, 256)  # rows that are worth a thread
         return table

@@ -161,8 +161,8 @@ def sum_up(ranges, codes, powers, out):
 
 
 @njit(alone=True, nogil=True)
-def look(codes, powers, large, sums, many, ranges, own, frequent, out, counts):
-    """Statistics of one group for each row, without one fact of the value `own` (with all facts if it is -1).
+def look(codes, powers, large, sums, many, ranges, frequent, out, counts):
+    """Statistics of one group for each row.
 
     Into out (n, 7): the number of facts, the sums of powers, and the lowest, middle and highest value as codes. Into
     counts (n, frequent values): the number of facts with each. The sums of groups of more than `many` facts are stored;
@@ -182,27 +182,17 @@ def look(codes, powers, large, sums, many, ranges, own, frequent, out, counts):
             for place in range(begin, end):
                 for power in range(3):
                     out[row, 1 + power] += powers[codes[place], power]
-        n, gone = end - begin, end
-        if own[row] >= 0:
-            # among facts with the same value it does not matter which one is left out: it is the first
-            gone = lower_bound(codes, begin, end, own[row])
-            n -= 1
-            for power in range(3):
-                out[row, 1 + power] -= powers[own[row], power]
+        n = end - begin
         out[row, 0] = n
-        if n > 0:
-            for which in range(3):
-                at = begin + (0 if which == 0 else (n - 1) // 2 if which == 1 else n - 1)
-                out[row, 4 + which] = codes[at + 1 if at >= gone else at]
+        out[row, 4], out[row, 5], out[row, 6] = codes[begin], codes[begin + (n - 1) // 2], codes[end - 1]
         for which in range(len(frequent)):
-            code = frequent[which]
-            low = lower_bound(codes, begin, end, code)
-            counts[row, which] = lower_bound(codes, low, end, code + 1) - low - (code == own[row])
+            low = lower_bound(codes, begin, end, frequent[which])
+            counts[row, which] = lower_bound(codes, low, end, frequent[which] + 1) - low
 
 
 @njit(alone=True, nogil=True)
-def count_values(codes, ranges, own, wanted, out):
-    """Writes how many facts of each group have each wanted value (n, m), without one of the value `own`, into out."""
+def count_values(codes, ranges, wanted, out):
+    """Writes how many facts of each group have each wanted value (n, m) into out."""
     for row in range(len(ranges)):
         begin, end = ranges[row]
         for slot in range(wanted.shape[1]):
@@ -210,4 +200,4 @@ def count_values(codes, ranges, own, wanted, out):
             out[row, slot] = 0
             if begin < end and code >= 0:
                 low = lower_bound(codes, begin, end, code)
-                out[row, slot] = lower_bound(codes, low, end, code + 1) - low - (code == own[row])
+                out[row, slot] = lower_bound(codes, low, end, code + 1) - low

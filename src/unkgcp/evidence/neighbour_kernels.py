@@ -37,11 +37,7 @@ def _searched(fewer, more):
 
 @njit(nogil=True)
 def _alike(first, other, weight, one, two, apart):
-    """The summed weights of the neighbours that two entities share, without `apart`; estimated if lists are long.
-
-    Whether a sample is taken, and which, does not depend on whether `apart` is in the lists, so that leaving a fact out
-    gives the same number as a graph without the fact.
-    """
+    """The summed weights of the neighbours that two entities share, without `apart`; estimated if lists are long."""
     if first[one + 1] - first[one] > first[two + 1] - first[two]:
         one, two = two, one
     i, i_end, j, j_end = first[one], first[one + 1], first[two], first[two + 1]
@@ -136,17 +132,16 @@ def neighbours(
     values,
     weight,
     head,
-    asked,
+    relation,
     tail,
-    left_out,
     out,
 ):
-    """Writes the columns of `features.NEIGHBOUR_NAMES` for queries (head, asked, tail), (n,) each, into out."""
+    """Writes the columns of `features.NEIGHBOUR_NAMES` for queries (head, relation, tail), (n,) each, into out."""
     entities = len(first) - 1
     # for the facts of the query's relation at the head and at the tail: count, sum, largest, weight, weighted sum
     same = np.empty((2, 5))
     for row in range(len(head)):
-        h, r, t = head[row], asked[row], tail[row]
+        h, r, t = head[row], relation[row], tail[row]
         line = out[row]
         if not (0 <= h < entities and 0 <= t < entities):
             line[:10] = 0.0
@@ -201,12 +196,6 @@ def neighbours(
             product += x * y
             surest = max(surest, min(x, y))
         of_head, of_tail = first[h + 1] - first[h], first[t + 1] - first[t]
-        if left_out:
-            # if the fact is the only one between the two, they are no neighbours without it
-            entry = lower_bound(other, first[h], first[h + 1], t)
-            if entry < first[h + 1] and other[entry] == t and facts[entry + 1] - facts[entry] == 1:
-                of_head -= 1
-                of_tail -= 1
         line[0], line[1] = shared, rare
         line[2] = shared / max(of_head + of_tail - shared, 1)
         line[3] = shared / max(min(of_head, of_tail), 1)

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.crossfit import fold_of_rows
-from unkgcp.evidence.evidence_model import CHUNK, HELD_OUT, MOST_LEARNED, EvidenceModel
+from unkgcp.evidence.evidence_model import CHUNK, EvidenceModel
+from unkgcp.evidence.folds import HELD_OUT, MOST
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.graph.facts import HasTriples, Triples
 from unkgcp.graph.negatives import KINDS, corrupt
@@ -78,7 +79,7 @@ def learn_likeness(
     if fold is None:
         fold = fold_of_rows(len(train), seed, FOLDS)
     chosen = np.zeros(len(train), bool)
-    chosen[np.random.default_rng((seed, 0x1EA2)).permutation(len(train))[:MOST_LEARNED]] = True
+    chosen[np.random.default_rng((seed, 0x1EA2)).permutation(len(train))[:MOST]] = True
     tables, labels = [], []
     for place in range(int(fold.max()) + 1):
         rest, own = train[fold != place], train[(fold == place) & chosen]
@@ -92,7 +93,7 @@ def learn_likeness(
                 tables.append(graph.features(triples, np.full(len(triples), place, np.int8)).table)
                 labels.append(np.full(len(triples), label, np.int64))
     table, answer = np.concatenate(tables), np.concatenate(labels)
-    held = np.random.default_rng((seed, 0x0BE4)).random(len(table)) < HELD_OUT
+    held = np.random.default_rng((seed, 0x0BE4)).random(len(table)) * HELD_OUT < 1
     learned = replace(trees, seed=seed).learn(
         table[~held], answer[~held], table[held], answer[held], FACT + 1
     )

@@ -4,8 +4,6 @@ The partners of a query (h, r, t) are the facts between h and t, in both directi
 have exactly the confidence of a fact of relation r' between the same two entities, in the same or in the opposite
 direction? This rate of agreement, counted over the training facts, is the belief in a partner of relation r'. The
 belief in a value is that in its best partner. The rates are features; a learner decides what they are worth.
-
-A training fact is left out exactly: it is no partner of itself, and the agreements that it took part in are subtracted.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, begins, coarse, found_in, places
+from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, begins, found_in, places
 
 Floats = NDArray[np.float32]
 
@@ -127,61 +125,37 @@ class Pairs:
         tables.add(np.flatnonzero(begins(pair[joined])), kind[joined], count, 1)
         return tables.cells, tables.sums
 
-    def candidates(
-        self, head: NDArray[Any], relation: NDArray[Any], tail: NDArray[Any], own: Ints | None = None
-    ) -> Candidates:
-        """The candidates of queries (n,); with `own`, the values of training facts, of these facts, each left out.
-
-        Of a pair with more than `MOST` entries only that many are looked at, spread evenly over the entries that remain
-        without the fact.
-        """
+    def candidates(self, head: NDArray[Any], relation: NDArray[Any], tail: NDArray[Any]) -> Candidates:
+        """The candidates of queries (n,). Of a pair with more than `MOST` entries only so many are looked at, spread
+        evenly over all of them."""
         relation = np.asarray(relation, np.int64)
         low, high, downward = _pair(head, tail)
         place = found_in(self.first, self.larger, low, high)
         begin = np.where(place >= 0, self.starts[place], 0).astype(np.int64)
         size = np.where(place >= 0, self.starts[place + 1] - self.starts[place], 0).astype(np.int64)
-        looked = np.cumsum(np.minimum(size, MOST) if own is None else size)
+        looked = np.cumsum(np.minimum(size, MOST))
         cuts = np.unique(looked // ROOM, return_index=True)[1].tolist() or [0]
         parts = []
         for start, stop in pairwise([*cuts, len(size)]):
             part = slice(start, stop)
-            left_out = None if own is None else own[part]
-            parts.append(self._candidates(relation[part], downward[part], begin[part], size[part], left_out))
+            parts.append(self._candidates(relation[part], downward[part], begin[part], size[part]))
         if len(parts) == 1:
             return parts[0]
         return Candidates(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    def _candidates(
-        self, relation: Ints, downward: NDArray[np.bool_], begin: Ints, size: Ints, own: Ints | None
-    ) -> Candidates:
+    def _candidates(self, relation: Ints, downward: NDArray[np.bool_], begin: Ints, size: Ints) -> Candidates:
         n = len(relation)
-        taken = np.minimum(size, MOST) if own is None else size
+        taken = np.minimum(size, MOST)
         query = np.repeat(np.arange(n), taken)
-        place = _ranges(np.zeros(n, np.int64), taken)
-        entry = begin[query] + place * size[query] // taken[query]
-        count = self.count[entry].astype(np.int64)
-        if own is not None:
-            mine = (self.code[entry] == own[query]) & (self.relation[entry] == relation[query])
-            count -= mine & (self.downward[entry] == downward[query])
-            query, entry, count = query[count > 0], entry[count > 0], count[count > 0]
+        entry = begin[query] + _ranges(np.zeros(n, np.int64), taken) * size[query] // taken[query]
         turned = downward[query] != self.downward[entry]
-        cell = (relation[query] * self.n_relations + self.relation[entry]) * 2 + turned
-        table = self._table(cell)
-        total = np.broadcast_to(self._total, (n, 2))
-        if own is not None:
-            # the rates include the fact with all of its partners, also with those that are not looked at
-            table, total = self._without(relation, own, query, entry, count, cell, table, total)
-            seen = _spread(np.bincount(query, minlength=n))
-            query, entry, count, table = query[seen], entry[seen], count[seen], table[seen]
-        rate = (total[:, 0] + 1.0) / (total[:, 1] + 2.0)
-        belief = coarse((table[:, 0] + PRIOR * rate[query]) / (table[:, 1] + PRIOR))
+        table = self._table((relation[query] * self.n_relations + self.relation[entry]) * 2 + turned)
+        agree, both = self._agreements[1].sum(axis=0)
+        rate = (agree + 1.0) / (both + 2.0)
+        belief = ((table[:, 0] + PRIOR * rate) / (table[:, 1] + PRIOR)).astype(np.float32)
         same = (self.relation[entry] == relation[query]) & (self.downward[entry] == downward[query])
+        count = self.count[entry].astype(np.int64)
         return self._best(n, query, entry, count, belief, table[:, 1], same, downward)
-
-    @cached_property
-    def _total(self) -> NDArray[np.int64]:
-        """(2,) the two counts of `_agreements`, summed over all cells."""
-        return np.asarray(self._agreements[1].sum(axis=0))
 
     def _table(self, cell: Ints) -> NDArray[np.int64]:
         """The two counts of each cell: (n, 2); 0 where a cell does not occur."""
@@ -190,33 +164,6 @@ class Pairs:
             return np.zeros((len(cell), 2), np.int64)
         at = np.minimum(np.searchsorted(cells, cell), len(cells) - 1)
         return np.where((cells[at] == cell)[:, None], agreements[at], 0)
-
-    def _without(
-        self,
-        relation: Ints,
-        own: Ints,
-        query: Ints,
-        entry: Ints,
-        count: Ints,
-        cell: Ints,
-        table: NDArray[np.int64],
-        total: NDArray[np.int64],
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The counts of each entry's cell, and in total, without the pairs that the left-out fact belongs to."""
-        n = len(relation)
-        agree = np.where(self.code[entry] == own[query], count, 0)
-        added = np.stack([agree, count], axis=1)
-        everything = np.zeros((n, 2), np.int64)
-        np.add.at(everything, query, added)
-        # in a cell of two equal relations a fact is counted twice with each partner, as the first and as the second
-        both = np.where(self.relation[entry] == relation[query], 2, 1)[:, None]
-        order = np.lexsort((cell, query))
-        new = begins(query[order], cell[order])
-        within = np.empty_like(order)
-        within[order] = np.cumsum(new) - 1
-        sums = np.zeros((int(new.sum()), 2), np.int64)
-        np.add.at(sums, within, added * both)
-        return table - sums[within], total - 2 * everything
 
     def _best(
         self,
@@ -259,16 +206,6 @@ class Pairs:
             out["partner"][at] = self.relation[partner]
             out["turned"][at] = self.downward[partner] != downward[q[kept]]
         return Candidates(code, **out, distinct=distinct)
-
-
-def _spread(sizes: Ints) -> NDArray[np.bool_]:
-    """Which members of groups of these sizes are looked at, at most `MOST` of each group: (sum of sizes,)."""
-    size, place = np.repeat(sizes, sizes), _ranges(np.zeros(len(sizes), np.int64), sizes)
-    taken = np.minimum(size, MOST)
-    number = -(
-        -place * taken // np.maximum(size, 1)
-    )  # the number of the first chosen member at or after this place
-    return np.asarray((number < taken) & (number * size // np.maximum(taken, 1) == place))
 
 
 class _Cells:

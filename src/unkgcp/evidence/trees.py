@@ -1,4 +1,4 @@
-"""Boosted trees that give each class a probability: learned by LightGBM, stored and evaluated without it.
+"""Boosted trees that give each class a probability, or one number: learned by LightGBM, evaluated without it.
 
 The nodes of all trees are stored one after the other in plain arrays. Arrays from a file are checked, so that trees
 from a stranger can neither loop for ever nor read beyond the arrays.
@@ -7,17 +7,19 @@ from a stranger can neither loop for ever nor read beyond the arrays.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, remedy
 from unkgcp.loops import cores, in_threads
 from unkgcp.progress import Progress
 
 NAN_MISSING, DEFAULT_LEFT, CATEGORICAL = 8, 2, 1  # bits of LightGBM's decision_type
+LEAST_IN_LEAF = 20  # facts in a leaf of a regression
+FEW_ROWS = 5000  # up to so many rows are learned from faster by one thread than by several
 WALKS = 1 << 18  # walks from root to leaf that are worth a thread; they take some ten milliseconds
 COLUMNS: dict[str, Any] = {
     "classes": np.int64,
@@ -59,21 +61,31 @@ class Trees:
     right: NDArray[np.int32]
     leaf: NDArray[np.float64]
 
-    def probabilities(self, table: NDArray[np.float32]) -> NDArray[np.float64]:
-        """The probability of each class for rows of features: (n, total). Other rows do not change it."""
+    def sums(self, table: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Prior and leaves of each class, added up for rows of features: (n, K). Of one class it is the prediction."""
         from unkgcp.evidence import tree_kernels as compiled
 
         table = np.ascontiguousarray(table, np.float32)
         nodes = [getattr(self, name) for name in COLUMNS if name not in ("classes", "prior")]
-        raw = np.tile(self.prior, (len(table), 1))
-        out = np.zeros((len(table), self.total))
+        out = np.tile(self.prior, (len(table), 1))
 
         def work(rows: slice) -> None:
-            compiled.sum_trees(table[rows], *nodes, raw[rows])
-            compiled.softmax(raw[rows], self.classes, out[rows])
+            compiled.sum_trees(table[rows], *nodes, out[rows])
 
         in_threads(len(table), work, 1 + WALKS // (1 + len(self.tree_class)))
         return out
+
+    def probabilities(self, table: NDArray[np.float32]) -> NDArray[np.float64]:
+        """The probability of each class for rows of features: (n, total)."""
+        raw = self.sums(table)
+        weight = np.exp(raw - raw.max(axis=1, keepdims=True))
+        out = np.zeros((len(table), self.total))
+        out[:, self.classes] = weight / weight.sum(axis=1, keepdims=True)
+        return out
+
+    def scaled(self, factor: float, offset: float) -> Trees:
+        """Trees whose sums are factor times those of these, plus an offset."""
+        return replace(self, prior=self.prior * factor + offset, leaf=self.leaf * factor)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return arrays_of(self)
@@ -209,7 +221,7 @@ class Boosting:
             compact,
             weight=own,
             init_score=np.repeat(prior, len(label)),
-            params=self._settings(2),
+            params=self._settings(len(classes), len(label)),
         )
         held = lightgbm.Dataset(
             held_table,
@@ -220,7 +232,7 @@ class Boosting:
         )
         told = [] if progress is None else [lambda state: progress.update(state.iteration + 1)]
         booster = lightgbm.train(
-            self._settings(len(classes)),
+            self._settings(len(classes), len(label)),
             data,
             self.rounds,
             valid_sets=[held],
@@ -230,10 +242,50 @@ class Boosting:
         text = booster.model_to_string(num_iteration=best)
         return from_lightgbm(text, features, classes, total, prior, best)
 
-    def _settings(self, classes: int) -> dict[str, Any]:
+    def regress(
+        self,
+        table: Table,
+        target: NDArray[np.float64],
+        held_table: Table,
+        held_target: NDArray[np.float64],
+        objective: str = "regression",
+        progress: Progress | None = None,
+    ) -> Trees:
+        """Trees whose sums predict a number, or with the objective `gamma` the logarithm of a positive one."""
+        lightgbm = _lightgbm()
+        base = float(target.mean())
+        prior = np.array([np.log(base) if objective == "gamma" else base])
+        one = np.zeros(1, np.int64)
+        if len(target) < 2 * LEAST_IN_LEAF or not len(held_target):
+            return from_lightgbm("", table.shape[1], one, 1, prior, 0)
+        settings = self._settings(1, len(target)) | {
+            "objective": objective,
+            "metric": objective if objective == "gamma" else "l2",
+            "boost_from_average": False,
+            "lambda_l2": 2.0,
+            "min_data_in_leaf": LEAST_IN_LEAF,
+            "min_sum_hessian_in_leaf": 1e-3,
+            "bagging_fraction": 0.8,
+            "bagging_freq": 1,
+            "max_delta_step": 0.0,
+        }
+        begin = np.full(len(target), prior[0]), np.full(len(held_target), prior[0])
+        data = lightgbm.Dataset(table, target, init_score=begin[0], params=settings)
+        held = lightgbm.Dataset(held_table, held_target, init_score=begin[1], reference=data)
+        told = [] if progress is None else [lambda state: progress.update(state.iteration + 1)]
+        booster = lightgbm.train(
+            settings,
+            data,
+            self.rounds,
+            valid_sets=[held],
+            callbacks=[lightgbm.early_stopping(self.patience, verbose=False), *told],
+        )
+        best = booster.best_iteration or booster.current_iteration()
+        return from_lightgbm(booster.model_to_string(num_iteration=best), table.shape[1], one, 1, prior, best)
+
+    def _settings(self, classes: int, rows: int) -> dict[str, Any]:
         return {
-            "objective": "multiclass",
-            "num_class": classes,
+            **({"objective": "multiclass", "num_class": classes} if classes > 1 else {}),
             "metric": "multi_logloss",
             "boost_from_average": False,
             "num_leaves": self.leaves,
@@ -246,7 +298,7 @@ class Boosting:
             "seed": self.seed,
             "deterministic": True,
             "force_col_wise": True,
-            "num_threads": cores(),
+            "num_threads": 1 if rows <= FEW_ROWS else cores(),
             "verbosity": -1,
         }
 
@@ -255,5 +307,5 @@ def _lightgbm() -> Any:
     try:
         import lightgbm
     except ImportError:
-        raise InputError("--method evidence needs lightgbm: pip install 'unkgcp[evidence]'") from None
+        raise InputError(f"--method evidence needs lightgbm: {remedy('lightgbm')}") from None
     return lightgbm

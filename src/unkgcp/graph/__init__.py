@@ -5,27 +5,29 @@ Names are imported on first use, so that a part of this room can be had without 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from unkgcp.lazy import lazy
 
 if TYPE_CHECKING:
-    from unkgcp.graph.datasets import Dataset, load, load_dataset
+    from unkgcp.graph.datasets import Dataset, load_dataset, read
     from unkgcp.graph.description import Description, describe
-    from unkgcp.graph.fact_files import read, read_parts, write
+    from unkgcp.graph.fact_files import read_parts, write
     from unkgcp.graph.facts import Graph, Splits, Vocabulary, concatenate, hold_out, split, triple_keys
-    from unkgcp.graph.objects import graph_from
     from unkgcp.tabular.columns import Scale
     from unkgcp.tabular.query_files import query_batches
 
-_WHERE = {
-    "graph.datasets": ("Dataset", "load", "load_dataset"),
-    "graph.describing": ("Description", "describe"),
-    "graph.fact_files": ("read", "read_parts", "write"),
-    "graph.facts": ("Graph", "Splits", "Vocabulary", "concatenate", "hold_out", "split", "triple_keys"),
-    "graph.objects": ("graph_from",),
-    "tabular.columns": ("Scale",),
-    "tabular.query_files": ("query_batches",),
-}
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "graph.datasets": ("Dataset", "load_dataset", "read"),
+        "graph.description": ("Description", "describe"),
+        "graph.fact_files": ("read_parts", "write"),
+        "graph.facts": ("Graph", "Splits", "Vocabulary", "concatenate", "hold_out", "split", "triple_keys"),
+        "tabular.columns": ("Scale",),
+        "tabular.query_files": ("query_batches",),
+    },
+)
 
 __all__ = [
     "Dataset",
@@ -36,9 +38,7 @@ __all__ = [
     "Vocabulary",
     "concatenate",
     "describe",
-    "graph_from",
     "hold_out",
-    "load",
     "load_dataset",
     "query_batches",
     "read",
@@ -47,14 +47,3 @@ __all__ = [
     "triple_keys",
     "write",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _WHERE.items():
-        if name in names:
-            return getattr(import_module(f"unkgcp.{module}"), name)
-    raise AttributeError(f"module 'unkgcp.graph' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

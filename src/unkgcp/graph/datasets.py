@@ -5,7 +5,7 @@ downloads them. Test negatives and soft-logic facts belong to a data set, but ar
 
 >>> dataset = load_dataset("ppi5k")
 >>> dataset.splits.train
-Graph(230,929 facts, 4,999 entities, 7 relations)
+Graph(230,929 facts, 4,999 entities, 7 relations, confidences 0.15 to 0.999)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +27,19 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 from numpy.typing import NDArray
 
-from unkgcp.errors import InputError
-from unkgcp.graph.fact_files import read, read_parts
-from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, Vocabulary, contained, hold_out, split
+from unkgcp.errors import InputError, public
+from unkgcp.graph.fact_files import read_parts
+from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, Vocabulary, concatenate, contained, split
+from unkgcp.graph.facts import hold_out as hold_out_share
 from unkgcp.graph.objects import graph_from
-from unkgcp.tabular.columns import Scale
+from unkgcp.graph.symmetry import (
+    Choice,
+    Mirrors,
+    symmetric_as_in,
+    symmetric_relations,
+    with_symmetric,
+)
+from unkgcp.tabular.columns import Options, Scale
 from unkgcp.tabular.source import is_remote
 
 LOG = logging.getLogger(__name__)
@@ -71,7 +79,8 @@ class Dataset:
     `negatives` are triples that are taken for no facts, confidence 0, to test with. `softlogic` are facts to train
     with that were inferred from the training facts, and from these alone. `hashes` has the SHA-256 of every file.
     `names` are the names of labels that are mere ids, where known. `split_here` tells that one graph was cut into the
-    parts at random by this package, so that facts that stand in two parts are repeats of that graph.
+    parts at random by this package, so that facts that stand in two parts are repeats of that graph. `mirrors` are
+    counted before the two directions of a symmetric relation became one; None where nothing was counted.
     """
 
     name: str
@@ -81,11 +90,21 @@ class Dataset:
     hashes: Mapping[str, str] = field(default_factory=dict)
     names: Names | None = None
     split_here: bool = False
+    mirrors: Mirrors | None = None
 
     @property
     def graph(self) -> Graph:
         """All facts: train, validation, calibration and test, one after the other."""
         return self.splits.graph
+
+    @property
+    def counted_mirrors(self) -> Mirrors:
+        return self.mirrors or Mirrors.of(self.graph)
+
+    @property
+    def symmetry(self) -> str | None:
+        """Which relations are symmetric, or could be; None if none is."""
+        return self.counted_mirrors.sentence(self.splits.train.vocabulary.symmetric)
 
     def softlogic_for(self, protocol: str) -> Graph | None:
         """The soft-logic facts that a protocol trains with: all, but for those held back under `paper`.
@@ -107,9 +126,54 @@ class Dataset:
         return contained(self.softlogic.keys, held)
 
 
-def load(data: str | os.PathLike[str], **options: Any) -> Graph:
-    """All facts of a data set; options as in `load_dataset`."""
-    return load_dataset(data, **options).graph
+def read(
+    source: Any,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    vocabulary: Vocabulary | None = None,
+    relation: str | None = None,
+    symmetric: Choice = None,
+    **options: Unpack[Options],
+) -> Graph:
+    """The facts of a file, a named data set, a folder, or an object that holds facts.
+
+    source        a file, here or elsewhere (`https://`, `s3://`, ...), `-` (standard input) or an open stream; a name
+                  (cn15k, nl27k, ppi5k, demo) or a folder with train, val and test files, whose parts are then the
+                  graph's `splits`; a data frame, a NetworkX graph, rows: see `unkgcp.graph.objects.graph_from`
+    data_dir      where named data sets are looked for first
+    vocabulary    files: labels that keep the ids they have there; new ones follow
+    relation      objects: the one relation of all facts, for data that has none
+    symmetric     relations of which (h, r, t) and (t, r, h) are one fact: `auto` (those whose facts are nearly all
+                  listed in both directions with the same confidence), `none`, or labels. If not given: those of the
+                  vocabulary, `auto` without one, `none` for data that come split and for graphs
+    format        one of `unkgcp.tabular.formats.NAMES`: tsv, csv, parquet, turtle, ...; recognised if not given
+    header        whether the first line names the columns; recognised if not given
+    columns       head, relation, tail and confidence by name, or by position counted from 0; five for confidences
+                  that are intervals, whose ends are the columns lower and upper
+    scale         how numbers become confidences; if not given they are confidences already, except in files of
+                  STRING (of 1000) and ConceptNet (the paper's logarithmic scale)
+    language      ConceptNet only: keep the assertions within one language, `en` for instance
+    skip_missing  leave out rows whose confidence is empty or NaN; they are an error otherwise
+    default_confidence     the number that such rows have instead
+    prefixes               RDF: names for the beginnings of IRIs, {"wd": "http://www.wikidata.org/entity/"}
+    confidence_predicates  RDF: IRIs of the predicates that tell a confidence; recognised by their names if not given
+
+    Confidences are rounded to nine decimals. Ids follow the first appearance of a label, row by row, head before tail.
+    """
+    if not isinstance(source, str | os.PathLike) and not hasattr(source, "readinto"):
+        graph = graph_from(source, relation=relation, **options)
+        return with_symmetric(graph, symmetric or (None if graph is source else "auto"))
+    if relation is not None:
+        raise InputError("relation is for objects without one: leave it out, or name the columns")
+    if hasattr(source, "readinto") or names_one_file(source):
+        graph = read_parts({"": source}, vocabulary=vocabulary, **options)[""]
+        if symmetric is None and vocabulary is not None:
+            return symmetric_as_in(graph, vocabulary)
+        return with_symmetric(graph, symmetric or "auto")
+    if vocabulary is not None:
+        raise InputError(f"{public(source)} has a vocabulary of its own: leave vocabulary out")
+    dataset = load_dataset(source, data_dir=data_dir, symmetric=symmetric, **options)
+    return replace(dataset.graph, splits=None if dataset.split_here else dataset.splits)
 
 
 def _sizes(dataset: Dataset) -> str:
@@ -126,17 +190,19 @@ def load_dataset(
     calibration: float | None = None,
     test: float | None = None,
     validation: float = 0.0,
-    keep_repeats_together: bool = False,
+    hold_out: str | None = None,
+    symmetric: Choice = None,
     **reading: Any,
 ) -> Dataset:
     """A data set by name (cn15k, nl27k, ppi5k, demo), by folder, or made of one file by a random split.
 
-    A data frame, a NetworkX graph or whatever else `unkgcp.graph_from` takes is split like a file.
+    A data frame, a NetworkX graph or whatever other object `unkgcp.read` takes is split like a file.
 
-    `calibration` and `test` are fractions for one file and for the demo graph (default 0.07 and 0.08); other
-    data sets come split. `validation` is a fraction of the training part, for early stopping, and works
-    for all. `reading` goes to `unkgcp.graph.read`: format, header, columns, scale and so on; a scale is
-    for facts, soft-logic files must be in [0, 1] already.
+    `calibration` and `test` are fractions for one file and for the demo graph (default 0.07 and 0.08), `hold_out` names
+    the units in which their facts are held out (see `unkgcp.graph.facts.split`); other data sets come split.
+    `validation` is a fraction of the training part, for early stopping, and works for all. `reading` goes to
+    `unkgcp.read`: format, header, columns, scale and so on; a scale is for facts, soft-logic files must be in [0, 1]
+    already. `symmetric` relations are those of `unkgcp.read`.
     """
     start = time.monotonic()
     cut: dict[str, Any] = {
@@ -144,29 +210,33 @@ def load_dataset(
         "test": TEST if test is None else test,
         "validation": validation,
         "seed": seed,
-        "keep_repeats_together": keep_repeats_together,
+        "hold_out": hold_out,
     }
     if not isinstance(data, str | os.PathLike):
         graph = graph_from(data, **reading)
-        dataset = Dataset(
-            type(data).__name__, split(graph, **cut), hashes={"facts": _content(graph)}, split_here=True
-        )
+        hashes, symmetric = {"facts": _content(graph)}, symmetric or (None if graph is data else "auto")
+        dataset = _whole(type(data).__name__, graph, symmetric, cut, hashes)
     elif str(data) == "demo":
-        dataset = _demo(cut)
+        dataset = _demo(cut, symmetric)
     elif names_one_file(data):
-        dataset = _one_file(data, cut, reading)
+        graph = read(data, symmetric="none", **reading)
+        # what is elsewhere is not fetched a second time to hash its bytes
+        digest = _sha256(Path(data)) if Path(data).is_file() else _content(graph)
+        with _naming(data):
+            name = public(data)
+            dataset = _whole(name, graph, symmetric or "auto", cut, {Path(name).name: digest})
     else:
         folder, remedy = _locate(data, data_dir)
-        for name, fraction in (("calibration", calibration), ("test", test)):
-            if fraction is not None:
+        for name, chosen in (("split", calibration or test), ("hold-out", hold_out)):
+            if chosen is not None:
                 raise InputError(
-                    f"{data} comes split into train, calibration and test, so no {name} fraction can be chosen; "
+                    f"{data} comes split into train, calibration and test, so --{name} cannot be chosen; "
                     "leave it out or give one file"
                 )
-        dataset = _folder(str(data), folder, remedy, reading)
+        dataset = _folder(str(data), folder, remedy, symmetric, reading)
         if validation:
             with _naming(folder):
-                train, held = hold_out(dataset.splits.train, validation, seed, keep_repeats_together)
+                train, held = hold_out_share(dataset.splits.train, validation, seed)
             dataset = replace(dataset, splits=replace(dataset.splits, train=train, validation=held))
     if LOG.isEnabledFor(logging.INFO):
         LOG.info("%s: took %.2f s", _sizes(dataset), time.monotonic() - start)
@@ -192,17 +262,19 @@ def _locate(data: str | os.PathLike[str], data_dir: str | os.PathLike[str] | Non
 
 
 def names_one_file(data: str | os.PathLike[str]) -> bool:
-    """Whether this names one file, here or elsewhere, and no data set or folder."""
-    return str(data) not in NAMES and (Path(data).is_file() or is_remote(data))
+    """Whether this names one file or pipe, here or elsewhere, and no data set or folder."""
+    here = str(data) == "-" or (Path(data).exists() and not Path(data).is_dir())
+    return str(data) not in NAMES and (here or is_remote(data))
 
 
-def _one_file(data: str | os.PathLike[str], cut: Mapping[str, Any], reading: Mapping[str, Any]) -> Dataset:
-    graph = read(data, **reading)
-    with _naming(data):
-        splits = split(graph, **cut)
-    # what is elsewhere is not fetched a second time to hash its bytes
-    digest = _sha256(Path(data)) if Path(data).is_file() else _content(graph)
-    return Dataset(str(data), splits, hashes={Path(data).name: digest}, split_here=True)
+def _whole(
+    name: str, graph: Graph, symmetric: Choice, cut: Mapping[str, Any], hashes: Mapping[str, str]
+) -> Dataset:
+    """One graph, split at random."""
+    mirrors = Mirrors.of(graph) if symmetric is not None else None
+    chosen = mirrors.symmetric if mirrors is not None and symmetric == "auto" else symmetric
+    graph = with_symmetric(graph, chosen)
+    return Dataset(name, split(graph, **cut), hashes=hashes, split_here=True, mirrors=mirrors)
 
 
 @contextmanager
@@ -211,10 +283,10 @@ def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{public(path)}: {error}") from None
 
 
-def _folder(name: str, folder: Path, remedy: str, reading: Mapping[str, Any]) -> Dataset:
+def _folder(name: str, folder: Path, remedy: str, symmetric: Choice, reading: Mapping[str, Any]) -> Dataset:
     paths = parts(folder, remedy)
     names = read_names(folder)
     graphs = read_parts({part: paths[part] for part in NEEDED}, **reading)
@@ -224,6 +296,8 @@ def _folder(name: str, folder: Path, remedy: str, reading: Mapping[str, Any]) ->
     if "negatives" in paths:
         graphs["negatives"] = _negatives(paths["negatives"], names, graphs["train"], reading)
     graphs = dict(zip(graphs, over_one_vocabulary(list(graphs.values())), strict=True))
+    chosen = symmetric_relations(concatenate([graphs[part] for part in NEEDED]), symmetric)
+    graphs = {part: with_symmetric(graph, chosen) for part, graph in graphs.items()}
     splits = Splits(graphs["train"], graphs["calibration"], graphs["test"], graphs["train"][:0])
     files = [*paths.values(), *(folder / table for table in TABLES if names is not None)]
     hashes = {path.name: _sha256(path) for path in files}
@@ -250,12 +324,12 @@ def _shares_entities(graph: Graph, other: Graph) -> bool:
     return bool(np.any(other.vocabulary.entity_ids(graph.vocabulary.entities) >= 0))
 
 
-def _demo(cut: Mapping[str, Any]) -> Dataset:
+def _demo(cut: Mapping[str, Any], symmetric: Choice) -> Dataset:
     # imported late, because nothing else needs the demo graph
     from unkgcp.graph import demo_graph
     from unkgcp.graph.negatives import corrupt
 
-    graph, _ = demo_graph.generate()
+    graph = with_symmetric(demo_graph.generate()[0], symmetric)
     splits = split(graph, **cut)
     return Dataset(
         "demo",

@@ -51,7 +51,9 @@ class Description:
 
     "In" compares triples, whatever their confidence: `test_rows_in_train` counts test rows whose triple is
     also in train or validation. "Unseen in training" means without a fact in train or validation.
-    `softlogic_rows_held` are those of the `softlogic` rows that name a calibration or test triple.
+    `symmetric` are relations of which both directions count as one fact, `mirrored` says in a sentence each how many
+    facts of a relation are listed in both directions. `softlogic_rows_held` are those of the `softlogic` rows that name
+    a calibration or test triple.
     """
 
     data: str
@@ -77,6 +79,8 @@ class Description:
     softlogic: int
     softlogic_rows_held: int
     confidence: Confidences
+    symmetric: list[str]
+    mirrored: list[str]
     files: dict[str, str]
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,6 +121,8 @@ def describe(dataset: Dataset) -> Description:
         softlogic=0 if softlogic is None else len(softlogic),
         softlogic_rows_held=int(dataset.softlogic_held.sum()),
         confidence=_confidences(graph.confidence),
+        symmetric=graph.vocabulary.relations.filter(graph.vocabulary.symmetric).to_pylist(),
+        mirrored=dataset.counted_mirrors.lines(graph.vocabulary.symmetric),
         files=dict(dataset.hashes),
     )
 
@@ -166,7 +172,6 @@ def _conflicting(graph: Graph, keys: NDArray[np.int64], again: NDArray[np.int64]
 # The description as text for a terminal: counts, a bar chart of the confidences, cautions.
 
 SHOWN = 6  # atoms; --json has all
-EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def description_text(description: Description, width: int = 80, plain: bool = False) -> str:
@@ -178,6 +183,7 @@ def description_text(description: Description, width: int = 80, plain: bool = Fa
             "",
             *chart(description.confidence.histogram, width, plain),
             *_atoms(description),
+            *(f"  {sentence}" for sentence in ["", *description.mirrored] if description.mirrored),
             *_cautions(description),
         ]
     )
@@ -192,17 +198,12 @@ def chart(counts: Sequence[int], width: int = 80, plain: bool = False) -> list[s
     for index, count in enumerate(counts):
         closing = "]" if index == len(counts) - 1 else ")"
         label = f"[{index * step:.1f}, {(index + 1) * step:.1f}{closing}"
-        bar = _bar(count / max(*counts, 1) * room, plain)
+        length = count / max(*counts, 1) * room
+        bar = ("#" if plain else "█") * max(
+            round(length), 1 if count else 0
+        )  # a bin with facts is never invisible
         lines.append(f"  {label}  {numbers[index]:>{max(map(len, numbers))}}  {bar}".rstrip())
     return lines
-
-
-def _bar(length: float, plain: bool) -> str:
-    if plain:
-        return "#" * max(round(length), 1 if length else 0)
-    # a bin that is not empty is never invisible
-    eighths = max(round(length * 8), 1 if length else 0)
-    return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
 
 
 def _counts(d: Description) -> Iterator[str]:

@@ -1,13 +1,13 @@
-"""Facts from files and to files: TSV, CSV, Parquet, RDF, and the formats of STRING, ConceptNet and NELL, plain or gzip.
+"""Facts from files and to files: TSV, CSV, Parquet, RDF, and the formats of STRING, ConceptNet and NELL, plain
+or packed.
 
 Files are streamed: memory holds the columns of ids and confidences, the vocabulary, and a few blocks of the file.
-Confidences change only if a scale is given, and no row is dropped: repeated triples and self-loops are facts too. A
-graph that was written is read back as the same facts: labels character by character, confidences bit by bit. A label
-that a format cannot hold (a tab in TSV) is refused before anything is written.
+Confidences are rounded to nine decimals and otherwise change only if a scale is given; no row is dropped: repeated
+triples and self-loops are facts too. A graph that was written is read back as the same facts. A label that a format
+cannot hold (a tab in TSV) is refused before anything is written.
 
->>> graph = read("facts.tsv")                                                       # doctest: +SKIP
->>> graph = read("links.csv", columns=("a", "kind", "b", "w"), scale=Scale("minmax"))   # doctest: +SKIP
->>> write(graph, "facts.parquet")                                                   # doctest: +SKIP
+>>> graphs = read_parts({"train": "train.tsv", "test": "test.tsv"})    # doctest: +SKIP
+>>> write(graphs["train"], "facts.parquet")                            # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -22,39 +22,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unkgcp.errors import InputError, at
+from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Vocabulary
 from unkgcp.tabular.columns import Columns, Options, Request
+from unkgcp.tabular.delimited import place_of_row
 from unkgcp.tabular.fact_columns import FactColumns, Labels, read_columns
 from unkgcp.tabular.formats import ending, interval_columns, layout_of
-from unkgcp.tabular.source import Origin, Source, is_file, records
-
-
-def read(path: Origin, *, vocabulary: Vocabulary | None = None, **options: Unpack[Options]) -> Graph:
-    """The facts of a file, here or elsewhere (`https://`, `s3://`, ...), of `-` (standard input) or of an open stream.
-
-    vocabulary    labels that keep the ids they have there; new ones follow
-    format        one of `unkgcp.tabular.formats.NAMES`: tsv, csv, parquet, turtle, ...; recognised if not given
-    header        whether the first line names the columns; recognised if not given
-    columns       head, relation, tail and confidence by name, or by position counted from 0; five for confidences
-                  that are intervals, whose ends are the columns lower and upper
-    scale         how numbers become confidences; if not given they are confidences already, except in files of
-                  STRING (of 1000) and ConceptNet (the paper's logarithmic scale)
-    language      ConceptNet only: keep the assertions within one language, `en` for instance
-    skip_missing  leave out rows whose confidence is empty or NaN; they are an error otherwise
-    default_confidence     the number that such rows have instead
-    prefixes               RDF: names for the beginnings of IRIs, {"wd": "http://www.wikidata.org/entity/"}
-    confidence_predicates  RDF: IRIs of the predicates that tell a confidence; recognised by their names if not given
-
-    Ids follow the first appearance of a label, row by row, head before tail.
-    """
-    return read_parts({"": path}, vocabulary=vocabulary, **options)[""]
+from unkgcp.tabular.source import Origin, Source, is_file
 
 
 def read_parts(
     paths: Mapping[str, Origin], *, vocabulary: Vocabulary | None = None, **options: Unpack[Options]
 ) -> dict[str, Graph]:
-    """Several files over one vocabulary, in the given order; a given scale sees them as one. See `read`."""
+    """Several files over one vocabulary, in the given order; a given scale sees them as one. See `unkgcp.read`."""
     request = Request(**options)
     intervals = interval_columns(paths, request)
     if any(intervals.values()):
@@ -116,11 +96,11 @@ def _checked(
             f"{path} has one confidence a fact where other parts have lower and upper: give all parts alike"
         )
     if request.skip_missing:
-        raise InputError("--skip-missing does not go with the columns lower and upper: remove such lines")
+        raise InputError("skip_missing does not go with the columns lower and upper: remove such lines")
     scale = request.scale
     if scale is not None and scale.kind != "none" and (scale.floor is None or scale.cap is None):
         raise InputError(
-            "a scale for the columns lower and upper needs --floor and --cap, so that both are mapped alike"
+            "a scale for the columns lower and upper needs LOW,HIGH as its scale, so that both are mapped alike"
         )
     return columns
 
@@ -130,11 +110,8 @@ def _place(path: Origin, request: Request, row: int) -> str:
     with Source(path) as source:
         layout = layout_of(source, request)
         if isinstance(layout, str):
-            return f"{path}, row {row + 1}"
-        with source.on_disk().open(encoding="utf-8-sig", newline="") as text:
-            found = records(text, layout.format.delimiter, layout.format.quoted)
-            lines = [line for count, (line, _) in enumerate(found) if count == row + layout.header]
-    return at(source.name, *lines)
+            return f"{source.name}, row {row + 1}"
+        return place_of_row(source.on_disk(), layout, row)
 
 
 # Writing.
@@ -143,37 +120,24 @@ def _place(path: Origin, request: Request, row: int) -> str:
 ROWS = 1 << 18
 
 
-def write(
-    graph: Graph,
-    path: str | os.PathLike[str],
-    *,
-    format: str | None = None,
-    prefixes: Mapping[str, str] | None = None,
-) -> None:
-    """All facts in their order. The name ends in .tsv, .csv, .parquet, .ttl or .nt, perhaps with .gz behind.
-
-    `format` says how to write it where the name does not: one of `unkgcp.tabular.writer.FORMATS`. `prefixes` are those
-    that the graph was read with from RDF, so that its labels become the IRIs that they were.
-    """
+def write(graph: Graph, path: str | os.PathLike[str]) -> None:
+    """All facts in their order. The name ends in .tsv, .csv or .parquet, the first two perhaps with .gz behind."""
     from unkgcp.tabular.writer import Style, write_file
 
-    _check_labels(graph, check_path(path, format), path)
-    style = Style("never", "always", lambda _: {"compression": "zstd"}, format, prefixes)
-    with write_file(os.fspath(path), style) as write_batch:
+    _check_labels(graph, check_path(path), path)
+    with write_file(
+        os.fspath(path), Style("never", "always", lambda _: {"compression": "zstd"})
+    ) as write_batch:
         for batch in _batches(graph):
             write_batch(batch)
 
 
-def check_path(path: str | os.PathLike[str], format: str | None = None) -> str:
-    """The format of a file to write, chosen or by its name; refused where there is none or it is a folder."""
-    from unkgcp.tabular.writer import FORMATS
-
-    if format is not None and format not in FORMATS:
-        raise InputError(f"the output format {format!r} is none of {', '.join(FORMATS)}")
-    kind = format or ending(os.fspath(path))
-    if kind is None or kind == "nquads":
+def check_path(path: str | os.PathLike[str]) -> str:
+    """The format of a file to write, by its name; refused where there is none or it is a folder."""
+    kind = ending(os.fspath(path))
+    if kind not in ("tsv", "csv", "parquet"):
         raise InputError(
-            f"{path} names no format to write: end it in .tsv, .csv, .parquet, .ttl or .nt, or one of them and .gz"
+            f"{path} names no format to write: end it in .tsv, .csv or .parquet, or one of them and .gz"
         )
     if Path(path).is_dir():
         raise InputError(f"{path} is a folder: give the name of a file")

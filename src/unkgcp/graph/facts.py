@@ -6,7 +6,7 @@ A graph is not a set: repeated triples and self-loops are kept, in the order in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.tabular.arrow_arrays import numbers
-from unkgcp.tabular.label_index import Ids, LabelIds
+from unkgcp.tabular.label_index import Ids, LabelIds, Labels
 
 COLUMNS = ("head", "relation", "tail", "confidence")
 
@@ -25,10 +25,20 @@ COLUMNS = ("head", "relation", "tail", "confidence")
 class Vocabulary(LabelIds):
     """Entity and relation labels; the position of a label is its id.
 
+    `symmetric` (relations,) says for which relations (h, r, t) and (t, r, h) are one fact; if it is shorter, further
+    relations are not symmetric.
+
     >>> vocabulary = Vocabulary.of(["a", "b"], ["likes"])
     >>> vocabulary.entity_ids(["b", "nobody"]).tolist()
     [1, -1]
     """
+
+    symmetric: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+
+    def __post_init__(self) -> None:
+        known = np.zeros(len(self.relations), np.bool_)
+        known[: len(self.symmetric)] = self.symmetric
+        object.__setattr__(self, "symmetric", known)
 
     @classmethod
     def of(cls, entities: Sequence[str], relations: Sequence[str]) -> Vocabulary:
@@ -42,10 +52,24 @@ class Vocabulary(LabelIds):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vocabulary):
             return NotImplemented
-        return bool(self.entities.equals(other.entities) and self.relations.equals(other.relations))
+        alike = self.entities.equals(other.entities) and self.relations.equals(other.relations)
+        return bool(alike and np.array_equal(self.symmetric, other.symmetric))
 
     def __hash__(self) -> int:
         return hash((len(self.entities), len(self.relations)))
+
+    def triple_ids(self, head: Labels, relation: Labels, tail: Labels) -> tuple[Ids, Ids, Ids]:
+        """Ids of the three columns of triples, in canonical order, -1 for an unknown label: (n,) int32 each."""
+        return self.canonical(*LabelIds.triple_ids(self, head, relation, tail))
+
+    def canonical(self, head: Ids, relation: Ids, tail: Ids) -> tuple[Ids, Ids, Ids]:
+        """The same triples; in those of a symmetric relation the smaller id is the head, an unknown one the tail."""
+        if not self.symmetric.any():
+            return head, relation, tail
+        known = (relation >= 0) & (relation < len(self.symmetric))
+        turned = known & self.symmetric.take(relation, mode="clip")
+        turned &= head.astype(np.uint32) > tail.astype(np.uint32)  # -1 is the largest
+        return np.where(turned, tail, head), relation, np.where(turned, head, tail)
 
 
 class HasTriples(Protocol):
@@ -79,8 +103,10 @@ Rows = slice | NDArray[np.integer] | NDArray[np.bool_]
 class Graph:
     """Facts with confidences. Every column has shape (n,) and is read-only.
 
-    Slicing and selecting rows gives a graph with the same vocabulary: `graph[:10]`, `graph[mask]`. Where confidences
-    are intervals, `ends` (n, 2) holds their lower and upper ends, and `confidence` is the middle between them.
+    Slicing and selecting rows gives a graph with the same vocabulary: `graph[:10]`, `graph[mask]`. The ends of facts of
+    symmetric relations are in canonical order, whatever order they are given in. Where confidences
+    are intervals, `ends` (n, 2) holds their lower and upper ends, and `confidence` is the middle between them. `splits`
+    are the parts that a benchmark or a folder came in; other graphs have none.
     """
 
     head: Ids
@@ -89,16 +115,19 @@ class Graph:
     confidence: NDArray[np.float64]
     vocabulary: Vocabulary
     ends: NDArray[np.float64] | None = None
+    splits: Splits | None = None
 
     def __post_init__(self) -> None:
         n = len(self.head)
         if self.ends is not None and self.ends.shape != (n, 2):
             raise ValueError(f"ends have shape {self.ends.shape}, expected ({n}, 2)")
         for name in COLUMNS:
-            column = getattr(self, name)
-            if column.shape != (n,):
-                raise ValueError(f"column {name} has shape {column.shape}, expected ({n},)")
-            if column.flags.writeable:
+            if (shape := getattr(self, name).shape) != (n,):
+                raise ValueError(f"column {name} has shape {shape}, expected ({n},)")
+        ids = self.vocabulary.canonical(self.head, self.relation, self.tail)
+        columns: tuple[NDArray[Any], ...] = (*ids, self.confidence)
+        for name, column in zip(COLUMNS, columns, strict=True):
+            if column is not getattr(self, name) or column.flags.writeable:
                 column = column.view()
                 column.flags.writeable = False
                 object.__setattr__(self, name, column)
@@ -108,10 +137,14 @@ class Graph:
 
     def __getitem__(self, rows: Rows) -> Graph:
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}
-        return replace(self, **columns, ends=None if self.ends is None else self.ends[rows])
+        return replace(self, **columns, ends=None if self.ends is None else self.ends[rows], splits=None)
 
     def __repr__(self) -> str:
-        return f"Graph({len(self):,} facts, {self.n_entities:,} entities, {self.n_relations:,} relations)"
+        sizes = f"{len(self):,} facts, {self.n_entities:,} entities, {self.n_relations:,} relations"
+        if not len(self):
+            return f"Graph({sizes})"
+        low, high = self.confidence.min(), self.confidence.max()
+        return f"Graph({sizes}, confidences {low:.4g} to {high:.4g})"
 
     @property
     def n_entities(self) -> int:
@@ -139,18 +172,18 @@ class Graph:
     def over(self, vocabulary: Vocabulary) -> Graph:
         """The same facts in the ids of another vocabulary; a label that it lacks becomes -1."""
         if self.vocabulary == vocabulary:
-            return replace(self, vocabulary=vocabulary)
+            return replace(self, vocabulary=vocabulary, splits=None)
         entity = vocabulary.entity_ids(self.vocabulary.entities)
         relation = vocabulary.relation_ids(self.vocabulary.relations)
         head, tail = entity[self.head], entity[self.tail]
-        return replace(self, head=head, relation=relation[self.relation], tail=tail, vocabulary=vocabulary)
+        return Graph(head, relation[self.relation], tail, self.confidence, vocabulary, self.ends)
 
     def with_confidence(self, confidence: NDArray[np.float64]) -> Graph:
-        return replace(self, confidence=confidence, ends=None)
+        return replace(self, confidence=confidence, ends=None, splits=None)
 
     def with_ends(self, ends: NDArray[np.float64]) -> Graph:
         """The same triples with intervals as confidences, (n, 2): lower and upper."""
-        return replace(self, confidence=ends.mean(axis=1), ends=ends)
+        return replace(self, confidence=ends.mean(axis=1), ends=ends, splits=None)
 
     def table(self) -> pa.Table:
         """Columns head, relation, tail (strings) and confidence, or lower and upper where it is an interval."""
@@ -191,17 +224,12 @@ class Graph:
         test: float = 0.08,
         *,
         validation: float = 0.0,
+        hold_out: str | None = None,
         seed: int = 0,
-        keep_repeats_together: bool = False,
     ) -> Splits:
         """Random parts of this graph; see `unkgcp.graph.facts.split`."""
         return split(
-            self,
-            calibration=calibration,
-            test=test,
-            validation=validation,
-            seed=seed,
-            keep_repeats_together=keep_repeats_together,
+            self, calibration=calibration, test=test, validation=validation, hold_out=hold_out, seed=seed
         )
 
 
@@ -219,10 +247,10 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
         raise ValueError("graphs over different vocabularies cannot be joined; read them together")
     columns: Any = {name: np.concatenate([getattr(graph, name) for graph in graphs]) for name in COLUMNS}
     if all(graph.ends is None for graph in graphs):
-        return replace(first, **columns, ends=None)
+        return replace(first, **columns, ends=None, splits=None)
     # among intervals, a single confidence is an interval of width 0
     ends = [g.ends if g.ends is not None else np.stack([g.confidence] * 2, axis=1) for g in graphs]
-    return replace(first, **columns, ends=np.concatenate(ends))
+    return replace(first, **columns, ends=np.concatenate(ends), splits=None)
 
 
 def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relations: int) -> NDArray[np.int64]:
@@ -232,6 +260,12 @@ def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relation
             f"{n_entities} entities and {n_relations} relations are too many for 64-bit triple keys"
         )
     return (head.astype(np.int64) * n_relations + relation) * n_entities + tail
+
+
+def pair_keys(triples: HasTriples, entities: int) -> NDArray[np.int64]:
+    """One number for the two entities of each triple, whichever is the head: (n,)."""
+    head, tail = triples.head.astype(np.int64), triples.tail.astype(np.int64)
+    return np.minimum(head, tail) * entities + np.maximum(head, tail)
 
 
 def contained(keys: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -246,6 +280,11 @@ def contained(keys: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np
 # Random parts of a graph: training, validation, calibration and test.
 
 CALIBRATION, TEST = 0.07, 0.08
+UNITS = ("entities", "pairs", "triples", "rows")
+"""What facts are held out by, from the largest to the smallest."""
+DEFAULT_UNITS = "pairs,rows"
+FEWEST_UNITS = 20
+"""With fewer of a unit than this, none of them is held out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -280,46 +319,49 @@ def split(
     calibration: float = CALIBRATION,
     test: float = TEST,
     validation: float = 0.0,
+    hold_out: str | None = None,
     seed: int = 0,
-    keep_repeats_together: bool = False,
 ) -> Splits:
-    """Divide a graph at random.
+    """Divide a graph at random, by whole units.
 
-    `calibration` and `test` are shares of the whole graph, `validation` is a share of the training part
-    that is left: asking for a validation slice changes neither the calibration nor the test facts.
+    `calibration` and `test` are shares of all facts, `validation` is a share of the training part that is left: asking
+    for a validation slice changes neither the calibration nor the test facts.
 
-    `keep_repeats_together` puts all rows of one triple into the same part. Without it a triple that is listed
-    several times can be in train and in test, and the test is then partly a test of memory. With it triples are
-    exchangeable and rows no longer are, since a calibration row has its repeats beside it and a test row has not: of
-    m calibration triples with r rows each, a row's coverage at level a may be a (1 - 1/r) / (m + 1) too low.
+    `hold_out` says what is drawn, which decides what queries calibration facts are exchangeable with:
+
+    - `rows`: single rows, exchangeable with a random row of this graph; beside other units, only rows of a pair that
+      keeps another row in training, exchangeable with a row that was left out of such a pair;
+    - `triples`: a triple with all its repeats, exchangeable with the rows of a random triple that training lacks;
+    - `pairs`: all facts that join the same two entities, in either direction, exchangeable with the facts of a random
+      pair of this graph that no training fact joins;
+    - `entities`: an entity with all its facts, exchangeable with the facts of a random entity that has no training
+      fact.
+
+    Of several, separated by commas, each gives an equal share of the held-out facts. The default is `pairs,rows`, which
+    is `pairs` where no pair has several rows, and `rows` where there are fewer than 20 pairs. At most half of the rows
+    that pairs have beyond one are held out as `rows`; pairs give the rest. Units with more facts than the smaller part
+    always train.
     """
     generator = np.random.default_rng(seed)
-    keys = graph.keys if keep_repeats_together else None
-    shares = {"calibration": calibration, "test": test}
-    calibrating, testing = _draw(len(graph), keys, shares, generator)
+    calibrating, testing = _draw(graph, {"calibration": calibration, "test": test}, hold_out, generator)
     training = ~(calibrating | testing)
     validating = np.zeros(len(graph), dtype=np.bool_)
     if validation:
         rows = np.flatnonzero(training)
-        (chosen,) = _draw(
-            len(rows), None if keys is None else keys[rows], {"validation": validation}, generator
-        )
+        (chosen,) = _draw(graph[rows], {"validation": validation}, hold_out, generator)
         validating[rows[chosen]] = True
         training &= ~validating
     return Splits(graph[training], graph[calibrating], graph[testing], graph[validating])
 
 
-def hold_out(
-    graph: Graph, fraction: float, seed: int, keep_repeats_together: bool = False
-) -> tuple[Graph, Graph]:
-    """(rest, held out): a random `fraction` of the facts set aside."""
-    keys = graph.keys if keep_repeats_together else None
-    (held,) = _draw(len(graph), keys, {"held-out": fraction}, np.random.default_rng(seed))
+def hold_out(graph: Graph, fraction: float, seed: int, units: str | None = None) -> tuple[Graph, Graph]:
+    """(rest, held out): a random `fraction` of the facts set aside, by the `units` that `hold_out` of `split` names."""
+    (held,) = _draw(graph, {"held-out": fraction}, units, np.random.default_rng(seed))
     return graph[~held], graph[held]
 
 
 def _draw(
-    n: int, keys: NDArray[np.int64] | None, shares: dict[str, float], generator: np.random.Generator
+    graph: Graph, shares: dict[str, float], units: str | None, generator: np.random.Generator
 ) -> list[NDArray[np.bool_]]:
     """One mask of shape (n,) for each share; no row is in two of them and some row is in none."""
     for name, share in shares.items():
@@ -328,65 +370,115 @@ def _draw(
     if sum(shares.values()) >= 1:
         listed = " and ".join(f"{share:g} ({name})" for name, share in shares.items())
         raise InputError(f"the fractions {listed} leave nothing for training; their sum must stay below 1")
-    wanted = [int(share * n + 0.5) for share in shares.values()]
+    n = len(graph)
+    wanted = np.array([int(share * n + 0.5) for share in shares.values()])
+    part = _draw_parts(graph, wanted, units, generator)
+    masks = [part == place for place in range(1, len(wanted) + 1)]
     facts = "one fact only" if n == 1 else f"{n:,} facts"
-    masks = _draw_rows(n, wanted, generator) if keys is None else _draw_groups(keys, wanted, generator)
     for name, mask in zip(shares, masks, strict=True):
         if not mask.any():
             raise InputError(
                 f"{facts} cannot be split: the {name} part ({shares[name]:g} of them) would be empty; "
                 "give more facts or a larger fraction"
             )
-    if sum(int(mask.sum()) for mask in masks) == n:
+    if part.all():
         raise InputError(
             f"{facts} cannot be split: nothing is left for training; give more facts or smaller fractions"
         )
     return masks
 
 
-def _draw_rows(n: int, wanted: Sequence[int], generator: np.random.Generator) -> list[NDArray[np.bool_]]:
-    masks = np.zeros((len(wanted), n), np.bool_)
-    for mask, rows in zip(masks, np.split(generator.permutation(n), np.cumsum(wanted)), strict=False):
-        mask[rows] = True
-    return list(masks)
+def _draw_parts(
+    graph: Graph, wanted: NDArray[np.int64], units: str | None, generator: np.random.Generator
+) -> NDArray[np.int8]:
+    """The part of each row, 0 for training, with about `wanted` rows in the parts 1, 2, ...: (n,)."""
+    asked = (DEFAULT_UNITS if units is None else units).split(",")
+    names = [unit for unit in UNITS if unit in map(str.strip, asked)]
+    if len(names) < len(asked):
+        raise InputError(
+            f"facts are held out by {', '.join(UNITS)}, or by several of these, each once; not by {units!r}"
+        )
+    n, spare, last = len(graph), len(graph), np.zeros(0, np.int64)
+    codes = {"triples": number_keys(graph.keys)} if "triples" in names else {}
+    if "pairs" in names or len(names) > 1:
+        codes["pairs"] = pair = number_keys(pair_keys(graph, graph.n_entities))
+    if len(names) > 1 and "rows" in names:
+        last = np.empty(int(pair.max(initial=-1)) + 1, np.int64)
+        order = generator.permutation(n)
+        last[pair[order]] = order  # a random row of each pair, which is not drawn as a row
+        spare = (n - len(last)) // 2
+        if units is None and len(last) < FEWEST_UNITS:
+            names, spare, last = ["rows"], n, last[:0]
+    larger = [unit for unit in names if unit != "rows"]
+    part = np.zeros(n, np.int8)
+    by_rows = min(1 / len(names), spare / max(int(wanted.sum()), 1)) if "rows" in names else 0.0
+    for place, unit in enumerate(larger):
+        target = wanted * (1 - by_rows) * (place + 1) / len(larger)
+        room = np.rint(target).astype(np.int64) - np.bincount(part, minlength=len(wanted) + 1)[1:]
+        rows = np.flatnonzero(part == 0)
+        code = codes[unit][rows] if unit in codes else None
+        part[rows] = _draw_units(graph[rows], unit, code, room.clip(0), generator)
+    if "rows" in names:
+        free = part == 0
+        free[last] = False
+        left = wanted - np.bincount(part, minlength=len(wanted) + 1)[1:]
+        if (total := int(left.sum())) > spare:
+            left = left * spare // total
+        rows = generator.permutation(np.flatnonzero(free))
+        for place, drawn in enumerate(np.split(rows, np.cumsum(left.clip(0)))[:-1]):
+            part[drawn] = place + 1
+    return part
 
 
-def _draw_groups(
-    keys: NDArray[np.int64], wanted: Sequence[int], generator: np.random.Generator
-) -> list[NDArray[np.bool_]]:
-    """Whole groups of equal keys, drawn in random order, with row counts as near to `wanted` as possible."""
-    _, group, size = np.unique(keys, return_inverse=True, return_counts=True)
-    waiting = generator.permutation(len(size))
-    masks = []
-    for count in wanted:
-        chosen = _fill(size[waiting], count)
-        mask = np.zeros(len(size), dtype=np.bool_)
-        mask[waiting[chosen]] = True
-        waiting = waiting[~chosen]
-        masks.append(mask[group])
-    return masks
+def _draw_units(
+    graph: Graph,
+    unit: str,
+    code: NDArray[np.int32] | None,
+    room: NDArray[np.int64],
+    generator: np.random.Generator,
+) -> NDArray[np.int8]:
+    """As `_draw_parts`, by one kind of unit that may have several rows; `code` is the unit's number, None for entities.
 
-
-def _fill(size: NDArray[np.int64], room: int) -> NDArray[np.bool_]:
-    """Which groups, taken in the given order and skipping those that do not fit, fill `room` rows: (n,) bool.
-
-    Every round ends at a group that is too large for what is left, so there are at most as many rounds as
-    distinct sizes.
+    All that is held out is drawn first, and then divided at random among the parts, so that these are alike.
     """
-    chosen = np.zeros(len(size), dtype=np.bool_)
-    left = np.arange(len(size))
-    while room > 0:
-        left = left[size[left] <= room]
-        if not len(left):
-            break
-        used = np.cumsum(size[left])
-        fitting = int(np.searchsorted(used, room, side="right"))
-        chosen[left[:fitting]] = True
-        room -= int(used[fitting - 1])
-        left = left[fitting:]
-    if room > 0 and not chosen.all():
-        # the smallest group that is left, if one too many is nearer than one too few
-        others = np.flatnonzero(~chosen)
-        smallest = others[np.argmin(size[others])]
-        chosen[smallest] = size[smallest] - room < room
-    return chosen
+    n, limit = graph.n_entities, int(room.min())
+    # the place of each row's unit in a random order, that of an entity before or after that of its neighbours
+    if code is None:
+        sizes = np.bincount(graph.head, minlength=n) + np.bincount(
+            graph.tail[graph.tail != graph.head], minlength=n
+        )
+    else:
+        sizes = np.bincount(code)
+    drawn = generator.permutation(len(sizes))
+    if (count := np.count_nonzero(sizes)) < FEWEST_UNITS and len(graph):
+        raise InputError(
+            f"there are only {count} {unit} in {len(graph):,} facts, too few to hold out some of them "
+            f"({FEWEST_UNITS} are needed); hold out rows instead"
+        )
+    drawn = np.where(sizes > max(limit, int(sizes[sizes > 0].min(initial=len(graph)))), len(sizes), drawn)
+    first = np.minimum(drawn[graph.head], drawn[graph.tail]) if code is None else drawn[code]
+    of_place = np.bincount(first, minlength=len(sizes) + 1)[:-1]
+    most = int(len(sizes) * max(0.5, room.sum() / max(len(graph), 1))) + 1  # others remain beside a giant one
+    held = generator.permutation(_nearest(of_place[:most], int(room.sum())))
+    part_of_place = np.zeros(len(sizes) + 1, np.int8)
+    shares = room / max(int(room.sum()), 1) * of_place[held].sum()
+    for place, rows in enumerate(shares[:-1].tolist()):
+        drawn_now = _nearest(of_place[held], rows)
+        part_of_place[held[:drawn_now]] = place + 1
+        held = held[drawn_now:]
+    part_of_place[held] = len(room)
+    found: NDArray[np.int8] = part_of_place[first]
+    return found
+
+
+def number_keys(keys: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Numbers from 0 on for the distinct keys, in ascending order: (n,)."""
+    order = np.argsort(keys)  # in half the time of np.unique
+    found = np.empty(len(keys), np.int32)
+    found[order] = np.cumsum(np.diff(keys[order], prepend=keys[order[:1]]) != 0, dtype=np.int32)
+    return found
+
+
+def _nearest(sizes: NDArray[np.int64], room: float) -> int:
+    """How many of the first units have together as many rows as comes nearest to `room`."""
+    return int(np.argmin(np.abs(np.concatenate([[0], np.cumsum(sizes)]) - room)))

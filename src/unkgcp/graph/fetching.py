@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from unkgcp._version import __version__
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, public
 from unkgcp.graph.datasets import cache_folder
 from unkgcp.progress import Progress, Silent
 
@@ -103,7 +103,7 @@ def fetch(
         )
     if url is not None and urlsplit(url).scheme not in ("http", "https"):
         raise InputError(
-            f"{url} is no http or https address; give one that {name}/train.tsv can be appended to"
+            f"{public(url)} is no http or https address; give one that {name}/train.tsv can be appended to"
         )
     folder = Path(cache_folder() if data_dir is None else data_dir) / name
     try:
@@ -187,7 +187,7 @@ def _fetch_file(source: str, blob: str, patience: Patience, report: Report) -> b
             return content
         problem = f"its content is not the published one (git blob id {found}, expected {blob})"
     raise FetchError(
-        f"{source} could not be had in {patience.attempts} attempts: {problem}; "
+        f"{public(source)} could not be had in {patience.attempts} attempts: {problem}; "
         "try again later or name a mirror with --url"
     )
 
@@ -201,7 +201,9 @@ def _receive(source: str, timeout: float, report: Report) -> bytes:
         while piece := response.read(CHUNK):
             content += piece
             if len(content) > LARGEST:
-                raise FetchError(f"{source} is larger than {LARGEST >> 20} MiB and was refused; check --url")
+                raise FetchError(
+                    f"{public(source)} is larger than {LARGEST >> 20} MiB and was refused; check --url"
+                )
             report(len(content), total)
     if total is not None and len(content) < total:
         raise _Passing(f"the connection ended after {len(content):,} of {total:,} bytes")
@@ -217,7 +219,9 @@ def _judged(source: str, timeout: float) -> Iterator[None]:
         sentence = f"the server answered {error.code} {error.reason}"
         if error.code in PASSING:
             raise _Passing(sentence) from None
-        raise FetchError(f"{source} cannot be fetched: {sentence}; check the address or --url") from None
+        raise FetchError(
+            f"{public(source)} cannot be fetched: {sentence}; check the address or --url"
+        ) from None
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, URLError) else error
         if isinstance(reason, TimeoutError):

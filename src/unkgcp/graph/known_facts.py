@@ -1,4 +1,4 @@
-"""The facts a model was trained on, kept with it: compact, sorted, and sorted only when somebody asks for them.
+"""The facts a model was trained on, kept with it: compact and sorted.
 
 The facts of an entity are found without a search through all facts. Since facts are sorted by head, relation and tail,
 a fact is stored as its relation, its tail and the number of its confidence among the distinct ones, each in as few
@@ -12,16 +12,16 @@ bytes as possible (NL27k: 6 in all), and a head as the row where its facts begin
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unkgcp.files import arrays_of
+from unkgcp.files import Field, check_fields, under
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, hold_out, in_vocabulary
 from unkgcp.tabular.label_index import Ids
 
@@ -40,7 +40,7 @@ class Facts(NamedTuple):
     confidence: NDArray[np.float64]
 
 
-class Columns(NamedTuple):
+class StoredFacts(NamedTuple):
     """All facts as they are stored; the facts of head h are rows offsets[h] to offsets[h + 1]."""
 
     offsets: Integers
@@ -50,35 +50,36 @@ class Columns(NamedTuple):
     values: NDArray[np.float64]
 
 
-@dataclass(slots=True, eq=False)
-class KnownFacts:
-    """Training facts, sorted by head, relation and tail. Several threads may ask."""
+COLUMNS = (
+    Field("offsets", np.unsignedinteger, ("entities+1",), rising=True),
+    Field("relation", np.unsignedinteger, ("facts",), high="relations"),
+    Field("tail", np.unsignedinteger, ("facts",), high="entities"),
+    Field("values", np.float64, ("values",), 0, 1),
+    Field("code", np.unsignedinteger, ("facts",), high="values"),
+)
 
-    _load: Callable[[], Columns] | None
-    _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
-    _columns: Columns | None = field(default=None, init=False, repr=False)
-    _by_tail: tuple[Integers, Integers] | None = field(default=None, init=False, repr=False)
+
+@dataclass(frozen=True, eq=False)
+class KnownFacts:
+    """Training facts, sorted by head, relation and tail."""
+
+    columns: StoredFacts
 
     @classmethod
     def of(cls, facts: Graph) -> KnownFacts:
-        return cls(lambda: _columns(facts))
+        return cls(_columns(facts))
 
     @classmethod
     def stored(cls, arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> KnownFacts:
-        """The facts that `arrays` gave, checked at once as `restored` does."""
-        columns = restored(arrays, entities, relations)
-        return cls(lambda: columns)
+        """The facts that `arrays` gave; ValueError if they are not facts over so many entities and relations."""
+        sizes = check_fields(arrays, COLUMNS, entities=entities, relations=relations)
+        columns = StoredFacts(**arrays)
+        if columns.offsets[0] != 0 or columns.offsets[-1] != sizes["facts"]:
+            raise ValueError("the heads do not add up to the facts")
+        return cls(columns)
 
     def __len__(self) -> int:
         return len(self.columns.tail)
-
-    @property
-    def columns(self) -> Columns:
-        with self._lock:
-            if self._columns is None:
-                assert self._load is not None
-                self._columns, self._load = self._load(), None  # frees the facts that they are made of
-            return self._columns
 
     def of_head(self, head: int) -> Facts:
         """The facts with this head."""
@@ -86,7 +87,7 @@ class KnownFacts:
 
     def of_tail(self, tail: int) -> Facts:
         """The facts with this tail."""
-        order, offsets = self._tails_first()
+        order, offsets = self._tails_first
         return self._facts(np.sort(order[offsets[tail] : offsets[tail + 1]]))
 
     def tails(self, head: int, relation: int) -> Ids:
@@ -120,53 +121,16 @@ class KnownFacts:
             columns.values[columns.code[rows]],
         )
 
+    @cached_property
     def _tails_first(self) -> tuple[Integers, Integers]:
         """Rows sorted by tail, and where those of each tail begin; made when first needed."""
-        with self._lock:
-            if self._by_tail is None:
-                tail = self.columns.tail
-                counts = np.bincount(tail, minlength=len(self.columns.offsets) - 1)
-                offsets = np.concatenate([[0], np.cumsum(counts)])
-                self._by_tail = np.argsort(tail, kind="stable"), offsets
-            return self._by_tail
+        tail = self.columns.tail
+        counts = np.bincount(tail, minlength=len(self.columns.offsets) - 1)
+        return np.argsort(tail, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The columns by name, for saving."""
         return dict(self.columns._asdict())
-
-
-def restored(arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> Columns:
-    """The columns that `arrays` gave; ValueError if they are not facts over so many entities and relations."""
-    if set(arrays) != set(Columns._fields):
-        raise ValueError(f"it holds {', '.join(sorted(arrays)) or 'nothing'}, not facts")
-    columns = Columns(**arrays)
-    n = len(columns.tail) if columns.tail.ndim == 1 else -1
-    if any(column.dtype.kind != "u" for column in columns[:-1]) or columns.values.dtype != np.float64:
-        raise ValueError("its columns are not of the kinds that facts have")
-    if columns.values.ndim != 1 or any(column.shape != (n,) for column in columns[1:4]):
-        raise ValueError("its columns are not of one length")
-    if columns.offsets.shape != (entities + 1,):
-        raise ValueError(f"it belongs to another number of entities than {entities:,}")
-    steps = columns.offsets[1:] >= columns.offsets[:-1]
-    if columns.offsets[0] != 0 or columns.offsets[-1] != n or not steps.all():
-        raise ValueError("its heads do not add up to the facts")
-    if n and (columns.relation.max() >= relations or columns.tail.max() >= entities):
-        raise ValueError("it holds an entity or relation that is not in the vocabulary")
-    if n and columns.code.max() >= len(columns.values):
-        raise ValueError("it holds a fact without a confidence")
-    if not ((columns.values >= 0) & (columns.values <= 1)).all():
-        raise ValueError("it holds a confidence that is not between 0 and 1")
-    return columns
-
-
-def unpacked(
-    content: bytes, entities: int, relations: int, explain: Callable[[Exception], Exception]
-) -> Columns:
-    """The columns in the bytes of a file; if there are none, the error is raised that `explain` makes."""
-    try:
-        return restored(arrays_of(content), entities, relations)
-    except Exception as error:
-        raise explain(error) from error
 
 
 def facts_to_arrays(parts: Mapping[str, Graph | None]) -> dict[str, NDArray[Any]]:
@@ -201,17 +165,14 @@ def facts_from_arrays(
     return found
 
 
-def under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays whose names begin with the prefix, by their names without it."""
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def _columns(facts: Graph) -> Columns:
+def _columns(facts: Graph) -> StoredFacts:
     order = np.argsort(facts.keys, kind="stable")
     values = distinct(facts.confidence)
     code = places_among(values, facts.confidence[order], np.min_scalar_type(max(len(values) - 1, 0)))
     offsets = np.concatenate([[0], np.cumsum(np.bincount(facts.head, minlength=facts.n_entities))])
-    return Columns(_small(offsets), _small(facts.relation[order]), _small(facts.tail[order]), code, values)
+    return StoredFacts(
+        _small(offsets), _small(facts.relation[order]), _small(facts.tail[order]), code, values
+    )
 
 
 def distinct(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -305,6 +266,7 @@ def adopted(facts: Graph, vocabulary: Vocabulary) -> Graph:
         vocabulary = Vocabulary(
             pa.concat_arrays([vocabulary.entities, own.entities.take(pa.array(entities))]),
             pa.concat_arrays([vocabulary.relations, own.relations.take(pa.array(relations))]),
+            vocabulary.symmetric,
         )
     columns = (entity[facts.head], relation[facts.relation], entity[facts.tail])
     return Graph(*columns, facts.confidence, vocabulary, facts.ends)

@@ -64,8 +64,9 @@ def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1, kind: s
         if len(open_rows) == 0:
             break
         found = draw(rng, rows[open_rows])
-        head[open_rows], relation[open_rows], tail[open_rows] = found[:3]
-        candidate = triple_keys(*found[:3], facts.n_entities, facts.n_relations)
+        ids = facts.vocabulary.canonical(*found[:3])
+        head[open_rows], relation[open_rows], tail[open_rows] = ids
+        candidate = triple_keys(*ids, facts.n_entities, facts.n_relations)
         open_rows = open_rows[found.useless | contained(candidate, keys)]
     kept = np.ones(len(rows), dtype=bool)
     kept[open_rows] = False
@@ -133,7 +134,7 @@ def _turned(known: Graph) -> Draw:
     both = contained(triple_keys(apart.tail, apart.relation, apart.head, *sizes), np.unique(apart.keys))
     count = np.bincount(apart.relation, minlength=known.n_relations)
     directed = np.bincount(apart.relation[both], minlength=known.n_relations) <= DIRECTED * count
-    directed &= count > 0
+    directed &= (count > 0) & ~known.vocabulary.symmetric
 
     def draw(rng: np.random.Generator, facts: Graph) -> Drawn:
         useless = (facts.head == facts.tail) | ~directed[facts.relation]

@@ -1,9 +1,9 @@
 """Facts and queries as people hold them in Python: data frames, Arrow tables, NetworkX graphs, rows, arrays of ids.
 
-`graph_from` makes a graph of facts, `to_triples` makes ids of queries. (Facts and queries in files are read by
-`unkgcp.graph.fact_files` and `unkgcp.tabular.query_files`.) Columns are guessed by their names, as those of files are
-(`unkgcp.tabular.columns`), or named. pandas, polars and NetworkX are not imported: whoever gives such an object has it
-already. The ways back are methods of `Graph`: `table`, `to_pandas`, `to_polars` and `to_networkx`.
+`graph_from`, which `unkgcp.read` calls, makes a graph of facts; `to_triples` makes ids of queries. (Facts and queries
+in files are read by `unkgcp.graph.fact_files` and `unkgcp.tabular.query_files`.) Columns are guessed by their names, as
+those of files are (`unkgcp.tabular.columns`), or named. pandas, polars and NetworkX are not imported: whoever gives
+such an object has it already. The ways back are methods of `Graph`: `table`, `to_pandas`, `to_polars`, `to_networkx`.
 
 >>> graph_from([("TP53", "binds", "MDM2", 0.9)]).confidence.tolist()
 [0.9]
@@ -13,11 +13,8 @@ already. The ways back are methods of `Graph`: `table`, `to_pandas`, `to_polars`
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
-from numbers import Real
 from typing import Any, TypeAlias, Unpack
 
 import numpy as np
@@ -50,14 +47,11 @@ def graph_from(data: Any, *, relation: str | None = None, **options: Unpack[Opti
     """
     if isinstance(data, Graph):
         return data
-    if isinstance(data, str | bytes | os.PathLike):
-        raise InputError(f"{data!r} is a name, not a graph: read a file with unkgcp.read")
     if options.get("format") is not None or options.get("header") is not None:
         raise InputError("format and header are for files: leave them out")
     if _comes_from(data, "networkx") and hasattr(data, "edges") and hasattr(data, "is_multigraph"):
-        columns = options.pop("columns", None)
-        needed = not options.get("skip_missing") and options.get("default_confidence") is None
-        return _graph(_edges(data, relation, columns, needed), NETWORK, options)
+        edges = _edges(data, relation, options.pop("columns", None))
+        return _graph(_with_relation(edges, relation), NETWORK, options)
     if (table := _table(data)) is not None:
         return _graph(_with_relation(table, relation), TABLE, options)
     if not isinstance(data, Iterable):
@@ -65,7 +59,7 @@ def graph_from(data: Any, *, relation: str | None = None, **options: Unpack[Opti
             f"a graph cannot be made of {type(data).__name__}: give a data frame, an Arrow table, a NetworkX graph or "
             "rows"
         )
-    return _graph(_with_relation(_rows(data, relation is not None), relation), ROWS, options)
+    return _graph(_with_relation(_rows(data, relation is not None, ROWS), relation), ROWS, options)
 
 
 def _graph(table: pa.Table, name: str, options: Options) -> Graph:
@@ -139,10 +133,10 @@ def _with_relation(table: pa.Table, relation: str | None) -> pa.Table:
 # Rows.
 
 
-def _rows(data: Iterable[Any], relation_given: bool) -> pa.Table:
+def _rows(data: Iterable[Any], relation_given: bool, what: str) -> pa.Table:
     rows = list(data)
     if not rows:
-        raise InputError(f"{ROWS} holds no facts: give it at least one")
+        raise InputError(f"{what} holds no facts: give it at least one")
     if all(isinstance(row, Mapping) for row in rows):
         names = list(dict.fromkeys(name for row in rows for name in row))
         columns = {name: [row.get(name) for row in rows] for name in names}
@@ -154,10 +148,10 @@ def _rows(data: Iterable[Any], relation_given: bool) -> pa.Table:
         try:
             table[str(name)] = pa.array(values)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            row, value = _first_odd(values)
+            row = next((row for row, value in enumerate(values) if type(value) is not type(values[0])), 0)
             raise InputError(
-                f"{ROWS}, row {row + 1} has {value!r} as its {name}, not of one kind with the others ({_said(error)}): "
-                "give text or integers as labels and a number as confidence"
+                f"{what}, row {row + 1} has {values[row]!r} as its {name}, not of one kind with the others "
+                f"({_said(error)}): give text or integers as labels and a number as confidence"
             ) from None
     return pa.table(table)
 
@@ -177,127 +171,49 @@ def _row_names(rows: Sequence[Any], relation_given: bool) -> list[str]:
     return list(every[len(rows[0])])
 
 
-def _first_odd(values: list[Any]) -> tuple[int, Any]:
-    """The first value that Arrow cannot put into one column with those before it."""
-    for size in range(1, len(values) + 1):
-        try:
-            pa.array(values[:size])
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            return size - 1, values[size - 1]
-    return 0, values[0]
-
-
 # NetworkX.
 
-Edge = tuple[Any, Any, Any, dict[Any, Any]]  # two nodes, the key of a multigraph, and the attributes
 
-
-def _edges(network: Any, relation: str | None, columns: Sequence[int | str] | None, needed: bool) -> pa.Table:
-    """The edges in the order in which NetworkX lists them; `needed`: each must have a confidence."""
-    multi = bool(network.is_multigraph())
-    if multi:
-        edges = [(head, tail, key, data) for head, tail, key, data in network.edges(keys=True, data=True)]
-    else:
-        edges = [(head, tail, None, data) for head, tail, data in network.edges(data=True)]
-    if not edges:
-        raise InputError(f"{NETWORK} has no edges: give it at least one")
-    kind, numbers = _attributes(edges, multi, relation, columns)
-    labels = _node_labels(network)
-    relations = (
-        [relation] * len(edges)
-        if kind is None
-        else [key if kind == "key" and kind not in data else data.get(kind) for *_, key, data in edges]
-    )
-    for edge, name in zip(edges, relations, strict=True):
-        if name is None:
-            raise InputError(
-                f"{_edge(edge)} has no {kind!r}, which is the relation: give it one, or name another attribute"
-            )
-    return pa.table(
-        {
-            "head": pa.array([labels[head] for head, *_ in edges], pa.string()),
-            "relation": pa.array([str(name) for name in relations], pa.string()),
-            "tail": pa.array([labels[tail] for _, tail, *_ in edges], pa.string()),
-            **{role: _numbers(edges, role, name, needed) for role, name in numbers.items()},
-        }
-    )
-
-
-def _numbers(edges: Sequence[Edge], role: str, name: str, needed: bool) -> pa.Array:
-    """The attribute `name` of all edges, null where an edge has none."""
-    values = []
-    for edge in edges:
-        value = edge[3].get(name)
-        if value is None and needed:
-            raise InputError(
-                f"{_edge(edge)} has no {name!r}, which is the {role}: give it one, or choose skip_missing=True or a "
-                "default_confidence"
-            )
-        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
-            raise InputError(f"{_edge(edge)} has the {name} {value!r}, which is no number: correct it")
-        values.append(None if value is None else float(value))
-    return pa.array(values, pa.float64())
-
-
-def _edge(edge: Edge) -> str:
-    return f"{NETWORK}, edge {edge[:2]!r}"
-
-
-def _attributes(
-    edges: Sequence[Edge], multi: bool, relation: str | None, columns: Sequence[int | str] | None
-) -> tuple[str | None, dict[str, str]]:
-    """The attribute of the relation (None: it is given; `key`: the key), and that of the confidence or of its ends."""
+def _edges(network: Any, relation: str | None, columns: Sequence[int | str] | None) -> pa.Table:
+    """The edges in the order in which NetworkX lists them, with the attributes that tell relation and confidence."""
+    labels, keyed = _node_labels(network), bool(network.is_multigraph())
+    edges = list(network.edges(data=True, **({"keys": True} if keyed else {})))
+    attributes = [({"key": edge[2]} if keyed else {}) | edge[-1] for edge in edges]
+    present = list(dict.fromkeys(str(name) for data in attributes for name in data))
+    own = () if relation is not None else ("relation",)
     if columns is not None:
-        wanted = 1 if relation is not None else 2
-        if len(columns) != wanted or not all(isinstance(name, str) for name in columns):
+        if len(columns) != len(own) + 1:
             raise InputError(
-                f"columns of a NetworkX graph are the names of {wanted} attributes: relation, confidence"
+                f"columns of a NetworkX graph name {len(own) + 1} attributes: relation, confidence"
             )
-        named = [str(name) for name in columns]
-        return (None if relation is not None else named[0]), {"confidence": named[-1]}
-    present = list(dict.fromkeys(str(name) for *_, data in edges for name in data))
-    found = {
-        role: [name for name in present if may_be_named(name, (role,))] for role in ("relation", "confidence")
-    }
-    for role, names in found.items():
-        if len(names) > 1 and not (role == "relation" and relation is not None):
-            both = " and ".join(map(repr, names))
-            raise InputError(
-                f"edges of {NETWORK} have {both}, which may both be the {role}: choose with columns"
-            )
-    if found["confidence"]:
-        numbers = {"confidence": found["confidence"][0]}
-    elif {"lower", "upper"} <= set(present):
-        numbers = {"lower": "lower", "upper": "upper"}
+        named = dict(zip((*own, "confidence"), map(str, columns), strict=True))
     else:
-        listed = ", ".join(map(repr, islice(present, 8))) or "none"
-        raise InputError(
-            f"edges of {NETWORK} have no attribute called confidence (they have {listed}): name it with columns"
-        )
-    if relation is not None:
-        return None, numbers
-    if found["relation"]:
-        return found["relation"][0], numbers
-    if multi and all(isinstance(key, str) for *_, key, _ in edges):
-        return "key", numbers
-    raise InputError(
-        f"edges of {NETWORK} have no attribute called relation, nor keys that are text: name the attribute with "
-        "columns, or give one relation to all with relation"
-    )
+        named = {name: name for name in present if may_be_named(name, (*own, "confidence"))}
+        named |= {name: name for name in ("lower", "upper") if name in present}
+        if edges and own and not any(may_be_named(name, own) for name in named):
+            if not (keyed and all(isinstance(data["key"], str) for data in attributes)):
+                raise InputError(
+                    f"edges of {NETWORK} have no attribute called relation, nor keys that are text: name the attribute "
+                    "with columns, or give one relation to all with relation"
+                )
+            named["relation"] = "key"
+    rows = [
+        {"head": labels[edge[0]], "tail": labels[edge[1]]}
+        | {role: data.get(name) for role, name in named.items()}
+        for edge, data in zip(edges, attributes, strict=True)
+    ]
+    return _rows(rows, relation is not None, NETWORK)
 
 
 def _node_labels(network: Any) -> dict[Any, str]:
     """The label of each node, which is the node as text; two nodes must not have the same."""
-    labels = {node: str(node) for node in network.nodes}
-    if len(set(labels.values())) < len(labels):
-        seen: dict[str, Any] = {}
-        for node, label in labels.items():
-            if label in seen:
-                raise InputError(
-                    f"{NETWORK} has the nodes {seen[label]!r} and {node!r}, which read alike as labels: rename one"
-                )
-            seen[label] = node
-    return labels
+    of_label: dict[str, Any] = {}
+    for node in network.nodes:
+        if (other := of_label.setdefault(str(node), node)) is not node:
+            raise InputError(
+                f"{NETWORK} has the nodes {other!r} and {node!r}, which read alike as labels: rename one"
+            )
+    return {node: label for label, node in of_label.items()}
 
 
 def _comes_from(data: Any, library: str) -> bool:
@@ -341,26 +257,26 @@ def _label_column(column: Any) -> pa.Array:
 def to_triples(queries: Queries, vocabulary: Vocabulary) -> Triples:
     """Ids of queries: label triples, an Arrow table with columns head, relation and tail, a graph, or ids.
 
-    Ids may come as `Triples` or as an integer array of shape (n, 3).
+    Ids may come as `Triples` or as an integer array of shape (n, 3). The ends of triples of a symmetric relation are
+    put in canonical order, so that both directions get one answer.
     """
     if isinstance(queries, Triples):
-        return queries
+        return Triples(*vocabulary.canonical(*queries))
     if isinstance(queries, Graph):
-        own = queries.over(vocabulary)
-        return Triples(own.head, own.relation, own.tail)
+        facts = queries.over(vocabulary)
+        return Triples(facts.head, facts.relation, facts.tail)
     if isinstance(queries, pa.Table | pa.RecordBatch):
         missing = [name for name in Triples._fields if name not in queries.schema.names]
         if missing:
             raise ValueError(f"the table has no column {missing[0]!r}; it needs head, relation and tail")
-        head, relation, tail = (queries.column(name) for name in Triples._fields)
-        return Triples(*vocabulary.triple_ids(head, relation, tail))
+        return Triples(*vocabulary.triple_ids(*(queries.column(name) for name in Triples._fields)))
     if isinstance(queries, np.ndarray):
         if queries.ndim != 2 or queries.shape[1] != 3 or queries.dtype.kind not in "iu":
             raise ValueError(f"ids must be an integer array (n, 3), got {queries.dtype} {queries.shape}")
         inside = (queries >= 0) & (queries <= np.iinfo(np.int32).max)
         # converted first, since arrays of unsigned integers cannot hold -1
         known = np.where(inside, queries.astype(np.int32), -1)
-        return Triples(*(np.ascontiguousarray(known[:, place]) for place in range(3)))
+        return Triples(*vocabulary.canonical(*np.ascontiguousarray(known.T)))
     for place, query in enumerate(queries):
         if isinstance(query, str) or len(query) != 3 or not all(isinstance(label, str) for label in query):
             raise ValueError(f"query {place} is {query!r}; expected three labels (head, relation, tail)")

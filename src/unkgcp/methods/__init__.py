@@ -52,9 +52,6 @@ MODULES = {
 
 POPULATIONS = ("asserted", "open")
 
-OLDER = {"per": "none", "floor": False}
-"""The values of these settings in runs that were written before the settings existed."""
-
 Method = TypeVar("Method", bound=type[IntervalPredictor])
 
 
@@ -152,8 +149,5 @@ def restore(
 
     held: see `IntervalPredictor.restore`.
     """
-    method = predictor_class(name)
-    takes = inspect.signature(method).parameters
-    older = {option: value for option, value in OLDER.items() if option in takes}
-    made = create(name, **{**older, **options, **method.made_of(models)})
+    made = create(name, **{**options, **predictor_class(name).made_of(models)})
     return made.restore(models["model"], arrays, held)

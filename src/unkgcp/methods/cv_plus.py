@@ -85,12 +85,13 @@ class CrossConformalIntervals(IntervalPredictor):
         if self.cross.folds != len(self.members):
             raise InputError(f"cv+ has {len(self.members)} models, but {self.cross.folds} folds of facts")
         self.model, self.size = model, self.cross.size
+        self.kind_counts = np.array([self.size, 0, 0, 0])
         return self
 
     def calibration_facts(self) -> Graph:
         raise InputError(
             "a cv+ run calibrates with the facts that it was trained on, and no bound on the share of wrong ones is "
-            "known for such; fit a run with calibration facts of its own (--calibrate split)"
+            "known for such; fit a run with calibration facts of its own (another --method)"
         )
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:

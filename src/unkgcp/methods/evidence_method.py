@@ -1,4 +1,4 @@
-"""Evidence intervals: the interval grows through a distribution learned from the training graph, calibrated by rank."""
+"""Evidence intervals: central intervals of a distribution learned from the training graph, calibrated by rank."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from unkgcp.conformal.ranks import Confidence, exact, highest_level
 from unkgcp.conformal.selection import Range
 from unkgcp.errors import InputError
 from unkgcp.evidence.crossfit import CrossFit
-from unkgcp.evidence.distribution import Distribution, Modes
-from unkgcp.evidence.evidence_model import EvidenceModel
+from unkgcp.evidence.distribution import Centre, Distribution
+from unkgcp.evidence.evidence_model import DOUBT_LEVEL, EvidenceModel
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import Scorer, some_rows, training_facts
 from unkgcp.methods.partitions import (
-    NONE,
+    KIND,
     Groups,
+    KindGroups,
     Partitioned,
-    RelationGroups,
     group_degrees,
     group_doubt,
     group_relations,
@@ -39,25 +39,24 @@ FACT_COLUMNS = ("head", "relation", "tail", "confidence")
 
 @register
 class EvidenceIntervals(Partitioned):
-    """The interval that grows through the distribution of a query's confidence, up to a calibrated mass.
+    """The central interval of the distribution of a query's confidence, at a calibrated mass.
 
     `evidence` is what `unkgcp.evidence.learn` made of the proper training set. The nonconformity of a confidence is
-    the mass that the query's interval holds just before it takes this confidence in. The threshold of a group is the
-    k-th smallest one of its calibration facts, and a query gets the largest threshold of its groups: by default those
-    of the facts that are doubted like it, and of its relation or relations like it (`per="doubt,relation"`). With
-    `floor`, which is the default where there are groups, an interval also never leaves out more than half of
-    1 - level of the distribution's own mass on either side; that can only enlarge it. The score is the mean of the
-    distribution, not that of the backbone.
+    the central mass that just excludes it (`unkgcp.evidence.distribution`). The threshold of a group is the k-th
+    smallest one of its calibration facts, and a query gets the largest threshold of its groups: by default those of the
+    facts of its kind that are doubted like it, and of its kind and relation or relations like it
+    (`per="doubt,relation"`). With `floor`, which is the default where there are groups, the threshold is never below
+    the level itself: an interval never leaves out more mass than was asked, even where single values are so certain
+    that less would do. That can only enlarge it. The score is the mean of the distribution, the value its median.
 
     Guarantee: a fact's confidence lies in its interval with probability at least `confidence`, over calibration facts
-    and query together, in every group of every partition, however good or bad the distribution is. Assumption:
-    calibration facts and query are exchangeable, and the distribution was learned without the calibration facts.
+    and query together, for every kind of question and in every group, however good or bad the distribution is.
+    Assumption: calibration facts and query of a kind are exchangeable, and the distribution was learned without the
+    confidences of the calibration facts.
 
-    `per="none"` has one threshold for all facts. Its promise is one on average only, and it is not kept for the
+    `per="none"` has one threshold for each kind. Its promise is one on average only, and it is not kept for the
     doubtful facts: where single values are so certain that they alone cover nearly what was asked, sure and doubtful
-    facts alike are answered with a single value, which is wrong for most of the latter. With `allow_empty`, which goes
-    with that, the values that the model doubts most are left out where single values would cover more than was asked;
-    their intervals are empty (NaN).
+    facts alike are answered with a single value, which is wrong for most of the latter.
     """
 
     name: str = "evidence"
@@ -79,21 +78,14 @@ class EvidenceIntervals(Partitioned):
         evidence: EvidenceModel | None = None,
         backbone: CrossFit | None = None,
         per: str | None = None,
-        allow_empty: bool = False,
         floor: bool | None = None,
+        by_kind: bool = True,
     ) -> None:
         """`backbone`: the cross-fitted models with which a stored evidence model is restored."""
-        for name, given in (("allow_empty", allow_empty), ("floor", False if floor is None else floor)):
-            if not isinstance(given, bool):
-                raise InputError(f"{name} is {given!r} but must be true or false")
-        super().__init__(NONE if per is None and allow_empty else per)
-        self.allow_empty = allow_empty
-        self.floor = bool(self.per) and not allow_empty if floor is None else floor
-        if allow_empty and ("doubt" in self.per or self.floor):
-            raise InputError(
-                "empty intervals are for facts that the model doubts, which groups by doubt and the floor cover "
-                "instead: leave out --allow-empty, or ask for --per none"
-            )
+        if floor is not None and not isinstance(floor, bool):
+            raise InputError(f"floor is {floor!r} but must be true or false")
+        super().__init__(per, by_kind)
+        self.floor = bool(self.per) if floor is None else floor
         self.evidence = evidence
         self.backbone = backbone if evidence is None else evidence.backbone
 
@@ -103,9 +95,10 @@ class EvidenceIntervals(Partitioned):
 
     @property
     def within(self) -> str:
-        return (
-            super().within or "on average over all facts only: those that the model doubts are covered less"
-        )
+        within = super().within
+        if self.per:
+            return within
+        return f"{within}, on average: facts that the model doubts are covered less".removeprefix(", ")
 
     def models(self) -> dict[str, Scorer]:
         crossfit = self.backbone.by_name() if isinstance(self.backbone, CrossFit) else {}
@@ -127,13 +120,12 @@ class EvidenceIntervals(Partitioned):
         return again
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
-        assert self.evidence is not None
-        self.partitions = tuple(self._group(name) for name in self.per)
+        self.partitions = tuple(self._group(name) for name in self._partition_names())
         scores, doubt = np.empty(len(facts)), np.empty(len(facts))
         for part, _, found in self._chunks(facts):
-            scores[part] = found.scores(facts.confidence[part], self.allow_empty)
+            scores[part] = found.scores(facts.confidence[part])
             if "doubt" in self.per:
-                doubt[part] = _doubt(found)
+                doubt[part] = found.width(DOUBT_LEVEL)
         columns = self.group_columns(facts, doubt)
         keys: list[NDArray[Any]] = [*(columns or {}).values(), facts.relation, scores]
         order = np.lexsort(keys)
@@ -144,48 +136,39 @@ class EvidenceIntervals(Partitioned):
     def _group(self, name: str) -> Groups:
         """Made from the doubt and the strangeness of training facts, each asked as if it were not in the graph."""
         assert self.evidence is not None
-        train = self.evidence.evidence.train
+        if name == KIND:
+            return KindGroups()
+        train, practice = self.evidence.evidence.train, self.evidence.practice
+        counts = self.kind_counts
         if name == "degree":
-            return group_degrees(train, train.n_entities, self.size)
-        told = self.evidence.asked_again
+            return group_degrees(train, train.n_entities, np.zeros(len(train), np.int8), counts)
         if name == "doubt":
-            return group_doubt(told.doubt, self.size)
+            kind = practice.kind if self.tells_kinds else np.zeros(len(practice.kind), np.int8)
+            return group_doubt(practice.doubt, kind, counts)
         count = np.bincount(train.relation, minlength=train.n_relations)
-        return group_relations(told.relation, told.strangeness, len(count), self.size, count)
+        return group_relations(practice.relation, practice.strangeness, len(count), counts, count)
 
     @property
     def rankings(self) -> GroupRankings:
         return self._ranked
 
     def options(self) -> dict[str, Any]:
-        empty = {"allow_empty": True} if self.allow_empty else {}
-        return {**super().options(), "floor": self.floor, **empty}
-
-    def caution(self, confidence: Confidence) -> str | None:
-        said = super().caution(confidence)
-        level = exact(confidence)
-        # only scores of first cells are below 1
-        if not self.allow_empty or not any((table < 1).any() for table in self.rankings.tables([level])):
-            return said
-        less = (
-            f"facts whose value is too doubtful for confidence {float(level)} have an empty interval, no ends"
-        )
-        return less if said is None else f"{said}; {less}"
+        return {**super().options(), "floor": self.floor}
 
     def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
         return np.asarray(self.rankings.first.ranking.pooled().scores, np.float64), self.relations
 
     def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
-        """The mass that the distribution gives to other values than the first one: (n,)."""
-        return self._of_each(triples, lambda _, found: _doubt(found))
+        """The width of the distribution's own central interval: (n,)."""
+        return self._of_each(triples, lambda _, found: found.width(DOUBT_LEVEL))
 
     def passing(self, triples: HasTriples, condition: Range) -> Floats:
         """The mass that the distribution gives to the confidences that pass: (n,)."""
         return self._of_each(triples, lambda _, found: found.mass_inside(condition.part))
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
-        """Score of a label of each known triple: (n,)."""
-        return self._of_each(triples, lambda part, found: found.scores(truth[part], self.allow_empty))
+        """Score of a label of each triple: (n,)."""
+        return self._of_each(triples, lambda part, found: found.scores(truth[part]))
 
     def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing | None:
         """None with a floor: a label may then be inside although its score is beyond the rank of the level."""
@@ -201,14 +184,14 @@ class EvidenceIntervals(Partitioned):
         score = np.full(n, np.nan, dtype=np.float32)
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
-        modes = np.full((4, n), np.nan)
-        asked = some_rows(triples, known)
+        centre = np.full((len(Centre._fields), n), np.nan)
         tables = self.rankings.tables(levels)
-        for part, own, found in self._chunks(asked):
-            score[known[part]] = found.mean()
-            modes[:, known[part]] = found.modes()
-            ends[known[part]] = self._grown(found, self._thresholds(own, found, tables), levels)
-        return score, ends, _told(Modes(*modes))
+        for part, own, found in self._chunks(some_rows(triples, known)):
+            rows = known[part]
+            score[rows] = found.centre.mean
+            centre[:, rows] = found.centre
+            ends[rows] = found.bounds(self._thresholds(own, found, tables, levels))
+        return score, ends, _told(Centre(*centre))
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         return self._answers(triples, np.arange(len(score)), levels)[1]
@@ -218,30 +201,20 @@ class EvidenceIntervals(Partitioned):
         triples: Triples,
         found: Distribution,
         tables: Sequence[NDArray[np.floating[Any]]],
+        levels: Sequence[Fraction],
     ) -> Floats:
         """The threshold of each query at each level: (n, levels)."""
-        doubt = _doubt(found) if "doubt" in self.per else None
+        doubt = found.width(DOUBT_LEVEL) if "doubt" in self.per else None
         rows = largest(tables, self.rankings.places(self.group_columns(triples, doubt) or {}))
-        return np.stack([np.broadcast_to(row, len(triples.head)) for row in rows], axis=1)
+        least = [float(level) if self.floor and level < 1 else 0.0 for level in levels]
+        columns = [np.maximum(row, floor) for row, floor in zip(rows, least, strict=True)]
+        return np.stack([np.broadcast_to(column, len(triples.head)) for column in columns], axis=1)
 
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
         (threshold,) = largest(self.rankings.pooled().tables([exact(confidence)]), [None])
         ends = np.empty((len(triples.head), 2))
         for part, own, found in self._chunks(triples):
-            ends[part] = self._grown(found, np.full((len(own.head), 1), float(threshold)))[:, :, 0]
-        return ends
-
-    def _grown(self, found: Distribution, thresholds: Floats, levels: Sequence[Fraction] = ()) -> Floats:
-        """Ends at thresholds (n, levels): (n, 2, levels), with the floor that goes with `levels`.
-
-        The set at level 0 is empty; unless empty intervals are allowed, the cell from which it grows is the answer.
-        """
-        least = -np.inf if self.allow_empty else 0.0
-        # if the masses are right, an interval that leaves out the same mass on both sides has the best interval score
-        tail = np.array([float((1 - level) / 2) for level in levels]) if self.floor and levels else None
-        ends = found.bounds(np.maximum(thresholds, least), self.allow_empty, tail)
-        whole = thresholds == np.inf
-        ends[:, 0][whole], ends[:, 1][whole] = 0.0, 1.0
+            ends[part] = found.bounds(np.full((len(own.head), 1), float(threshold)))[:, :, 0]
         return ends
 
     def _of_each(self, triples: HasTriples, figure: Callable[[slice, Distribution], Floats]) -> Floats:
@@ -267,9 +240,7 @@ class EvidenceIntervals(Partitioned):
         learned = _without_facts(self.evidence, self.model)
         model = {f"evidence.{name}": array for name, array in learned.items()}
         scores, _ = self.calibration_scores()
-        # groups by relation follow from the relations
-        columns = {name: codes for name, codes in (self.columns or {}).items() if name != "relation"}
-        groups = {f"group.{name}": codes for name, codes in columns.items()}
+        groups = {f"group.{name}": codes for name, codes in (self.columns or {}).items()}
         return {"scores": scores, "relations": self.relations, **groups, **self._group_arrays(), **model}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -301,8 +272,6 @@ class EvidenceIntervals(Partitioned):
         self.evidence = EvidenceModel.restore(_with_facts(own, self.model), *sizes, self.backbone)
 
     def _restored_column(self, groups: Groups, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int32]:
-        if isinstance(groups, RelationGroups):
-            return groups.of(self.relations)
         codes = arrays.get(f"group.{groups.name}")
         if codes is None or codes.shape != (self.size,) or codes.dtype != np.int32:
             raise ValueError(f"the groups by {groups.name} of the calibration facts are missing or damaged")
@@ -353,21 +322,16 @@ def _with_facts(arrays: dict[str, NDArray[Any]], model: Scorer) -> dict[str, NDA
     return {**columns, **arrays}
 
 
-def _doubt(found: Distribution) -> Floats:
-    """The mass beside the first cell: (n,)."""
-    return np.clip(1.0 - found.modes().belief, 0.0, 1.0)
-
-
-def _told(modes: Modes) -> dict[str, NDArray[Any]]:
-    """The columns of answers about the modes, NaN for unknown queries; the second mode only where it is likely."""
-    likely = modes.other_belief > SECOND
+def _told(centre: Centre) -> dict[str, NDArray[Any]]:
+    """The columns of answers about likely values, NaN for queries that are not answered."""
+    likely = centre.other_belief > SECOND
     # sums of masses are rounded, and may be a little above 1
     belief, other_belief = (
-        np.minimum(mass, 1.0).astype(np.float32) for mass in (modes.belief, modes.other_belief)
+        np.minimum(mass, 1.0).astype(np.float32) for mass in (centre.belief, centre.other_belief)
     )
     return {
-        "value": modes.value,
+        "value": centre.median,
         "belief": belief,
-        "other": np.where(likely, modes.other, np.nan),
+        "other": np.where(likely, centre.other, np.nan),
         "other_belief": np.where(likely, other_belief, np.float32(np.nan)),
     }

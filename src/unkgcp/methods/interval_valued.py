@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.ranking import Ranking, Standing, rank_scores
 from unkgcp.conformal.ranks import Confidence, exact, rank
-from unkgcp.conformal.scores import EntropyResidual, outermost
+from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
@@ -141,7 +141,7 @@ class Joint(IntervalValued):
             elif threshold == np.inf:
                 ends[:, 0, column], ends[:, 1, column] = 0.0, 1.0
             else:
-                ends[:, :, column] = _exact_ends(score, half, unit, threshold)
+                ends[:, :, column] = _ends_at(score, half, unit, threshold)
         return ends
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
@@ -197,22 +197,16 @@ class MeanLength(IntervalValued):
         return ends
 
 
-def _exact_ends(score: Floats, half: Floats, unit: Floats, threshold: float) -> Floats:
-    """Outermost ends whose joint score, as computed, is within the threshold, cut to [0, 1]: (n, 2)."""
-    bound = np.float64(threshold)
+def _ends_at(score: Floats, half: Floats, unit: Floats, threshold: float) -> Floats:
+    """Ends within which the whole label has a joint score of at most the threshold, cut to [0, 1]: (n, 2).
 
-    def reach(distance: Floats, rows: Any) -> Floats:
-        found: Floats = (distance - half[rows]) / unit[rows]
-        return found
-
-    radius = half + bound * unit
-    lower = outermost(lambda y, rows: reach(score[rows] - y, rows), bound, score - radius, -1, 0.0)
-    upper = outermost(lambda y, rows: reach(y - score[rows], rows), bound, score + radius, 1, 1.0)
-    # if the radius is below zero, no interval conforms, and the answer is the score alone
-    crossed = lower > upper
-    ends = np.stack([np.where(crossed, score, lower), np.where(crossed, score, upper)], axis=1)
-    clipped: Floats = np.clip(ends, 0.0, 1.0)
-    return clipped
+    If the radius is below zero, no interval conforms, and the answer is the score alone.
+    """
+    radius = half + threshold * unit
+    # a score and its inverse round eight times; a label must lie in the interval at its own score
+    radius += 4 * np.finfo(np.float64).eps * (half + np.abs(threshold) * unit)
+    radius = np.maximum(radius, 0.0)
+    return np.clip(np.stack([score - radius, score + radius], axis=1), 0.0, 1.0)
 
 
 def _both(confidence: Floats) -> Floats:

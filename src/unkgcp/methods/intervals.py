@@ -18,7 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, ExactLevels, percent
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, remedy
+from unkgcp.graph.kinds import KINDS
 from unkgcp.tabular.arrow_arrays import Coded, Column, to_arrow
 
 Floats = NDArray[np.float64]
@@ -45,7 +46,7 @@ class Intervals:
     """Answers in the order of the queries.
 
     score: (n,), NaN for an unknown query. lower, upper: (n,) for one level, (n, levels) for several, NaN where the
-    interval is empty, which only `allow_empty` of the method `evidence` asks for.
+    interval is empty.
     code: (n,) int8, the position in `STATUSES`. basis: (n,) int8, of a method that promises per relation: whose
     calibration facts set the threshold, by the position in `BASES`; None otherwise. no_fact, in the open world, in the
     shape of lower: whether the query may be no fact at all; lower and upper are then the hull of 0 and the interval
@@ -53,10 +54,10 @@ class Intervals:
     were asked, columns head, relation and tail, where they came as labels.
 
     value, belief, other, other_belief: (n,), None unless the method answers from a distribution, as `evidence` does.
-    The value lies in every interval of the query that is not empty, and belief is the probability that the
-    distribution gives to it, or to the narrow stretch of which it is the middle. other is the likeliest value beside
-    it, where its probability is above 15 %, NaN elsewhere. In the open world all four are about the query if it is a
-    fact. These probabilities are what the model believes; only the intervals are promised.
+    The value is the median of the distribution, which lies in every interval of the query, and belief is the
+    probability that the distribution gives to just this value, NaN where it is one of many close together. other is the
+    likeliest other single value, where its probability is above 15 %, NaN elsewhere. In the open world all four are
+    about the query if it is a fact. These probabilities are what the model believes; only the intervals are promised.
 
     p_value: (n,) and selected, (n,) under the name of each column (`selected`, or `selected_10` and so on for several
     shares of wrong ones): of a selection (`Predictor.select`), None otherwise.
@@ -83,6 +84,8 @@ class Intervals:
     presumes_fact: NDArray[np.bool_] | None = None
     expected: Floats | None = None
     labels: pa.Table | pa.RecordBatch | None = None
+    kind: NDArray[np.int8] | None = None
+    """(n,) position in `unkgcp.graph.kinds.KINDS`; None of a method that does not tell kinds apart."""
 
     def __len__(self) -> int:
         return len(self.score)
@@ -99,6 +102,17 @@ class Intervals:
         `none`: there are none for this query, and its interval is the whole range at every level.
         """
         return None if self.basis is None else np.array(BASES)[self.basis]
+
+    @property
+    def prediction(self) -> Floats:
+        """The one number to use, inside the interval at every level: the median, or the score: (n,).
+
+        The middle of the interval for a query that is not answered.
+        """
+        lower, upper = (ends if ends.ndim == 1 else ends.T for ends in (self.lower, self.upper))
+        inner = (lower, upper) if self.lower.ndim == 1 else (lower.max(axis=0), upper.min(axis=0))
+        best = self.score.astype(np.float64) if self.value is None else self.value
+        return np.where(np.isnan(best), (inner[0] + inner[1]) / 2, np.clip(best, *inner))
 
     @property
     def width(self) -> Floats:
@@ -173,6 +187,8 @@ def columns(answers: Intervals) -> dict[str, Column]:
     """
     found: dict[str, Column] = {"score": answers.score, "lower": answers.lower, "upper": answers.upper}
     found["status"] = Coded(answers.code, STATUSES)
+    if answers.kind is not None:
+        found["kind"] = Coded(answers.kind, KINDS)
     if answers.basis is not None:
         found["promise"] = Coded(answers.basis, BASES)
     named = {name: getattr(answers, name) for name in SOME_HAVE}
@@ -255,14 +271,14 @@ def page(answers: Intervals) -> str:
 
 
 def in_words(
-    value: float, belief: float, other: float | None = None, other_belief: float | None = None
+    value: float, belief: float | None, other: float | None = None, other_belief: float | None = None
 ) -> str:
     """The value of an answer and how likely it is, and the second one if there is one.
 
     >>> in_words(0.4375, 0.551, 1.0, 0.38), in_words(0.7, 0.999)
     ('0.4375 (55 %) or 1 (38 %)', '0.7 (>99 %)')
     """
-    said = f"{_short(value)} ({_share(belief)})"
+    said = _short(value) if belief is None or math.isnan(belief) else f"{_short(value)} ({_share(belief)})"
     if other is None or other_belief is None or math.isnan(other):
         return said
     return f"{said} or {_short(other)} ({_share(other_belief)})"
@@ -308,7 +324,7 @@ def draw(answers: Intervals, ax: Any = None) -> Any:
     try:
         from matplotlib import pyplot
     except ImportError:
-        raise InputError("drawing needs matplotlib: pip install 'unkgcp[plot]'") from None
+        raise InputError(f"drawing needs matplotlib: {remedy('matplotlib')}") from None
     n = len(answers)
     if ax is None:
         _, ax = pyplot.subplots(figsize=(7, 0.8 + 0.3 * n), layout="constrained")

@@ -1,9 +1,10 @@
 """What all interval methods over triples share: how they are calibrated, asked and stored, and which queries are known.
 
-This is the border between a scoring model (any object with `score`) and interval methods. Unknown queries are dealt
-with here, once, for all methods: they get the whole range and no score, and facts about unknown entities or relations
-are left out of calibration, so that the promise is exact for known queries. Ids come in, numbers go out, and torch is
-never imported.
+This is the border between a scoring model (any object with `score`) and interval methods. What kind a query is of, and
+what is said of entities and relations without a training fact, is dealt with here, once, for all methods: a method that
+tells kinds apart answers a query where it has calibration facts of the same kind, others answer known queries alone;
+all else gets the whole range and no score. Of the calibration facts that arrive together (`IntervalPredictor.units`)
+one sets thresholds. Ids come in, numbers go out, and torch is never imported.
 
 >>> predictor = create("cp").calibrate(model, calibration_facts)                       # doctest: +SKIP
 >>> predictor.interval(Triples(head, relation, tail), confidence=[0.8, 0.9]).lower     # doctest: +SKIP
@@ -23,8 +24,19 @@ from numpy.typing import NDArray
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.conformal.scores import EntropyResidual
+from unkgcp.conformal.units import one_row_per_unit
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary, concatenate, in_vocabulary
+from unkgcp.graph.facts import (
+    Graph,
+    HasTriples,
+    Triples,
+    Vocabulary,
+    concatenate,
+    contained,
+    in_vocabulary,
+    pair_keys,
+)
+from unkgcp.graph.kinds import KINDS, KNOWN_PAIR, NEW_ENTITY, Kinds, known_ids
 from unkgcp.graph.known_facts import RANKED, WAITING, KnownFacts, facts_from_arrays, facts_to_arrays
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 
@@ -84,15 +96,10 @@ def numbered(models: Mapping[str, Any], kind: str, number: Callable[[str], Numbe
 
 def status_codes(model: Scorer, triples: HasTriples) -> NDArray[np.int8]:
     """Position in `STATUSES` of each triple: (n,). Unknown entities are reported first."""
-    entity = _seen(model.seen_entities, triples.head) & _seen(model.seen_entities, triples.tail)
-    relation = _seen(model.seen_relations, triples.relation)
+    entity = known_ids(model.seen_entities, triples.head) & known_ids(model.seen_entities, triples.tail)
+    relation = known_ids(model.seen_relations, triples.relation)
     known, unknown_entity, unknown_relation = np.arange(3, dtype=np.int8)
     return np.where(entity, np.where(relation, known, unknown_relation), unknown_entity)
-
-
-def _seen(seen: NDArray[np.bool_], ids: NDArray[np.integer]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = (ids >= 0) & (ids < len(seen)) & seen.take(ids, mode="clip")
-    return found
 
 
 def some_rows(triples: HasTriples, rows: NDArray[np.intp] | slice) -> Triples:
@@ -154,9 +161,15 @@ class IntervalPredictor(ABC):
     most: int | None = None
     """The most calibration facts that set its thresholds, where asking takes long; of more facts, so many are drawn."""
 
+    by_kind: bool = False
+    """Whether queries are compared with calibration facts of their own kind alone (`unkgcp.graph.kinds`)."""
+
     model: Scorer
     size: int
     """Number of calibration facts used."""
+    kind_counts: NDArray[np.int64]
+    """(kinds,) how many of them are of each kind."""
+    _kinds: tuple[Scorer, Kinds] | None = None
     partitions: tuple[Any, ...] = ()
     """The ways to put triples into groups (`unkgcp.methods.partitions`) with a threshold each; none if there is one."""
     evidence: EvidenceModel | None = None
@@ -173,10 +186,19 @@ class IntervalPredictor(ABC):
 
     def calibrate(self, model: Scorer, facts: Graph) -> Self:
         """Learn what this method needs from calibration facts, none of which the model was trained on."""
-        known = status_codes(model, facts) == 0
+        self.model = model
         # a label that the vocabulary lacks has the id -1, under which its fact cannot be kept
-        waiting = facts[~known & in_vocabulary(facts)]
-        facts = facts[known]
+        usable = in_vocabulary(facts)
+        if not self.tells_kinds:
+            usable &= status_codes(model, facts) == 0
+        waiting = facts[~usable & in_vocabulary(facts)]
+        facts = facts[usable]
+        if self.tells_kinds:
+            drawn = one_row_per_unit(self.units(facts), seed=0x0417)
+            if len(drawn) < len(facts):
+                rest = np.ones(len(facts), bool)
+                rest[drawn] = False
+                waiting, facts = concatenate([waiting, facts[rest]]), facts[drawn]
         if self.most is not None and len(facts) > self.most:
             facts, left = _drawn(facts, self.most)
             waiting = concatenate([waiting, left])
@@ -185,10 +207,51 @@ class IntervalPredictor(ABC):
                 "no calibration fact has its entities and its relation in the training facts; "
                 "calibrate with facts about known entities"
             )
-        self.model, self.size = model, len(facts)
+        self.size = len(facts)
         self.ranked, self.waiting = facts, waiting
+        self.kind_counts = np.bincount(self.kinds(facts), minlength=len(KINDS))
         self._calibrate(self._model_scores(facts) if self.asks_model else np.full(len(facts), np.nan), facts)
         return self
+
+    @property
+    def tells_kinds(self) -> bool:
+        """Whether it compares queries with calibration facts of their own kind; it must know the training facts."""
+        return self.by_kind and isinstance(self.model, TrainedScorer) and self.model.facts is not None
+
+    def kinds(self, triples: HasTriples) -> NDArray[np.int8]:
+        """Position in `KINDS` of each triple, (n,); 0 for all where kinds are not told apart."""
+        if not self.tells_kinds:
+            return np.zeros(len(triples.head), np.int8)
+        return self._known_kinds().codes(triples)
+
+    def _known_kinds(self) -> Kinds:
+        train = training_facts(self.model)
+        if self._kinds is None or self._kinds[0] is not self.model:
+            assert train is not None
+            self._kinds = self.model, Kinds.of(train, train.n_entities, train.n_relations)
+        return self._kinds[1]
+
+    def units(self, facts: Graph) -> NDArray[np.int64]:
+        """Which facts came together, as equal numbers: (n,).
+
+        Facts of an entity without a training fact, facts of a pair without one, and repeats of a triple without one
+        are held out together, whatever the rule by which a graph was split; other rows came alone.
+        """
+        kind, entities = self.kinds(facts), len(self.model.seen_entities)
+        known = self._known_kinds()
+        new_head = ~known.seen_entities[facts.head]
+        train = training_facts(self.model)
+        assert train is not None
+        repeated = ~contained(facts.keys, np.sort(train.keys))
+        unit = np.stack([np.full(len(facts), 3), np.arange(len(facts))], axis=1)
+        unit[repeated] = np.stack([np.full(len(facts), 2), facts.keys], axis=1)[repeated]
+        apart = kind != KNOWN_PAIR
+        unit[apart] = np.stack([np.full(len(facts), 1), pair_keys(facts, entities)], axis=1)[apart]
+        new = kind == NEW_ENTITY
+        unit[new] = np.stack(
+            [np.zeros(len(facts), np.int64), np.where(new_head, facts.head, facts.tail)], axis=1
+        )[new]
+        return np.unique(unit, axis=0, return_inverse=True)[1].ravel()
 
     def models(self) -> dict[str, Scorer]:
         """Every model that it asks, by the name under which a run stores it."""
@@ -214,8 +277,10 @@ class IntervalPredictor(ABC):
         """Score and interval of each triple at one level or at several."""
         levels, single = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
         code = status_codes(self.model, triples)
-        score, ends, more = self._answers(triples, np.flatnonzero(code == 0), levels)
-        more["basis"] = self._basis(triples)
+        kind = self.kinds(triples) if self.tells_kinds else None
+        answered = code == 0 if kind is None else self.kind_counts[kind] > 0
+        score, ends, more = self._answers(triples, np.flatnonzero(answered), levels)
+        more["basis"], more["kind"] = self._basis(triples), kind
         if single:
             return Intervals(score, ends[:, 0, 0], ends[:, 1, 0], code, float(levels[0]), **more)
         return Intervals(score, ends[:, 0], ends[:, 1], code, [float(level) for level in levels], **more)
@@ -223,22 +288,22 @@ class IntervalPredictor(ABC):
     def _answers(
         self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]
     ) -> tuple[NDArray[np.float32], Floats, dict[str, Any]]:
-        """Scores (n,) and ends (n, 2, levels) of triples of which the rows `known` are known, and further columns of
+        """Scores (n,) and ends (n, 2, levels) of triples of which the rows `known` are answered, and further columns of
         `Intervals`, by name."""
         n = len(triples.head)
         if len(known) == n and n:
             whole = Triples(triples.head, triples.relation, triples.tail)
-            found = self.model.score(*whole).astype(np.float32, copy=False)
-            return found, self._ends(found.astype(np.float64), whole, levels), {}
+            found = self._model_scores(whole)
+            return found.astype(np.float32), self._ends(found, whole, levels), {}
         score = np.full(n, np.nan, dtype=np.float32)
         # the columns are used one by one, so each is laid out in one piece
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
         if len(known):
             asked = some_rows(triples, known)
-            found = self.model.score(*asked)
+            found = self._model_scores(asked)
             score[known] = found
-            ends[known] = self._ends(found.astype(np.float64), asked, levels)
+            ends[known] = self._ends(found, asked, levels)
         return score, ends, {}
 
     @property
@@ -259,8 +324,24 @@ class IntervalPredictor(ABC):
         return entropy_bits(self._model_scores(triples) if score is None else score)
 
     def _model_scores(self, triples: HasTriples) -> Floats:
-        """What the model says of known triples: (n,)."""
-        return np.asarray(self.model.score(triples.head, triples.relation, triples.tail), np.float64)
+        """What the model says of triples (n,); of unknown ones what training facts of their relation say on average."""
+        known = status_codes(self.model, triples) == 0
+        if known.all():
+            return np.asarray(self.model.score(triples.head, triples.relation, triples.tail), np.float64)
+        score = np.empty(len(known))
+        rows = np.flatnonzero(known)
+        score[rows] = self.model.score(*some_rows(triples, rows))
+        score[~known] = self._typical()[np.where(triples.relation < 0, -1, triples.relation)[~known]]
+        return score
+
+    def _typical(self) -> Floats:
+        """The mean confidence of the training facts of each relation, last that of all: (relations + 1,)."""
+        train = training_facts(self.model)
+        assert train is not None
+        mean = float(train.confidence.mean())
+        total = np.bincount(train.relation, train.confidence, train.n_relations)
+        count = np.bincount(train.relation, minlength=train.n_relations)
+        return np.append(np.where(count > 0, total / np.maximum(count, 1), mean), mean)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         """How strange each label is beside what this method predicts for a known triple: (n,).
@@ -354,8 +435,11 @@ class IntervalPredictor(ABC):
         if "size" not in arrays or arrays["size"].shape != () or arrays["size"].dtype.kind not in "iu":
             raise ValueError("the calibration does not say how many facts it used")
         self.model, self.size = model, int(arrays["size"])
+        self.kind_counts = np.asarray(arrays.get("kind_counts", np.zeros(0, np.int64)))
+        if self.kind_counts.shape != (len(KINDS),) or self.kind_counts.dtype != np.int64:
+            raise ValueError("the calibration does not say of which kinds its facts are")
         own = {name: array for name, array in arrays.items() if not name.startswith((RANKED, WAITING))}
-        del own["size"]
+        del own["size"], own["kind_counts"]
         self.ranked, self.waiting = held or stored_facts(model, arrays, (RANKED, WAITING))
         if self.ranked is not None and len(self.ranked.head) != self.size:
             raise ValueError("the calibration facts are not as many as there were")
@@ -364,7 +448,11 @@ class IntervalPredictor(ABC):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything calibration learned, as plain numeric arrays."""
-        found = {"size": np.array(self.size, dtype=np.int64), **self._arrays()}
+        found = {
+            "size": np.array(self.size, dtype=np.int64),
+            "kind_counts": self.kind_counts.astype(np.int64),
+            **self._arrays(),
+        }
         return found | facts_to_arrays({RANKED: self.ranked, WAITING: self.waiting})
 
     def options(self) -> dict[str, Any]:

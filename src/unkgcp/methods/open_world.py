@@ -25,6 +25,7 @@ from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.evidence.nonfacts import FactLikeness
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.graph.known_facts import facts_to_arrays
+from unkgcp.graph.negatives import ALL_KINDS
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 from unkgcp.methods.method import NOT_KEPT, IntervalPredictor, Scorer, some_rows, status_codes, stored_facts
 from unkgcp.methods.partitions import partition_names
@@ -33,7 +34,7 @@ MOST_LEVELS = 1024
 """Levels at which the thresholds of a known share of facts are kept."""
 ONE_THRESHOLD = (
     "a share of facts is known for all queries together, not for each group of them: "
-    "leave out --share-of-facts, or --per"
+    "leave out the share of facts, or --per"
 )
 SCORES, SHARE, LIKENESS = "calibration/scores.", "calibration/share", "likeness/"
 TRIPLES = "calibration/triples/"
@@ -278,7 +279,9 @@ def open_world(
         if isinstance(triples, Graph):
             kept[kind] = triples[known]
     if not scores:
-        raise InputError("the open world needs at least one kind of non-facts: name one with --negatives")
+        raise InputError(
+            "the open world needs at least one kind of non-facts: name one in the setting non_facts"
+        )
     exactly = None if share is None else check_share(share, type(base))
     if exactly is not None and not base.one_threshold:
         raise InputError(ONE_THRESHOLD)
@@ -306,6 +309,8 @@ def restore_open_world(base: IntervalPredictor, arrays: Mapping[str, NDArray[Any
             raise ValueError("the scores of the calibration non-facts are damaged")
     if not scores:
         raise ValueError("the scores of the calibration non-facts are missing")
+    # a file has its arrays in another order
+    scores = {kind: scores[kind] for kind in [*ALL_KINDS, *scores] if kind in scores}
     share = None
     if SHARE in arrays:
         pair = np.array(arrays[SHARE])

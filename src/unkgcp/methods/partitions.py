@@ -1,10 +1,13 @@
-"""Partitions: ways to put known triples into groups, in each of which the promise holds.
+"""Partitions: ways to put triples into groups, in each of which the promise holds.
+
+The kind of a query (`unkgcp.graph.kinds`: known pair, new pair, new entity, new relation) always counts: a query is
+compared with calibration facts of its own kind alone. Within each kind there may be groups:
 
 - `relation`: large relations are a group each, small ones share one with relations like them;
-- `doubt`: by how unsure the method itself is of a triple (`IntervalPredictor.doubt`), from nearly sure to clueless;
+- `doubt`: by how unsure the method itself is of a triple (`IntervalPredictor.doubt`);
 - `degree`: by how many training facts the head and the tail of a triple stand in, the smaller number of the two.
 
-All groups are made from training facts and the number of calibration facts to come, never from calibration labels:
+All groups are made from training facts and the number of calibration facts of each kind, never from calibration labels:
 calibration facts only fill the groups. With several partitions the promise holds in every group of each of them
 (`unkgcp.conformal.ranking`). `Partitioned` is the base of methods that promise their level within groups.
 
@@ -27,25 +30,24 @@ from unkgcp.conformal.ranking import GroupRankings, group_codes
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import HasTriples
+from unkgcp.graph.kinds import KINDS
 from unkgcp.graph.known_facts import degree_of, degrees
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import IntervalPredictor
 
 NAMES = ("doubt", "relation", "degree")
-NONE = "none"
+NONE, KIND = "none", "kind"
+Codes = NDArray[np.int32]
 
-EDGES = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Doubts at which groups by doubt end. Groups of equal size would put doubts of 0.3 together with those of nearly sure
-facts, which are the most, and cover the former far below the level."""
-FIFTHS = 5
-"""Groups by degree."""
-LEAST = 100
-"""The least expected number of calibration facts of a group by doubt or by degree."""
-OWN = 35
-"""The least expected number of calibration facts of a relation with its own threshold; 19 suffice for 95 %."""
-SHARED = 60
+LEAST = 150
+"""The least expected number of calibration facts of a group by doubt or degree; fewer would make thresholds noise."""
+PARTS = 12
+"""The facts of a kind are divided into about so many groups by doubt or degree, if there are enough of them."""
+OWN = 100
+"""The least expected number of calibration facts of a relation with its own threshold."""
+SHARED = 150
 """Calibration facts that a group of small relations should have together."""
-_PRIOR = 20  # training facts of the average relation that are added to those of each relation
+PRIOR = 20  # training facts of the average relation that are added to those of each relation
 
 
 def partition_names(per: str | None, default: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -67,7 +69,7 @@ def partition_names(per: str | None, default: tuple[str, ...] = ()) -> tuple[str
 
 
 class Groups(ABC):
-    """One partition: the group of every known triple, fixed before calibration."""
+    """One partition: the group of every triple, fixed before calibration. No group has triples of two kinds."""
 
     name: ClassVar[str]
     within: ClassVar[str]
@@ -79,17 +81,38 @@ class Groups(ABC):
         """How many groups there are."""
 
     @abstractmethod
-    def codes(self, triples: HasTriples, doubt: Floats | None) -> NDArray[np.int32]:
-        """The group of each triple, from 0 to `count` - 1: (n,). `doubt` (n,) is needed by groups of it."""
+    def codes(self, triples: HasTriples, kind: NDArray[np.int8], doubt: Floats | None) -> Codes:
+        """The group of each triple, from 0 to `count` - 1, or -1: (n,). `doubt` (n,) is needed by groups of it."""
+
+    @abstractmethod
+    def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
+        """All groups of some kinds: (g,)."""
 
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The partition as plain arrays, whose names begin with its own."""
 
 
+class KindGroups(Groups):
+    """Every kind is one group."""
+
+    name = KIND
+    within = "each kind of question"
+    count = len(KINDS)
+
+    def codes(self, triples: HasTriples, kind: NDArray[np.int8], doubt: Floats | None) -> Codes:
+        return kind.astype(np.int32)
+
+    def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
+        return kinds.astype(np.int32)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+
 @dataclass(frozen=True, eq=False)
 class DoubtGroups(Groups):
-    """edges: (groups - 1,), upwards. The number of a triple's group is how many edges its doubt reaches."""
+    """edges: (kinds, E), upwards, filled up with infinity. A triple's group is how many edges its doubt reaches."""
 
     name = "doubt"
     within = "each group of facts that the method doubts alike"
@@ -98,113 +121,160 @@ class DoubtGroups(Groups):
 
     @property
     def count(self) -> int:
-        return len(self.edges) + 1
+        return self.edges.size + len(self.edges)
 
-    def codes(self, triples: HasTriples, doubt: Floats | None) -> NDArray[np.int32]:
+    def codes(self, triples: HasTriples, kind: NDArray[np.int8], doubt: Floats | None) -> Codes:
         assert doubt is not None
-        return np.searchsorted(self.edges, doubt, side="right").astype(np.int32)
+        return _reached(self.edges, kind, doubt)
+
+    def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
+        return _all_groups(self.edges, kinds)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"doubt_edges": self.edges}
 
 
-def group_doubt(doubt: Floats, calibration: int) -> DoubtGroups:
-    """Groups for `calibration` facts, from the doubt (n,) of training facts asked as queries."""
-    cells = DoubtGroups(np.array(EDGES))
-    found = np.bincount(np.searchsorted(cells.edges, doubt, side="right"), minlength=cells.count)
-    return DoubtGroups(_joined(cells.edges, found, calibration))
-
-
 @dataclass(frozen=True, eq=False)
 class DegreeGroups(Groups):
-    """facts: (entities,) int64, in how many training facts each entity is. edges: (groups - 1,) int64, upwards."""
+    """facts: (entities,) int64, in how many training facts each entity is. edges: as in `DoubtGroups`."""
 
     name = "degree"
     within = "each group of facts about entities with about as many training facts"
 
     facts: NDArray[np.int64]
-    edges: NDArray[np.int64]
+    edges: Floats
 
     @property
     def count(self) -> int:
-        return len(self.edges) + 1
+        return self.edges.size + len(self.edges)
 
-    def codes(self, triples: HasTriples, doubt: Floats | None) -> NDArray[np.int32]:
-        return np.searchsorted(self.edges, degree_of(triples, self.facts), side="right").astype(np.int32)
+    def codes(self, triples: HasTriples, kind: NDArray[np.int8], doubt: Floats | None) -> Codes:
+        return _reached(self.edges, kind, degree_of(triples, self.facts).astype(np.float64))
+
+    def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
+        return _all_groups(self.edges, kinds)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"degree_facts": self.facts, "degree_edges": self.edges}
 
 
-def group_degrees(train: HasTriples, entities: int, calibration: int) -> DegreeGroups:
-    """Groups for `calibration` facts: fifths of the training facts, each asked as if it were not in the graph."""
+def _reached(edges: Floats, kind: NDArray[np.int8], figure: Floats) -> Codes:
+    """The group of each triple among those of its kind: how many edges its figure reaches: (n,)."""
+    code: Codes = kind.astype(np.int32) * (edges.shape[1] + 1)
+    for column in edges.T:
+        code += figure >= column[kind]
+    return code
+
+
+def _all_groups(edges: Floats, kinds: NDArray[np.intp]) -> Codes:
+    """The groups of some kinds that a figure can reach: (g,)."""
+    first = kinds * (edges.shape[1] + 1)
+    groups = [
+        start + np.arange(np.isfinite(row).sum() + 1) for start, row in zip(first, edges[kinds], strict=True)
+    ]
+    return np.concatenate(groups).astype(np.int32)
+
+
+def group_doubt(doubt: Floats, kind: NDArray[np.int8], calibration: NDArray[np.int64]) -> DoubtGroups:
+    """Groups for so many calibration facts of each kind, from doubt and kind of training facts asked as queries."""
+    return DoubtGroups(_edges(doubt, kind, calibration))
+
+
+def group_degrees(
+    train: HasTriples, entities: int, kind: NDArray[np.int8], calibration: NDArray[np.int64]
+) -> DegreeGroups:
+    """Groups for so many calibration facts of each kind. kind: (N,) those of the training facts, asked as queries."""
     facts = degrees(train, entities)
-    degree = np.sort(degree_of(train, facts) - 1)
-    places = [len(degree) * fifth // FIFTHS for fifth in range(1, FIFTHS)]
-    edges = np.unique(degree[places]) if len(degree) else degree
-    found = np.bincount(np.searchsorted(edges, degree, side="right"), minlength=len(edges) + 1)
-    return DegreeGroups(facts, _joined(edges, found, calibration).astype(np.int64))
+    return DegreeGroups(facts, _edges((degree_of(train, facts) - 1).astype(np.float64), kind, calibration))
 
 
-def _joined(edges: NDArray[Any], found: NDArray[np.int64], calibration: int) -> NDArray[Any]:
-    """The edges that are left when neighbours are joined until each expects `LEAST` of the calibration facts.
+def _edges(figure: Floats, kind: NDArray[np.int8], calibration: NDArray[np.int64]) -> Floats:
+    """Figures at which groups end, so that each expects its share of the calibration facts of its kind: (kinds, E)."""
+    found = []
+    for code, expected in enumerate(calibration.tolist()):
+        own = np.sort(figure[kind == code])
+        if not len(own):  # no training fact was asked like that: those of all kinds show what to expect
+            own = np.sort(figure)
+        found.append(_edges_of_kind(own, expected) if len(own) else [])
+    longest = max(map(len, found), default=0)
+    edges = np.full((len(found), longest), np.inf)
+    for row, own_edges in zip(edges, found, strict=True):
+        row[: len(own_edges)] = own_edges
+    return edges
 
-    found: (edges + 1,) training facts of each group.
+
+def _edges_of_kind(figure: Floats, expected: int) -> list[float]:
+    """The edges of one kind, from sorted figures (n,).
+
+    The figures that many facts share (single values, whose width is 0) do not count when the size of groups is chosen,
+    and a group ends between different figures.
     """
-    left, counts = edges.tolist(), found.tolist()
-    needed = max(LEAST * sum(counts) / max(calibration, 1), 1)
-    while len(counts) > 1 and min(counts) < needed:
-        place = counts.index(min(counts))
-        # the smallest group is joined with its smaller neighbour
-        before = place > 0 and (place == len(counts) - 1 or counts[place - 1] <= counts[place + 1])
-        first = place - 1 if before else place
-        counts[first : first + 2] = [counts[first] + counts[first + 1]]
-        del left[first]
-    return np.array(left, edges.dtype)
+    n = len(figure)
+    value, first, count = np.unique(figure, return_index=True, return_counts=True)
+    loose = int(count[count < n / PARTS].sum())
+    size = max(LEAST * n / max(expected, 1), loose / PARTS, 1.0)
+    edges: list[float] = []
+    end = n
+    for place in range(len(value) - 1, 0, -1):  # from the most doubtful facts on
+        start = int(first[place])
+        if end - start >= size and start >= size:
+            edges.append(float(value[place - 1] + value[place]) / 2)
+            end = start
+    return edges[::-1]
 
 
 @dataclass(frozen=True, eq=False)
 class RelationGroups(Groups):
-    """code: (relations,) int32, the group of each relation, -1 for one without training facts.
+    """code: (kinds, relations + 1) int32, the group of each relation in each kind, last that of unknown relations.
 
-    own: (relations,) bool, whether a relation is alone in its group.
+    own: (kinds, relations + 1) bool, whether a relation is alone in its group.
     """
 
     name = "relation"
     within = "each relation or group of small ones"
 
-    code: NDArray[np.int32]
+    code: Codes
     own: NDArray[np.bool_]
 
     @property
     def count(self) -> int:
         return int(self.code.max(initial=-1)) + 1
 
-    def codes(self, triples: HasTriples, doubt: Floats | None) -> NDArray[np.int32]:
-        return self.of(triples.relation)
+    def codes(self, triples: HasTriples, kind: NDArray[np.int8], doubt: Floats | None) -> Codes:
+        found: Codes = self.code[kind, self.place(triples.relation)]
+        return found
+
+    def of(self, relation: NDArray[np.integer[Any]]) -> Codes:
+        """The group of each relation id among queries of the first kind: (n,)."""
+        found: Codes = self.code[0, self.place(relation)]
+        return found
+
+    def basis(self, relation: NDArray[np.integer[Any]], size: NDArray[np.int64]) -> NDArray[np.int8]:
+        """Position in `BASES` of each query of the first kind, given how many calibration facts its group has: (n,)."""
+        alone = self.own[0, self.place(relation)]
+        return np.where(size == 0, 2, np.where(alone, 0, 1)).astype(np.int8)
+
+    def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
+        groups: Codes = np.unique(self.code[kinds])
+        return groups[groups >= 0]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"relation_groups": self.code, "relation_own": self.own}
 
-    def of(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-        """The group of each relation id: (n,); -1 beyond the known ones."""
-        found: NDArray[np.int32] = np.append(self.code, np.int32(-1))[np.clip(relation, -1, len(self.code))]
-        return found
-
-    def basis(self, relation: NDArray[np.integer[Any]], size: NDArray[np.int64]) -> NDArray[np.int8]:
-        """Position in `BASES` of each query, given how many calibration facts its group has: (n,)."""
-        alone = np.append(self.own, False)[np.clip(relation, -1, len(self.own))]
-        return np.where(size == 0, 2, np.where(alone, 0, 1)).astype(np.int8)
+    def place(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+        """The column of each relation id: (n,)."""
+        unknown = self.code.shape[1] - 1
+        return np.where((relation >= 0) & (relation < unknown), relation, unknown)
 
 
 def group_relations(
     relation: NDArray[np.integer[Any]],
     score: NDArray[np.floating[Any]],
     relations: int,
-    calibration: int,
+    calibration: NDArray[np.int64],
     count: NDArray[np.integer[Any]] | None = None,
 ) -> RelationGroups:
-    """Groups for `calibration` facts, from the relation and the nonconformity of training facts, (n,) each.
+    """Groups for so many calibration facts of each kind, from relation and nonconformity of training facts, (n,) each.
 
     Small relations are put together with others that are as strange to the model. The strangeness of a relation is the
     mean rank of the scores of its training facts; ranks keep a few enormous scores from deciding. `count`: how many
@@ -212,38 +282,58 @@ def group_relations(
     """
     size, scored = len(relation), np.bincount(relation, minlength=relations)
     count = scored if count is None else count
-    expected = count * (calibration / max(int(count.sum()), 1))
     strangeness = np.empty(size)
     strangeness[np.argsort(score, kind="stable")] = (np.arange(size) + 0.5) / max(size, 1)
     total = np.bincount(relation, weights=strangeness, minlength=relations)
-    typical = (total + 0.5 * _PRIOR) / (scored + _PRIOR)
+    typical = (total + 0.5 * PRIOR) / (scored + PRIOR)
+    codes, alone, offset = [], [], 0
+    for expected in calibration.tolist():
+        code = _grouped(count * (expected / max(int(count.sum()), 1)), count > 0, typical)
+        last, seen = int(code.max(initial=0)), code >= 0
+        single = np.bincount(code[seen], minlength=last + 1) == 1
+        alone.append(np.append(single[code] & seen, False))
+        codes.append(np.append(np.where(seen, code, last), last) + offset)
+        offset += last + 1
+    return RelationGroups(np.stack(codes).astype(np.int32), np.stack(alone))
+
+
+def _grouped(expected: Floats, seen: NDArray[np.bool_], typical: Floats) -> NDArray[np.int64]:
+    """The group of each relation in one kind, given how many of its calibration facts to expect; -1 if not seen."""
     own = expected >= OWN
-    code = np.full(relations, -1, np.int32)
+    code = np.full(len(expected), -1, np.int64)
     code[own] = np.arange(own.sum())
-    small = np.flatnonzero(~own & (count > 0))
+    small = np.flatnonzero(~own & seen)
     small = small[np.argsort(typical[small], kind="stable")]
     pools = max(1, int(expected[small].sum() // SHARED))
     middle = np.cumsum(expected[small]) - expected[small] / 2
     code[small] = own.sum() + np.minimum(middle * pools // max(expected[small].sum(), 1e-9), pools - 1)
-    # a group of one small relation counts as its own
-    alone = np.bincount(code[code >= 0], minlength=1) == 1
-    return RelationGroups(code, np.append(alone, False)[code])
+    return code
 
 
 def each_relation(relations: int) -> RelationGroups:
     """A group for every relation, where there are no training facts by which to compare relations."""
-    return RelationGroups(np.arange(relations, dtype=np.int32), np.ones(relations, np.bool_))
+    code = np.tile(np.append(np.arange(relations, dtype=np.int32), np.int32(-1)), (len(KINDS), 1))
+    return RelationGroups(code, code >= 0)
 
 
 def restored(name: str, arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> Groups:
     """The partition of this name from what its `arrays` gave; ValueError if they do not fit."""
+    if name == KIND:
+        return KindGroups()
     try:
         if name == "relation":
-            return _restored_relations(arrays["relation_groups"], arrays["relation_own"], relations)
+            code, own = arrays["relation_groups"], arrays["relation_own"]
+            shape = (len(KINDS), relations + 1)
+            if code.shape != shape or own.shape != shape or code.dtype != np.int32 or own.dtype != np.bool_:
+                raise ValueError("the groups by relation do not match the vocabulary")
+            return RelationGroups(code, own)
+        edges = arrays[f"{name}_edges"]
+        good = edges.ndim == 2 and len(edges) == len(KINDS) and edges.dtype == np.float64
+        if not good or np.isnan(edges).any() or not (edges[:, 1:] >= edges[:, :-1]).all():
+            raise ValueError("the edges of the groups are damaged")
         if name == "doubt":
-            return DoubtGroups(_restored_edges(arrays["doubt_edges"], np.float64))
+            return DoubtGroups(edges)
         facts = arrays["degree_facts"]
-        edges = _restored_edges(arrays["degree_edges"], np.int64)
     except KeyError as missing:
         raise ValueError(f"the groups by {name} are missing: there is no {missing}") from None
     if facts.shape != (entities,) or facts.dtype != np.int64:
@@ -251,24 +341,13 @@ def restored(name: str, arrays: Mapping[str, NDArray[Any]], entities: int, relat
     return DegreeGroups(facts, edges)
 
 
-def _restored_relations(code: NDArray[Any], own: NDArray[Any], relations: int) -> RelationGroups:
-    if code.shape != (relations,) or own.shape != (relations,):
-        raise ValueError("the groups by relation do not match the vocabulary")
-    return RelationGroups(code.astype(np.int32), own.astype(np.bool_))
-
-
-def _restored_edges(edges: NDArray[Any], kind: type) -> NDArray[Any]:
-    if edges.ndim != 1 or edges.dtype != kind or not (edges[1:] > edges[:-1]).all():
-        raise ValueError("the edges of the groups are damaged")
-    return edges
-
-
 class Partitioned(IntervalPredictor):
-    """An interval method with one threshold for all facts or one for every group of facts.
+    """An interval method with thresholds for each kind of question and for every group of facts within it.
 
     `per` names the partitions into groups, separated by commas, or says `none`. A query is answered by the largest
     threshold of its groups, so that the promise holds in each of them; a group that in the end has too few calibration
-    facts for a level gets the whole range. Groups come from training facts alone.
+    facts for a level gets the whole range. Groups come from training facts alone. Without `by_kind`, as the paper does
+    it, queries about known entities and relations are one kind, and others are not answered.
     """
 
     default_per: tuple[str, ...] = ()
@@ -277,8 +356,9 @@ class Partitioned(IntervalPredictor):
     reach: Fraction
     """The highest level for which its calibration facts suffice; above it every interval is the whole range."""
 
-    def __init__(self, per: str | None = None) -> None:
+    def __init__(self, per: str | None = None, by_kind: bool = True) -> None:
         self.per = partition_names(per, self.default_per)
+        self.by_kind = bool(by_kind)
 
     @property
     @abstractmethod
@@ -291,14 +371,21 @@ class Partitioned(IntervalPredictor):
 
     @abstractmethod
     def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
-        """Ends of known triples at the threshold of all calibration facts, whatever their group: (n, 2)."""
+        """Ends of triples at the threshold of all calibration facts, whatever their group: (n, 2)."""
+
+    def _partition_names(self) -> tuple[str, ...]:
+        """What calibration facts are grouped by: by their kind alone if no groups within kinds were asked for."""
+        return self.per or ((KIND,) if self.tells_kinds else ())
 
     def options(self) -> dict[str, Any]:
-        return {"per": ",".join(self.per) or NONE} if self.per or self.default_per else {}
+        per = {"per": ",".join(self.per) or NONE} if self.per or self.default_per else {}
+        return per if self.by_kind else {**per, "by_kind": False}
 
     @property
     def within(self) -> str:
-        return " and ".join(f"within {groups.within}" for groups in self.partitions)
+        said = [groups.within for groups in self.partitions if groups.name != KIND]
+        kinds = [KindGroups.within] if self.tells_kinds else []
+        return " and ".join(f"within {where}" for where in kinds + said)
 
     @property
     def relation_groups(self) -> RelationGroups | None:
@@ -308,7 +395,7 @@ class Partitioned(IntervalPredictor):
     def group_columns(
         self, triples: HasTriples, doubt: Floats | None = None
     ) -> dict[str, NDArray[np.int32]] | None:
-        """The group of each known triple, (n,), in every partition; None if there are none.
+        """The group of each triple, (n,), in every partition; None if there are none.
 
         doubt: (n,), what `doubt` says of the triples, where that is known already.
         """
@@ -316,7 +403,8 @@ class Partitioned(IntervalPredictor):
             return None
         if doubt is None and "doubt" in self.per:
             doubt = self.doubt(triples)
-        return {groups.name: groups.codes(triples, doubt) for groups in self.partitions}
+        kind = self.kinds(triples)
+        return {groups.name: groups.codes(triples, kind, doubt) for groups in self.partitions}
 
     def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64]:
         """The size of the largest group of each triple: the thresholds of the others can only add to coverage."""
@@ -333,18 +421,15 @@ class Partitioned(IntervalPredictor):
         # a group without facts has the code -1, the place of the last segment, which is empty
         return found.ranking.sizes[group_codes(found.groups, codes)]
 
-    def relation_sizes(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """How many calibration facts the group of each relation has: (n,)."""
-        assert self.relation_groups is not None
-        return self._sizes("relation", self.relation_groups.of(relation))
-
-    def relation_basis(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.int8]:
-        """Position in `BASES` of each relation: (n,)."""
-        assert self.relation_groups is not None
-        return self.relation_groups.basis(relation, self.relation_sizes(relation))
-
     def _basis(self, triples: HasTriples) -> NDArray[np.int8] | None:
-        return None if self.relation_groups is None else self.relation_basis(triples.relation)
+        """Position in `BASES` of each triple: (n,); None unless it promises per relation."""
+        groups = self.relation_groups
+        if groups is None:
+            return None
+        kind = self.kinds(triples)
+        size = self._sizes("relation", groups.codes(triples, kind, None))
+        alone = groups.own[kind, groups.place(triples.relation)]
+        return np.where(size == 0, 2, np.where(alone, 0, 1)).astype(np.int8)
 
     def caution(self, confidence: Confidence) -> str | None:
         level = confidence if isinstance(confidence, Fraction) else exact(confidence)
@@ -355,25 +440,33 @@ class Partitioned(IntervalPredictor):
                 f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
                 "every interval is the whole range"
             )
-        if not self.partitions:
-            return None
-        said = [part for groups in self.partitions for part in self._group_cautions(groups, level)]
+        said = list(self._kind_cautions(level)) if self.tells_kinds else []
+        said += [part for groups in self.partitions for part in self._group_cautions(groups, level)]
         return "; ".join(said) or None
 
+    def _kind_cautions(self, level: Fraction) -> Iterator[str]:
+        """Which kinds of questions have too few calibration facts for the level."""
+        few = [
+            f"{count:,} about a {name}"
+            for name, count in zip(KINDS, self.kind_counts.tolist(), strict=True)
+            if 0 < count < rank(level, count)
+        ]
+        if few:
+            listed = few[0] if len(few) == 1 else f"{', '.join(few[:-1])} and {few[-1]}"
+            yield (
+                f"calibration facts: {listed}, too few for confidence {float(level)}: "
+                "such questions get the whole range"
+            )
+
     def _group_cautions(self, groups: Groups, level: Fraction) -> Iterator[str]:
-        """How many relations share their promise, and how many groups have too few calibration facts for the level."""
-        known = np.flatnonzero(self.model.seen_relations)
-        if isinstance(groups, RelationGroups):
-            if shared := int((self.relation_basis(known) == 1).sum()):
-                yield f"{shared:,} of {len(known):,} relations share their promise with relations like them"
-            sizes, what = self.relation_sizes(known), "relations"
-        else:
-            sizes = self._sizes(groups.name, np.arange(groups.count, dtype=np.int32))
-            what = f"groups by {groups.name}"
+        """How many groups have too few calibration facts for the level, though their kind has enough."""
+        if groups.name == KIND:
+            return
+        sizes = self._sizes(groups.name, groups.of_kinds(np.flatnonzero(self.kind_counts)))
         if wide := sum(rank(level, size) > size for size in sizes.tolist()):
             yield (
-                f"{wide:,} of {len(sizes):,} {what} have too few calibration facts for confidence {float(level)}: "
-                "their intervals are the whole range"
+                f"{wide:,} of {len(sizes):,} groups by {groups.name} have too few calibration facts for confidence "
+                f"{float(level)}: their intervals are the whole range"
             )
 
     def _group_arrays(self) -> dict[str, NDArray[Any]]:
@@ -382,4 +475,4 @@ class Partitioned(IntervalPredictor):
     def _restored_groups(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[Groups, ...]:
         """The partitions from what `_group_arrays` gave; ValueError if they do not fit."""
         shape = len(self.model.seen_entities), len(self.model.seen_relations)
-        return tuple(restored(name, arrays, *shape) for name in self.per)
+        return tuple(restored(name, arrays, *shape) for name in self._partition_names())

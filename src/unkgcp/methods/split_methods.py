@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.query_chunks import SmallCalibrationWarning, SmallGroupWarning
 from unkgcp.conformal.ranking import GroupRankings, Standing
 from unkgcp.conformal.ranks import Confidence, exact, highest_level
 from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
-from unkgcp.conformal.split import SplitConformal
+from unkgcp.conformal.split import SmallCalibrationWarning, SmallGroupWarning, SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples, concatenate
 from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import entropy_bits, training_facts
 from unkgcp.methods.partitions import (
+    KIND,
     Groups,
+    KindGroups,
     Partitioned,
     each_relation,
     group_degrees,
@@ -60,7 +61,8 @@ class ConformalPredictor(Partitioned):
             self.ranked, waiting = facts[ranked], facts[learning]
             self.size = len(self.ranked)
             self.waiting = waiting if self.waiting is None else concatenate([self.waiting, waiting])
-        self.partitions = tuple(self._group(name) for name in self.per)
+            self.kind_counts = np.bincount(self.kinds(self.ranked), minlength=len(self.kind_counts))
+        self.partitions = tuple(self._group(name) for name in self._partition_names())
         group = self._columns(facts, score)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SmallCalibrationWarning)  # `caution` says it
@@ -77,24 +79,29 @@ class ConformalPredictor(Partitioned):
 
     def _group(self, name: str) -> Groups:
         """Made from the model's training facts; without them every relation is a group, and others are refused."""
+        if name == KIND:
+            return KindGroups()
         relations = len(self.model.seen_relations)
-        known = training_facts(self.model)
-        if known is None:
+        train = training_facts(self.model)
+        if train is None:
             if name == "relation":
                 return each_relation(relations)
             raise InputError(
                 f"groups by {name} are made from training facts, which the model does not know; train it again, or "
                 "leave them out of --per"
             )
+        kind = np.zeros(
+            len(train), np.int8
+        )  # the model was trained on all of them, so they show one kind for all
         if name == "degree":
-            return group_degrees(known, len(self.model.seen_entities), self.size)
-        guess = self.model.score(known.head, known.relation, known.tail).astype(np.float64)
+            return group_degrees(train, len(self.model.seen_entities), kind, self.kind_counts)
+        guess = self.model.score(train.head, train.relation, train.tail).astype(np.float64)
         if name == "doubt":
-            return group_doubt(self._doubt(guess), self.size)
+            return group_doubt(self._doubt(guess), kind, self.kind_counts)
         score = self.score()
         plain = score.fallback() if isinstance(score, Recipe) else score
-        strange = plain.score(guess, known.confidence, plain.prepare(guess, None))
-        return group_relations(known.relation, strange, relations, self.size)
+        strange = plain.score(guess, train.confidence, plain.prepare(guess, None))
+        return group_relations(train.relation, strange, relations, self.kind_counts)
 
     @property
     def rankings(self) -> GroupRankings:
@@ -176,8 +183,13 @@ class ConformalPredictor(Partitioned):
         if self.calibration.size != self.size or self.calibration.score != score:
             raise ValueError("the calibration belongs to another method or to other facts")
         partitions = set(self.calibration.rankings.partitions)
-        if self.calibration.grouped != bool(self.per) or partitions != set(self.per or [""]):
+        names = self._partition_names()
+        if self.calibration.grouped != bool(names) or partitions != set(names or [""]):
             raise ValueError("the calibration facts are in other groups than those of the method")
+        for groups in self.partitions:
+            codes = self.calibration.rankings.partitions[groups.name].groups
+            if codes is None or codes.dtype != np.int32 or not ((codes >= 0) & (codes < groups.count)).all():
+                raise ValueError(f"the groups by {groups.name} of the calibration facts are damaged")
         if self.calibration.weighted or self.calibration.training_conditional is not None:
             raise ValueError("the calibration makes another promise than the method")
 
@@ -213,8 +225,8 @@ class EntropyNormalised(ConformalPredictor):
 
     name: str = "unkgcp"
 
-    def __init__(self, mapped_entropy: bool = False, per: str | None = None) -> None:
-        super().__init__(per)
+    def __init__(self, mapped_entropy: bool = False, per: str | None = None, by_kind: bool = True) -> None:
+        super().__init__(per, by_kind)
         self.mapped_entropy = bool(mapped_entropy)
 
     def score(self) -> Score:
@@ -244,8 +256,8 @@ class ShortestIntervals(ConformalPredictor):
     name: str = "shortest"
     order_free: bool = False
 
-    def __init__(self, smallest: int | None = None, per: str | None = None) -> None:
-        super().__init__(per)
+    def __init__(self, smallest: int | None = None, per: str | None = None, by_kind: bool = True) -> None:
+        super().__init__(per, by_kind)
         from unkgcp.conformal.shortest import Shortest  # other methods do not need it
 
         self.recipe = Shortest() if smallest is None else Shortest(smallest=int(smallest))

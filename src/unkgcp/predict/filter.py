@@ -1,14 +1,9 @@
-"""Which answers to keep: `lower >= 0.7`, `status == ok and (score > 0.5 or upper >= 0.9)`, `width < 0.2`.
+"""Which answers to keep: `lower >= 0.7`, `status == ok and (score > 0.5 or upper >= 0.9)`, `0.2 <= width < 0.4`.
 
-A tiny language of comparisons between a column of the answers and a value, joined by `and` and `or` (`and` binds
-tighter) and grouped by parentheses. Each comparison is checked here, because its words are not Python's (`=`, bare
-`unknown-entity`, `lower_99.5`); `and`, `or` and parentheses are parsed by Python's own `ast`. Nothing of the text is
-ever executed. A comparison with a missing value, such as the score of an unknown query, never holds.
-
-    column      score, lower, upper, width, status; with several levels lower_80, upper_80, width_80, ...;
-                of a run that answers from a distribution (evidence) value, belief, other, other_belief too
-    relation    "<" | "<=" | ">" | ">=" | "==" | "=" | "!="
-    value       a number; for status a word, in quotation marks or not
+A condition is written as in Python: comparisons of a column of the answers with a number or a word, joined by `and`,
+`or` and parentheses. Python's own parser reads it, and what is not a comparison is refused; nothing of it is ever
+executed. Words need quotation marks only if they have spaces. `width` is upper less lower; with several levels the
+columns are `lower_80`, `width_80` and so on. A comparison with a missing value never holds.
 
 >>> parse("lower >= 0.7 and status == ok", [0.9]).keep(answers)     # doctest: +SKIP
 """
@@ -18,75 +13,64 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unkgcp.conformal.ranks import percent
+from unkgcp.conformal.ranks import exact_levels, percent
 from unkgcp.errors import InputError
-from unkgcp.methods.intervals import MODES, STATUSES, as_batch
+from unkgcp.methods.intervals import BASES, MODES, STATUSES, Levels, as_batch
 from unkgcp.run.answers import answer
 from unkgcp.run.predictor import Predictor
 
 LONGEST = 1000
-DEEPEST = 50
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<mark>[()])|(?P<relation><=|>=|==|!=|<|>|=)
-    |(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.]))
-    |(?P<word>[A-Za-z_][\w.-]*)|"(?P<double>[^"]*)"|'(?P<single>[^']*)')""",
-    re.VERBOSE,
-)
-_RELATIONS = {
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-    "==": pc.equal,
-    "=": pc.equal,
-    "!=": pc.not_equal,
+POINT = "__point__"  # in place of the point in `lower_99.5`, which is no name of Python
+WORDS = {"status": STATUSES, "promise": BASES}
+COMPARISONS: dict[type[ast.cmpop], Any] = {
+    ast.Lt: pc.less,
+    ast.LtE: pc.less_equal,
+    ast.Gt: pc.greater,
+    ast.GtE: pc.greater_equal,
+    ast.Eq: pc.equal,
+    ast.NotEq: pc.not_equal,
 }
+MIRRORED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
 
 
-class Token(NamedTuple):
-    kind: str
-    text: str
-    place: int
-
-
-class Comparison(NamedTuple):
-    """A column, one of `_RELATIONS`, and a number or a status."""
+@dataclass(frozen=True)
+class Comparison:
+    """A column, one of `COMPARISONS`, and a number or a word."""
 
     column: str
-    relation: str
-    value: pa.Scalar
+    relation: type[ast.cmpop]
+    value: float | str
 
     def mask(self, answers: pa.RecordBatch) -> pa.BooleanArray:
+        names = answers.schema.names
         if self.column.startswith("width"):
-            upper, lower = (
-                answers.column(end + self.column.removeprefix("width")) for end in ("upper", "lower")
-            )
-            values = pc.subtract(upper, lower)
-        elif self.column in MODES and self.column not in answers.schema.names:
+            level = self.column.removeprefix("width")
+            values = pc.subtract(answers.column(f"upper{level}"), answers.column(f"lower{level}"))
+        elif self.column not in names:
             raise InputError(
-                f"the filter asks for {self.column!r}, which only runs of the method evidence tell; "
-                "compare score, lower, upper or width, or fit such a run (unkgcp fit --method evidence)"
+                f"the filter asks for {self.column!r}, which this run does not tell; it tells {', '.join(names)}"
             )
         else:
             values = answers.column(self.column)
-        if self.column == "status":
+        if pa.types.is_dictionary(values.type):
             values = values.cast(pa.string())
-        return pc.fill_null(_RELATIONS[self.relation](values, self.value), False)
+        # a score has 32 bits: 0.7 is rounded as it is, otherwise the score 0.7 would not be equal to 0.7
+        return pc.fill_null(COMPARISONS[self.relation](values, pa.scalar(self.value, values.type)), False)
 
 
-class Condition(NamedTuple):
-    """Comparisons, and how they are joined: an expression in which the name `cN` is the N-th of them."""
+@dataclass(frozen=True)
+class Condition:
+    """Comparisons and other conditions, all of which hold (`and`), or one of them (`or`)."""
 
-    comparisons: Sequence[Comparison]
-    joined: ast.expr
+    conditions: Sequence[Condition | Comparison]
+    every: bool = True
 
     def keep(self, answers: pa.RecordBatch) -> pa.RecordBatch:
         """The answers for which it holds, in their order."""
@@ -94,112 +78,98 @@ class Condition(NamedTuple):
 
     def mask(self, answers: pa.RecordBatch) -> pa.BooleanArray:
         """Whether it holds for each answer."""
-        return self._mask(self.joined, answers)
+        masks = [condition.mask(answers) for condition in self.conditions]
+        return reduce(pc.and_ if self.every else pc.or_, masks)
 
-    def _mask(self, node: ast.expr, answers: pa.RecordBatch) -> pa.BooleanArray:
-        if isinstance(node, ast.BoolOp):
-            join = pc.and_ if isinstance(node.op, ast.And) else pc.or_
-            return reduce(join, [self._mask(part, answers) for part in node.values])
-        assert isinstance(node, ast.Name)
-        return self.comparisons[int(node.id[1:])].mask(answers)
+    def columns(self) -> list[str]:
+        """The columns that it looks at."""
+        nested = [[one.column] if isinstance(one, Comparison) else one.columns() for one in self.conditions]
+        return [column for columns in nested for column in columns]
 
 
 def parse(text: str, levels: Sequence[float]) -> Condition:
     """The condition that `text` says, for answers at these levels; an InputError points at what is wrong."""
     if len(text) > LONGEST:
         raise InputError(f"the filter has {len(text):,} characters; say it in at most {LONGEST:,}")
-    tokens = _tokens(text)
-    columns = ["score", "status"]
-    for ending in [""] if len(levels) == 1 else [f"_{percent(level)}" for level in levels]:
-        columns += [f"lower{ending}", f"upper{ending}", f"width{ending}"]
-    columns += MODES
-    comparisons: list[Comparison] = []
-    python: list[str] = []  # the same condition with a name for each comparison
-    place = depth = 0
-    while True:
-        while tokens[place].text == "(" and tokens[place].kind == "mark":
-            depth += 1
-            if depth > DEEPEST:
-                raise _error(text, tokens[place], "there are too many parentheses inside each other")
-            python.append("(")
-            place += 1
-        python.append(f"c{len(comparisons)}")
-        comparisons.append(_comparison(text, tokens[place : place + 3], columns))
-        place += 3
-        while depth and tokens[place].text == ")":
-            depth -= 1
-            python.append(")")
-            place += 1
-        token = tokens[place]
-        if token.kind == "end" and not depth:
-            return Condition(comparisons, ast.parse(" ".join(python), mode="eval").body)
-        if token.kind != "word" or token.text.lower() not in ("and", "or"):
-            expected = "')', 'and' or 'or'" if depth else "'and', 'or' or the end"
-            raise _error(text, token, f"expected {expected}")
-        python.append(token.text.lower())
-        place += 1
+    endings = [""] if len(levels) == 1 else [f"_{percent(level)}" for level in levels]
+    ends = [f"{end}{level}" for level in endings for end in ("lower", "upper", "width")]
+    columns = ["score", "prediction", "kind", *WORDS, *ends, *MODES]
+    python = re.sub(r"(?<=_)(\d+)\.(\d+)", rf"\1{POINT}\2", text.strip())
+    python = re.sub(r"(?<![<>=!])=(?!=)", "==", python)
+    python = re.sub(r"\b(AND|OR)\b", lambda word: word[0].lower(), python)
+    try:
+        return _condition(ast.parse(python, mode="eval").body, columns)
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        what = error.msg if isinstance(error, SyntaxError) else str(error) or "it is too deep"
+        raise InputError(
+            f"the filter {text!r} cannot be read ({what}); say for instance 'lower >= 0.7 and status == ok'"
+        ) from None
 
 
-def _comparison(text: str, tokens: Sequence[Token], columns: Sequence[str]) -> Comparison:
-    """What the first three of the tokens that are left say; at the end of the text there are fewer."""
-    column, *others = tokens
-    if column.kind != "end" and (column.kind != "word" or column.text not in columns):
-        raise _error(text, column, f"expected one of {', '.join(columns)}")
-    if others and others[0].kind not in ("relation", "end"):
-        raise _error(text, others[0], f"expected one of {' '.join(_RELATIONS)}")
-    if tokens[-1].kind == "end":
-        raise _error(text, tokens[-1], "something is missing")
-    relation, value = others
-    if column.text == "status":
-        if relation.text not in ("=", "==", "!="):
-            raise _error(text, relation, "a status is compared with == or !=")
-        if value.kind not in ("word", "double", "single") or value.text not in STATUSES:
-            raise _error(text, value, f"expected one of {', '.join(STATUSES)}")
-        return Comparison(column.text, relation.text, pa.scalar(value.text))
-    if value.kind != "number":
-        raise _error(text, value, "expected a number")
-    number = float(value.text)
-    if column.text in ("score", "belief", "other_belief"):
-        # these have 32 bits: 0.7 is rounded as they are, otherwise the score 0.7 would not be equal to 0.7
-        return Comparison(column.text, relation.text, pa.scalar(np.float32(number).item(), pa.float32()))
-    return Comparison(column.text, relation.text, pa.scalar(number, pa.float64()))
+def _condition(node: ast.expr, columns: Sequence[str]) -> Condition:
+    if isinstance(node, ast.BoolOp):
+        parts = [_condition(part, columns) for part in node.values]
+        return Condition(parts, every=isinstance(node.op, ast.And))
+    if not isinstance(node, ast.Compare):
+        raise ValueError(f"{ast.unparse(node)} compares nothing")
+    operands = [_operand(one) for one in (node.left, *node.comparators)]
+    pairs = zip(operands, node.ops, operands[1:], strict=False)
+    return Condition([_comparison(one, type(relation), other, columns) for one, relation, other in pairs])
 
 
-def _error(text: str, token: Token, what: str) -> InputError:
-    here = "at its end" if token.kind == "end" else f"at character {token.place + 1}, {token.text!r}"
-    return InputError(f"the filter {text!r} cannot be read {here}: {what}")
+def _operand(node: ast.expr) -> float | str:
+    """A number, or the name of a column or word."""
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float, str):
+        return node.value  # type: ignore[return-value]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        return -_number(node.operand) if isinstance(node.op, ast.USub) else _number(node.operand)
+    # unknown-entity is a difference of two names to Python
+    words = ast.unparse(node).replace(POINT, ".").split(" - ")
+    if all(re.fullmatch(r"[A-Za-z_][\w.]*", word) for word in words):
+        return "-".join(words)
+    raise ValueError(f"{ast.unparse(node)} is no column, number or word")
 
 
-def _tokens(text: str) -> list[Token]:
-    tokens, place, end = [], 0, len(text.rstrip())
-    while place < end:
-        found = _TOKEN.match(text, place)
-        if found is None:
-            start = place + len(text[place:]) - len(text[place:].lstrip())
-            odd = Token("", text[start : start + 10], start)
-            raise _error(text, odd, "this is no column, number, comparison or parenthesis")
-        kind = found.lastgroup or ""
-        tokens.append(Token(kind, found.group(kind), found.start(kind)))
-        place = found.end()
-    return [*tokens, Token("end", "", len(text))]
+def _number(node: ast.expr) -> float:
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        return float(node.value)  # type: ignore[arg-type]
+    raise ValueError(f"{ast.unparse(node)} is no number")
 
 
-def after_filter(predictor: Predictor, keep: Condition, confidence: Sequence[float]) -> Predictor:
+def _comparison(
+    one: float | str, relation: type[ast.cmpop], other: float | str, columns: Sequence[str]
+) -> Comparison:
+    """The comparison of a column with a value, whichever comes first."""
+    if not (isinstance(one, str) and one in columns):
+        one, other, relation = other, one, MIRRORED.get(relation, relation)
+    if not isinstance(one, str) or one not in columns:
+        wrong = other if isinstance(other, str) else one
+        raise ValueError(f"{wrong} is no column; there are {', '.join(columns)}")
+    if relation not in COMPARISONS:
+        raise ValueError("only < <= > >= == and != compare")
+    if (one in WORDS or one == "kind") != isinstance(other, str) or other in columns:
+        raise ValueError(f"{one} is not compared with {other}")
+    if one in WORDS and other not in WORDS[one]:
+        raise ValueError(f"{other} is none of {', '.join(WORDS[one])}")
+    if isinstance(other, str) and relation not in (ast.Eq, ast.NotEq):
+        raise ValueError(f"{one} is compared with == or !=")
+    return Comparison(one, relation, other if isinstance(other, str) else float(other))
+
+
+def after_filter(predictor: Predictor, keep: Condition, confidence: Levels) -> Predictor:
     """The predictor whose intervals hold for the answers that a filter keeps.
 
     The method is calibrated anew with the calibration facts that the filter keeps. These are exchangeable with the
     queries that it keeps, because the filter looks at each answer alone and at no column that calibration decides. A
     filter on the ends of intervals is refused, because calibration decides these.
     """
-    for comparison in keep.comparisons:
-        if comparison.column.split("_")[0] in ("lower", "upper", "width"):
+    for column in keep.columns():
+        if column.split("_")[0] in ("lower", "upper", "width"):
             raise InputError(
-                f"--after-selection does not go with a filter on {comparison.column!r}, which depends on the "
-                "calibration facts itself; compare score, value or belief, or choose with --select"
+                f"--after-selection does not go with a filter on {column!r}, which depends on the calibration "
+                "facts itself; compare score, value or belief, or choose with --select"
             )
     predictor.method.check_subsets()
     facts = predictor.method.calibration_facts()
-    told = as_batch(answer(predictor, facts, confidence[0]), {})
-    return replace(
-        predictor, method=predictor.method.among(facts[keep.mask(told).to_numpy(zero_copy_only=False)])
-    )
+    kept = keep.mask(as_batch(answer(predictor, facts, exact_levels(confidence).levels[0]), {}))
+    return replace(predictor, method=predictor.method.among(facts[kept.to_numpy(zero_copy_only=False)]))

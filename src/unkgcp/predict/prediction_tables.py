@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from unkgcp.conformal.query_chunks import SmallCalibrationWarning, SmallGroupWarning
 from unkgcp.conformal.ranks import percent, rank
 from unkgcp.conformal.scores import recipe_names
-from unkgcp.conformal.split import SplitConformal
+from unkgcp.conformal.split import SmallCalibrationWarning, SmallGroupWarning, SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.files import standard_output
 from unkgcp.tabular.query_files import Table

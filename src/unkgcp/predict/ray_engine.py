@@ -1,14 +1,14 @@
-"""A file of queries answered on a Ray cluster, part by part, with the answers of the local engine.
+"""A file of queries answered on a Ray cluster, part by part, by the functions of the local engine.
 
-The work is a Ray Data pipeline: its rows are the parts of a plan (`unkgcp.predict.parts`), and its workers read, answer
-and write them (`unkgcp.predict.ray_worker`). Queries and answers never pass through the driver or Ray's object store,
-so neither grows with the file. A worker that dies is replaced, and its part computed again. All machines must see the
-run, the queries and the output under the same names.
+A part is a range of rows of one Parquet file. Each is a Ray task: it loads the run once for its process, reads, answers
+and writes its rows. Queries and answers never pass through the driver or Ray's object store, so neither grows with the
+file. Ray starts the task of a worker that dies again. The answers of a part are a file named by its number, in a folder
+beside the output, and become the output when all are there. All machines must see the run, the queries and the output
+under the same names.
 
-The cluster is a running one, or one on this machine that is started for this work and gone after it. Ray's usage
-statistics are off, and its messages stay out of our output.
+The cluster is a running one, or one on this machine that is started for this work and gone after it.
 
->>> answer_on_ray("run", "queries/", "answers/", confidence=0.9, workers=8)     # doctest: +SKIP
+>>> answer_on_ray("run", "queries/", "answers/", PredictRequest(0.9), workers=8)     # doctest: +SKIP
 1000000000
 """
 
@@ -20,112 +20,136 @@ import logging
 import os
 import shutil
 import socket
-import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from unkgcp.conformal.selection import Counts
-from unkgcp.errors import InputError
+from unkgcp._version import __version__
+from unkgcp.errors import InputError, remedy
+from unkgcp.files import explained, umask
 from unkgcp.loops import cores
-from unkgcp.methods.intervals import Levels
-from unkgcp.predict.parts import (
-    PLACES,
-    QUERIES,
-    ROWS,
-    Part,
-    check_target,
-    deliver,
-    part_name,
-    plan,
-    spooled,
-    staged,
-)
-from unkgcp.predict.ray_worker import COUNTED, Answerer, Work, write_index
-from unkgcp.predict.stream import check_some
+from unkgcp.predict.filter import after_filter
+from unkgcp.predict.stream import SPOOLED, PredictRequest, check_some, choosing, spooled
 from unkgcp.progress import Progress, Silent
-from unkgcp.run.chooser import Choice, Chooser
+from unkgcp.run.answers import LABELS
+from unkgcp.run.chooser import Chooser
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import parquet_files, query_batches
 from unkgcp.tabular.source import is_parquet
-from unkgcp.tabular.writer import USUAL, Style
+from unkgcp.tabular.writer import ENDINGS, open_output
 
 if TYPE_CHECKING:
-    from unkgcp.run.answer_sets import Asked
+    from unkgcp.conformal.selection import Cuts
 
-# bytes of the object store of a local cluster: only the plan of the parts and the reports on them pass through it
-STORE_BYTES = 80 << 20
+ROWS = 1 << 20  # of a part
+STORE_BYTES = 80 << 20  # of the object store of a local cluster: only reports on parts pass through it
 PATIENCE = 10.0  # seconds for a cluster to accept a connection
+RETRIES = 4  # of a part whose worker died
+ANSWERS, QUERIES = "answers", "queries"
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise a warning on machines without accelerators
-    "RAY_TQDM": "0",
 }
+
+
+class FilePart(NamedTuple):
+    """Rows `first` to `first + rows` of the file at `path`; `before` rows of the input come before them."""
+
+    number: int
+    path: str
+    first: int
+    rows: int
+    before: int
+
+    @property
+    def name(self) -> str:
+        """The name of its answers; names sort as numbers do, up to ten million parts."""
+        return f"part-{self.number:07d}.parquet"
+
+
+class RayJob(NamedTuple):
+    """What every worker is told; with a choice and no cuts yet it only counts the places of candidates."""
+
+    run: str
+    stage: str
+    request: PredictRequest
+    reading: dict[str, Any]
+    cuts: list[Cuts] | None = None
+    version: str = __version__
 
 
 def answer_on_ray(
     run: str,
     queries: str,
     target: str | None,
-    confidence: Levels = 0.9,
+    request: PredictRequest | None = None,
     *,
     workers: int | None = None,
     address: str | None = None,
-    device: str = "cpu",
     rows_per_part: int = ROWS,
-    completion: dict[str, Any] | None = None,
-    condition: str | None = None,
-    choice: Choice | None = None,
-    after: bool = False,
-    sets: Asked | None = None,
     progress: Progress | None = None,
-    style: Style = USUAL,
     **reading: Any,
 ) -> int:
     """Answer every query of a Parquet file, a folder of them or a text file; returns how many there were.
 
-    `target` is a folder (one Parquet file a part, in the order of their names), a file as for the local engine,
-    or None for standard output; it appears when all of it is there. `workers` is how many parts are computed at
-    once, by default one for each CPU (with `device="cuda"`: each GPU) of the cluster. `address` is that of a
-    running cluster; without it one is started on this machine and stopped after. `completion` has the options
-    `k`, `rank_by` and `exclude_known` for queries with an open head or tail; `condition` is a filter
-    (`unkgcp.predict.filter`), with intervals that hold for what it keeps if `after` is set. `choice` chooses among the
-    queries (`unkgcp.run.chooser`), for which workers pass over them twice. `sets` asks for answer sets of queries
-    with an open place (`unkgcp.run.answer_sets`), for which every worker calibrates. `style` has the format of a
-    file to write.
+    `target` is a folder (one Parquet file a part, in the order of their names), a file as for the local engine, or None
+    for standard output; it appears when all of it is there. `workers` is how many parts are computed at once, by
+    default one for each CPU of the cluster. `address` is that of a running cluster.
     """
-    check_target(target, style)
+    check_target(target)
+    request, report = request or PredictRequest(), progress or Silent()
     predictor = Predictor.load(run)  # whatever is wrong with the run is said before a cluster is started
-    chooser = None if choice is None else Chooser(predictor, choice)
     with staged(target) as stage:
-        open_places = completion is not None or sets is not None
-        paths, reading = _sources(queries, stage / QUERIES, rows_per_part, open_places, reading)
+        paths, reading = _sources(queries, stage / QUERIES, rows_per_part, request.open_places, reading)
         parts = plan(paths, rows_per_part)
-        if choice is not None:
-            check_some(sum(part.rows for part in parts), queries)
-        work = Work(os.path.abspath(run), str(stage), confidence, reading, completion, condition, device, 1)
-        work = work._replace(choice=choice, after=after, sets=sets)
-        write_index(predictor, stage)
-        if chooser is None:
-            del predictor  # workers have their own
-        with connected(workers or cores(), address, gpus=device == "cuda") as ray:
+        total = sum(part.rows for part in parts)
+        job = RayJob(os.path.abspath(run), str(stage), request, reading)
+        with connected(workers or cores(), address) as ray:
+            room = int(ray.cluster_resources().get("CPU", 1))
+            at_once = max(1, min(workers or room, room, len(parts)))
             try:
-                report, started = progress or Silent(), _workers(ray, workers, len(parts), device)
-                if chooser is not None:
-                    _compute(ray, parts, work, started, report)
-                    work = work._replace(cuts=chooser.cuts(_counted(stage, len(parts))))
-                _compute(ray, parts, work, started, report)
+                if request.choice is not None:
+                    check_some(total, queries)
+                    counts = sum(_compute(ray, parts, job, at_once, report))
+                    job = job._replace(cuts=Chooser(predictor, request.choice).cuts(counts))
+                _compute(ray, parts, job, at_once, report)
             except BaseException:
                 # before Ray is shut down: if its processes got the same signal as this one, Ray ends this one at once
                 shutil.rmtree(stage, ignore_errors=True)
                 raise
-        deliver(stage, len(parts), target, style)
-    return sum(part.rows for part in parts)
+        deliver(stage, parts, target)
+    return total
+
+
+def plan(paths: Sequence[str], rows_per_part: int = ROWS) -> list[FilePart]:
+    """All rows of the files in parts of at most `rows_per_part` rows, in order; at least one part, perhaps empty."""
+    parts: list[FilePart] = []
+    before = 0
+    for path in paths:
+        total = _rows(path)
+        for first in range(0, total, rows_per_part):
+            rows = min(rows_per_part, total - first)
+            parts.append(FilePart(len(parts), path, first, rows, before + first))
+        before += total
+    return parts or [FilePart(0, paths[0], 0, 0, 0)]
+
+
+def _rows(path: str) -> int:
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise InputError(
+            f"{path} is a damaged Parquet file ({reason}): copy, download or write it again"
+        ) from None
 
 
 def _sources(
@@ -134,171 +158,198 @@ def _sources(
     """The Parquet files to read, and how. Text is not cut into parts: it is read here and written as Parquet."""
     if queries != "-" and Path(queries).is_dir():
         return parquet_files(Path(queries).absolute()), reading
-    if queries != "-" and reading.get("format") in (None, "parquet") and _is_parquet(queries):
-        return [os.path.abspath(queries)], reading
+    if os.path.isfile(queries) and reading.get("format") in (None, "parquet"):
+        with open(queries, "rb") as file:
+            if is_parquet(file.read(8)):
+                return [os.path.abspath(queries)], reading
     batches = query_batches(queries, open_places=open_places, **reading)
-    return list(spooled(batches, spool, rows)), {}
+    return list(spooled(batches, spool, rows)), dict(SPOOLED)
 
 
-def _is_parquet(path: str) -> bool:
+def _compute(ray: Any, parts: Sequence[FilePart], job: RayJob, at_once: int, progress: Progress) -> list[Any]:
+    """What every part gives, in no order; raises an error at the first that cannot be answered."""
+    task = ray.remote(num_cpus=1, max_retries=RETRIES)(answer_part)
+    waiting, results = deque(parts), []
+    running: dict[Any, FilePart] = {}
+    start, done = time.monotonic(), 0
     try:
-        with open(path, "rb") as file:
-            return is_parquet(file.read(8))
-    except OSError:
-        return False  # the reader of text says what is wrong
-
-
-def _compute(ray: Any, parts: Sequence[Part], work: Work, workers: int, progress: Progress) -> None:
-    """Have every part answered; raises an error at the first that cannot be."""
-    rows = [part._asdict() for part in parts]
-    outcomes = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
-        Answerer,
-        fn_constructor_args=(work,),
-        concurrency=workers,
-        num_cpus=0 if work.device == "cuda" else 1,
-        num_gpus=1 if work.device == "cuda" else None,
-    )
-    start, done, finished = time.monotonic(), 0, 0
-    try:
-        for outcome in outcomes.iter_rows():
-            if outcome["error"]:
-                raise (InputError if outcome["bad_input"] else RuntimeError)(outcome["error"])
-            done, finished = done + outcome["rows"], finished + 1
-            progress.update(done, f"{finished} of {len(parts)} parts", since=start)
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                part = waiting.popleft()
+                running[task.remote(job, part)] = part
+            (ready,), _ = ray.wait(list(running))
+            sentence, bad_input, result = ray.get(ready)
+            if sentence:
+                raise (InputError if bad_input else RuntimeError)(sentence)
+            results.append(result)
+            done += running.pop(ready).rows
+            progress.update(done, f"{len(results)} of {len(parts)} parts", since=start)
     except ray.exceptions.RayError as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
-        raise RuntimeError(
-            f"the Ray cluster gave up: {lines[-1] if lines else type(error).__name__}"
-        ) from error
+        why = lines[-1] if lines else type(error).__name__
+        raise RuntimeError(f"the Ray cluster gave up: {why}; there may be too little memory") from error
+    return results
 
 
-def _counted(stage: Path, parts: int) -> Counts:
-    """How many candidates of all parts there are at each place."""
-    names = [part_name(number, COUNTED) for number in range(parts)]
-    return np.asarray(sum(np.load(stage / PLACES / name) for name in names), np.int64)
+# What a worker does.
 
 
-def _workers(ray: Any, asked: int | None, parts: int, device: str) -> int:
-    """How many workers to start: no more than the cluster has room for, nor than there is work for."""
-    kind = "GPU" if device == "cuda" else "CPU"
-    room = int(ray.cluster_resources().get(kind, 0))
-    if not room:
-        raise InputError(f"the Ray cluster has no {kind}; choose --device cpu or another --address")
-    return max(1, min(asked or room, room, parts))
+def answer_part(job: RayJob, part: FilePart) -> tuple[str, bool, Any]:
+    """A sentence if the part cannot be answered, whether the input is to blame, and the counts of a first pass."""
+    try:
+        if job.version != __version__:
+            raise InputError(
+                f"{socket.gethostname()} has unkgcp {__version__}, this program is {job.version}: install the same "
+                "version on every machine of the cluster"
+            )
+        if not Path(job.stage).is_dir():
+            raise InputError(
+                f"{Path(job.stage).parent} is not there on {socket.gethostname()}: every machine of the cluster must "
+                "see the run, the queries and the output under the same names, on a shared file system"
+            )
+        pa.set_cpu_count(1)  # other workers are on this machine too
+        return "", False, _answer(job, part, _loaded(job.run, job.stage))
+    except InputError as error:
+        return str(error), True, None
+    except Exception as error:
+        return f"{error} ({type(error).__name__} on {socket.gethostname()})", False, None
+
+
+@lru_cache(maxsize=1)
+def _loaded(run: str, stage: str) -> Predictor:
+    """The run, which a process loads once for all parts of the same work."""
+    return Predictor.load(run)
+
+
+def _answer(job: RayJob, part: FilePart, predictor: Predictor) -> Any:
+    """Write the answers of a part; with a choice and no cuts yet, count the places of its candidates."""
+    request = job.request
+    rows = range(part.first, part.first + part.rows)
+    batches = request.batches(predictor, part.path, rows=rows, **job.reading)
+    if request.choice is None:
+        if request.keep is not None and request.after:
+            predictor = after_filter(predictor, request.keep, request.confidence)
+        answer = request.answering(predictor)
+    else:
+        chooser = Chooser(predictor, request.choice)
+        if job.cuts is None:
+            places = (chooser.places(chooser.triples(batch.select(LABELS))) for batch in batches)
+            return sum(map(chooser.reference.count, places))
+        answer = choosing(chooser, job.cuts, request.confidence)
+    done = part.before
+    with open_output(str(Path(job.stage) / ANSWERS / part.name)) as write:
+        for batch in batches:
+            write(answer(batch, first=done))
+            done += len(batch)
+    return None
+
+
+# The folder in which the answers of parts wait, and how they become the output, whole or not at all.
+
+
+def is_folder(target: str | None) -> bool:
+    """Whether the output is to be a folder of parts: an existing one, or a name without an ending."""
+    if target is None or target == "-":
+        return False
+    if target.endswith(("/", os.sep)) or Path(target).is_dir():
+        return True
+    return not target.lower().endswith(ENDINGS) and not Path(target).suffix
+
+
+def check_target(target: str | None) -> None:
+    """Refuse, before any work is done, an output that could not be written in the end."""
+    if target is None or target == "-":
+        return
+    if not is_folder(target):
+        if not target.lower().endswith(ENDINGS):
+            raise InputError(
+                f"{target} does not end in {', '.join(ENDINGS)}; its ending says how to write it, "
+                "and the name of a folder of Parquet files ends in /"
+            )
+    elif Path(target).exists() and not (Path(target).is_dir() and not any(Path(target).iterdir())):
+        raise InputError(f"{target} is there and not empty; give the name of a new folder with -o")
+
+
+@contextlib.contextmanager
+def staged(target: str | None) -> Iterator[Path]:
+    """A folder for the parts, on the file system of the output; gone at the end, whatever happens."""
+    beside = Path(tempfile.gettempdir()) if target in (None, "-") else Path(target).absolute().parent
+    with explained(target or beside):
+        beside.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(dir=beside, prefix=".partial-"))
+    try:
+        for name in (ANSWERS, QUERIES):
+            (stage / name).mkdir()
+        stage.chmod(0o777 & ~umask())  # workers may run as somebody else
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def deliver(stage: Path, parts: Sequence[FilePart], target: str | None) -> None:
+    """Make the output of the answers of all parts."""
+    answers, names = stage / ANSWERS, [part.name for part in parts]
+    for entry in list(answers.iterdir()):
+        if entry.name not in names:
+            entry.unlink()  # an unfinished file of a worker that died
+    if is_folder(target):
+        answers.rename(str(target).rstrip("/" + os.sep) or "/")
+        return
+    with open_output(target) as write:
+        for name in names:
+            with pq.ParquetFile(answers / name) as file:
+                for batch in file.iter_batches():
+                    write(batch)
+            (answers / name).unlink()  # so that the disk never holds all answers twice
 
 
 # The cluster.
 
 
 @contextlib.contextmanager
-def connected(workers: int, address: str | None = None, gpus: bool = False) -> Iterator[Any]:
-    """Yield the module `ray`, connected.
+def connected(workers: int, address: str | None = None) -> Iterator[Any]:
+    """Yield the module `ray`, connected; what Ray itself prints stays out of our output.
 
-    To the cluster this process is connected to already, if there is one; else to `address` or $RAY_ADDRESS
-    (`auto`, `host:port`); else to a new one on this machine with as many CPUs as `workers`.
+    To the cluster this process is connected to already, if there is one; else to `address` or $RAY_ADDRESS (`auto`,
+    `host:port`); else to a new one on this machine with as many CPUs as `workers`.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    ray = _imported()
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError(f"--engine ray needs ray: {remedy('ray')}") from error
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_muted())
+        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
         if not ray.is_initialized():
+            folder = tempfile.mkdtemp(prefix="unkgcp-ray-")
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
             stack.callback(ray.shutdown)
-            _connect(ray, workers, address or os.environ.get("RAY_ADDRESS"), gpus, stack)
-        stack.enter_context(_hushed(ray))
+            _connect(ray, workers, address or os.environ.get("RAY_ADDRESS"), folder)
         yield ray
 
 
-def _imported() -> Any:
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise InputError("--engine ray needs ray: pip install 'unkgcp[ray]'") from error
-    return ray
-
-
-def _connect(ray: Any, workers: int, address: str | None, gpus: bool, stack: contextlib.ExitStack) -> None:
+def _connect(ray: Any, workers: int, address: str | None, folder: str) -> None:
     quiet = {"logging_level": logging.CRITICAL, "log_to_driver": False}
-    if address is not None and address != "local":
-        try:
-            _knock(address)
-            ray.init(address=address, **quiet)
-        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            why = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
-            raise InputError(
-                f"no Ray cluster answers at {address} ({why}); start one with `ray start --head`, "
-                "or leave --address out"
-            ) from error
+    if address is None or address == "local":
+        ray.init(
+            address="local",
+            num_cpus=workers,
+            include_dashboard=False,
+            object_store_memory=STORE_BYTES,
+            _temp_dir=folder,
+            **quiet,
+        )
         return
-    folder = tempfile.mkdtemp(prefix="unkgcp-ray-")
-    # callbacks run in reverse: Ray is shut down before its folder goes
-    shutdown = stack.pop_all()
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    stack.push(shutdown)
-    ray.init(
-        address="local",
-        num_cpus=workers,
-        num_gpus=workers if gpus else None,
-        include_dashboard=False,
-        object_store_memory=STORE_BYTES,
-        _temp_dir=folder,
-        **quiet,
-    )
-
-
-def _knock(address: str) -> None:
-    """An error unless something listens at this address: Ray itself goes on trying for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon:
-        if not host or not port.isdecimal():
-            raise ValueError("an address is auto or HOST:PORT")
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
-
-
-@contextlib.contextmanager
-def _muted() -> Iterator[None]:
-    """Keep what Ray itself prints out of our output.
-
-    It prints the deaths of workers to standard output, where answers may go, and remarks of its C++ core straight
-    to file descriptor 2. What Python writes to `sys.stderr`, our progress for instance, still gets there.
-    """
-    before = sys.stderr
-    before.flush()
-    with contextlib.ExitStack() as stack:
-        kept = os.dup(2)
-        stack.callback(os.close, kept)
-        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
-        if _is_descriptor_2(before):
-            direct = stack.enter_context(
-                open(kept, "w", buffering=1, encoding=before.encoding, errors="replace", closefd=False)
-            )
-            stack.enter_context(contextlib.redirect_stderr(direct))
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        stack.callback(os.dup2, kept, 2)
-        yield
-
-
-def _is_descriptor_2(stream: TextIO) -> bool:
     try:
-        return stream.fileno() == 2
-    except (OSError, ValueError):
-        return False  # a notebook or a test has put another stream in its place
-
-
-@contextlib.contextmanager
-def _hushed(ray: Any) -> Iterator[None]:
-    """No progress bars and no log lines of Ray Data: progress is reported by us."""
-    context = ray.data.DataContext.get_current()
-    loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
-    before = context.enable_progress_bars, [logger.level for logger in loggers]
-    context.enable_progress_bars = False
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        context.enable_progress_bars = before[0]
-        for logger, level in zip(loggers, before[1], strict=True):
-            logger.setLevel(level)
+        host, colon, port = address.removeprefix("ray://").rpartition(":")
+        if colon:  # Ray itself goes on trying for minutes where nothing listens
+            if not host or not port.isdecimal():
+                raise ValueError("an address is auto or HOST:PORT")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+        ray.init(address=address, **quiet)
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        why = str(error).strip().split("\n")[0].split(". ")[0].rstrip(".")
+        raise InputError(
+            f"no Ray cluster answers at {address} ({why}); start one with `ray start --head`, or leave --address out"
+        ) from error

@@ -1,23 +1,24 @@
 """A file of queries answered batch by batch, in order, with memory that does not grow with the file.
 
-`answering` makes the function that answers a batch, on any engine. `answer_file` is the local engine: a small file is
-read, answered and written; for a larger one reading, answering and writing overlap in threads.
+`PredictRequest` says what is asked of every query, and makes the function that answers a batch, on any engine.
+`answer_file` is the local engine: reading, answering and writing overlap in threads.
 
 Choosing among the candidates of a file, with a bound on the share of wrong ones, takes two passes. `chosen_in_file` is
-the first: it finds the place of every candidate among the calibration facts that fail the condition, keeps the places
-in a temporary file (four bytes a candidate) and counts them. The second pass is `answer_file`, which adds what was
-chosen. A pipe can be read only once, so its candidates are first written to temporary Parquet files.
+the first: it finds the place of every candidate among the calibration facts that fail the condition, and counts the
+places. The second pass is `answer_file`, which finds them again and adds what was chosen. A pipe can be read only once,
+so its candidates are first written to temporary Parquet files.
 
->>> answer_file(predictor, "queries.tsv", "answers.parquet", confidence=0.9)               # doctest: +SKIP
+>>> answer_file(predictor, "queries.tsv", "answers.parquet", PredictRequest(0.9))                  # doctest: +SKIP
 1000000
 >>> with chosen_in_file(predictor, "candidates.tsv", choice) as chosen:                    # doctest: +SKIP
-...     answer_file(predictor, chosen.queries, "answers.tsv", asked=chosen.answering(0.9), **chosen.reading)
+...     answer_file(predictor, chosen.queries, "answers.tsv", answer=chosen.answering(0.9), **chosen.reading)
 """
 
 from __future__ import annotations
 
 import os
 import queue
+import sys
 import tempfile
 import threading
 import time
@@ -30,30 +31,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, public
 from unkgcp.files import room_for
-from unkgcp.graph.facts import Triples
+from unkgcp.graph.objects import spelt
 from unkgcp.loops import cores
 from unkgcp.methods.intervals import Levels, as_batch
 from unkgcp.progress import Progress, Silent
 from unkgcp.run.answers import LABELS, answer_batch
-from unkgcp.tabular.arrow_arrays import numbers
+from unkgcp.tabular.arrow_arrays import numbers, texts
+from unkgcp.tabular.fact_batches import beside
+from unkgcp.tabular.label_index import OPEN
 from unkgcp.tabular.query_files import query_batches
-from unkgcp.tabular.writer import USUAL, Style, open_output
+from unkgcp.tabular.writer import open_output
 
 if TYPE_CHECKING:
-    from unkgcp.conformal.selection import Cuts, Places
+    from unkgcp.conformal.selection import Counts, Cuts
     from unkgcp.predict.filter import Condition
-    from unkgcp.run.answer_sets import Asked
+    from unkgcp.run.answer_sets import SetRequest
     from unkgcp.run.chooser import Choice, Chooser
     from unkgcp.run.predictor import Predictor
 
-SMALL = 1 << 17  # bytes: a smaller file of queries is answered before threads have started
-AT_MOST = 4  # threads that answer: with more of them the reader cannot keep up
+MAX_THREADS = 4  # that answer: with more of them the reader cannot keep up
 AHEAD = 10  # batches read ahead: a row group takes eight, so that the next ones are ready when it has been written
-MOST_ROWS = 1 << 18  # rows of answer sets held in memory at once
+MAX_ROWS = 1 << 18  # rows of answer sets held in memory at once
 READER = "unkgcp-read"
+DECIMALS = 9  # of confidences, see `unkgcp.graph.read`
 PATIENCE = 0.5  # seconds to wait for a reader that is told to stop
 
 T = TypeVar("T")
@@ -66,130 +70,142 @@ class Answer(Protocol):
     def __call__(self, batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch: ...
 
 
-def answering(
-    predictor: Predictor,
-    confidence: Levels,
-    completion: Mapping[str, Any] | None = None,
-    keep: Condition | None = None,
-    sets: Asked | None = None,
-) -> Answer:
-    """The function that answers a batch of queries, on any engine.
+class PredictRequest(NamedTuple):
+    """What is asked of every query of a file, the same on any engine.
 
-    Queries with an open head or tail are completed with the options `k`, `rank_by` and `exclude_known` of `completion`,
-    or get the answer sets that `sets` asks for. Answers for which `keep` does not hold are left out.
+    completion: the options `k`, `rank_by`, `exclude_known` and `exclude` with which open places are completed. sets:
+    the answer sets that are asked for instead. keep: a filter of the answers; after: whether intervals are to hold for
+    what it keeps. choice: which candidates to choose.
     """
-    if sets is not None:
-        found = predictor.answer_sets(sets.least, sets.per)
-        return lambda batch, first: found.answer(batch, sets, first)
-    answer: Answer = partial(answer_batch, predictor, confidence=confidence)
-    if completion is not None:
-        from unkgcp.run.completion import complete_batch
 
-        answer = partial(complete_batch, predictor, confidence=confidence, **completion)
-    if keep is None:
+    confidence: Levels = 0.9
+    completion: Mapping[str, Any] | None = None
+    sets: SetRequest | None = None
+    keep: Condition | None = None
+    after: bool = False
+    choice: Choice | None = None
+
+    @property
+    def open_places(self) -> bool:
+        """Whether queries have an open head or tail."""
+        return self.completion is not None or self.sets is not None
+
+    def answering(self, predictor: Predictor) -> Answer:
+        """The function that answers a batch of queries."""
+        answer = carrying(rounding(self._answering(predictor)))
+        if self.keep is None:
+            return answer
+        keep = self.keep.keep
+        return lambda batch, first: keep(answer(batch, first=first))
+
+    def _answering(self, predictor: Predictor) -> Answer:
+        if self.sets is not None:
+            sets, asked = predictor.answer_sets(self.sets.least, self.sets.per), self.sets
+            return lambda batch, first: sets.answer(batch, asked, first)
+        if self.completion is not None:
+            from unkgcp.run.completion import complete_batch
+
+            return partial(complete_batch, predictor, confidence=self.confidence, **self.completion)
+        return _closed(predictor, partial(answer_batch, predictor, confidence=self.confidence))
+
+    def batches(self, predictor: Predictor, queries: Any, **reading: Any) -> Iterator[pa.RecordBatch]:
+        """Queries in batches, which are so small that their answer sets fit into memory if each holds all entities."""
+        batches = query_batches(queries, open_places=self.open_places, **reading)
+        if self.sets is None:
+            return batches
+        largest = min(self.sets.k or MAX_ROWS, len(predictor.model.seen_entities), MAX_ROWS)
+        step = max(1, MAX_ROWS // max(largest, 1))
+        return (batch.slice(start, step) for batch in batches for start in range(0, max(len(batch), 1), step))
+
+
+def rounding(answer: Answer) -> Answer:
+    """The same function, whose numbers have nine decimals, as confidences have wherever they are read.
+
+    No confidence leaves an interval by it: whatever is rounded keeps its order.
+    """
+
+    def rounded(batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch:
+        answers = answer(batch, first=first)
+        columns = [
+            pc.round(column, DECIMALS) if pa.types.is_float64(column.type) else column
+            for column in answers.columns
+        ]
+        return pa.record_batch(columns, names=answers.schema.names)
+
+    return rounded
+
+
+def carrying(answer: Answer) -> Answer:
+    """The same function, whose answers have the further columns of their queries after their own."""
+
+    def carried(batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch:
+        answers = answer(batch.select(LABELS), first=first)
+        further = {name: batch.column(name) for name in batch.schema.names[len(LABELS) :]}
+        if further and "query" in answers.schema.names:  # a query has several answers, or none
+            rows = pc.subtract(answers.column("query"), first)
+            further = {name: column.take(rows) for name, column in further.items()}
+        return beside(answers, further) if further else answers
+
+    return carried
+
+
+def _closed(predictor: Predictor, answer: Answer) -> Answer:
+    """The same function, which refuses queries with an open place, unless `?` is an entity of the run."""
+    open_place = texts([OPEN])  # a string as such would load pandas
+    if predictor.model.vocabulary.entity_ids(open_place)[0] >= 0:
         return answer
-    return lambda batch, first: keep.keep(answer(batch, first=first))
+
+    def checked(batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch:
+        for name in ("head", "tail"):
+            row = pc.index(spelt(batch.column(name)), open_place[0]).as_py()
+            if row >= 0:
+                raise InputError(
+                    f"query {first + row + 1:,} leaves its {name} open ({OPEN}); add --top-k 10 for the best entities "
+                    "there, or --answers for a set of them"
+                )
+        return answer(batch, first=first)
+
+    return checked
 
 
 def answer_file(
     predictor: Predictor,
     queries: str,
     target: str | None,
-    confidence: Levels = 0.9,
+    request: PredictRequest | None = None,
     *,
-    completion: Mapping[str, Any] | None = None,
-    keep: Condition | None = None,
-    sets: Asked | None = None,
-    asked: Answer | None = None,
+    answer: Answer | None = None,
     progress: Progress | None = None,
-    style: Style = USUAL,
     **reading: Any,
 ) -> int:
     """Answer every query of a file (`-`: standard input); returns how many there were.
 
-    `target` is a file or None for standard output; it appears when all of it is written. `completion`, `keep` and
-    `sets` are those of `answering`; `asked`, if given, answers the batches instead (`Chosen.answering`). `style` has
-    the format to write and the prefixes of IRIs. `reading` goes to `unkgcp.tabular.query_files.query_batches`.
+    `target` is a file or None for standard output; it appears when all of it is written. `answer`, if given, answers
+    the batches instead of what `request` says (`Chosen.answering`). `reading` goes to
+    `unkgcp.tabular.query_files.query_batches`.
     """
-    report = progress or Silent()
+    request, report = request or PredictRequest(), progress or Silent()
     start, done = time.monotonic(), 0
-    asked = asked or answering(predictor, confidence, completion, keep, sets)
-    open_places = completion is not None or sets is not None
-    if open_places:
-        asked = _naming(queries, asked)
-    small = _is_small(queries)
-    batches = query_batches(queries, open_places=open_places, **reading)
-    if sets is not None:
-        batches = in_pieces(batches, predictor, sets)
-    if small:
-        waiting = list(batches)
-        with open_output(target, style) as write:
-            for batch in waiting:
-                write(asked(batch, first=done))
-                done += len(batch)
-        report.update(done, since=start)
-        return done
-    with open_output(target, style) as write, closing(_overlapping(predictor, batches, asked)) as answers:
-        for count, found in answers:
-            write(found)
+    asked = answer or request.answering(predictor)
+
+    def work(numbered: tuple[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
+        first, batch = numbered
+        try:
+            return len(batch), asked(batch, first=first)
+        except InputError as error:
+            raise InputError(f"{_name(queries)}: {error}") from None
+
+    batches = _numbered(request.batches(predictor, queries, **reading))
+    with open_output(target) as write, closing(in_order(batches, work)) as answers:
+        for count, answered in answers:
+            write(answered)
             done += count
             report.update(done, since=start)
     return done
 
 
-def _naming(queries: str, asked: Answer) -> Answer:
-    """The same function, whose errors name the file of the queries."""
-
-    def answer(batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch:
-        try:
-            return asked(batch, first=first)
-        except InputError as error:
-            raise InputError(f"{_name(queries)}: {error}") from None
-
-    return answer
-
-
 def _name(queries: str) -> str:
-    return "standard input" if queries == "-" else queries
-
-
-def in_pieces(
-    batches: Iterator[pa.RecordBatch], predictor: Predictor, sets: Asked
-) -> Iterator[pa.RecordBatch]:
-    """Batches cut so small that their answer sets fit into memory, even if each set holds all entities."""
-    most = min(sets.k or MOST_ROWS, len(predictor.model.seen_entities), MOST_ROWS)
-    step = max(1, MOST_ROWS // max(most, 1))
-    return (batch.slice(start, step) for batch in batches for start in range(0, max(len(batch), 1), step))
-
-
-def _is_small(queries: str) -> bool:
-    """Whether the queries are a plain file that is not worth starting threads for."""
-    return os.path.isfile(queries) and not queries.endswith(".gz") and os.path.getsize(queries) <= SMALL
-
-
-def _overlapping(
-    predictor: Predictor,
-    batches: Iterator[pa.RecordBatch],
-    answer: Answer,
-) -> Generator[tuple[int, pa.RecordBatch], None, None]:
-    """The number of queries and the answers of each batch, in order, while later batches are read and answered."""
-
-    def work(numbered: tuple[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
-        first, batch = numbered
-        ready.result()
-        return len(batch), answer(batch, first=first)
-
-    with ThreadPoolExecutor(1, "unkgcp-ready") as pool:
-        ready = pool.submit(_prepare, predictor)  # while the first queries are read
-        with closing(in_order(_numbered(batches), work)) as answers:
-            yield from answers
-
-
-def _prepare(predictor: Predictor) -> None:
-    """Build the label index and answer one query, side by side: the first batch would have to wait for both."""
-    with ThreadPoolExecutor(1, "unkgcp-ready") as pool:
-        pool.submit(predictor.model.vocabulary.entity_ids, [])
-        predictor.method.interval(Triples(*(np.zeros(1, np.int32) for _ in range(3))))
+    return "standard input" if queries == "-" else public(queries)
 
 
 def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -204,38 +220,67 @@ def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Recor
 
 
 class Chosen(NamedTuple):
-    """What the first pass found: the places of all candidates in order, and the cut of each share of wrong ones.
+    """What the first pass found: the cut of each share of wrong ones, and how many candidates each chooses.
 
-    The second pass reads the candidates from `queries` with the options `reading`. A worker on a cluster has only a
-    part of the candidates; `before` rows of other parts come before its own.
+    The second pass reads the candidates from `queries` with the options `reading`. candidates: how many there are;
+    unjudged: those of them that are unknown, of which none is chosen. stamp: of the file, to notice changes.
     """
 
     chooser: Chooser
     cuts: list[Cuts]
-    places: Places
     queries: str
     reading: Mapping[str, Any]
-    before: int = 0
+    candidates: int
+    unjudged: int
+    chosen: list[int]
+    stamp: Any
 
     def answering(self, confidence: Levels) -> Answer:
-        """The function that answers a batch in the second pass; after a selection, only what was chosen of it."""
-        chooser, answer_places = self.chooser, self.chooser.answering(self.cuts, confidence)
-        untouched = _stamp(self.queries)
+        """The function that answers a batch in the second pass."""
+        answer_batch = choosing(self.chooser, self.cuts, confidence)
 
         def answer(batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch:
-            start = first - self.before
-            places = np.array(self.places[start : start + len(batch)])
-            if len(places) < len(batch) or _stamp(self.queries) != untouched:
+            if _stamp(self.queries) != self.stamp:
                 raise InputError(
                     f"{self.queries} has changed while it was read; leave it alone and start again"
                 )
-            if chooser.choice.after:
-                rows = np.flatnonzero(places >= self.cuts[0].chosen)
-                batch, places = batch.take(numbers(rows)), places[rows]
-            labels = {name: batch.column(name) for name in LABELS}
-            return as_batch(answer_places(chooser.triples(batch), places), labels)
+            return answer_batch(batch, first=first)
 
         return answer
+
+    @property
+    def sentence(self) -> str:
+        """How many were chosen, and what that promises."""
+        shares = [f"{float(share):.12g}" for share in self.chooser.choice.shares]
+        bounds = zip(self.chosen, shares, strict=True)
+        counts = "; ".join(
+            f"{count:,} with at most {share} of them wrong on average" for count, share in bounds
+        )
+        sentence = f"chosen among {self.candidates:,} triples: {counts} ({self.chooser.choice.condition})"
+        if self.unjudged:
+            sentence += f"; {self.unjudged:,} cannot be judged, since no calibration fact is of their kind"
+        return sentence + (
+            "" if self.chooser.selector.nonfacts else "; that candidates are facts is presumed"
+        )
+
+
+def choosing(chooser: Chooser, cuts: list[Cuts], confidence: Levels) -> Answer:
+    """The function that answers a batch of candidates; after a selection, only what was chosen of it."""
+    answer_places = chooser.answering(cuts, confidence)
+
+    def answer(batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch:
+        places = chooser.places(chooser.triples(batch.select(LABELS)))
+        if chooser.choice.after:
+            rows = np.flatnonzero(places >= cuts[0].chosen)
+            batch, places = batch.take(numbers(rows)), places[rows]
+
+        def chosen(labels: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch:
+            answers = answer_places(chooser.triples(labels), places)
+            return as_batch(answers, {name: labels.column(name) for name in LABELS})
+
+        return carrying(rounding(chosen))(batch, first=first)
+
+    return answer
 
 
 @contextmanager
@@ -254,20 +299,47 @@ def chosen_in_file(
     report, start, done = progress or Silent(), time.monotonic(), 0
     with tempfile.TemporaryDirectory(prefix="unkgcp-") as folder, room_for(folder):
         again, how = _readable_twice(queries, Path(folder) / "candidates", reading)
+        stamp = _stamp(again)
         counts = np.zeros(chooser.reference.bins, np.int64)
-        path = Path(folder) / "places"
 
-        def work(batch: pa.RecordBatch) -> Places:
-            return chooser.places(chooser.triples(batch))
+        def work(batch: pa.RecordBatch) -> Counts:
+            return chooser.reference.count(chooser.places(chooser.triples(batch.select(LABELS))))
 
-        with path.open("wb") as file, closing(in_order(query_batches(again, **how), work)) as found:
-            for places in found:
-                file.write(places.tobytes())
-                counts += chooser.reference.count(places)
-                done += len(places)
+        with closing(in_order(query_batches(again, **how), work)) as counted:
+            for batch_counts in counted:
+                counts += batch_counts
+                done += int(batch_counts.sum())
                 report.update(done, since=start)
         check_some(done, queries)
-        yield Chosen(chooser, chooser.cuts(counts), np.memmap(path, np.int32, "r"), again, how)
+        cuts = chooser.cuts(counts)
+        # the first count is that of unknown candidates, the others are those of the places
+        chosen = [int(counts[cut.chosen + 1 :].sum()) for cut in cuts]
+        yield Chosen(chooser, cuts, again, how, done, int(counts[0]), chosen, stamp)
+
+
+SPOOLED = {"columns": LABELS, "carries": True}
+"""How what `spooled` wrote is read."""
+
+
+def spooled(batches: Iterator[pa.RecordBatch], folder: Path, rows: int = 1 << 20) -> Iterator[str]:
+    """Write batches as Parquet files of about `rows` rows; yields their names."""
+    import pyarrow.parquet as pq
+
+    number, writer, written = 0, None, 0
+    try:
+        for batch in batches:
+            if writer is None:
+                path = folder / f"{number:07d}.parquet"
+                writer, written = pq.ParquetWriter(path, batch.schema, compression="lz4"), 0
+                yield str(path)
+            writer.write_batch(batch)
+            written += len(batch)
+            if written >= rows:
+                writer.close()
+                writer, number = None, number + 1
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def check_some(candidates: int, queries: str) -> None:
@@ -280,12 +352,9 @@ def _readable_twice(queries: str, folder: Path, reading: Mapping[str, Any]) -> t
     """A file that can be read twice, and its options: the file itself, or a copy of what a pipe brings."""
     if queries != "-" and (os.path.isfile(queries) or os.path.isdir(queries) or not os.path.exists(queries)):
         return queries, reading  # the reader says what is wrong with a file that is not there
-    from unkgcp.predict.parts import ROWS, spooled  # pipes are rare here
-
     folder.mkdir()
-    for _ in spooled(query_batches(queries, **reading), folder, ROWS):
-        pass
-    return str(folder), {}
+    (copy,) = spooled(query_batches(queries, **reading), folder, rows=sys.maxsize)
+    return copy, SPOOLED
 
 
 def _stamp(path: str) -> Any:
@@ -309,7 +378,7 @@ def in_order(
     items wait. Closing the iterator, or leaving it with an error, waits for the work that has begun and starts no more.
     """
     # one core is kept busy by reading and writing
-    workers = ThreadPoolExecutor(threads or max(1, min(cores() - 1, AT_MOST)), "unkgcp-answer")
+    workers = ThreadPoolExecutor(threads or max(1, min(cores() - 1, MAX_THREADS)), "unkgcp-answer")
     under_way: queue.Queue[Future[R] | None] = queue.Queue(AHEAD)  # None marks the end
     stopped = threading.Event()
 

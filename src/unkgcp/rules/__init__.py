@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from unkgcp.rules.grounding import ground, unseen
-from unkgcp.rules.language import Atom, Rule, parse, read_rules
+from unkgcp.rules.language import Rule, RuleAtom, parse, read_rules
 
-__all__ = ["Atom", "Rule", "ground", "parse", "read_rules", "unseen"]
+__all__ = ["Rule", "RuleAtom", "ground", "parse", "read_rules", "unseen"]

@@ -11,7 +11,7 @@ that.
   depends on them. If intervals are to hold for new queries, calibration facts do not belong there: conclusions about
   new queries stay in the result, and training must treat both alike.
 - Rules and facts that contradict each other are not weighed: a stated fact keeps its confidence, whatever bound the
-  rules give it. `unkgcp.rules.psl` weighs such conflicts.
+  rules give it.
 
 >>> import numpy as np
 >>> from unkgcp.graph import Graph, Vocabulary
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, concatenate, contained
 from unkgcp.progress import Progress, Silent
-from unkgcp.rules.language import Atom, Rule, nearest
+from unkgcp.rules.language import Rule, RuleAtom, nearest
 
 MINIMUM = 0.3
 """Bounds smaller than this say too little to be worth a training fact (the files published with UKGE start at 0.3)."""
@@ -159,7 +159,7 @@ def _heads(rule: Rule, named: dict[str, int], facts: Graph, minimum: float, limi
     return Graph(head.astype(np.int32), relation, tail.astype(np.int32), truth, facts.vocabulary)
 
 
-def _atom(atom: Atom, relation: int, facts: Graph) -> Bindings:
+def _atom(atom: RuleAtom, relation: int, facts: Graph) -> Bindings:
     rows: NDArray[np.bool_] = facts.relation == relation
     if atom.first == atom.second:
         rows &= facts.head == facts.tail

@@ -41,7 +41,7 @@ _PLAIN = re.compile(r"(?!#|->)[^\s()&,!'\"]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Atom:
+class RuleAtom:
     """relation(first, second): a relation's label and two variables."""
 
     relation: str
@@ -56,8 +56,8 @@ class Atom:
 class Rule:
     """body -> head, holding to the degree `weight`; `distinct` are pairs of variables that must differ."""
 
-    body: tuple[Atom, ...]
-    head: Atom
+    body: tuple[RuleAtom, ...]
+    head: RuleAtom
     weight: float = 1.0
     distinct: tuple[tuple[str, str], ...] = ()
     place: str = "rule"
@@ -88,7 +88,7 @@ class Rule:
         """The variables of the body."""
         return frozenset(name for atom in self.body for name in (atom.first, atom.second))
 
-    def join_order(self) -> Iterator[Atom]:
+    def join_order(self) -> Iterator[RuleAtom]:
         """The atoms of the body in an order in which each shares a variable with earlier ones."""
         waiting = list(self.body)
         bound: set[str] = set()
@@ -171,7 +171,7 @@ class _Tokens:
         return text
 
     def rule(self) -> Rule:
-        body: list[Atom] = []
+        body: list[RuleAtom] = []
         distinct: list[tuple[str, str]] = []
         while True:
             if self.peek(1) == ("mark", "!="):
@@ -187,14 +187,14 @@ class _Tokens:
             raise self.error(f"goes on with `{self.peek()[1]}` after its head")
         return Rule(tuple(body), head, self.weight, tuple(distinct), self.place)
 
-    def atom(self) -> Atom:
+    def atom(self) -> RuleAtom:
         kind, label = self.peek()[0], self.take("word", "quoted")
         self.take("(")
         first = self.take("word")
         self.take(",")
         second = self.take("word")
         self.take(")")
-        return Atom(re.sub(r"\\(.)", r"\1", label[1:-1]) if kind == "quoted" else label, first, second)
+        return RuleAtom(re.sub(r"\\(.)", r"\1", label[1:-1]) if kind == "quoted" else label, first, second)
 
 
 def _quoted(label: str) -> str:

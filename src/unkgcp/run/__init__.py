@@ -5,8 +5,9 @@ Names are imported on first use: whoever loads a run needs nothing of what fits 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from unkgcp.lazy import lazy
 
 if TYPE_CHECKING:
     from unkgcp.run.answers import answer_batch
@@ -14,23 +15,14 @@ if TYPE_CHECKING:
     from unkgcp.run.fitting import fit, fit_folds, recalibrate
     from unkgcp.run.predictor import Predictor
 
-_WHERE = {
-    "Predictor": "predictor",
-    "answer_batch": "answers",
-    "calibrate": "calibration",
-    "fit": "fitting",
-    "fit_folds": "fitting",
-    "recalibrate": "fitting",
-}
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "run.answers": ("answer_batch",),
+        "run.calibration": ("calibrate",),
+        "run.fitting": ("fit", "fit_folds", "recalibrate"),
+        "run.predictor": ("Predictor",),
+    },
+)
 
 __all__ = ["Predictor", "answer_batch", "calibrate", "fit", "fit_folds", "recalibrate"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'unkgcp.run' has no attribute {name!r}")
-    return getattr(import_module(f"unkgcp.run.{_WHERE[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -39,7 +39,7 @@ from unkgcp.methods.intervals import BASES, STATUSES, Floats
 from unkgcp.methods.partitions import RelationGroups, group_relations
 from unkgcp.run.answers import LABELS
 from unkgcp.run.questions import (
-    Candidates,
+    AnswerWeights,
     Ints,
     asked_places,
     completer_of,
@@ -59,12 +59,9 @@ if TYPE_CHECKING:
 PER = ("relation", "none")
 FACTS = 5000
 """Calibration facts that an evidence run, which takes milliseconds a question, asks for tails, and again for heads."""
-LARGER = 2
-"""How many times as many calibration facts a group has here as a group of intervals: with few of them the threshold of
-a high level is nearly the largest s, which thousands of candidates meet. Chosen with held-out training facts."""
 
 
-class Asked(NamedTuple):
+class SetRequest(NamedTuple):
     """What is asked for.
 
     k: the most answers of a set that are listed, None for all of them. least: the least confidence of the new facts
@@ -79,7 +76,7 @@ class Asked(NamedTuple):
     @classmethod
     def of(
         cls, confidence: Confidence, k: int | None = None, min_confidence: float = 0.0, per: str = "relation"
-    ) -> Asked:
+    ) -> SetRequest:
         """InputError for what cannot be asked."""
         if per not in PER:
             raise InputError(f"answer sets are promised per {' or '.join(PER)}, not per {per!r}")
@@ -124,7 +121,7 @@ class SideSets:
     be used, of which those in the rankings were drawn.
     """
 
-    candidates: Candidates
+    candidates: AnswerWeights
     rankings: GroupRankings
     groups: RelationGroups | None
     available: int
@@ -200,7 +197,7 @@ def calibrated(predictor: Calibrated, at_head: bool, least: float, per: str) -> 
 
     Calibration facts below the confidence `least`, and those whose triple is also a training fact, are left out.
     """
-    facts, candidates = predictor.method.calibration_facts(), Candidates(predictor, at_head)
+    facts, candidates = predictor.method.calibration_facts(), AnswerWeights(predictor, at_head)
     usable = new_facts(candidates, facts, least)
     if not len(usable):
         raise InputError(
@@ -218,7 +215,7 @@ def calibrated(predictor: Calibrated, at_head: bool, least: float, per: str) -> 
     return SideSets(candidates, rankings, groups, len(usable))
 
 
-def _groups(candidates: Candidates, least: float, calibration: int) -> RelationGroups:
+def _groups(candidates: AnswerWeights, least: float, calibration: int) -> RelationGroups:
     """A group for each large relation; small ones share groups with relations whose answers are as hard to guess."""
     train, relations = candidates.train, len(candidates.predictor.model.seen_relations)
     _, answer = candidates.sides(train)
@@ -229,7 +226,8 @@ def _groups(candidates: Candidates, least: float, calibration: int) -> RelationG
     surprise = np.log(of_relation[train.relation] / count[place])
     likely = np.bincount(train.relation[train.confidence >= least], minlength=relations)
     expected = np.maximum(likely, of_relation > 0)  # a relation that has only doubtful facts has a group, too
-    return group_relations(train.relation, surprise, relations, calibration // LARGER, expected)
+    counts = np.array([calibration, 0, 0, 0])
+    return group_relations(train.relation, surprise, relations, counts, expected)
 
 
 class AnswerSets:
@@ -257,7 +255,7 @@ class AnswerSets:
         said = dict.fromkeys(note for side in self._sides.values() for note in side.notes(level))
         return [*([] if self._caution is None else [self._caution]), *said]
 
-    def answer(self, batch: pa.RecordBatch, asked: Asked, first: int = 0) -> pa.RecordBatch:
+    def answer(self, batch: pa.RecordBatch, asked: SetRequest, first: int = 0) -> pa.RecordBatch:
         """The sets of a batch of questions with columns head, relation, tail; `?`, empty or null is the open place.
 
         One row an answer: query (the row of the question, counted from `first`), rank (from 1), head, relation, tail,
@@ -334,12 +332,9 @@ class AnswerSet:
         rank = np.arange(1, len(self.entities) + 1, dtype=np.int32)
         return pa.table({"rank": numbers(rank), "entity": self.entities, "share": numbers(self.share)})
 
-    def to_pandas(self) -> Any:
-        return self.to_arrow().to_pandas()
-
 
 def answers_of(
-    sets: AnswerSets, head: str | None, relation: str, tail: str | None, asked: Asked
+    sets: AnswerSets, head: str | None, relation: str, tail: str | None, asked: SetRequest
 ) -> AnswerSet:
     """The set of one question; an unknown one has no entities and a status that says why."""
     found = sets.answer(one_question(head, relation, tail), asked)

@@ -32,17 +32,21 @@ from unkgcp.tabular.arrow_arrays import Coded
 if TYPE_CHECKING:
     from unkgcp.conformal.ranks import Confidence
     from unkgcp.evidence.evidence_model import EvidenceModel
+    from unkgcp.graph.known_facts import KnownFacts
     from unkgcp.methods.method import IntervalPredictor
     from unkgcp.training.model import Model
 
     class Calibrated(Protocol):
-        """What answers are made of; `unkgcp.run.predictor.Predictor` is such a pair."""
+        """What answers are made of, and the facts that are no news; `unkgcp.run.predictor.Predictor` is one."""
 
         @property
         def model(self) -> Model: ...
 
         @property
         def method(self) -> IntervalPredictor: ...
+
+        @property
+        def known(self) -> KnownFacts: ...
 
 
 LABELS = ("head", "relation", "tail")
@@ -102,10 +106,7 @@ def masses(predictor: Calibrated, query: Label) -> tuple[Floats, Floats, Floats]
     value are equal.
     """
     found = evidence_of(predictor).distribution(to_triples([query], predictor.model.vocabulary))
-    cells = found.cells
-    low = np.concatenate([cells.low, found.slot_low[0]])
-    high = np.concatenate([cells.high, found.slot_high[0]])
-    mass = np.concatenate([found.class_mass[0][cells.class_of_piece] * cells.share, found.slot_mass[0]])
+    low, high, mass = (column[0] for column in found.stretches())
     order = np.lexsort((high, low))
     order = order[mass[order] > 0]
     return low[order], high[order], mass[order]

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, TrainedFactsWarning
 from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained, in_vocabulary
+from unkgcp.graph.kinds import count_kinds
 from unkgcp.graph.known_facts import count_trained
 from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
+from unkgcp.graph.symmetry import symmetric_as_in
 from unkgcp.methods import check_promise, create, predictor_class
 from unkgcp.methods.method import IntervalPredictor, status_codes
 from unkgcp.methods.partitions import NONE, Partitioned
@@ -113,18 +115,16 @@ def calibrated(
     facts = facts.over(model.vocabulary)
     if not issubclass(kind, Partitioned):
         options.pop("per", None)  # it can only be `none` here, which every method takes
-    elif share is not None:
-        options.setdefault("per", NONE)  # a share of facts goes with one threshold for all
+    elif share is not None:  # a share of facts goes with one threshold for all
+        options = {"per": NONE, "by_kind": False} | options
     if "quantiles" in kind.needs:
         if not quantiles:
             raise InputError(f"method {kind.name!r} needs quantile models; train them with train_quantiles")
         options["quantiles"] = quantiles
     if "evidence" in kind.needs and options.get("evidence") is None:
-        options["evidence"] = _learn_evidence(model)
+        options["evidence"] = _learn_evidence(model, facts)
     if "members" in kind.needs and "members" not in options:
-        raise InputError(
-            f"method {kind.name!r} needs models of its own; fit them with --calibrate {kind.name}"
-        )
+        raise InputError(f"method {kind.name!r} needs models of its own; fit them with --method {kind.name}")
     asked = create(kind.name, **options).calibrate(model, facts)
     negative = None
     if negatives is not None:
@@ -145,10 +145,11 @@ def calibration_facts(
     from unkgcp.run.provenance import SPLITTING, reload
 
     if data is not None and names_one_file(data):
-        from unkgcp.graph.fact_files import read
+        from unkgcp.graph.datasets import read
 
         others = (*SPLITTING, "data_dir")
-        return read(data, **{name: value for name, value in options.items() if name not in others}), None
+        given = {name: value for name, value in options.items() if name not in others}
+        return symmetric_as_in(read(data, symmetric="none", **given), predictor.model.vocabulary), None
     if data is not None:
         dataset = load_dataset(data, seed=predictor.model.seed, **options)
     else:
@@ -158,7 +159,7 @@ def calibration_facts(
     return dataset.splits.calibration, dataset
 
 
-def _learn_evidence(model: Model) -> EvidenceModel:
+def _learn_evidence(model: Model, facts: Graph) -> EvidenceModel:
     from unkgcp.evidence import learn
 
     if model.facts is None:
@@ -166,7 +167,8 @@ def _learn_evidence(model: Model) -> EvidenceModel:
             "the model does not know its training facts, from which the evidence method learns; give those of a model "
             "of your own with training=, train another again"
         )
-    return learn(model.facts.graph(model.vocabulary), seed=model.seed)
+    train = model.facts.graph(model.vocabulary)
+    return learn(train, seed=model.seed, kinds=count_kinds(train, facts))
 
 
 def for_open_world(
@@ -223,18 +225,14 @@ def _seed(seed: int, kind: str) -> int:
     return int(np.random.SeedSequence((seed, 1 + ALL_KINDS.index(kind))).generate_state(1)[0])
 
 
-def method_options(
-    method: str, data: str, protocol: str, per: str | None = None, allow_empty: bool = False
-) -> dict[str, Any]:
+def method_options(method: str, data: str, protocol: str, per: str | None = None) -> dict[str, Any]:
     """The settings of a method: those of the paper's experiments on a data set, and those that were asked for."""
     options: dict[str, Any] = {}
-    if per is not None and issubclass(predictor_class(method), Partitioned):
-        options["per"] = per
-    if allow_empty:
-        if "evidence" not in predictor_class(method).needs:
-            raise InputError(f"--allow-empty goes with --method evidence, not with {method}; leave it out")
-        options["allow_empty"] = True
-        create(method, **options)  # an error about the groups comes before hours of training
+    if issubclass(predictor_class(method), Partitioned):
+        if per is not None:
+            options["per"] = per
+        if protocol == "paper":
+            options["by_kind"] = False
     # the paper's numbers on CN15k need the entropy at 0.5 M + 0.5, which its text does not say
     if (method, data, protocol) == ("unkgcp", "cn15k", "paper"):
         options["mapped_entropy"] = True

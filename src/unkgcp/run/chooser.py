@@ -12,17 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, exact_levels, percent, rank
-from unkgcp.conformal.selection import UNKNOWN, Counts, Cuts, Places, Range, Reference, Wrong, check_shares
+from unkgcp.conformal.selection import Counts, Cuts, Places, Range, Reference, Wrong, check_shares
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import HasTriples, Triples
+from unkgcp.graph.kinds import KINDS
 from unkgcp.graph.objects import Queries, to_triples
-from unkgcp.methods.intervals import Floats, Intervals, Levels
+from unkgcp.methods.intervals import Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, some_rows, status_codes
 
 if TYPE_CHECKING:
@@ -59,13 +60,6 @@ class Choice(NamedTuple):
         return [f"selected_{percent(share)}" for share in self.shares]
 
 
-class Verdict(NamedTuple):
-    """p_value: (n,). selected: for each of `Choice.columns` whether a candidate is chosen, (n,)."""
-
-    p_value: Floats
-    selected: dict[str, NDArray[np.bool_]]
-
-
 class Chooser:
     """A choice among the candidates of a calibrated run."""
 
@@ -85,16 +79,16 @@ class Chooser:
 
     def places(self, triples: Triples) -> Places:
         """Where each candidate stands: (n,)."""
-        return self.selector.places(triples, np.flatnonzero(status_codes(self.method.model, triples) == 0))
+        return self.selector.places(triples)
 
     def cuts(self, counts: Counts) -> list[Cuts]:
         """The places from which on candidates are chosen, for each share of wrong ones; counts: of all candidates."""
         return [self.reference.cuts(counts, share) for share in self.choice.shares]
 
-    def verdict(self, places: Places, cuts: list[Cuts]) -> Verdict:
-        """The p-value of candidates at these places and whether they are chosen."""
+    def verdict(self, places: Places, cuts: list[Cuts]) -> dict[str, Any]:
+        """The columns `p_value` (n,) and `selected`, by `Choice.columns` whether a candidate is chosen: (n,) each."""
         chosen = {name: places >= each.chosen for name, each in zip(self.choice.columns, cuts, strict=True)}
-        return Verdict(self.reference.p_values(places), chosen)
+        return {"p_value": self.reference.p_values(places), "selected": chosen}
 
     @property
     def promise(self) -> str:
@@ -126,8 +120,12 @@ class Chooser:
         nothing = self.reference.bins - 1  # the cut that chooses no place
         if not self.choice.after or cuts[0].chosen == nothing:
             return []
-        pair = self.reference.alike(cuts[0], self.selector.score, self.selector.passes)
-        fewest = min(int(np.count_nonzero(alike)) for alike in pair) if cuts[0].stricter < nothing else 0
+        pair = [
+            np.bincount(self.reference.stratum[self.selector.own[each]])
+            for each in self.selector.alike(cuts[0])
+        ]
+        counts = [each[each > 0].min(initial=len(self.selector.own)) for each in pair if each.any()]
+        fewest = int(min(counts)) if len(counts) == 2 and (cuts[0].stricter < nothing).any() else 0
         return [
             f"{fewest:,} calibration facts would have been chosen in the place of a chosen triple, too few for "
             f"confidence {float(level)}: intervals after this selection are the whole range; choose more"
@@ -144,7 +142,7 @@ class Chooser:
         levels, single = exact_levels(confidence)
         nothing = self.reference.bins - 1  # the cut that chooses no place
         # where the answer is the whole range, or there is none, it does not matter which method is asked
-        methods = [self.method] if cuts.stricter == nothing else self.selector.alike(cuts)
+        methods = [self.method] if (cuts.stricter == nothing).all() else self.selector.methods_alike(cuts)
 
         def answer(triples: Triples, places: Places) -> Intervals:
             if (places < cuts.chosen).any():
@@ -153,7 +151,7 @@ class Chooser:
             lower, upper = first.lower, first.upper
             for other in others:
                 lower, upper = np.fmin(lower, other.lower), np.fmax(upper, other.upper)
-            last = places < cuts.stricter
+            last = places < cuts.stricter[self.reference.stratum[places]]
             lower[last], upper[last] = 0.0, 1.0
             if single:
                 lower, upper = lower[:, 0], upper[:, 0]
@@ -164,16 +162,18 @@ class Chooser:
         return answer
 
     def _told(self, answers: Intervals, places: Places, cuts: list[Cuts]) -> Intervals:
-        return replace(answers, **self.verdict(places, cuts)._asdict())
+        return replace(answers, **self.verdict(places, cuts))
 
 
 # The places of candidates among the calibration facts that fail a condition on their confidence.
 #
 # A `Selector` joins a condition with a calibrated method: it scores the calibration facts and every candidate by how
 # likely the confidence passes, as the method sees it (`IntervalPredictor.passing`), and finds the place of each
-# candidate among the calibration facts that do not pass. Choosing itself is `unkgcp.conformal.selection`. In the open
-# world a candidate may also be wrong because it is no fact (its confidence is 0): each kind of non-facts that the run
-# was calibrated with counts apart, by the same score.
+# candidate among the calibration facts of its kind that do not pass. A candidate of a kind without calibration facts is
+# not judged, which follows from its labels and the training facts alone. Choosing itself is
+# `unkgcp.conformal.selection`. In the open world a candidate may also be wrong because it is no fact (its confidence is
+# 0): each kind of non-facts that the run was calibrated with counts apart, by the same score, and queries of all kinds
+# are compared together.
 
 
 class Selector:
@@ -183,8 +183,7 @@ class Selector:
         """InputError where the calibration says nothing about the condition, or does not hold what is needed."""
         self.method, self.condition = method, condition
         facts = method.calibration_facts()
-        self.score = method.passing(facts, condition)
-        self.passes = condition.holds(facts.confidence)
+        self.score, self.passes = method.passing(facts, condition), condition.holds(facts.confidence)
         if self.passes.all() or not self.passes.any():
             all_or_none = "every one" if self.passes.all() else "none"
             raise InputError(
@@ -193,22 +192,42 @@ class Selector:
             )
         nonfacts = method.wrong_nonfacts(condition)
         self.nonfacts = tuple(nonfacts)  # the kinds of triples that would be wrong because they are no facts
-        self.reference = Reference.of([Wrong(self.score[~self.passes], len(facts)), *nonfacts.values()])
+        calibrated = np.bincount(method.kinds(facts), minlength=len(KINDS)) > 0
+        # the number of each kind among those with calibration facts, -1 for another
+        self._stratum = np.where(calibrated, 0 if nonfacts else np.cumsum(calibrated) - 1, -1)
+        own = self._strata(facts)
+        wrong = [
+            Wrong(self.score[~self.passes & (own == stratum)], int(np.count_nonzero(own == stratum)))
+            for stratum in range(int(self._stratum.max()) + 1)
+        ]
+        self.reference = Reference.of(*([each, *nonfacts.values()] for each in wrong))
+        self.own = self.reference.places(self.score, own)
 
-    def places(self, triples: HasTriples, known: NDArray[np.intp]) -> Places:
-        """The place of each triple, of which the rows `known` are known: (n,)."""
-        places = np.full(len(triples.head), UNKNOWN, np.int32)
-        if len(known):
-            passing = self.method.passing(some_rows(triples, known), self.condition)
-            places[known] = self.reference.places(passing)
-        return places
+    def _strata(self, triples: HasTriples) -> NDArray[np.int64]:
+        """What each triple is compared with: the number of its kind, -1 where it cannot be judged: (n,)."""
+        strata: NDArray[np.int64] = self._stratum[self.method.kinds(triples)]
+        if self.method.tells_kinds:
+            return strata
+        return np.where(status_codes(self.method.model, triples) == 0, strata, -1)
 
-    def alike(self, cuts: Cuts) -> list[IntervalPredictor]:
-        """The method calibrated with the facts that would have been chosen in place of a chosen candidate.
+    def places(self, triples: HasTriples) -> Places:
+        """The place of each triple: (n,)."""
+        strata = self._strata(triples)
+        judged = np.flatnonzero(strata >= 0)
+        score = np.full(len(strata), np.nan)
+        if len(judged):
+            score[judged] = self.method.passing(some_rows(triples, judged), self.condition)
+        return self.reference.places(score, strata)
 
-        Once for a candidate that passes and once for one that does not, see `Reference.alike`. InputError where there
-        are none, or for a method that cannot do that.
+    def alike(self, cuts: Cuts) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which calibration facts would have been chosen in place of a chosen candidate; see `Reference.alike`."""
+        return self.reference.alike(cuts, self.own, self.passes)
+
+    def methods_alike(self, cuts: Cuts) -> list[IntervalPredictor]:
+        """The method calibrated with these facts.
+
+        Once for a candidate that passes and once for one that does not. InputError where there are none, or for a
+        method that cannot do that.
         """
         facts = self.method.calibration_facts()
-        pair = self.reference.alike(cuts, self.score, self.passes)
-        return [self.method.among(facts[rows]) for rows in pair]
+        return [self.method.among(facts[rows]) for rows in self.alike(cuts)]

@@ -2,7 +2,7 @@
 
 All of it is pure: an Arrow batch of queries with one open place each in, an Arrow batch of candidates out. Every
 entity with a training fact is a candidate. All of them are scored at once (`unkgcp.run.questions.candidate_scores`);
-the best few are then asked like any other query, so that a completion has the same numbers as `predict` gives. Each
+the best are then asked like any other query, so that a completion has the numbers that `predict` gives. Each
 interval holds for one triple, not for all of a list at once, and unless the run is for the open world it presumes that
 the triple is a fact, which most candidates are not.
 
@@ -11,7 +11,7 @@ the triple is a fact, which most candidates are not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import exact_levels
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Triples
+from unkgcp.graph.facts import Graph, Triples, concatenate, in_vocabulary
+from unkgcp.graph.known_facts import KnownFacts
+from unkgcp.graph.objects import Queries, as_queries, to_triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch
 from unkgcp.run.answers import LABELS, answer
 from unkgcp.run.questions import (
@@ -30,6 +32,7 @@ from unkgcp.run.questions import (
     asked_places,
     candidate_scores,
     completer_of,
+    known_answers,
     labels_of_found,
 )
 from unkgcp.tabular.arrow_arrays import numbers
@@ -38,13 +41,13 @@ if TYPE_CHECKING:
     from unkgcp.run.answers import Calibrated
 
 RANKINGS = ("score", "lower")
-SHORTLIST = 2048  # candidates asked exactly where the order of the answers is not that of the scores
-EXPECTED = 256  # candidates asked exactly of an evidence run that ranks by the lower end
+SHORTLIST, EXPECTED = 2048, 256
+"""Candidates of the best scores that are ordered by their answers where these are not in the order of the scores, and
+as many of an evidence run, whose answers take longer."""
 PRESUMES = (
     "these intervals presume that a completion is a fact, which most candidates are not; "
     "fit with --population open for a promise that also holds for those that are none"
 )
-SPARE = 16  # candidates beyond k asked exactly: the matrix product is off by a few roundings
 CELLS = 1 << 23  # scores held at once
 
 
@@ -56,14 +59,17 @@ def complete_batch(
     *,
     rank_by: str = "score",
     exclude_known: bool = False,
+    exclude: KnownFacts | None = None,
     first: int = 0,
 ) -> pa.RecordBatch:
     """Candidates of every query of a batch with columns head, relation, tail; `?`, empty or null is the open place.
 
     Columns query (the row of the query, counted from `first`), rank (from 1), head, relation, tail, and those of
-    `unkgcp.methods.intervals.as_batch`. See `Predictor.complete`.
+    `unkgcp.methods.intervals.as_batch`. See `Predictor.complete`; `exclude` is what `excluded` made, once for all
+    batches.
     """
-    found, answers = complete(predictor, batch, k, confidence, rank_by, exclude_known, first)
+    facts = excluded(predictor, exclude_known) if exclude is None else exclude
+    found, answers = complete(predictor, batch, k, confidence, rank_by, facts, first)
     assert answers.labels is not None
     before = {"query": numbers(found.query + first), "rank": numbers(found.rank)}
     return as_batch(answers, before | {name: answers.labels.column(name) for name in LABELS})
@@ -75,20 +81,16 @@ def complete(
     k: int,
     confidence: Levels,
     rank_by: str,
-    exclude_known: bool,
+    exclude: KnownFacts | None,
     first: int = 0,
 ) -> tuple[Found, Intervals]:
-    """The best candidates of a batch of questions, and their answers with labels; see `Predictor.complete`."""
+    """The best candidates of a batch of questions, none in a fact of `exclude`, and their answers with labels."""
     if k < 1:
         raise InputError(f"{k} completions cannot be given; ask for at least 1")
     if rank_by not in RANKINGS:
         raise InputError(f"completions are ranked by {' or '.join(RANKINGS)}, not by {rank_by!r}")
-    if exclude_known and predictor.model.facts is None:
-        raise InputError(
-            "this run does not hold its training facts, so they cannot be left out; fit it again"
-        )
     asked = asked_places(predictor, batch, first)
-    search = _Search(predictor, k, confidence, rank_by, exclude_known)
+    search = _Search(predictor, k, confidence, rank_by, exclude)
     # in the one row of an unknown question the given entity stands in both places: the triple is then unknown for the
     # same reason as the question, and gets its status
     best = [Best(asked.anchor[row : row + 1], np.array([np.nan])) for row in range(len(batch))]
@@ -108,6 +110,23 @@ def complete(
     )
 
 
+def excluded(predictor: Calibrated, known: bool, others: Iterable[Queries] = ()) -> KnownFacts | None:
+    """What completions leave out: all facts that the run knows, other triples, or both; None for neither."""
+    if known and predictor.model.facts is None:
+        raise InputError(
+            "this run does not hold its training facts, so they cannot be left out; fit it again"
+        )
+    vocabulary = predictor.model.vocabulary
+    parts = []
+    for queries in others:
+        triples = to_triples(as_queries(queries), vocabulary)
+        graph = Graph(*triples, np.zeros(len(triples.head)), vocabulary)
+        parts.append(graph[in_vocabulary(graph)])
+    if not parts:
+        return predictor.known if known else None
+    return KnownFacts.of(concatenate([*parts, *([predictor.known.graph(vocabulary)] if known else [])]))
+
+
 def presumption(predictor: Calibrated) -> str | None:
     """What users should be told of the intervals; None for the open world, whose promise holds for non-facts too."""
     return None if predictor.method.for_open_world else PRESUMES
@@ -124,14 +143,13 @@ class _Search:
     """The search for the best candidates of questions."""
 
     def __init__(
-        self, predictor: Calibrated, k: int, confidence: Levels, rank_by: str, exclude_known: bool
+        self, predictor: Calibrated, k: int, confidence: Levels, rank_by: str, exclude: KnownFacts | None
     ) -> None:
         self.predictor, self.method, self.model = predictor, predictor.method, predictor.model
         self.level = exact_levels(confidence)[0][0]
-        self.rank_by, self.facts = rank_by, predictor.model.facts if exclude_known else None
+        self.rank_by, self.exclude = rank_by, exclude
         self.candidates = np.flatnonzero(self.model.seen_entities).astype(np.int32)
         self.k = min(k, len(self.candidates))
-        self.expects = completer_of(predictor) is not None
 
     def best(self, anchor: Ids, relation: Ids, at_head: bool) -> Iterator[Best]:
         """The best entities of each query, at most k, best first."""
@@ -144,55 +162,40 @@ class _Search:
 
     def _best(self, scores: NDArray[Any], anchor: int, relation: int, at_head: bool) -> Best:
         candidates = self.candidates
-        if self.facts is not None:
-            known = self.facts.heads(relation, anchor) if at_head else self.facts.tails(anchor, relation)
+        if (facts := self.exclude) is not None:
+            known = known_answers(facts, self.model.vocabulary, anchor, relation, at_head)
             candidates = candidates[~np.isin(candidates, known)]
         value = scores[candidates].astype(np.float64)
-        if self.expects:
-            return self._most_expected(candidates, value, anchor, relation, at_head)
-        wanted = self.k + SPARE
-        if self.method.own_answers:
-            wanted = max(wanted, SHORTLIST)
-        elif self.rank_by == "lower":
-            triples = _triples(candidates, anchor, relation, at_head)
-            # all candidates, first by the lower end, then by the score
-            lower = self.method._ends(value, triples, [self.level])[:, 0, 0] if len(candidates) else value
-            candidates = candidates[np.lexsort((-value, -lower))[:wanted]]
-            return self._ordered(candidates, anchor, relation, at_head)
-        if wanted < len(candidates):
-            last = np.partition(-value, wanted - 1)[wanted - 1]
-            better, tied = candidates[-value < last], candidates[-value == last]
-            candidates = np.concatenate([better, tied[: wanted - len(better)]])
-        return self._ordered(candidates, anchor, relation, at_head)
+        by_evidence, expected = completer_of(self.predictor) is not None, np.full(len(value), np.nan)
+        if by_evidence:
+            from unkgcp.evidence.candidate_ranking import KNOWN  # few runs have evidence
 
-    def _ordered(self, candidates: Ids, anchor: int, relation: int, at_head: bool) -> Best:
-        """The best k of a few candidates, by their exact answers."""
-        found = self.method.interval(_triples(candidates, anchor, relation, at_head), self.level)
-        keys = (
-            (candidates, -found.score, -found.lower)
-            if self.rank_by == "lower"
-            else (candidates, -found.score)
-        )
-        best: Ids = candidates[np.lexsort(keys)[: self.k]]
-        return Best(best, np.full(len(best), np.nan))
-
-    def _most_expected(
-        self, candidates: Ids, value: Floats, anchor: int, relation: int, at_head: bool
-    ) -> Best:
-        """The best k by what is expected of them, or by the lower end times the probability of a fact."""
-        from unkgcp.evidence.candidate_ranking import KNOWN  # few runs have evidence
-
-        order = np.lexsort((candidates, -value))
-        # the values of training facts lie above all others by `KNOWN`; what is expected of them is their own confidence
-        expected = np.where(value >= KNOWN, value - KNOWN, np.clip(value, 0.0, 1.0))
-        if self.rank_by == "lower":
-            some = order[: max(self.k, EXPECTED)]
-            found = self.method.interval(_triples(candidates[some], anchor, relation, at_head), self.level)
-            fact = np.minimum(expected[some] / np.maximum(found.score, 1e-9), 1.0)
-            fact[value[some] >= KNOWN] = 1.0
-            order = some[np.lexsort((candidates[some], -value[some], -fact * np.nan_to_num(found.lower)))]
-        order = order[: self.k]
+            # values of training facts lie above all others by `KNOWN`; their own confidence is expected of them
+            expected = np.where(value >= KNOWN, value - KNOWN, np.clip(value, 0.0, 1.0))
+        if self.rank_by == "score" and (by_evidence or not self.method.own_answers):
+            order = _largest(value, self.k)
+        else:
+            order = _largest(value, max(self.k, EXPECTED if by_evidence else SHORTLIST))
+            triples = _triples(candidates[order], anchor, relation, at_head)
+            answers = answer(self.predictor, triples, self.level)
+            keys = [candidates[order], -value[order] if by_evidence else -answers.score]
+            if self.rank_by == "lower":
+                # the lower end times the probability that the triple is a fact, where evidence knows it
+                chance = np.ones(len(order))
+                if by_evidence:
+                    chance = np.minimum(expected[order] / np.maximum(answers.score, 1e-9), 1.0)
+                    chance[value[order] >= KNOWN] = 1.0
+                keys.append(-np.nan_to_num(answers.lower) * chance)
+            order = order[np.lexsort(keys)[: self.k]]
         return Best(candidates[order], expected[order])
+
+
+def _largest(value: Floats, n: int) -> NDArray[np.intp]:
+    """The rows of the n largest values, best first; of equal ones the first: (n,), fewer if there are fewer."""
+    rows = np.arange(len(value))
+    if n < len(value):
+        rows = np.flatnonzero(value >= -np.partition(-value, n - 1)[n - 1])
+    return rows[np.argsort(-value[rows], kind="stable")[:n]]
 
 
 def _triples(candidates: Ids, anchor: int, relation: int, at_head: bool) -> Triples:

@@ -1,26 +1,29 @@
-"""From a data set to a calibrated predictor, and from a trained predictor to another calibration.
+"""From facts to a calibrated predictor, and from a trained predictor to another calibration.
 
 This file has the order of the steps, and which facts each step may use. Under the protocol `strict`, calibration facts
 are seen once, at calibration; under `paper`, early stopping looks at them too, as the paper's experiments did, and the
 provenance says so. `fit_folds` is for graphs of a few hundred facts: with CV+ every fact trains and calibrates. The
 models are trained by `unkgcp.training`, the interval methods are in `unkgcp.methods`.
 
->>> predictor = fit(dataset, config_for("ukge"), method="unkgcp", seed=0)     # doctest: +SKIP
+>>> predictor = fit("facts.tsv")                                             # doctest: +SKIP
+>>> predictor = fit(dataset, model="ukge", method="unkgcp", seed=0)          # doctest: +SKIP
 >>> recalibrate(predictor, dataset.splits.calibration, method="cp")          # doctest: +SKIP
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unkgcp.errors import InputError, missing
-from unkgcp.graph.datasets import Dataset
-from unkgcp.graph.facts import Graph, concatenate
+from unkgcp.graph.datasets import Dataset, load_dataset
+from unkgcp.graph.facts import Graph, Splits, concatenate
+from unkgcp.graph.kinds import count_kinds
 from unkgcp.graph.negatives import KINDS, corrupt
 from unkgcp.methods import IntervalPredictor, check_promise, create, predictor_class
 from unkgcp.progress import Progress, Silent
@@ -32,8 +35,8 @@ from unkgcp.run.calibration import (
     only_repeats,
 )
 from unkgcp.run.predictor import Predictor
-from unkgcp.run.provenance import fitted
-from unkgcp.training.config import GIVEN, NONE, TrainConfig
+from unkgcp.run.provenance import describe, fitted
+from unkgcp.training.config import GIVEN, NONE, TrainConfig, config_for
 from unkgcp.training.model import Model, NoModel
 
 if TYPE_CHECKING:
@@ -43,7 +46,6 @@ PROTOCOLS = ("strict", "paper")
 FOLDS = 10
 NORMALISED = {"unkgcp": True, "cp": False}
 """Where confidences are intervals: whether this method has the errors of the middle in units of the entropy."""
-QUICK_EPOCHS = 10
 # from the title and the length of a stage of the work to where its progress goes
 Report = Callable[[str, float | None], AbstractContextManager[Progress]]
 
@@ -53,16 +55,41 @@ def silent(title: str, total: float | None) -> AbstractContextManager[Progress]:
     return nullcontext(Silent())
 
 
+def choice(
+    method: str | None, model: str | None, protocol: str = "strict", intervals: bool = False
+) -> tuple[str, str]:
+    """The interval method and the model that are meant where only one of them is named, or none.
+
+    Evidence without a model is what most people want. A model alone, or the paper's protocol, asks for the paper's way,
+    and so do confidences that are `intervals` themselves, of which evidence knows nothing.
+
+    >>> choice(None, None), choice(None, "beurre"), choice("cp", None)
+    (('evidence', 'none'), ('unkgcp', 'beurre'), ('cp', 'ukge'))
+    """
+    if method is None:
+        method = "evidence" if model in (None, NONE) and protocol != "paper" and not intervals else "unkgcp"
+    return method, model or ("ukge" if predictor_class(method).asks_model else NONE)
+
+
+def as_dataset(data: Any, seed: int, reading: Mapping[str, Any]) -> Dataset:
+    """Facts in whatever form `unkgcp.read` takes them, in parts; a graph that has parts already keeps them."""
+    if isinstance(data, Dataset):
+        return data
+    splits = data.splits if isinstance(data, Graph) else data
+    if isinstance(splits, Splits):
+        return Dataset(type(data).__name__, splits)
+    return load_dataset(data, seed=seed, **reading)
+
+
 def fit(
-    dataset: Dataset,
-    config: TrainConfig,
+    data: Any,
+    config: TrainConfig | None = None,
     *,
-    method: str = "unkgcp",
+    method: str | None = None,
+    model: str | None = None,
     seed: int = 0,
     protocol: str = "strict",
     per: str | None = None,
-    quick: bool = False,
-    allow_empty: bool = False,
     population: str = "asserted",
     kinds: Sequence[str] = KINDS,
     share: float | None = None,
@@ -70,14 +97,17 @@ def fit(
     report: Report = silent,
     checkpoint: Path | None = None,
     resume: bool = False,
+    **reading: Any,
 ) -> Predictor:
     """Train on the training facts and calibrate on the calibration facts.
 
+    `data` is what `unkgcp.read` takes (a file, a name, a folder, a data frame, a graph), or a `Dataset`; one file or
+    object is split first, by `seed`. `reading` are options of `unkgcp.graph.load_dataset`: columns, scale, test, ...
+    Without `method` and `model` intervals come from evidence, with no model; `choice` says what one of them alone
+    means. `config` has other training settings than those of the model's preset, and names the model.
     `per` names the groups in each of which coverage is promised, for methods that offer it ("doubt,relation", "none",
-    see `unkgcp.methods.partitions`); None leaves them to the method. The configuration of the model `none` trains none
-    and needs no torch; it goes with the evidence method. So does `quick`: it trains no cross-fitted backbones, and the
-    model, which intervals then do not use, for ten epochs at most. So does `allow_empty`: no value for the facts it
-    doubts most where single values alone would cover more than was asked.
+    see `unkgcp.methods.partitions`); None leaves them to the method. The model `none` goes with the evidence method and
+    needs no torch; with any other model evidence uses its cross-fitted scores.
     `population`, `kinds` and `share` are those of `calibrate`: whether queries may be no facts.
     `checkpoint` is a folder in which training keeps its state; with `resume` it goes on from there. After
     Ctrl-C, or when the loss is no longer a number, the best model so far is calibrated; the provenance then
@@ -85,46 +115,45 @@ def fit(
     """
     if protocol not in PROTOCOLS:
         raise InputError(f"protocol is {protocol!r} but must be one of {', '.join(PROTOCOLS)}")
+    dataset = as_dataset(data, seed, reading)
     splits = dataset.splits
+    if config is not None:
+        model = config.model
+    method, model = choice(method, model, protocol, splits.train.ends is not None)
+    config = config or config_for(model, dataset.name, protocol)
     method, parts = method_for(method, splits.train, config)
     kind = predictor_class(method)
     check_promise(kind, per, population, kinds, share)
-    check_model(config, kind, protocol, quick)
-    if quick:
-        if "evidence" not in kind.needs:
-            raise InputError(f"--quick goes with --method evidence, not with {method}; leave it out")
-        config = replace(config, epochs=min(config.epochs, QUICK_EPOCHS))
-    settings = method_options(method, dataset.name, protocol, per, allow_empty)
+    check_model(config, kind, protocol)
+    settings = method_options(method, dataset.name, protocol, per)
     validation, stopping = _validation(dataset, config, protocol)
     softlogic = dataset.softlogic_for(protocol)
     with only_repeats(dataset.split_here):  # before hours of training
         check_apart(splits.train, None if protocol == "paper" else validation, splits.calibration)
     times, start = {}, time.monotonic()
     quantiles: dict[float, Model] = {}
-    model: Model
+    trained: Model
     if config.model == NONE:
-        model, stopped = NoModel.of(splits.train, seed), None
+        trained, stopped = NoModel.of(splits.train, seed), None
     else:
         same: dict[str, Any] = {"seed": seed, "config": config, "validation": validation, "device": device}
         try:
-            model, stopped = _main_model(splits.train, softlogic, checkpoint, resume, report, same)
-            quantiles, lengths = further_models(splits.train, kind.needs, model, stopped, report, same)
+            trained, stopped = _main_model(splits.train, softlogic, checkpoint, resume, report, same)
+            quantiles, lengths = further_models(splits.train, kind.needs, trained, stopped, report, same)
         except ModuleNotFoundError as error:
-            if kind.asks_model:
-                raise
-            raise InputError(f"{missing(error)}; or add --quick, which trains no model") from None
+            raise InputError(f"{missing(error)}; --method evidence alone needs no model") from None
         parts |= lengths
         times["training"] = time.monotonic() - start
     if "evidence" in kind.needs:
-        refuse_interrupted(model)
+        refuse_interrupted(trained)
         start = time.monotonic()
-        parts["evidence"] = learn_evidence(model, config, quick, device, report)
+        parts["evidence"] = learn_evidence(trained, config, splits.calibration, device, report)
         times["evidence"] = time.monotonic() - start
     start = time.monotonic()
     with report("calibrating", None):
         predictor = calibrated(
             kind,
-            model,
+            trained,
             splits.calibration,
             negatives=calibration_negatives(dataset, seed) if protocol == "paper" else None,
             quantiles=quantiles,
@@ -135,7 +164,10 @@ def fit(
             **settings,
         )
     times["calibration"] = time.monotonic() - start
-    return replace(predictor, provenance=fitted(dataset, model, protocol, stopping, stopped, times))
+    predictor = replace(predictor, provenance=fitted(dataset, trained, protocol, stopping, stopped, times))
+    if isinstance(data, str | PathLike):
+        predictor.provenance["data"] = describe(str(data), dataset, seed, reading)
+    return predictor.remembering(splits.validation, splits.test)
 
 
 def _main_model(
@@ -198,22 +230,17 @@ def further_models(
     return quantiles, lengths
 
 
-def check_model(
-    config: TrainConfig, method: type[IntervalPredictor], protocol: str, quick: bool = False
-) -> None:
+def check_model(config: TrainConfig, method: type[IntervalPredictor], protocol: str) -> None:
     """InputError where there is to be no model although what was asked for needs one, or needs further ones."""
     if config.model == GIVEN:
         raise InputError(
             "a model of your own is not trained here: calibrate it in Python with unkgcp.calibrate(model, facts)"
         )
-    if config.of_pykeen:
-        needs = set(method.needs) - ({"evidence"} if quick else set())
-        if further := {"quantiles", "length", "evidence"} & needs:
-            quickly = " (evidence with --quick, which uses no model)" if "evidence" in further else ""
-            raise InputError(
-                f"{config.model} goes with cp, unkgcp and shortest, not with {method.name}{quickly}, for which further "
-                "models would have to be trained; name another method, or --model ukge"
-            )
+    if config.of_pykeen and {"quantiles", "length", "evidence"}.intersection(method.needs):
+        raise InputError(
+            f"{config.model} goes with cp, unkgcp and shortest, not with {method.name}, for which further "
+            "models would have to be trained; name another method, or --model ukge"
+        )
     if config.model != NONE:
         return
     if method.asks_model:
@@ -223,7 +250,7 @@ def check_model(
         )
     if protocol == "paper":
         raise InputError(
-            f"--protocol paper says how a model is trained, and --model {NONE} (the default with --quick) trains none; "
+            f"--protocol paper says how a model is trained, and --model {NONE} (evidence alone) trains none; "
             "name a model, or leave the protocol out"
         )
 
@@ -258,7 +285,7 @@ def fit_folds(
     facts = concatenate([dataset.splits.train, dataset.splits.validation, dataset.splits.calibration])
     if not 2 <= folds <= len(facts) // 2:
         raise InputError(
-            f"{folds} folds of {len(facts):,} facts; choose from 2 to half the number of facts, with --folds"
+            f"{folds} folds of {len(facts):,} facts; choose from 2 to half the number of facts, in the setting folds"
         )
     fold = draw_folds(len(facts), folds, seed)
     config = replace(config, softlogic_weight=0.0)
@@ -280,7 +307,8 @@ def fit_folds(
     ranked = create("cv+", members=members, base=method, fold=fold).calibrate(point, facts)
     times["calibration"] = time.monotonic() - start
     stopping = f"on {config.validation_fraction:.0%} of each model's own facts, held out"
-    return Predictor(point, ranked, provenance=fitted(dataset, point, "strict", stopping, None, times))
+    predictor = Predictor(point, ranked, provenance=fitted(dataset, point, "strict", stopping, None, times))
+    return predictor.remembering(dataset.splits.test)
 
 
 def refuse_interrupted(*models: Model) -> None:
@@ -290,24 +318,31 @@ def refuse_interrupted(*models: Model) -> None:
 
 
 def learn_evidence(
-    model: Model, config: TrainConfig, quick: bool, device: str = "auto", report: Report = silent
+    model: Model,
+    config: TrainConfig,
+    calibration: Graph | None = None,
+    device: str = "auto",
+    report: Report = silent,
 ) -> EvidenceModel:
-    """The evidence of the model's training facts, with the scores of cross-fitted backbones.
+    """The evidence of the model's training facts, with the scores of backbones cross-fitted as `config` says.
 
-    There are no backbones if it is to be `quick`, or if there is no model whose kind could be cross-fitted.
+    There are no backbones if its model is `none`. Of the calibration facts only the number of each kind is used.
     """
     assert model.facts is not None
     train = model.facts.graph(model.vocabulary)
-    if quick or config.model == NONE:
+    kinds = None if calibration is None else count_kinds(train, calibration.over(model.vocabulary))
+    if config.model == NONE:
         from unkgcp.evidence.evidence_model import WORK, learn
 
         with report("learning from the evidence", WORK) as progress:
-            return learn(train, seed=model.seed, progress=progress)
+            return learn(train, seed=model.seed, kinds=kinds, progress=progress)
     from unkgcp.evidence.crossfit import FOLDS
     from unkgcp.evidence.evidence_model import learn_with_backbone
 
     with report("cross-fitting, learning from the evidence", 2 * FOLDS) as progress:
-        return learn_with_backbone(train, config, seed=model.seed, device=device, progress=progress)
+        return learn_with_backbone(
+            train, config, seed=model.seed, kinds=kinds, device=device, progress=progress
+        )
 
 
 def recalibrate(
@@ -345,7 +380,8 @@ def recalibrate(
     times = {**predictor.provenance.get("times", {}), "calibration": round(time.monotonic() - start, 3)}
     provenance = {**predictor.provenance, "times": times}
     provenance.pop("held_out_rate", None)  # it was the rate of the former calibration facts
-    return replace(again, provenance=provenance)
+    again = replace(again, provenance=provenance, aside=predictor.aside)
+    return again.remembering(predictor.method.held_out())
 
 
 def calibration_negatives(dataset: Dataset, seed: int) -> Graph:

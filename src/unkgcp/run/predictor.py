@@ -10,35 +10,29 @@ joins a model, a method and the labels of the vocabulary.
 
 from __future__ import annotations
 
-import logging
 import os
-import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from unkgcp._version import __version__
 from unkgcp.errors import InputError
-from unkgcp.run.run_reader import RunParts, read_run
-from unkgcp.run.run_writer import write_run
+from unkgcp.graph.facts import Graph, concatenate, contained, in_vocabulary
+from unkgcp.graph.known_facts import KnownFacts
+from unkgcp.run.store import arrays_of, load, save
 
 if TYPE_CHECKING:
     from unkgcp.conformal.ranks import Confidence
-    from unkgcp.graph.known_facts import KnownFacts
+    from unkgcp.graph.facts import Vocabulary
     from unkgcp.graph.objects import Queries
     from unkgcp.methods.intervals import Intervals, Levels
     from unkgcp.methods.method import IntervalPredictor
     from unkgcp.run.answer_sets import AnswerSet, AnswerSets
     from unkgcp.training.given_model import OwnModel
     from unkgcp.training.model import Model
-
-LOG = logging.getLogger(__name__)
 
 NOT_STRICT = "not strict, because the calibration facts also chose the model (the paper's protocol)"
 MOST_ANSWER_SETS = 8
@@ -51,7 +45,9 @@ class Predictor:
 
     `negative` is the same method calibrated on corrupted facts. It serves only to repeat the paper's
     tables, which presume that a query is known to be no fact; predictions never use it. `quantiles` are the
-    models that quantile regression needs; they stay with the predictor whatever its method is.
+    models that quantile regression needs; they stay with the predictor whatever its method is. `aside` are the facts of
+    the data that neither taught nor calibrated (validation and test facts), which `known` has too. `digest` is that of
+    the file it was loaded from, `folder` where that is.
     """
 
     model: Model
@@ -60,9 +56,16 @@ class Predictor:
     quantiles: Mapping[float, Model] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    aside: KnownFacts | None = field(default=None, repr=False)
     folder: Path | None = field(default=None, repr=False)
-    """Where it was loaded from."""
+    digest: str | None = field(default=None, repr=False)
     _answer_sets: dict[tuple[float, str], AnswerSets] = field(default_factory=dict, init=False, repr=False)
+    _known: list[KnownFacts] = field(default_factory=list, init=False, repr=False)
+
+    def __repr__(self) -> str:
+        words = self.model.vocabulary
+        sizes = f"{len(words.entities):,} entities, {len(words.relations):,} relations"
+        return f"Predictor({self.method.name!r}, {self.method.size:,} calibration facts, {sizes})"
 
     def interval(self, queries: Queries, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each query, in order.
@@ -118,20 +121,23 @@ class Predictor:
         confidence: Levels = 0.9,
         rank_by: str = "score",
         exclude_known: bool = False,
+        exclude: Queries | None = None,
     ) -> Intervals:
         """The best k entities for (head, relation, ?) or (?, relation, tail), best first, each with its interval.
 
         `rank_by` is `score` or `lower`, the lower end (of the first level if there are several); ties go by score, then
         by the order of the vocabulary. An evidence run ranks by the expected confidence of a triple that may be no fact
         instead of the score, which is about facts, and by the lower end times the probability that it is one; training
-        facts come first. `exclude_known` leaves them out. For an unknown question the answer is one row with nothing in
+        facts come first. `exclude_known` leaves out all facts that the run knows, the held-out ones too, and `exclude`
+        any triples, given as for `interval`. For an unknown question the answer is one row with nothing in
         the open place, the whole range, and a status that says why.
         """
-        from unkgcp.run.completion import complete  # few ask for completions
+        from unkgcp.run.completion import complete, excluded  # few ask for completions
         from unkgcp.run.questions import one_question
 
         question = one_question(head, relation, tail)
-        return complete(self, question, k, confidence, rank_by, exclude_known)[1]
+        facts = excluded(self, exclude_known, [] if exclude is None else [exclude])
+        return complete(self, question, k, confidence, rank_by, facts)[1]
 
     def answers(
         self,
@@ -151,9 +157,9 @@ class Predictor:
         group of small ones (`per` "none": on average over all of them). At most `k` of the set are listed; `size` is
         that of all of it. The first question waits for a calibration. See `unkgcp.run.answer_sets`.
         """
-        from unkgcp.run.answer_sets import Asked, answers_of  # few ask for them
+        from unkgcp.run.answer_sets import SetRequest, answers_of  # few ask for them
 
-        asked = Asked.of(confidence, k, min_confidence, per)
+        asked = SetRequest.of(confidence, k, min_confidence, per)
         return answers_of(self.answer_sets(min_confidence, per), head, relation, tail, asked)
 
     def answer_sets(self, min_confidence: float = 0.0, per: str = "relation") -> AnswerSets:
@@ -166,6 +172,13 @@ class Predictor:
         caution = NOT_STRICT if self.provenance.get("protocol") == "paper" else None
         return kept.setdefault(asked, AnswerSets(self, *asked, caution))
 
+    def update(self, facts: Graph, **options: Any) -> Predictor:
+        """The run with new facts in it, calibrated anew; see `unkgcp.update`. This one stays as it is."""
+        updated: Predictor = import_module("unkgcp.run.updates").update(
+            self, facts, **options
+        )  # it imports this file
+        return updated
+
     def plot(self, queries: Queries, confidence: Levels = (0.8, 0.9, 0.95), *, ax: Any = None) -> Any:
         """Draw the interval of each query at one level or several, nested, with the score as a dot.
 
@@ -175,83 +188,34 @@ class Predictor:
 
         return draw(self.interval(queries, confidence), ax)
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: str | os.PathLike[str], *, replaces: str | None = None) -> None:
         """Write the run folder in one step; an existing run is replaced, anything else is refused.
 
-        Whoever reads meanwhile gets the old run or the new one. InputError while another program writes there.
+        Whoever reads meanwhile gets the old run or the new one. With `replaces`, a digest, it is refused if the run
+        that is there has another one.
         """
-        write_run(folder, self._parts())
+        about = {
+            "config": {
+                "method": self.method.name,
+                "options": self.method.options(),
+                **self.model.settings(),
+            },
+            "provenance": {**self.provenance, "seed": self.model.seed},
+            "metrics": self.metrics,
+        }
+        save(folder, arrays_of(self.models(), self.method, self.negative, self.aside), about, replaces)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], model: OwnModel | None = None) -> Predictor:
         """Read a run folder, safe whoever wrote it; a damaged or foreign one is an `InputError`.
 
-        Every byte is checked against the SHA-256 in `provenance.json` first. What is done to the folder later does
-        not change the predictor. A run of a model of your own does not keep it: give it again as `model`, and it is
-        compared with the one that was calibrated.
+        What is done to the folder later does not change the predictor. A run of a model of your own does not keep it:
+        give it again as `model`, and it is compared with the one that was calibrated.
         """
-        start, parts = time.monotonic(), read_run(folder)
-        config = parts.config
-        if config.get("method") == "cv+" and "seed" in (config.get("options") or ()):
-            raise InputError(
-                f"{folder} is a cv+ run of an older version, which may have ranked facts with models that had seen "
-                "them; fit the run again"
-            )
-        arrays: defaultdict[str, dict[str, NDArray[Any]]] = defaultdict(dict)
-        for name, array in parts.calibration.items():
-            part, _, own = name.partition("/")
-            arrays[part][own] = array
-        try:
-            # rooms are imported in the order in which the parts of the run pass through them
-            from unkgcp.graph.known_facts import RANKED, WAITING, KnownFacts, facts_from_arrays
-
-            labels = parts.vocabulary
-            sizes = len(labels.entities), len(labels.relations)
-            held = facts_from_arrays(arrays["facts"], (RANKED, WAITING), *sizes, labels)
-            stopping = KnownFacts.stored(arrays["stopping"], *sizes) if arrays["stopping"] else None
-            from unkgcp.training.model import restored_models
-
-            kept = (config, parts.tensors, labels, (parts.seen_entities, parts.seen_relations))
-            if config["training"]["model"] == "given":
-                from unkgcp.training.given_model import restored_given
-
-                models = restored_given(*kept, arrays["given"])
-            elif config["training"]["model"].startswith("pykeen:"):
-                from unkgcp.training.pykeen_models import PykeenModel
-
-                models = restored_models(*kept, PykeenModel)
-            else:
-                models = restored_models(*kept)
-            models["model"] = replace(models["model"], facts=parts.facts, stopping=stopping)
-            from unkgcp.methods import restore
-            from unkgcp.methods.method import numbered
-
-            quantiles = numbered(models, "quantile", float)
-            given = (config["method"], config["options"], models)
-            method = restore(*given, arrays["facts"], held)
-            if method.asks_model and config["training"]["model"] == "none":
-                raise ValueError(f"there is no model, which the method {method.name} needs")
-            if arrays["nonfacts"]:
-                from unkgcp.methods.open_world import restore_open_world  # it loads the evidence room
-
-                method = restore_open_world(method, arrays["nonfacts"])
-            negative = restore(*given, arrays["negatives"]) if arrays["negatives"] else None
-        except (ImportError, SyntaxError):
-            raise
-        except MemoryError:
-            raise MemoryError(
-                f"there is too little memory for {folder}: free some, or use a machine with more"
-            ) from None
-        except Exception as error:  # settings from a stranger can cause any error in the code that reads them
-            why = " ".join(str(error).split())[:200] or type(error).__name__
-            raise InputError(f"{folder} is damaged: its files do not fit together ({why})") from error
-        found = cls(
-            models["model"], method, negative, quantiles, parts.provenance, parts.metrics, Path(folder)
-        )
-        if LOG.isEnabledFor(logging.INFO):
-            what = f"a run of {method.name}, {method.size:,} calibration facts"
-            LOG.info("%s: %s: took %.2f s", found.folder, what, time.monotonic() - start)
-        return found if model is None and found.model.config.model != "given" else found._with_own(model)
+        predictor = cls(**load(folder))
+        if model is None and predictor.model.config.model != "given":
+            return predictor
+        return predictor._with_own(model)
 
     def _with_own(self, model: OwnModel | None) -> Predictor:
         """The same predictor with a model of one's own, which a run does not keep.
@@ -307,38 +271,39 @@ class Predictor:
         """The training facts, if the model knows them."""
         return self.model.facts
 
-    def _parts(self) -> RunParts:
-        models = self.models()
-        calibration = {"facts": self.method.arrays(), "nonfacts": self.method.nonfact_arrays()}
-        if self.negative is not None:
-            calibration["negatives"] = self.negative.arrays()
-        config = {"method": self.method.name, "options": self.method.options()}
-        calibration |= self.model.arrays()
-        config |= self.model.settings()
-        made = {
-            "unkgcp": __version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seed": self.model.seed,
-        }
-        return RunParts(
-            config,
-            _joined({name: model.tables for name, model in models.items()}),
-            self.model.vocabulary,
-            self.model.seen_entities,
-            self.model.seen_relations,
-            _joined(calibration),
-            self.metrics,
-            {**made, **self.provenance, **made},
-            self.model.facts,
-        )
+    @property
+    def known(self) -> KnownFacts:
+        """All facts of the data it was made from, the held-out ones too."""
+        if not self._known:
+            known = concatenate([*self._used(), *_graphs(self.model.vocabulary, self.aside)])
+            self._known.append(KnownFacts.of(known))
+        return self._known[0]
+
+    def remembering(self, *facts: Graph) -> Predictor:
+        """The same, which also knows these facts of its data; nothing is answered from them."""
+        vocabulary = self.model.vocabulary
+        parts = [part.over(vocabulary) for part in facts]
+        parts = [replace(part[in_vocabulary(part)], ends=None) for part in parts]
+        joined = concatenate([*_graphs(vocabulary, self.aside), *parts])
+        used = np.unique(concatenate(self._used()).keys)
+        _, first = np.unique(joined.keys, return_index=True)
+        joined = joined[np.sort(first[~contained(joined.keys[first], used)])]
+        return replace(self, aside=KnownFacts.of(joined) if len(joined) else None)
+
+    def _used(self) -> list[Graph]:
+        """Training facts, those that early stopping looked at, and those held out for calibration."""
+        vocabulary = self.model.vocabulary
+        used = _graphs(vocabulary, self.model.facts, self.model.stopping)
+        if "members" in self.method.needs:  # CV+ calibrates on the facts it is trained on
+            return used
+        return [*used, replace(self.method.held_out(), vocabulary=vocabulary, ends=None)]
+
+
+def _graphs(vocabulary: Vocabulary, *parts: KnownFacts | None) -> list[Graph]:
+    return [part.graph(vocabulary) for part in parts if part is not None]
 
 
 def _quantile(tau: float) -> str:
     from unkgcp.training.model import QUANTILE
 
     return f"{QUANTILE}{tau!r}"
-
-
-def _joined(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """All arrays, each called `name of its part/its own name`."""
-    return {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}

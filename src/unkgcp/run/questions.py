@@ -1,9 +1,9 @@
 """Questions with an open place, (h, r, ?) or (?, r, t), and how well every entity answers them.
 
 Completions and answer sets both begin here. `asked_places` turns a batch of questions into ids. `candidate_scores` is
-what completions are ranked by. `Candidates` makes weights of these scores for answer sets: a larger score has a larger
-weight, and the share of a candidate in the weight of all candidates says how likely it is the answer. Entities without
-a training fact are no candidates, and neither are those that answer the question in a training fact.
+what completions are ranked by. `AnswerWeights` makes weights of these scores for answer sets: a larger score has a
+larger weight, and the share of a candidate in the weight of all candidates says how likely it is the answer. Entities
+without a training fact are no candidates, and neither are those that answer the question in a training fact.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, Triples
+from unkgcp.graph.facts import Graph, Triples, Vocabulary
 from unkgcp.graph.known_facts import KnownFacts
-from unkgcp.graph.objects import spelt, to_triples
+from unkgcp.graph.objects import spelt
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answers import LABELS
@@ -94,11 +94,12 @@ def one_question(head: str | None, relation: str, tail: str | None) -> pa.Record
 def asked_places(predictor: Calibrated, batch: pa.RecordBatch, first: int) -> Places:
     """What a batch of questions asks for; `first` is the number of those before it, for errors."""
     open_head = _open_heads(batch, first)
-    asked = to_triples(batch.select(list(LABELS)), predictor.model.vocabulary)
-    anchor = np.where(open_head, asked.tail, asked.head)
+    vocabulary = predictor.model.vocabulary
+    given = pc.if_else(numbers(open_head), *(spelt(batch.column(name)) for name in ("tail", "head")))
+    anchor, relation = vocabulary.entity_ids(given), vocabulary.relation_ids(batch.column("relation"))
     # a question is known when its other two places are
-    code = status_codes(predictor.model, Triples(anchor, asked.relation, anchor))
-    return Places(anchor, asked.relation, open_head, code == 0, code)
+    code = status_codes(predictor.model, Triples(anchor, relation, anchor))
+    return Places(anchor, relation, open_head, code == 0, code)
 
 
 def _open_heads(batch: pa.RecordBatch, first: int) -> Mask:
@@ -137,7 +138,7 @@ def labels_of_found(predictor: Calibrated, batch: pa.RecordBatch, found: Found) 
 
 def completer_of(predictor: Calibrated) -> Completer | None:
     """What ranks the candidates of an evidence run; None for others."""
-    return None if predictor.method.evidence is None else predictor.method.evidence.completer
+    return None if predictor.method.evidence is None else predictor.method.evidence.ranking
 
 
 def candidate_scores(
@@ -145,12 +146,35 @@ def candidate_scores(
 ) -> NDArray[Any]:
     """What the candidates of questions are ranked by, more is better: (n, entities).
 
-    That is the score of the model, or what evidence expects of each candidate (`Completer.expected`).
+    That is the score of the model, or what evidence expects of each candidate (`Completer.expected`). With a symmetric
+    relation, candidates before the given entity are scored as heads and all others as tails, whatever is asked for.
     """
+    found = _scores_of_side(predictor, anchor, relation, at_head)
+    rows = np.flatnonzero(predictor.model.vocabulary.symmetric[relation])
+    if len(rows):
+        other = _scores_of_side(predictor, anchor[rows], relation[rows], not at_head)
+        is_head = np.arange(found.shape[1]) < anchor[rows, None]
+        found = found.copy()
+        found[rows] = np.where(is_head == at_head, found[rows], other)
+    return found
+
+
+def _scores_of_side(
+    predictor: Calibrated, anchor: NDArray[Any], relation: NDArray[Any], at_head: bool
+) -> NDArray[Any]:
     completer, model = completer_of(predictor), predictor.model
     if completer is None:
         return model.heads(relation, anchor) if at_head else model.tails(anchor, relation)
     return completer.of_questions(anchor, relation, at_head)
+
+
+def known_answers(
+    facts: KnownFacts, vocabulary: Vocabulary, anchor: int, relation: int, at_head: bool
+) -> NDArray[np.int32]:
+    """The entities that answer a question in one of the facts, in either direction of a symmetric relation: (n,)."""
+    if vocabulary.symmetric[relation]:
+        return np.concatenate([facts.heads(relation, anchor), facts.tails(anchor, relation)])
+    return facts.heads(relation, anchor) if at_head else facts.tails(anchor, relation)
 
 
 def training_facts(predictor: Calibrated) -> KnownFacts:
@@ -162,24 +186,23 @@ def training_facts(predictor: Calibrated) -> KnownFacts:
     return predictor.model.facts
 
 
-class Candidates:
+class AnswerWeights:
     """The weights of all entities as answers of questions for tails, or for heads."""
 
     def __init__(self, predictor: Calibrated, at_head: bool) -> None:
         model = predictor.model
         self.predictor, self.at_head, self.seen = predictor, at_head, model.seen_entities
-        self.train = training_facts(predictor).graph(model.vocabulary)
+        self.facts = training_facts(predictor)
+        self.train = self.facts.graph(model.vocabulary)
         self._relations = len(model.seen_relations)
-        given, answer = self.sides(self.train)
-        key = given * self._relations + self.train.relation
-        order = np.argsort(key, kind="stable")
-        self._key, self._answer = key[order], answer[order]
-        self._unseen = np.flatnonzero(~self.seen)
 
     def sides(self, facts: Graph) -> tuple[Ints, Ints]:
         """The entity that is given in the question of each fact, and the entity that answers it: (n,) each."""
         head, tail = facts.head.astype(np.int64), facts.tail.astype(np.int64)
-        return (tail, head) if self.at_head else (head, tail)
+        # of a symmetric relation either end may be asked for: which one, a number decides that is as good as random
+        mixed = (head * 0x9E3779B1 ^ tail * 0x85EBCA6B) >> 16 & 1
+        turned = np.where(facts.vocabulary.symmetric[facts.relation], mixed == 1, self.at_head)
+        return np.where(turned, tail, head), np.where(turned, head, tail)
 
     @property
     def step(self) -> int:
@@ -195,18 +218,11 @@ class Candidates:
             from unkgcp.evidence.candidate_ranking import weights  # few runs have evidence
 
             table = weights(found)
-        table[:, self._unseen] = -1.0
-        row, answer = self.known(given, relation)
-        table[row, answer] = -1.0
+        table[:, ~self.seen] = -1.0
+        for row, (entity, by) in enumerate(zip(given.tolist(), relation.tolist(), strict=True)):
+            vocabulary = self.predictor.model.vocabulary
+            table[row, known_answers(self.facts, vocabulary, entity, by, self.at_head)] = -1.0
         return table
-
-    def known(self, given: NDArray[Any], relation: NDArray[Any]) -> tuple[Ints, Ints]:
-        """Rows of questions and their answers in training facts, (m,) each; an answer may come twice."""
-        key = np.asarray(given, np.int64) * self._relations + relation
-        first, last = np.searchsorted(self._key, key), np.searchsorted(self._key, key, side="right")
-        count = last - first
-        place = np.arange(int(count.sum())) + np.repeat(first - np.cumsum(count) + count, count)
-        return np.repeat(np.arange(len(key)), count), self._answer[place]
 
     def blocks(self, facts: Graph) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], Floats]]:
         """Facts asked as questions, each question once, some questions at a time.
@@ -248,7 +264,7 @@ def least_weight(thresholds: Floats, of_all: Floats, most: Floats) -> Floats:
     return np.asarray(np.exp(-SLACK) * np.minimum(of_all * np.exp(-thresholds), most))
 
 
-def new_facts(candidates: Candidates, facts: Graph, least: float) -> Graph:
+def new_facts(candidates: AnswerWeights, facts: Graph, least: float) -> Graph:
     """The facts with a confidence of at least `least` whose labels are known and that are no training facts."""
     known = status_codes(candidates.predictor.model, facts) == 0
     facts = facts[known & (facts.confidence >= least)]

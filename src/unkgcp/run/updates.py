@@ -1,34 +1,44 @@
-"""New facts join a run: which of them train and which calibrate, and the run over all facts.
+"""`unkgcp.update`: new facts join a run, and its trees are learned again only if the new facts are unlike the old ones.
 
 The rule. A run keeps its training facts and the facts that were held out of training. Each new fact is held out with
 the probability with which the run's own facts were, by a random draw that depends on nothing about the fact; all others
 train. Old facts stay in their part, and a triple that the run has already takes its new confidence there. Whatever is
 learned is learned from training facts alone. So a query that is drawn from the facts that were not trained on is one of
-them like any other, and its rank among them is uniform: `docs/proofs/updating.md`. Whether anything is learned again
-must not be decided by held-out facts; `unkgcp.evaluation.update_decision` decides it.
+them like any other, and its rank among them is uniform: `docs/proofs/updating.md`.
 
->>> division = divide(predictor, facts, seed=0)                 # doctest: +SKIP
->>> refreshed(predictor, division, relearn=False)               # doctest: +SKIP
+Whether the trees of an evidence run still fit is decided by a test of exchangeability of the new *training* facts with
+training facts that the trees have not learned from. Facts that are held out are never used for this decision: a model
+chosen by them would fit them better than it fits queries, and the promise would break.
+
+>>> preview(predictor, unkgcp.read("week-07.tsv"))["new"]                        # doctest: +SKIP
+>>> again = update(unkgcp.Predictor.load("run"), unkgcp.read("week-07.tsv"))     # doctest: +SKIP
+>>> again.save("run")                                                            # doctest: +SKIP
 """
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.conformal.martingale import Stream
 from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, concatenate, contained, in_vocabulary
 from unkgcp.graph.known_facts import adopted
+from unkgcp.graph.symmetry import symmetric_as_in
 from unkgcp.methods import create
-from unkgcp.methods.method import status_codes
+from unkgcp.methods.method import IntervalPredictor, status_codes
 from unkgcp.run.calibration import for_open_world
 from unkgcp.run.fitting import Report, further_models, learn_evidence, refuse_interrupted, silent
 from unkgcp.run.predictor import Predictor
-from unkgcp.training.config import GIVEN, NONE, TrainConfig
+from unkgcp.training.config import GIVEN, NONE, TrainConfig, config_for
 from unkgcp.training.model import Model, NoModel
 
 if TYPE_CHECKING:
@@ -40,9 +50,125 @@ UPDATES = "updates"
 """Where it keeps what every update did, one after the other."""
 CALIBRATE_ON = ("all", "new")
 LEVEL = 0.9
-"""The level for which held-out facts must suffice where only the new ones calibrate."""
+"""The level for which held-out facts must suffice where only the new ones calibrate; the test also bets on misses at
+this level."""
 STREAM = 0x4E57  # sets the random numbers of updates apart from others of the same seed
 FEWER = 10  # a fit has this many times the epochs of an update
+FALSE_ALARM = 0.01
+"""How often an update learns again though the new facts are like the old ones."""
+CHUNK = 1 << 14  # facts that are scored together
+MAX_TESTED, FEWEST_TESTED = 10_000, 19
+"""At most so many new training facts are tested, drawn at random: more take long and find ever smaller changes; with
+fewer facts to compare with nothing is tested."""
+
+
+def update(
+    predictor: Predictor,
+    facts: Graph,
+    *,
+    refit: bool = False,
+    calibrate_on: str = "all",
+    seed: int = 0,
+    device: str = "auto",
+    source: Mapping[str, Any] | None = None,
+    report: Report = silent,
+) -> Predictor:
+    """The run with new facts in it, calibrated anew; `predictor` stays as it is.
+
+    Each new fact is held out for calibration with the probability with which the run's own facts were, drawn with
+    `seed`, and becomes a training fact otherwise. A triple that the run has already gets its new confidence and stays
+    on its side. The promise is then for a random fact of the updated graph; with `calibrate_on="new"` for a random one
+    of the new facts.
+
+    The graph that evidence looks at grows. Its trees are learned again with `refit`, or where the monitor finds that
+    the new training facts are unlike those before. A backbone is trained further from its present parameters, with
+    `refit` from the beginning. `source` is stored in the history of the run: where the facts came from.
+    """
+    if calibrate_on not in CALIBRATE_ON:
+        raise InputError(f"calibrate_on is {calibrate_on!r} but must be one of {', '.join(CALIBRATE_ON)}")
+    start = time.monotonic()
+    check(predictor, refit)
+    division = divide(predictor, facts, seed)
+    why, evidence = "it was asked for" if refit else None, None
+    if not refit and predictor.method.evidence is not None:
+        with report("joining the facts to the graph", None):
+            why = reason_to_learn(predictor.method, division.new_train, seed)
+            evidence = predictor.method.evidence.over(division.train)
+    again = refreshed(
+        predictor,
+        division,
+        relearn=refit,
+        evidence=evidence if why is None else None,
+        calibrate_on=calibrate_on,
+        device=device,
+        report=report,
+    )
+    record = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "source": dict(source or {}),
+        "facts": len(facts),
+        **division.counts(),
+        "seed": seed,
+        "held_out_rate": division.rate,
+        "calibrate_on": calibrate_on,
+        "learned_again": why,
+        "training_facts": len(division.train),
+        "calibration_facts": again.method.size,
+        "seconds": round(time.monotonic() - start, 3),
+    }
+    again.provenance[UPDATES] = [*predictor.provenance.get(UPDATES, []), record]
+    return again
+
+
+def preview(predictor: Predictor, facts: Graph, seed: int = 0) -> dict[str, Any]:
+    """What `update` would do with new facts, by name; nothing is done. InputError where `update` would refuse them.
+
+    `new` facts would join, `to_training` and `to_calibration`; `changed` ones contradict the confidence that the run
+    has for their triple; `known` ones agree with it. `new_entities` and `new_relations` are labels it does not have.
+    """
+    check(predictor, relearn=True)
+    division, before = divide(predictor, facts, seed), predictor.model.vocabulary
+    now = division.train.vocabulary
+    return division.counts() | {
+        "new_entities": now.entities[len(before.entities) :].to_pylist(),
+        "new_relations": now.relations[len(before.relations) :].to_pylist(),
+    }
+
+
+def reason_to_learn(method: IntervalPredictor, new: Graph, seed: int = 0) -> str | None:
+    """Why the trees of a run should be learned again, judged by its new training facts; None if not.
+
+    These facts, which the run has not seen yet, are scored like the training facts that its trees have not learned
+    from, those of the kind that most of them are of: how often each kind comes is no news about the trees. They are
+    tested in random order, because they came together; those about new entities or relations do not count.
+    """
+    evidence, known = method.evidence, new[status_codes(method.model, new) == 0]
+    if evidence is None or not len(known):
+        return None
+    kinds, practice = method.kinds(known), evidence.practice
+    kind = int(np.bincount(kinds).argmax())
+    known = known[kinds == kind]
+    alike = practice.held & (practice.kind == kind) if method.tells_kinds else practice.held
+    scored = practice.strangeness[alike]
+    if len(scored) < FEWEST_TESTED:
+        return None
+    rng = np.random.default_rng((seed, 0x5EE))
+    tested = known[rng.permutation(len(known))[:MAX_TESTED]]
+    scores = np.concatenate(
+        [
+            evidence.distribution(tested[start : start + CHUNK]).scores(
+                tested.confidence[start : start + CHUNK]
+            )
+            for start in range(0, len(tested), CHUNK)
+        ]
+    )
+    stream = Stream(np.sort(scored), np.zeros(len(scored)), LEVEL, -math.log(FALSE_ALARM))
+    stream.update(scores, np.zeros(len(scores)), rng.random(len(scores)))
+    if stream.alarm_at is None:
+        return None
+    return (
+        f"the monitor finds new training facts unlike those before, at a false-alarm rate of {FALSE_ALARM:g}"
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +230,6 @@ def check(predictor: Predictor, relearn: bool) -> None:
         raise InputError(f"{predictor.model.config.model} is trained from the beginning only: add --refit")
     if predictor.model.facts is None:
         raise InputError("the run does not hold its training facts; fit it again")
-    method.held_out()
     again = None
     if "quantiles" in method.needs:
         again = "its quantile models"
@@ -113,7 +238,7 @@ def check(predictor: Predictor, relearn: bool) -> None:
     if again is not None and not relearn:
         raise InputError(
             f"{again} know no new entities and are trained from the beginning only: add --refit"
-            + ("" if method.evidence is None else ", or fit with --quick, which does without them")
+            + ("" if method.evidence is None else ", or fit without a model, which does without them")
         )
 
 
@@ -127,6 +252,7 @@ def divide(predictor: Predictor, facts: Graph, seed: int = 0) -> Division:
     if facts.ends is not None:
         raise InputError("the new facts have lower and upper, the run single confidences: give one each")
     before, vocabulary = _training_facts(predictor), predictor.model.vocabulary
+    facts = symmetric_as_in(facts, vocabulary)
     held, stopping = predictor.method.held_out(), predictor.model.stopping
     parts = [before, held] + ([] if stopping is None else [stopping.graph(vocabulary)])
     parts = [replace(part, vocabulary=vocabulary) for part in parts]
@@ -215,8 +341,6 @@ def refreshed(
     Without `relearn` a backbone is trained further for some epochs. `evidence` is the evidence of the run over all
     facts; it is learned again if it is not given. Quantile models that the method does not need are left out.
     """
-    if calibrate_on not in CALIBRATE_ON:
-        raise InputError(f"calibrate_on is {calibrate_on!r} but must be one of {', '.join(CALIBRATE_ON)}")
     before = predictor.method
     model = _model(predictor.model, division, relearn, device, report)
     same = {"seed": model.seed, "config": model.config, "validation": division.stopping, "device": device}
@@ -224,8 +348,8 @@ def refreshed(
     if quantiles:
         parts["quantiles"] = quantiles
     if before.evidence is not None:
-        quick = before.evidence.backbone is None
-        parts["evidence"] = evidence or learn_evidence(model, model.config, quick, device, report)
+        config = config_for(NONE) if before.evidence.backbone is None else model.config
+        parts["evidence"] = evidence or learn_evidence(model, config, division.held, device, report)
     calibrating = division.held if calibrate_on == "all" else division.held[division.is_new]
     if calibrate_on == "new":
         _check_enough(model, calibrating)
@@ -239,7 +363,9 @@ def refreshed(
             kinds = before.nonfact_kinds
             method = for_open_world(method, model, calibrating, kinds, before.share, likeness)
     provenance = {**predictor.provenance, RATE: division.rate}
-    return Predictor(model, method, None, quantiles, provenance)
+    again = Predictor(model, method, None, quantiles, provenance)
+    aside = predictor.aside
+    return again if aside is None else again.remembering(aside.graph(predictor.model.vocabulary))
 
 
 def _model(before: Model, division: Division, relearn: bool, device: str, report: Report) -> Model:

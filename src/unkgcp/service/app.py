@@ -1,40 +1,41 @@
-"""The web application: paths, their parameters, and how errors are said.
+"""The web application: runs that can be loaded again, paths, their parameters, and how errors are said.
 
-Each path reads its parameters, asks `Knowledge`, `Candidates` or the `Batcher`, and writes JSON; all numbers come from
-`unkgcp.run`. There is no `from __future__ import annotations` here, because FastAPI reads the parameters of a path from
-its annotations, and some of these are made from the run.
+Each path takes the run that is asked once, when the request comes, so that a reload never mixes two runs in an answer.
+There is no `from __future__ import annotations` here, because FastAPI reads the parameters of a path from annotations.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from threading import Lock
+from typing import Annotated, Any, Literal, cast
 
-from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import Field
+from fastapi.security import HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse, Response
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
 from unkgcp.run.predictor import Predictor
-from unkgcp.service import api_schema
-from unkgcp.service.batching import Batcher
-from unkgcp.service.knowledge import Candidates, Knowledge
-from unkgcp.service.limits import Jobs, Metrics, Problem, Settings, Threads, quoted
-from unkgcp.service.requests import (
-    DEFAULT_LEVEL,
-    Bodies,
-    Middleware,
-    parse_answers,
-    parse_intervals,
-    parse_selection,
-    to_text,
-)
+from unkgcp.service import schema
+from unkgcp.service.batching import Batcher, busy
+from unkgcp.service.gate import Gate
+from unkgcp.service.run_queries import RunQueries
+from unkgcp.service.schema import DEFAULT_LEVEL, MAX_K, MAX_LEVELS, problems, quoted
+from unkgcp.service.settings import Settings
+from unkgcp.service.telemetry import Metrics
 
+LOG = logging.getLogger("unkgcp.service")
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 # the files of the explorer page by their paths
 FILES = {
@@ -42,331 +43,375 @@ FILES = {
     for file in sorted((files("unkgcp.service") / "page").iterdir(), key=lambda file: file.name)
     if file.name.rpartition(".")[2] in TYPES
 }
+OPEN = (*FILES, "/health", "/ready", "/openapi.json")
 
 
-class Page:
-    """One file of the explorer page as an endpoint, held in memory. A browser asks again only for what has changed."""
+class ServedRun:
+    """One run, and the threads that answer for it.
 
-    def __init__(self, path: str) -> None:
-        self._type = TYPES[FILES[path].name.rpartition(".")[2]]
-        self._content = FILES[path].read_bytes()
-        self._headers = {
-            "ETag": f'"{sha256(self._content).hexdigest()[:32]}"',
-            "Cache-Control": "no-cache",
-        }
+    It has answered once, so that whatever is loaded, compiled or sorted at first use is there before the first request.
+    """
 
-    async def respond(self, request: Request) -> Response:
-        if request.headers.get("if-none-match") == self._headers["ETag"]:
-            return Response(status_code=304, headers=self._headers)
-        return Response(self._content, headers=self._headers, media_type=self._type)
+    def __init__(self, name: str, predictor: Predictor, settings: Settings, metrics: Metrics) -> None:
+        self.predictor, self.settings = predictor, settings
+        self.queries = RunQueries(name, predictor, settings)
+        self.about = self.queries.about()
+        self.batcher = Batcher(name, predictor, settings, metrics)
+        self._threads = ThreadPoolExecutor(3, f"unkgcp-{name}")
+        self._working: set[asyncio.Future[Response]] = set()
+        for example in self.about["examples"][:1]:
+            predictor.interval([tuple(example)])
+            with suppress(InputError):  # a label such as "?" cannot be completed
+                predictor.complete(example[0], example[1], k=1)
 
+    def loaded_again(self) -> Predictor:
+        if self.predictor.folder is None:
+            raise InputError("this service was given a predictor, and not the folder of a run")
+        return Predictor.load(self.predictor.folder)
 
-Router = FastAPI | APIRouter
-LONGEST_LABEL = 4096
-QUICK_BODY = 1 << 15  # bytes of a body that are parsed in well under a millisecond
-DEFAULT_LEVELS = [DEFAULT_LEVEL]
-OPEN = (*FILES, "/health", "/openapi.json")
-
-OF_BODIES = api_schema.problems(400, 408, 413, 415, 422, 429, 503)
-OF_QUESTIONS = api_schema.problems(404, 422, 429, 503)
-
-
-def _label(text: str) -> Any:
-    return Query(max_length=LONGEST_LABEL, description=text)
-
-
-Head = Annotated[str, _label("The head.")]
-Relation = Annotated[str, _label("The relation.")]
-Tail = Annotated[str, _label("The tail.")]
-Level = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Prefix = Annotated[str, _label("What the labels begin with; any case.")]
-Limit = Annotated[int, Query(ge=1, le=100, description="How many labels at most.")]
-Anywhere = Annotated[
-    Literal["false", "true"], Query(description="Whether labels that hold the text further on follow.")
-]
-Few = Annotated[int, Query(ge=1, le=50, description="How many facts of each group at most.")]
+    async def ask(self, work: Callable[..., Any], *arguments: Any) -> Response:
+        """The JSON of what `work` gives, made in one of the threads."""
+        if len(self._working) >= self.settings.max_questions:
+            raise busy("too many questions are waiting")
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._threads, lambda: _json(work(*arguments)))
+        # a thread cannot be stopped: it counts until it ends, even when nobody waits for it any more
+        self._working.add(future)
+        future.add_done_callback(self._working.discard)
+        return await asyncio.shield(future)
 
 
-class Served:
-    """One run, and the threads that answer for it; `bodies` and `reading` are those of all runs."""
+class ServedRuns:
+    """The runs by their names; the first answers where none is named. `reload` swaps all of them at once."""
 
-    def __init__(
-        self, predictor: Predictor, settings: Settings, metrics: Metrics, bodies: Bodies, reading: Threads
-    ) -> None:
-        self.settings, self.bodies, self.reading = settings, bodies, reading
-        self.knowledge = Knowledge(predictor, settings)
-        self.batcher = Batcher(predictor, settings, metrics)
-        self.candidates = Candidates(predictor, self.batcher, settings)
-        # completions may take long, so the quicker questions have a thread of their own
-        self.completions, self.questions = Jobs(settings, 2, "completion"), Jobs(settings, 1, "question")
-        self.reasons = Jobs(settings, 1, "reasons")  # leaving a fact out means grouping all others again
-        # the first answer set has to be calibrated, and other questions shall not wait for that
-        self.sets = Jobs(settings, 1, "answers")
+    def __init__(self, predictors: Mapping[str, Predictor], settings: Settings) -> None:
+        self.settings, self.metrics = settings, Metrics()
+        self._reloading = Lock()
+        self._take(self._served(predictors))
 
-    def close(self) -> None:
-        for one in (self.batcher, self.candidates, self.completions, self.questions, self.reasons, self.sets):
-            one.close()
+    def __getitem__(self, name: str | None) -> ServedRun:
+        if name is None:
+            return next(iter(self.by_name.values()))
+        if name not in self.by_name:
+            raise HTTPException(404, f"no run called {quoted(name)} is served here; see /v1/runs")
+        return self.by_name[name]
+
+    def reload(self) -> list[str]:
+        """Load every run again beside the old ones and swap; where one cannot be loaded, the old ones stay.
+
+        InputError says why. The old ones finish what they have begun, and go when nobody asks them any more.
+        """
+        with self._reloading:
+            try:
+                served = self._served({name: one.loaded_again() for name, one in self.by_name.items()})
+            except Exception as error:
+                self.metrics.reloads.labels("failed").inc()
+                why = " ".join(str(error).split()) or type(error).__name__
+                LOG.error("reload failed, the runs before still answer: %s", why)
+                raise InputError(f"nothing was reloaded, and what was served still is: {why}") from error
+            self._take(served)
+            self.metrics.reloads.labels("done").inc()
+            LOG.warning("reloaded %s", ", ".join(served))
+            return list(served)
+
+    def _served(self, predictors: Mapping[str, Predictor]) -> dict[str, ServedRun]:
+        return {name: ServedRun(name, one, self.settings, self.metrics) for name, one in predictors.items()}
+
+    def _take(self, served: dict[str, ServedRun]) -> None:
+        self.by_name = served
+        self.metrics.serves({name: (one.about["model"], one.about["method"]) for name, one in served.items()})
 
 
-def build(runs: Mapping[str, Predictor], settings: Settings) -> FastAPI:
+def build(predictors: Mapping[str, Predictor], settings: Settings) -> FastAPI:
     """The application over runs by their names. The first answers under /v1, and each under /runs/NAME/v1."""
-    metrics = Metrics(__version__, {name: (run.model.called, run.method.name) for name, run in runs.items()})
-    bodies, reading = Bodies(settings), Threads(1, "body")
-    served = {name: Served(run, settings, metrics, bodies, reading) for name, run in runs.items()}
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        for one in served.values():
-            one.close()
-        reading.close()
-
     app = FastAPI(
         title="UnKGCP",
         version=__version__,
         summary="Confidences of facts as intervals that hold with the probability you choose.",
         docs_url=None,
         redoc_url=None,
-        lifespan=lifespan,
     )
-    _handle_problems(app)
-    app.state.metrics = metrics  # these two are for the server around the application
-    app.state.batchers = {name: one.batcher for name, one in served.items()}
-    _add_run(app, next(iter(served.values())))
-    _add_upkeep(app, served, metrics)
-    paths = [route.path for route in app.routes if hasattr(route, "path")]
-    for name, one in served.items():
-        router = APIRouter(prefix=f"/runs/{name}")
-        _add_run(router, one)
-        app.include_router(router, include_in_schema=False)
-        paths += [route.path for route in router.routes if hasattr(route, "path")]
-    document = app.openapi()  # made once, and not while somebody waits for another answer
+    app.state.runs = runs = ServedRuns(predictors, settings)
+    for error, handler in HANDLERS.items():
+        app.add_exception_handler(error, handler)
+    token: dict[str, Any] = {}
     if settings.token is not None:
-        _declare_token(document)
-    app.add_middleware(Middleware, settings=settings, metrics=metrics, open_paths=OPEN, paths=paths)
+        token = {"dependencies": [Depends(HTTPBearer(auto_error=False))], "responses": problems(401)}
+    app.include_router(OF_A_RUN, **token)
+    app.include_router(OF_A_RUN, prefix="/runs/{run}", include_in_schema=False, **token)
+    app.include_router(UPKEEP, **token)
+    app.include_router(PROBES)
+    for path, file in FILES.items():
+        app.add_route(path, _page(file), methods=["GET"], include_in_schema=False)
+    app.add_middleware(Gate, settings=settings, metrics=runs.metrics, open_paths=OPEN)
+    if settings.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
+            expose_headers=["X-Request-ID", "Retry-After"],
+        )
     return app
 
 
-def _add_run(app: Router, served: Served) -> None:
-    """The paths of one run."""
-    _add_triples(app, served)
-    _add_completions(app, served)
-    _add_questions(app, served)
+# Paths of a run.
 
 
-def _json(text: bytes) -> Response:
-    return Response(text, media_type="application/json")
+async def _all_runs(request: Request) -> ServedRuns:
+    return cast("ServedRuns", request.app.state.runs)
 
 
-async def _answer(jobs: Jobs, work: Callable[[], Any], seconds: float = 0.0) -> Response:
-    """The JSON of what `work` gives, made in one of the threads; `seconds` as in `Jobs.run`."""
-    return _json(await jobs.run(lambda: to_text(work()), seconds))
+Runs = Annotated[ServedRuns, Depends(_all_runs)]
 
 
-def _add_triples(app: Router, served: Served) -> None:
-    settings, reading = served.settings, served.reading
+async def _run(request: Request, runs: Runs) -> ServedRun:
+    return runs[request.path_params.get("run")]
 
-    @app.post(
-        "/v1/intervals",
-        response_model=api_schema.Intervals,
-        responses=OF_BODIES,
-        openapi_extra=api_schema.intervals_request(settings),
-        summary="Score and interval of each triple",
+
+def _label(text: str) -> Any:
+    return Query(max_length=schema.LONGEST_LABEL, description=text)
+
+
+OF_A_RUN = APIRouter()
+Run = Annotated[ServedRun, Depends(_run)]
+Head = Annotated[str, _label("The head.")]
+Relation = Annotated[str, _label("The relation.")]
+Tail = Annotated[str, _label("The tail.")]
+Flag = Literal["false", "true"]
+SENT, LOOKED_UP = problems(400, 408, 413, 422, 503), problems(404, 422, 503)
+
+
+def _json(value: Any) -> Response:
+    """JSON of plain values; what is not finite becomes null."""
+    return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")
+
+
+def _check_size(request: Request, run: ServedRun, triples: list[list[str]], remedy: str) -> None:
+    request.state.triples, most = len(triples), run.settings.max_triples
+    if len(triples) > most:
+        raise HTTPException(422, f"{len(triples):,} triples are more than {most:,}; {remedy}")
+
+
+@OF_A_RUN.post(
+    "/v1/intervals",
+    response_model=schema.IntervalColumns,
+    responses=SENT,
+    summary="Score and interval of each triple",
+)
+async def intervals(body: schema.IntervalsRequest, request: Request, run: Run) -> Response:
+    _check_size(request, run, body.triples, "send several requests")
+    columns = await run.batcher.answer(body.triples, body.confidence)
+    return _json({"confidence": body.confidence, **columns, "notes": run.queries.notes(body.confidence)})
+
+
+@OF_A_RUN.post(
+    "/v1/select",
+    response_model=schema.SelectionColumns,
+    responses=SENT,
+    summary="Candidates that fulfil a condition, with few wrong ones among the selected",
+)
+async def select(body: schema.SelectRequest, request: Request, run: Run) -> Response:
+    # several requests are no remedy here, since the choice depends on all candidates together
+    remedy = "choose among them in one file with unkgcp predict --select"
+    _check_size(request, run, body.triples, remedy)
+    return await run.ask(run.queries.select, body)
+
+
+@OF_A_RUN.get(
+    "/v1/complete",
+    response_model=schema.CompletionColumns,
+    responses=LOOKED_UP,
+    summary="The best completions of (head, relation, ?) or (?, relation, tail)",
+)
+async def complete(
+    run: Run,
+    relation: Relation,
+    head: Annotated[str | None, _label("The head; then tails are looked for.")] = None,
+    tail: Annotated[str | None, _label("The tail; then heads are looked for.")] = None,
+    k: Annotated[int, Query(ge=1, le=MAX_K, description="How many at most.")] = 10,
+    rank_by: Annotated[Literal["score", "lower"], Query(description="What the best is.")] = "score",
+    exclude_known: Annotated[Flag, Query(description="Whether known facts are left out.")] = "false",
+    confidence: Annotated[
+        list[schema.Share],
+        Query(min_length=1, max_length=MAX_LEVELS, description="The level; several where given again."),
+    ] = [DEFAULT_LEVEL],  # noqa: B006
+) -> Response:
+    options: dict[str, Any] = {"k": k, "rank_by": rank_by, "exclude_known": exclude_known == "true"}
+    options["confidence"] = confidence[0] if len(confidence) == 1 else confidence
+    return await run.ask(partial(run.queries.complete, **options), head, relation, tail)
+
+
+@OF_A_RUN.post(
+    "/v1/answers",
+    response_model=schema.SetDocument,
+    responses=SENT,
+    summary="Entities among which the answer of (head, relation, ?) or (?, relation, tail) is",
+)
+async def answers(body: schema.AnswersRequest, run: Run) -> Response:
+    return await run.ask(run.queries.answers, body)
+
+
+@OF_A_RUN.get(
+    "/v1/evidence",
+    response_model=schema.EvidenceDocument,
+    responses=LOOKED_UP,
+    summary="The training facts around a triple",
+)
+async def evidence(
+    run: Run,
+    head: Head,
+    relation: Relation,
+    tail: Tail,
+    limit: Annotated[int, Query(ge=1, le=50, description="How many facts of each group at most.")] = 5,
+) -> Response:
+    return await run.ask(run.queries.evidence, head, relation, tail, limit)
+
+
+@OF_A_RUN.get(
+    "/v1/distribution",
+    response_model=schema.DistributionDocument,
+    responses=LOOKED_UP,
+    summary="What an evidence run believes of the confidence of a triple",
+)
+async def distribution(run: Run, head: Head, relation: Relation, tail: Tail) -> Response:
+    return await run.ask(run.queries.distribution, head, relation, tail)
+
+
+@OF_A_RUN.get(
+    "/v1/without",
+    response_model=schema.EffectsDocument,
+    responses=LOOKED_UP,
+    summary="What an evidence run would answer without single training facts around a triple",
+)
+async def without(
+    run: Run,
+    head: Head,
+    relation: Relation,
+    tail: Tail,
+    confidence: Annotated[schema.Share, Query(description="The level of the intervals.")] = DEFAULT_LEVEL,
+) -> Response:
+    return await run.ask(run.queries.effects, head, relation, tail, confidence)
+
+
+@OF_A_RUN.get(
+    "/v1/entities",
+    response_model=schema.LabelList,
+    responses=problems(422, 503),
+    summary="Labels of entities by their first letters",
+)
+@OF_A_RUN.get(
+    "/v1/relations",
+    response_model=schema.LabelList,
+    responses=problems(422, 503),
+    summary="Labels of relations by their first letters",
+)
+async def labels(
+    request: Request,
+    run: Run,
+    prefix: Annotated[str, _label("What the labels begin with; any case.")] = "",
+    limit: Annotated[int, Query(ge=1, le=100, description="How many labels at most.")] = 20,
+    anywhere: Annotated[Flag, Query(description="Whether those follow that hold it further on.")] = "false",
+) -> Response:
+    kind = request.url.path.rpartition("/")[2]
+    return await run.ask(run.queries.labels, kind, prefix, limit, anywhere == "true")
+
+
+@OF_A_RUN.get("/v1/about", response_model=schema.AboutDocument, summary="What is being served")
+async def about(run: Run) -> Response:
+    return _json(run.about)
+
+
+# Paths for operators.
+
+UPKEEP, PROBES = APIRouter(), APIRouter()
+
+
+@UPKEEP.get(
+    "/v1/runs",
+    response_model=dict[str, list[dict[str, str | None]]],
+    summary="Name, data, model and method of the runs; the first is the one that answers under /v1",
+)
+async def all_runs(runs: Runs) -> Response:
+    abouts = {name: one.about for name, one in runs.by_name.items()}
+    names = ("data", "model", "method")
+    return _json(
+        {"runs": [{"name": name, **{key: one[key] for key in names}} for name, one in abouts.items()]}
     )
-    async def intervals(request: Request) -> Response:
-        data = await served.bodies.read(request)
-        if len(data) <= QUICK_BODY:
-            asked = parse_intervals(data, settings)
-        else:
-            asked = await reading.run(partial(parse_intervals, data, settings))
-        return _json(await served.batcher.answer(asked))
-
-    @app.post(
-        "/v1/select",
-        response_model=api_schema.Selection,
-        responses=OF_BODIES,
-        openapi_extra=api_schema.selection_request(settings),
-        summary="Candidates that fulfil a condition, with few wrong ones among the selected",
-    )
-    async def select(request: Request) -> Response:
-        data = await served.bodies.read(request)
-        return _json(
-            await served.candidates.select(await reading.run(partial(parse_selection, data, settings)))
-        )
 
 
-def _add_completions(app: Router, served: Served) -> None:
-    knowledge, settings = served.knowledge, served.settings
-
-    @app.get(
-        "/v1/complete",
-        response_model=api_schema.Completions,
-        responses=OF_QUESTIONS,
-        summary="The best completions of (head, relation, ?) or (?, relation, tail)",
-    )
-    async def complete(
-        relation: Relation,
-        head: Annotated[str | None, _label("The head; then tails are looked for.")] = None,
-        tail: Annotated[str | None, _label("The tail; then heads are looked for.")] = None,
-        k: Annotated[int, Query(ge=1, le=settings.max_k, description="How many at most.")] = 10,
-        rank_by: Annotated[Literal["score", "lower"], Query(description="What the best is.")] = "score",
-        exclude_known: Annotated[
-            Literal["false", "true"], Query(description="Whether training facts are left out.")
-        ] = "false",
-        confidence: Annotated[
-            list[Level],
-            Query(
-                min_length=1,
-                max_length=settings.max_levels,
-                description="The level of the intervals; several where it is given several times.",
-            ),
-        ] = DEFAULT_LEVELS,
-    ) -> Response:
-        if (head is None) == (tail is None):
-            raise Problem(422, "give either head or tail; the other is what is looked for")
-        without = exclude_known == "true"
-        options: dict[str, Any] = {"levels": confidence, "exclude_known": without, "k": k, "rank_by": rank_by}
-        asked, cost = knowledge.asked_by_completion(k, rank_by), served.batcher.cost
-        seconds = cost.seconds(asked, 1) + cost.seconds(k, len(confidence)) if cost.known else 0.0
-        work = partial(knowledge.complete, head, relation, tail, **options)
-        return await _answer(served.completions, work, seconds)
-
-    @app.post(
-        "/v1/answers",
-        response_model=api_schema.AnswerSet,
-        responses=api_schema.problems(400, 404, 408, 413, 415, 422, 429, 503),
-        openapi_extra=api_schema.answers_request(settings),
-        summary="Entities among which the answer of (head, relation, ?) or (?, relation, tail) is",
-    )
-    async def answers(request: Request) -> Response:
-        asked = parse_answers(await served.bodies.read(request), settings)
-        work = partial(knowledge.answers, asked.head, asked.relation, asked.tail, **asked.options)
-        return await _answer(served.sets, work)
+@UPKEEP.post(
+    "/v1/reload",
+    response_model=dict[str, list[str]],
+    responses=problems(403, 409),
+    summary="Load the runs again, verify them and swap",
+)
+async def reload(runs: Runs) -> Response:
+    if runs.settings.token is None:
+        raise HTTPException(403, "a reload over HTTP needs a service with a token; send it SIGHUP instead")
+    try:
+        return _json({"reloaded": await asyncio.to_thread(runs.reload)})
+    except InputError as error:
+        raise HTTPException(409, str(error)) from None
 
 
-def _add_questions(app: Router, served: Served) -> None:
-    knowledge, about = served.knowledge, to_text(served.knowledge.about())
-
-    @app.get(
-        "/v1/evidence",
-        response_model=api_schema.Evidence,
-        responses=OF_QUESTIONS,
-        summary="The training facts around a triple",
-    )
-    async def evidence(head: Head, relation: Relation, tail: Tail, limit: Few = 5) -> Response:
-        return await _answer(served.questions, partial(knowledge.evidence, head, relation, tail, limit))
-
-    @app.get("/v1/about", response_model=api_schema.About, summary="What is being served")
-    async def of_the_run() -> Response:
-        return _json(about)
-
-    for kind in ("entities", "relations"):
-        _add_labels(app, served, kind)
-
-    @app.get(
-        "/v1/distribution",
-        response_model=api_schema.Distribution,
-        responses=OF_QUESTIONS,
-        summary="What an evidence run believes of the confidence of a triple",
-    )
-    async def distribution(head: Head, relation: Relation, tail: Tail) -> Response:
-        return await _answer(served.questions, partial(knowledge.distribution, head, relation, tail))
-
-    @app.get(
-        "/v1/without",
-        response_model=api_schema.Without,
-        responses=OF_QUESTIONS,
-        summary="What an evidence run would answer without single training facts around a triple",
-    )
-    async def without(
-        head: Head,
-        relation: Relation,
-        tail: Tail,
-        confidence: Annotated[Level, Query(description="The level of the intervals.")] = DEFAULT_LEVEL,
-    ) -> Response:
-        return await _answer(served.reasons, partial(knowledge.without, head, relation, tail, confidence))
+@UPKEEP.get(
+    "/metrics",
+    summary="Counters for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(runs: Runs) -> Response:
+    return Response(generate_latest(runs.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-def _add_labels(app: Router, served: Served, kind: str) -> None:
-    @app.get(
-        f"/v1/{kind}",
-        response_model=api_schema.Labels,
-        responses=api_schema.problems(422, 429, 503),
-        summary=f"Labels of {kind} by their first letters",
-        operation_id=kind,
-    )
-    async def labels(prefix: Prefix = "", limit: Limit = 20, anywhere: Anywhere = "false") -> Response:
-        work = partial(served.knowledge.labels, kind, prefix, limit, anywhere == "true")
-        # first letters are found at once; a search within all labels may take a while
-        return _json(to_text(work())) if anywhere == "false" else await _answer(served.questions, work)
+@PROBES.head("/health", include_in_schema=False)
+@PROBES.head("/ready", include_in_schema=False)
+@PROBES.get("/health", response_model=dict[str, Literal["ok"]], summary="Whether the service runs")
+@PROBES.get(
+    "/ready", response_model=dict[str, Literal["ok"]], summary="Whether the service answers questions"
+)
+async def probe() -> Response:
+    return _json({"status": "ok"})  # it listens before its runs are loaded, and answers when they are
 
 
-def _add_upkeep(app: FastAPI, served: Mapping[str, Served], metrics: Metrics) -> None:
-    told = {name: one.knowledge.about() for name, one in served.items()}
-    of_a_run = ("data", "model", "method")
-    runs = to_text(
-        {"runs": [{"name": name, **{key: about[key] for key in of_a_run}} for name, about in told.items()]}
-    )
+def _page(file: Any) -> Callable[[Request], Response]:
+    """One file of the explorer page, held in memory. A browser asks again only for what has changed."""
+    content, media_type = file.read_bytes(), TYPES[file.name.rpartition(".")[2]]
+    headers = {"ETag": f'"{sha256(content).hexdigest()[:32]}"', "Cache-Control": "no-cache"}
 
-    @app.get("/v1/runs", response_model=api_schema.Runs, summary="The runs that are being served")
-    async def of_all_runs() -> Response:
-        return _json(runs)
+    def respond(request: Request) -> Response:
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(content, headers=headers, media_type=media_type)
 
-    @app.head("/health", include_in_schema=False)
-    @app.get("/health", response_model=api_schema.Health, summary="Whether the service answers")
-    async def health() -> Response:
-        return _json(b'{"status":"ok"}')
-
-    @app.get(
-        "/metrics",
-        summary="Counters for Prometheus",
-        response_class=Response,
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-    )
-    async def counters() -> Response:
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    for path in FILES:
-        app.add_route(path, Page(path).respond, methods=["GET"], include_in_schema=False)
+    return respond
 
 
-def _declare_token(made: dict[str, Any]) -> None:
-    """The OpenAPI document says which paths need the token, and that they answer 401 without it."""
-    made.setdefault("components", {})["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    for path, operations in made["paths"].items():
-        if path in OPEN:
-            continue
-        for operation in operations.values():
-            operation["security"] = [{"token": []}]
-            operation["responses"]["401"] = {
-                "description": "The token is missing or wrong.",
-                "content": error,
-            }
+# Errors.
 
 
-def _handle_problems(app: FastAPI) -> None:
-    @app.exception_handler(Problem)
-    async def problem(request: Request, error: Problem) -> Response:
-        return error.response()
+async def _unusable(request: Request, error: Any) -> Response:
+    return JSONResponse({"detail": str(error)}, 422)
 
-    @app.exception_handler(InputError)
-    async def unusable(request: Request, error: InputError) -> Response:
-        return Problem(422, str(error)).response()
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        name, why = str(first["loc"][1]), str(first["msg"])
-        if first["type"] == "missing":
-            return Problem(422, f"the parameter {name} is missing").response()
-        return Problem(422, f"the parameter {name} is wrong: {why[:1].lower()}{why[1:]}").response()
+async def _invalid(request: Request, error: Any) -> Response:
+    return JSONResponse({"detail": schema.sentences(error.errors())}, 422)
 
-    @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> Response:
-        path = quoted(request.url.path)
-        sentence = {
-            404: f"there is nothing at {path}; /openapi.json lists what there is",
-            405: f"{request.method} is not possible at {path}",
-        }.get(error.status_code, str(error.detail))
-        return Problem(error.status_code, sentence, error.headers).response()
+
+async def _refused(request: Request, error: Any) -> Response:
+    path, sentence = quoted(request.url.path), str(error.detail)
+    if sentence == "Not Found":
+        sentence = f"there is nothing at {path}; /openapi.json lists what there is"
+    elif error.status_code == 400:
+        sentence = "the body cannot be read; send JSON in UTF-8"
+    elif error.status_code == 405:
+        sentence = f"{request.method} is not possible at {path}"
+    return JSONResponse({"detail": sentence}, error.status_code, error.headers)
+
+
+HANDLERS: dict[type[Exception], Any] = {
+    InputError: _unusable,
+    RequestValidationError: _invalid,
+    HTTPException: _refused,
+}

@@ -1,4 +1,4 @@
-"""NumPy arrays as Arrow columns and back, without pandas; and `Batch`, the columns of facts that every reader gives.
+"""NumPy arrays as Arrow columns and back, without pandas.
 
 `pa.array` and `np.asarray` of an Arrow column would do the same, but they load pandas, where it is installed, to see
 whether the array is one of its own. That takes longer than answering a small file of queries.
@@ -9,16 +9,12 @@ array([1])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
-
-from unkgcp.errors import InputError
 
 
 def numbers(array: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -83,82 +79,10 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
-def binary(column: pa.Array | pa.ChunkedArray) -> pa.BinaryArray:
-    """A column of labels as one binary array, without copying where that can be; null is the empty label."""
-    column = one_array(column)
-    column = column if column.type == pa.binary() else column.cast(pa.binary())
-    return column.fill_null(b"") if column.null_count else column
-
-
-def buffers(column: pa.Array) -> tuple[NDArray[np.uint8], NDArray[Any]]:
-    """Bytes and offsets (n + 1,) of a column of text or bytes."""
-    _, offsets, data = column.buffers()
-    if not len(column):
-        return np.zeros(0, np.uint8), np.zeros(1, np.int32)
-    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    positions = np.frombuffer(offsets, np.int64 if large else np.int32)
-    positions = positions[column.offset : column.offset + len(column) + 1]
-    return np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8), positions
-
-
 def content(column: pa.Array) -> NDArray[np.uint8]:
-    """The bytes of all rows of a column of text or bytes, which lie end to end in one buffer; no copy."""
-    data, offsets = buffers(column)
-    return data[offsets[0] : offsets[-1]]
-
-
-# Batches of facts.
-
-
-LABELS = pa.dictionary(pa.int32(), pa.binary())
-
-T = TypeVar("T")
-Batches = Iterator[tuple[T, Callable[[], InputError]]]
-
-
-class Malformed(Exception):
-    """Raised where a quick check of many rows fails; the reader then looks for the bad row and says what is wrong."""
-
-
-@dataclass(slots=True)
-class Batch:
-    """Consecutive rows of a file; labels are bytes that need not be valid UTF-8 yet.
-
-    `confidence` is None when only triples were asked for.
-    """
-
-    head: pa.BinaryArray
-    relation: pa.DictionaryArray
-    tail: pa.BinaryArray
-    confidence: pa.DoubleArray | None
-
-    def __len__(self) -> int:
-        return len(self.head)
-
-    def where(self, keep: pa.BooleanArray) -> Batch:
-        confidence = None if self.confidence is None else self.confidence.filter(keep)
-        return Batch(self.head.filter(keep), self.relation.filter(keep), self.tail.filter(keep), confidence)
-
-    def settled(self, skip_missing: bool, default: float | None) -> Batch:
-        """Without rows whose confidence is empty or NaN, or with the default there; unchanged if neither is asked."""
-        if self.confidence is None or not (skip_missing or default is not None):
-            return self
-        missing = pc.is_null(self.confidence, nan_is_null=True)
-        if not missing.true_count:
-            return self
-        if default is None:
-            return self.where(pc.invert(missing))
-        return replace(self, confidence=pc.if_else(missing, default, self.confidence))
-
-
-def acceptable(labels: pa.Array) -> bool:
-    """Whether labels are valid UTF-8, not empty, and free of NUL bytes."""
-    if not len(labels):
-        return True
-    if pc.min(pc.binary_length(labels)).as_py() == 0 or pc.any(pc.match_substring(labels, "\0")).as_py():
-        return False
-    try:
-        labels.cast(pa.large_string() if pa.types.is_large_binary(labels.type) else pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True
+    """The bytes of all rows of a column of text, which lie end to end in one buffer; no copy."""
+    _, offsets, data = column.buffers()
+    if not len(column) or data is None:
+        return np.zeros(0, np.uint8)
+    places = np.frombuffer(offsets, np.int64 if pa.types.is_large_string(column.type) else np.int32)
+    return np.frombuffer(data, np.uint8)[places[column.offset] : places[column.offset + len(column)]]

@@ -125,7 +125,7 @@ def _as_told(
             continue
         if header is False:
             raise InputError(
-                f"column {column!r} of {at(*place)} needs a header: leave --no-header out or use positions"
+                f"column {column!r} of {at(*place)} needs a header: leave the setting header out or use positions"
             )
         header = True
         matches = [position for position, name in enumerate(first) if name.strip() == column]
@@ -199,6 +199,10 @@ Kind = Literal["none", "minmax", "log"]
 
 # A number this close to a bound but beyond it is the bound plus a rounding error.
 ROUNDING = 1e-9
+SCORE = 1000
+"""What certainty is in scores that many databases give, STRING among them."""
+DECIMALS = 9
+"""Of confidences: they are rounded once, when they enter a graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,18 +259,22 @@ class Scale:
             return bool(smallest >= -ROUNDING * self.unit and largest <= self.unit * (1 + ROUNDING))
         return bool(smallest > (0 if self.kind == "log" else -math.inf) and largest < math.inf)
 
-    def objection(self, value: float) -> str | None:
-        """What is wrong with a number and what to do about it, as the end of a sentence; None if nothing."""
+    def objection(self, value: float, largest: float | None = None) -> str | None:
+        """What is wrong with a number and what to do about it, as the end of a sentence; None if nothing.
+
+        `largest` is that of the numbers around it, which tells scores up to 1000 from others.
+        """
         if self.accepts(np.array([value])):
             return None
         if not math.isfinite(value):
             return f"has the confidence {value}: correct it or remove the line"
         if self.kind == "log":
             return f"has the confidence {value:g}, which has no logarithm: correct it, or use --confidence-scale minmax"
-        return (
-            f"has the confidence {value:g}, outside [0, {self.unit:g}]: "
-            "correct it, or map the file's range with --confidence-scale minmax or log"
-        )
+        if self.unit == 1 and 1 < max(value, largest or value) <= SCORE and value >= 0:
+            remedy = f"or, for scores from 0 to {SCORE}, add --confidence-scale 0,{SCORE}"
+        else:
+            remedy = "or map the file's range with --confidence-scale minmax or log"
+        return f"has the confidence {value:g}, outside [0, {self.unit:g}]: correct it, {remedy}"
 
     def together(self, columns: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
         """Confidences of several files, the smallest and largest number taken over all of them."""
@@ -293,6 +301,15 @@ class Scale:
         return _cut(self.low + (self.high - self.low) * share, self.low, self.high)
 
 
+def rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Confidences as every graph has them, with `DECIMALS` decimals: what prints alike is alike, from reading on.
+
+    >>> rounded(np.array([0.8334999999999999])).tolist()
+    [0.8335]
+    """
+    return np.round(values, DECIMALS)
+
+
 def _cut(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
     """The values cut to the bounds; the same array where none lies beyond them, as is usual."""
     if len(values) and (values.min() < low or values.max() > high):
@@ -303,7 +320,7 @@ def _cut(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.flo
 # What a caller says of a file before it is read; all of it may be left out.
 
 NTRIPLES, NQUADS, TURTLE = RDF = ("ntriples", "nquads", "turtle")
-"""Formats that have no columns, read by `unkgcp.tabular.rdf_statements`."""
+"""Formats that have no columns, read by `unkgcp.tabular.rdf`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +334,7 @@ class Request:
     language         ConceptNet only: keep the assertions within one language, `en` for instance
     skip_missing     leave out rows whose confidence is empty or NaN; they are an error otherwise
     default_confidence     the number that such rows have instead, as if it stood in the file
-    prefixes               RDF: names for the beginnings of IRIs, see `unkgcp.tabular.rdf_text`; not used elsewhere
+    prefixes               RDF: names for the beginnings of IRIs, see `unkgcp.tabular.rdf`; not used elsewhere
     confidence_predicates  RDF only: IRIs of the predicates that tell a confidence; None: recognise them
     with_confidence  False for queries, whose confidence column, if there is one, is not looked at
     """
@@ -337,13 +354,16 @@ class Request:
         if self.default_confidence is None:
             return
         if self.skip_missing:
-            raise InputError(
-                "--skip-missing and --default-confidence exclude each other: leave one of them out"
-            )
+            raise InputError("skip_missing and default_confidence exclude each other: leave one of them out")
         if not 0 <= self.default_confidence <= 1:
             raise InputError(
                 f"the default confidence is {self.default_confidence}: give a number from 0 to 1"
             )
+
+    @property
+    def settles(self) -> bool:
+        """Whether the caller said what becomes of rows without a confidence."""
+        return self.skip_missing or self.default_confidence is not None
 
 
 class Options(TypedDict, total=False):

@@ -7,7 +7,6 @@ a `TextFormat` to `TEXT_FORMATS`.
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +18,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError, at
-from unkgcp.tabular.arrow_arrays import Batch
-from unkgcp.tabular.columns import RDF, TURTLE, Columns, Request, Scale, find, interval_positions
-from unkgcp.tabular.source import Origin, Source, is_file, is_parquet
+from unkgcp.tabular.arrow_arrays import numbers, one_array, texts
+from unkgcp.tabular.columns import RDF, TURTLE, Columns, Request, Scale, find, interval_positions, is_number
+from unkgcp.tabular.delimited import MISSING, Layout, first_record_end
+from unkgcp.tabular.fact_batches import (
+    Malformed,
+    batch_of,
+    beside,
+    checked,
+    objection_to_confidence,
+    objection_to_labels,
+    settled,
+)
+from unkgcp.tabular.source import Origin, Source, is_file, is_parquet, records
 
 Numbers = Callable[[pa.StringArray], pa.DoubleArray]
-Filter = Callable[[Batch], pa.BooleanArray]
+Filter = Callable[[pa.RecordBatch], pa.BooleanArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +63,9 @@ class TextFormat:
         """The fields of one line; in a quoted format possibly more than one line."""
         if not self.quoted:
             return line.split(self.delimiter)
-        return next(csv.reader(io.StringIO(line, newline=""), delimiter=self.delimiter), [])
+        return next((fields for _, fields in records(io.StringIO(line, newline=""), self.delimiter)), [])
 
-    def layout(self, name: str, first_line: str, request: Request) -> Layout:
+    def layout(self, name: str, first_line: str, request: Request) -> FactLayout:
         """Where the file `name` keeps its facts, given its first line and what the caller said of it."""
         first = self.fields(first_line)
         if self.columns is None:
@@ -75,23 +84,21 @@ class TextFormat:
                     f"{name} is read as {self.name}, which knows no languages: leave the language out"
                 )
             keep = self.by_language(request.language)
-        if self.relation is None:
-            head, relation, tail, *confidence = places
-        else:
-            relation, (head, tail, *confidence) = None, places
-        return Layout(
-            name,
-            self,
-            len(first),
-            header,
-            head,
-            relation,
-            tail,
-            confidence[0] if request.with_confidence else None,
-            request.scale or self.scale,
-            keep,
-            request.skip_missing,
-            request.default_confidence,
+        positions: list[int | None] = list(places)
+        if self.relation is not None:
+            positions.insert(1, None)
+        return FactLayout(
+            name=name,
+            delimiter=self.delimiter,
+            quoted=self.quoted,
+            width=len(first),
+            header=header,
+            positions=tuple(positions[: 4 if request.with_confidence else 3]),
+            format=self,
+            scale=request.scale or self.scale,
+            keep=keep,
+            request=request,
+            titles=tuple(first) if header else tuple(f"column_{place}" for place in range(len(first))),
         )
 
     def _place(self, column: int | str, first: Sequence[str], name: str) -> int:
@@ -105,23 +112,99 @@ class TextFormat:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Where one text file keeps its facts: positions from 0; `relation` None for a file of one relation."""
+@dataclass(frozen=True)
+class FactLayout(Layout):
+    """Where one text file keeps its facts: `positions` of head, relation, tail and perhaps confidence.
 
-    name: str
+    That of the relation is None in a file of one relation.
+    """
+
+    positions: tuple[int | None, ...]
     format: TextFormat
-    width: int
-    header: bool
-    head: int
-    relation: int | None
-    tail: int
-    confidence: int | None
     scale: Scale
     keep: Filter | None
-    skip_missing: bool
-    default: float | None
+    request: Request
+    opening: str | None = None
+    """What stands for a head or tail that is empty; None: they must not be."""
+    titles: tuple[str, ...] = ()
+    carries: bool = False
+    """Whether the other columns come along, as text, called as in the header."""
 
+    @property
+    def further(self) -> dict[str, int]:
+        """The columns that come along, by what they are called."""
+        if not self.carries or self.keep is not None:
+            return {}
+        return {title: place for place, title in enumerate(self.titles) if place not in self.positions}
+
+    @property
+    def types(self) -> Mapping[int, pa.DataType]:
+        head, relation, tail, *confidence = self.positions
+        number = pa.float64() if self.format.numbers is None else pa.string()
+        kinds = {head: pa.string(), relation: LABELS, tail: pa.string(), **dict.fromkeys(confidence, number)}
+        kinds |= dict.fromkeys(self.further.values(), pa.string())
+        return {position: kind for position, kind in kinds.items() if position is not None}
+
+    def batch(self, table: pa.Table) -> pa.RecordBatch:
+        """The facts of a block, checked; `Malformed` if one of them is bad."""
+        columns = [
+            self._one_relation(len(table)) if position is None else one_array(table.column(str(position)))
+            for position in self.positions
+        ]
+        if len(columns) == 4 and self.format.numbers is not None:
+            try:
+                columns[3] = self.format.numbers(columns[3])
+            except pa.ArrowException:
+                raise Malformed from None
+        if self.opening:
+            for end in (0, 2):
+                columns[end] = pc.if_else(pc.equal(columns[end], ""), self.opening, columns[end])
+        batch = batch_of(columns)
+        if self.keep is not None:
+            batch = batch.filter(self.keep(batch))
+        batch = checked(settled(batch, self.request), self.scale if len(columns) == 4 else None)
+        further = {title: one_array(table.column(str(place))) for title, place in self.further.items()}
+        return beside(batch, further) if further else batch
+
+    def _one_relation(self, rows: int) -> pa.DictionaryArray:
+        code = numbers(np.zeros(rows, np.int32))
+        return pa.DictionaryArray.from_arrays(code, texts([self.format.relation or ""]))
+
+    def objection(self, row: Sequence[str], line: int, rows: Sequence[Sequence[str]]) -> str | None:
+        head, relation, tail, *confidence = self.positions
+        one = self.format.relation if relation is None else row[relation]
+        wrong = objection_to_labels([row[head or 0] or self.opening, one, row[tail or 0] or self.opening])
+        if wrong or not confidence:
+            return wrong
+        field = row[confidence[0] or 0].strip()
+        shown = repr(field if len(field) <= 60 else field[:57] + "...")
+        try:
+            value = self._number(field)
+        except pa.ArrowException:
+            if self.format.numbers is not None:
+                return f"has {shown}, in which there is no confidence: correct it"
+            remedy = ", or say with the setting header that this line names the columns" if line == 1 else ""
+            return f"has the confidence {shown}, which is no number: correct it{remedy}"
+        if value is not None and self.scale.accepts(np.array([value])):
+            return None
+        others = [other[confidence[0] or 0] for other in rows if len(other) == self.width]
+        largest = max((float(other) for other in others if is_number(other)), default=0.0)
+        return objection_to_confidence(value, shown, self.request, self.scale, largest)
+
+    def _number(self, field: str) -> float | None:
+        if self.format.numbers is not None:
+            return self.format.numbers(pa.array([field]))[0].as_py()  # type: ignore[no-any-return]
+        if field in MISSING:
+            return None
+        # Arrow has the last word; Python is quicker, and takes underscores
+        return (
+            float(field)
+            if is_number(field) and "_" not in field
+            else pa.array([field]).cast(pa.float64())[0].as_py()
+        )
+
+
+LABELS = pa.dictionary(pa.int32(), pa.string())
 
 # In TSV a quotation mark is a character like any other, so a label cannot hold a tab or a line end. In CSV it can hold
 # commas and line ends, in quotation marks.
@@ -158,8 +241,8 @@ def in_language(language: str) -> Filter:
     """Keep the assertions between two concepts of one language, `en` for instance."""
     prefix = f"/c/{language}/"
 
-    def keep(batch: Batch) -> pa.BooleanArray:
-        return pc.and_(pc.starts_with(batch.head, prefix), pc.starts_with(batch.tail, prefix))
+    def keep(batch: pa.RecordBatch) -> pa.BooleanArray:
+        return pc.and_(*(pc.starts_with(batch.column(end), prefix) for end in ("head", "tail")))
 
     return keep
 
@@ -237,6 +320,7 @@ PARQUET = "parquet"
 TEXT_FORMATS = {kind.name: kind for kind in (LINKS, ACTIONS, NELL, CONCEPTNET, TSV, CSV)}
 NAMES = ("tsv", "csv", PARQUET, "string-links", "string-actions", "conceptnet", "nell", *RDF)
 
+PACKED = (".gz", ".bz2", ".xz", ".zst")
 _ENDINGS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".parquet": PARQUET, ".pq": PARQUET}
 _ENDINGS |= {
     end + more: kind for end, kind in zip((".nt", ".nq", ".ttl"), RDF, strict=True) for more in ("", "s")
@@ -277,16 +361,18 @@ def _rdf_kind(line: str) -> str | None:
     """The format of RDF that a first line is in, None if it is in none."""
     if not line.startswith(("<", "_:")):
         return TURTLE
-    from unkgcp.tabular.rdf_text import is_statement
+    from unkgcp.tabular.rdf import kind_of_line
 
-    return next((kind for kind in RDF if kind != TURTLE and is_statement(line, kind)), None)
+    return kind_of_line(line)
 
 
-def layout_of(source: Source, request: Request) -> Layout | str:
+def layout_of(source: Source, request: Request) -> FactLayout | str:
     """Where a text file keeps its facts; for Parquet and RDF, which need not be told that, the name of the format."""
     kind = recognise(source, request.format, plain=request.columns is not None)
     if kind not in RDF and request.confidence_predicates:
-        raise InputError(f"{source.name} is read as {kind}: --confidence-predicate is for RDF, leave it out")
+        raise InputError(
+            f"{source.name} is read as {kind}: the setting confidence_predicates is for RDF, leave it out"
+        )
     if kind in RDF and (
         request.columns is not None or request.header is not None or request.language is not None
     ):
@@ -300,8 +386,9 @@ def layout_of(source: Source, request: Request) -> Layout | str:
 
 
 def ending(name: str) -> str | None:
-    """The format that a file's name promises, looking behind `.gz`."""
-    return _ENDINGS.get(PurePath(PurePath(name).stem if name.endswith(".gz") else name).suffix.lower())
+    """The format that a file's name promises, looking behind `.gz` and the like."""
+    path = PurePath(name.lower())
+    return _ENDINGS.get(PurePath(path.stem).suffix if path.suffix in PACKED else path.suffix)
 
 
 def _checked(expected: str | None, chosen: bool, line: str, name: str) -> str:
@@ -329,21 +416,22 @@ def _checked(expected: str | None, chosen: bool, line: str, name: str) -> str:
 
 def first_line(sample: bytes, name: str, quoted: bool) -> str:
     """The first line that is not empty, without its end; InputError if the file is plainly no text."""
-    text = sample.removeprefix(b"\xef\xbb\xbf")
+    text = sample.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
     if not text.strip(b"\r\n \t"):
         raise InputError(f"{name} is empty: give a file with at least one fact a line")
     if text.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{name} is UTF-16 text: save it as UTF-8")
     if b"\0" in text:
         raise InputError(f"{name} is a binary file, not text: give TSV, CSV or Parquet")
-    line = b""
-    for piece in io.BytesIO(text):
-        line += piece
-        if not line.strip(b"\r\n"):
-            line = b""
-        elif not quoted or line.count(b'"') % 2 == 0:
-            break
-    line = line.strip(b"\r\n").split(b"\r")[0] if not quoted else line.strip(b"\r\n")
+    if quoted:
+        line = text[: first_record_end(np.frombuffer(text, np.uint8))].strip(b"\r\n")
+        if line.count(b'"') % 2:
+            raise InputError(
+                f"{at(name, 1)} has a quotation mark that neither begins nor ends a field, or is never closed: "
+                "put the field in quotation marks and double those inside it"
+            )
+    else:
+        line = text.split(b"\n", 1)[0].split(b"\r", 1)[0]
     try:
         return line.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Sources of bytes: a file on this machine or elsewhere, or a pipe; gzip is unpacked, and the first bytes are shown.
+"""Sources of bytes: a file here or elsewhere, or a pipe; packed ones are unpacked, and the first bytes are shown.
 
 Everything that can go wrong before the first byte of content (no such file, a folder, no permission, a broken gzip)
 becomes one sentence here. Files elsewhere can be written, too (`sent`). Nothing here knows of facts.
@@ -9,16 +9,21 @@ becomes one sentence here. Files elsewhere can be written, too (`sent`). Nothing
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
+import lzma
 import os
 import re
+import select
 import shutil
+import stat
 import sys
 import tempfile
+import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -26,28 +31,32 @@ from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 
-from unkgcp.errors import InputError, missing
+from unkgcp.errors import InputError, missing, public
 from unkgcp.files import room_for
 
-# Bytes of the sample; more, up to the second figure, if the first line is longer.
 SAMPLE = 1 << 20
-LONGEST = 64 << 20
-
-_PARQUET = b"PAR1"
-READING = (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, pa.ArrowException)
+LONGEST = 16 << 20
+"""Bytes of the longest line; in CSV of the longest record."""
+SILENCE = float(os.environ.get("UNKGCP_SILENCE", 600))
+"""Seconds within which a pipe or a file elsewhere must bring the end of a line."""
 
 Origin = str | os.PathLike[str] | BinaryIO
 
-_ARCHIVES = {
+_PARQUET = b"PAR1"
+_PACKED: dict[bytes, tuple[str, Callable[[Any], Any]]] = {
+    b"\x1f\x8b": ("gzip", lambda file: gzip.GzipFile(fileobj=file, mode="rb")),
+    b"BZh": ("bzip2", bz2.BZ2File),
+    b"\xfd7zXZ\x00": ("xz", lzma.LZMAFile),
+    b"\x28\xb5\x2f\xfd": ("zstandard", lambda file: pa.CompressedInputStream(file, "zstd")),
+}
+_FOREIGN = {
     b"PK\x03\x04": "a zip archive or a spreadsheet",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\x28\xb5\x2f\xfd": "zstandard",
     b"%PDF": "a PDF document",
     b"SQLite format 3": "an SQLite database",
     b"\x89HDF": "an HDF5 file",
     b"ARROW1": "an Arrow file",
 }
+_READING = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError, csv.Error, pa.ArrowException)
 
 
 def is_parquet(start: bytes) -> bool:
@@ -57,7 +66,7 @@ def is_parquet(start: bytes) -> bool:
 
 def is_file(origin: Origin) -> bool:
     """Whether this names a file, which can be read twice."""
-    return isinstance(origin, str | os.PathLike) and os.fspath(origin) != "-"
+    return isinstance(origin, str | os.PathLike) and os.fspath(origin) != "-" and not Path(origin).is_fifo()
 
 
 def records(
@@ -88,26 +97,22 @@ class Source:
         self._open = ExitStack()
         here = origin != "-" and isinstance(origin, str | os.PathLike) and not is_remote(origin)
         self.path = Path(origin) if here else None  # type: ignore[arg-type]
-        self.name = str(origin) if is_remote(origin) else str(self.path or "standard input")
+        self.name = public(str(origin)) if is_remote(origin) else str(self.path or "standard input")
         self.sample = b""
-        with self._close_on_error(), self.explained():
-            stream = self._buffered(origin)
-            self.gzip = stream.peek(2)[:2] == b"\x1f\x8b"
-            self._stream: gzip.GzipFile | io.BufferedReader = stream
-            if self.gzip:
-                self._stream = self._open.enter_context(gzip.GzipFile(fileobj=stream, mode="rb"))
-            self.sample = self._stream.read(SAMPLE)
-            while b"\n" not in self.sample and SAMPLE <= len(self.sample) < LONGEST:
-                more = self._stream.read(len(self.sample))
-                if not more:
-                    break
-                self.sample += more
-            self._pending = memoryview(self.sample)
-            for magic, what in _ARCHIVES.items():
+        self.packed: str | None = None
+        try:
+            with self.explained():
+                self._stream: Any = self._unpacked(self._bytes(origin))
+                self.sample = self._first()
+            for magic, what in _FOREIGN.items():
                 if self.sample.startswith(magic):
                     raise InputError(
                         f"{self.name} is {what}: unpack or export it as TSV, CSV or Parquet first"
                     )
+        except BaseException:
+            self._open.close()
+            raise
+        self._pending = memoryview(self.sample)
 
     def readinto(self, view: memoryview) -> int:
         """Fill the view with the next bytes and return their number, which is smaller than the view only at the end."""
@@ -124,11 +129,11 @@ class Source:
 
     def on_disk(self) -> Path:
         """A path with the unpacked content; a temporary copy where there is no such file. To be called once."""
-        if self.path and not self.gzip:
+        if self.path and self.path.is_file() and not self.packed:
             return self.path
         folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="unkgcp-"))
         path = Path(folder) / "content"
-        with self.explained(), path.open("wb") as copy:
+        with self.explained(), room_for(folder), path.open("wb") as copy:
             copy.write(self._pending)
             shutil.copyfileobj(self._stream, copy, SAMPLE)
         return path
@@ -141,39 +146,50 @@ class Source:
     ) -> None:
         self._open.close()
 
-    def _buffered(self, origin: Origin) -> io.BufferedReader:
+    def _bytes(self, origin: Origin) -> io.BufferedReader:
+        if self.path is not None:
+            if self.path.is_dir():
+                raise IsADirectoryError
+            here = self._open.enter_context(self.path.open("rb"))
+            pipe = _descriptor(here) is not None
+            return io.BufferedReader(_Incoming(here, self.name), SAMPLE) if pipe else here
         if is_remote(origin):
-            return self._open.enter_context(io.BufferedReader(open_remote(str(origin)), SAMPLE))
-        if self.path is None:
-            if origin == "-" and sys.stdin is None:
-                raise InputError("standard input is closed: give the name of a file")
-            given: Any = sys.stdin.buffer if origin == "-" else origin
-            stream = io.BufferedReader(given)
-            self._open.callback(stream.detach)  # a stream that the caller opened stays open
-            return stream
-        if self.path.is_dir():
-            raise IsADirectoryError
-        return self._open.enter_context(self.path.open("rb"))
+            file = open_remote(str(origin))
+            self._open.callback(_close, file)
+            return io.BufferedReader(_Incoming(file, self.name, str(origin)), SAMPLE)
+        if origin == "-" and sys.stdin is None:
+            raise InputError("standard input is closed: give the name of a file")
+        # the caller opened it, so it stays open
+        return io.BufferedReader(_Incoming(sys.stdin.buffer if origin == "-" else origin, self.name), SAMPLE)
 
-    @contextmanager
-    def _close_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self._open.close()
-            raise
+    def _unpacked(self, stream: io.BufferedReader) -> Any:
+        start = stream.peek(8)
+        for magic, (name, opener) in _PACKED.items():
+            if start.startswith(magic):
+                self.packed = name
+                return io.BufferedReader(self._open.enter_context(opener(stream)), SAMPLE)
+        return stream
+
+    def _first(self) -> bytes:
+        """The first bytes; more than usual if the first line is longer."""
+        sample = bytes(self._stream.read(SAMPLE))
+        while b"\n" not in sample and SAMPLE <= len(sample) <= LONGEST:
+            more = self._stream.read(len(sample))
+            if not more:
+                break
+            sample += more
+        return sample
 
     @contextmanager
     def explained(self) -> Iterator[None]:
         """Errors of reading become an `InputError` with one sentence."""
         try:
             yield
-        except READING as error:
-            raise InputError(self.sentence(error)) from None
+        except _READING as error:
+            raise InputError(self._sentence(error)) from None
 
-    def sentence(self, error: Exception) -> str:
-        """What to say of one of the errors READING."""
-        reason = str(error).split("\n")[0].rstrip(".")
+    def _sentence(self, error: Exception) -> str:
+        reason = _reason(error)
         match error:
             case FileNotFoundError():
                 return f"{self.name} does not exist: there is no such file, check its name"
@@ -181,19 +197,78 @@ class Source:
                 return f"{self.name} is a folder: give one of the files in it"
             case PermissionError():
                 return f"{self.name} may not be read: change its permissions"
-            case EOFError() | gzip.BadGzipFile() | zlib.error():
-                return (
-                    f"{self.name} is a damaged or incomplete gzip file ({reason}): copy or download it again"
-                )
             case UnicodeDecodeError() if is_parquet(self.sample):
                 # labels are decoded by Arrow, so it is the name of a column, which is decoded by Python
-                return (
-                    f"{self.name} has a column whose name is not valid UTF-8: "
-                    "write the file again with that column renamed"
-                )
-            case OSError() if error.strerror or not is_parquet(self.sample):
-                return f"{self.name} cannot be read ({error.strerror or error}): check the file and its disk"
-        return f"{self.name} is a damaged Parquet file ({reason}): copy, download or write it again"
+                return f"{self.name} has a column whose name is not valid UTF-8: write it with that column renamed"
+            case _ if is_parquet(self.sample) and not (isinstance(error, OSError) and error.strerror):
+                return f"{self.name} is a damaged Parquet file ({reason}): copy, download or write it again"
+            case _ if self.packed and not (isinstance(error, OSError) and error.strerror):
+                return f"{self.name} is a damaged or incomplete {self.packed} file ({reason}): copy or fetch it again"
+        return f"{self.name} cannot be read ({reason}): check the file and its disk"
+
+
+class _Incoming(io.RawIOBase):
+    """What comes from elsewhere or through a pipe: it must go on, and end where it should."""
+
+    def __init__(self, file: Any, name: str, url: str | None = None) -> None:
+        self._file, self._name, self._url, self._done = file, name, url, 0
+        self._waits = _descriptor(file)
+        self._line_end = time.monotonic()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._waits is not None and not select.select([self._waits], [], [], SILENCE)[0]:
+            raise self._too_slow()
+        try:
+            # a pipe gives what there is; a file elsewhere has no such function
+            found = getattr(self._file, "read1", self._file.read)(len(buffer))
+        except Exception as error:
+            if self._url is None:
+                raise
+            if self._done:
+                raise self._broken_off(_reason(error)) from None
+            with _told(self._url, "read"):
+                raise
+        size = getattr(self._file, "size", None)
+        if not found and isinstance(size, int) and self._done < size:
+            raise self._broken_off(f"it has {size:,} bytes")
+        now = time.monotonic()
+        if b"\n" in found:
+            self._line_end = now
+        elif found and now - self._line_end > SILENCE:
+            raise self._too_slow()
+        self._done += len(found)
+        buffer[: len(found)] = found
+        return len(found)
+
+    def _too_slow(self) -> InputError:
+        return InputError(
+            f"{self._name} brought no end of a line for {SILENCE:g} seconds, after {self._done:,} bytes: "
+            "see what it waits for, or set UNKGCP_SILENCE to more seconds"
+        )
+
+    def _broken_off(self, reason: str) -> InputError:
+        return InputError(
+            f"{self._name} broke off after {self._done:,} bytes ({reason}): it may have been removed or replaced, or "
+            "the connection was lost; try again"
+        )
+
+
+def _descriptor(file: Any) -> int | None:
+    """The descriptor of a pipe or a socket, for which one can wait."""
+    try:
+        number = int(file.fileno())
+        mode = os.fstat(number).st_mode
+    except (OSError, AttributeError, ValueError, TypeError):
+        return None
+    return number if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else None
+
+
+def _close(file: Any) -> None:
+    with suppress(Exception):
+        file.close()
 
 
 # Files elsewhere (`s3://`, `gs://`, `hf://`, `https://`, ...), by way of fsspec (extra `remote`). Reading is one pass
@@ -206,8 +281,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # Stores in which a file appears when all of it has arrived, and in which renaming would copy it.
 WHOLE = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "oci", "oss")
 READ_ONLY = ("http", "https")
-SILENCE = 60.0  # seconds without a byte after which a connection counts as lost
-_RIGHTS = ("credential", "forbidden", "denied", "unauthorized", "not authorized", "permission")
+CONNECTION = 60.0  # seconds without a byte after which a connection counts as lost
 
 
 def is_remote(origin: object) -> bool:
@@ -219,64 +293,22 @@ def is_remote(origin: object) -> bool:
     return isinstance(origin, str) and _URL.match(origin) is not None
 
 
-def open_remote(url: str) -> io.RawIOBase:
+def open_remote(url: str) -> Any:
     """A file elsewhere, to be read from its beginning to its end."""
-    system, path = _system(url)
-    try:
+    with _told(url, "read"):
+        system, path = _system(url)
         # http: the whole file in one request, since it could change between several
-        file = system.open(path, "rb", **({"block_size": 0} if _protocol(url) in READ_ONLY else {}))
-    except Exception as error:
-        raise _explained(url, error, "read") from None
-    return _Remote(url, file)
-
-
-class _Remote(io.RawIOBase):
-    """A file of fsspec whose errors become sentences."""
-
-    def __init__(self, url: str, file: Any) -> None:
-        self._url, self._file, self._done = url, file, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            found = self._file.read(len(buffer))
-        except Exception as error:
-            if not self._done:
-                raise _explained(self._url, error, "read") from None
-            raise self._broken_off(_reason(error)) from None
-        size = getattr(self._file, "size", None)
-        if not found and isinstance(size, int) and self._done < size:
-            raise self._broken_off(f"it has {size:,} bytes")
-        self._done += len(found)
-        buffer[: len(found)] = found
-        return len(found)
-
-    def close(self) -> None:
-        with suppress(Exception):
-            self._file.close()
-        super().close()
-
-    def _broken_off(self, reason: str) -> InputError:
-        return InputError(
-            f"{self._url} broke off after {self._done:,} bytes ({reason}): it may have been removed or replaced, or "
-            "the connection was lost; try again"
-        )
+        return system.open(path, "rb", **({"block_size": 0} if _protocol(url) in READ_ONLY else {}))
 
 
 def check_remote(url: str) -> None:
     """Refuse, before any work is done, an address to which nothing can be written: an empty file is written to try."""
-    system, path = _writable(url)
-    trial = _beside(path)
-    try:
+    with _told(url, "written"):
+        system, path = _system(url, writing=True)
+        trial = _beside(path)
         if system.isdir(path):
-            raise InputError(f"{url} is a folder; give the name of a file")
+            raise InputError(f"{public(url)} is a folder; give the name of a file")
         system.pipe_file(trial, b"")
-    except InputError:
-        raise
-    except Exception as error:
-        raise _explained(url, error, "written") from None
     with suppress(Exception):
         system.rm_file(trial)
 
@@ -284,67 +316,44 @@ def check_remote(url: str) -> None:
 @contextmanager
 def sent(url: str) -> Iterator[Path]:
     """A path on this machine; what is written there is sent to `url` on success, and nothing is on failure."""
-    system, path = _writable(url)
+    with _told(url, "written"):
+        system, path = _system(url, writing=True)
     with tempfile.TemporaryDirectory(prefix="unkgcp-") as folder:
         here = Path(folder) / path.rsplit("/", 1)[-1]
         with room_for(folder):
             yield here
         there = path if _protocol(url) in WHOLE else _beside(path)
-        try:
-            with suppress(NotImplementedError):
-                system.makedirs(system._parent(path), exist_ok=True)
-            system.put_file(str(here), there)
-            if there != path:
-                system.mv(there, path)
-        except Exception as error:
-            if there != path:
-                with suppress(Exception):
-                    system.rm_file(there)
-            raise _explained(url, error, "written") from None
+        with _told(url, "written"):
+            try:
+                with suppress(NotImplementedError):
+                    system.makedirs(system._parent(path), exist_ok=True)
+                system.put_file(str(here), there)
+                if there != path:
+                    system.mv(there, path)
+            except BaseException:
+                if there != path:
+                    with suppress(Exception):
+                        system.rm_file(there)
+                raise
 
 
-def _writable(url: str) -> tuple[Any, str]:
-    """The same as `_system`, for writing."""
-    if _protocol(url) in READ_ONLY:
-        raise InputError(
-            f"{url} cannot be written, since {_protocol(url)} is for reading: give another place"
-        )
-    return _system(url)
-
-
-def _system(url: str) -> tuple[Any, str]:
+def _system(url: str, writing: bool = False) -> tuple[Any, str]:
     """The file system of an address and the path in it."""
-    try:
-        from fsspec.core import url_to_fs
-    except ModuleNotFoundError as error:
-        raise missing(error) from None
-    try:
-        system, path = url_to_fs(url, **_settings(url))
-    except ImportError as error:
-        if _protocol(url) in READ_ONLY:
+    protocol, settings = _protocol(url), {}
+    if protocol in READ_ONLY:
+        if writing:
             raise InputError(
-                f"{url} needs aiohttp, which is not installed: pip install 'unkgcp[remote]'"
-            ) from None
-        said = _reason(error)
-        driver = re.search(r"[Ii]nstall (?:the )?`?([\w-]+)|No module named '([\w-]+)", said)
-        name = (driver[1] or driver[2]) if driver else "its driver"
-        raise InputError(f"{url} needs a driver that is not installed ({said}): pip install {name}") from None
-    except ValueError as error:
-        raise InputError(
-            f"{url} is no address that can be read ({_reason(error)}): check how it begins"
-        ) from None
-    except Exception as error:
-        raise _explained(url, error, "read") from None
+                f"{public(url)} cannot be written, since {protocol} is for reading: give another place"
+            )
+        from aiohttp import ClientTimeout
+
+        # the driver would give up after five minutes, however well it goes
+        timeout = ClientTimeout(total=None, sock_connect=CONNECTION, sock_read=CONNECTION)
+        settings = {"client_kwargs": {"timeout": timeout}}
+    from fsspec.core import url_to_fs
+
+    system, path = url_to_fs(url, **settings)
     return system, str(path)
-
-
-def _settings(url: str) -> dict[str, Any]:
-    """Time for large files: the driver for http would give up after five minutes, however well it goes."""
-    if _protocol(url) not in READ_ONLY:
-        return {}
-    from aiohttp import ClientTimeout
-
-    return {"client_kwargs": {"timeout": ClientTimeout(total=None, sock_connect=SILENCE, sock_read=SILENCE)}}
 
 
 def _protocol(url: str) -> str:
@@ -356,26 +365,34 @@ def _beside(path: str) -> str:
     return f"{folder}{slash}.partial-{os.urandom(8).hex()}-{name}"
 
 
-def _explained(url: str, error: Exception, what: str) -> InputError:
-    chain: list[BaseException] = [error]
-    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and len(chain) < 5:
-        chain.append(cause)
-    said = " ".join(f"{type(each).__name__} {each}" for each in chain)
-    # without the address, which may hold the words of _RIGHTS as well
-    said = said.replace(url, "").replace(url.partition("://")[2], "").lower()
-    statuses = {getattr(each, "status", None) for each in chain}
-    if statuses & {401, 403} or isinstance(error, PermissionError) or any(word in said for word in _RIGHTS):
-        return InputError(
-            f"{url} may not be {what} ({_reason(chain[-1])}): check your rights and credentials for it"
-        )
-    # the driver for http raises FileNotFoundError for other failures, too, such as a refused connection
-    really = _protocol(url) not in READ_ONLY or 404 in statuses or len(chain) == 1
-    if isinstance(error, FileNotFoundError) and really:
-        return InputError(f"{url} does not exist: there is no such file, check its address")
-    if isinstance(error, IsADirectoryError):
-        return InputError(f"{url} is a folder: give one of the files in it")
-    return InputError(f"{url} cannot be {what} ({_reason(chain[-1])}): check its address and the connection")
+@contextmanager
+def _told(url: str, what: str) -> Iterator[None]:
+    """Whatever a driver raises becomes one sentence; `what` was to be done: read or written."""
+    try:
+        yield
+    except (InputError, KeyboardInterrupt):
+        raise
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    except Exception as error:
+        driver = isinstance(error, ImportError)
+        name, cause = public(url), (None if driver else error.__cause__) or error
+        status = getattr(error, "status", None) or getattr(cause, "status", None)
+        if isinstance(error, PermissionError) or status in (401, 403):
+            raise InputError(
+                f"{name} may not be {what} ({_reason(cause)}): check your rights and credentials for it"
+            ) from None
+        # the driver for http raises FileNotFoundError for other failures, too, such as a refused connection
+        if isinstance(error, FileNotFoundError) and (
+            _protocol(url) not in READ_ONLY or cause is error or status == 404
+        ):
+            raise InputError(f"{name} does not exist: there is no such file, check its address") from None
+        remedy = "install that driver" if driver else "check its address, your rights and the connection"
+        raise InputError(f"{name} cannot be {what} ({_reason(cause)}): {remedy}") from None
 
 
 def _reason(error: BaseException) -> str:
-    return str(error).split("\n")[0].rstrip(".") or type(error).__name__
+    return (
+        public(getattr(error, "strerror", None) or str(error).split("\n")[0]).rstrip(".")
+        or type(error).__name__
+    )

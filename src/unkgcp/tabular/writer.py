@@ -1,4 +1,4 @@
-"""The one writer of tables: Arrow batches to TSV, CSV, Parquet or RDF, plain or gzip, to a file or to standard output.
+"""The one writer of tables: Arrow batches to TSV, CSV or Parquet, plain or gzip, to a file or to standard output.
 
 Memory holds one batch at a time, or one row group for Parquet. A file appears whole or not at all. Answers and facts
 are written to TSV without quotation marks, so a label with a tab or a line end is refused there; a table that was read
@@ -14,14 +14,12 @@ import gzip
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Literal, cast
-from urllib.parse import quote
+from typing import IO, Any, Literal, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
@@ -29,20 +27,13 @@ import pyarrow.csv as csv
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path, check_file, room_for, standard_output
 from unkgcp.tabular.arrow_arrays import content, texts
-from unkgcp.tabular.columns import ROLES
 from unkgcp.tabular.source import check_remote, is_remote, sent
-
-if TYPE_CHECKING:
-    from unkgcp.tabular.rdf_text import Prefixes
 
 Write = Callable[[pa.RecordBatch], None]
 Quoting = Literal["never", "needed", "always"]
 
-FORMATS = ("tsv", "csv", "parquet", "turtle", "ntriples", "ntriples-star", "neo4j")
-"""What answers and facts can be written as. `neo4j` is CSV with the names of columns that Neo4j wants."""
-ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".parquet", ".ttl", ".ttl.gz", ".nt", ".nt.gz")
-_BY_ENDING = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet", ".ttl": "turtle", ".nt": "ntriples"}
-RDF = ("turtle", "ntriples", "ntriples-star")
+ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".parquet")
+_BY_ENDING = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 LEVEL = 6  # of gzip: the usual balance
 ROW_GROUP = 1 << 20  # rows
 
@@ -57,23 +48,19 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How to write a table: when fields of TSV and of CSV get quotation marks, the options of Parquet, the format, and
-    the prefixes of IRIs for RDF. Without a format the name of the file decides.
-    """
+    """How to write a table: when fields of TSV and of CSV get quotation marks, and the options of Parquet."""
 
     tsv: Quoting = "never"
     csv: Quoting = "needed"
     parquet: Callable[[pa.Schema], dict[str, Any]] = parquet_options
-    format: str | None = None
-    prefixes: Mapping[str, str] | None = None
 
 
 USUAL = Style()
 
 
-def check_output(target: str | None, style: Style = USUAL) -> None:
+def check_output(target: str | None) -> None:
     """Refuse, before any work is done, a target that `open_output` could not write."""
-    _check_format(target, style)
+    _check_ending(target)
     if target is not None and target != "-":
         check_target(target)
 
@@ -83,32 +70,19 @@ def check_target(target: str) -> None:
     (check_remote if is_remote(target) else check_file)(target)
 
 
-def _check_format(target: str | None, style: Style) -> None:
-    piped = target is None or target == "-"
-    if style.format is not None and style.format not in FORMATS:
-        raise InputError(f"the output format {style.format!r} is none of {', '.join(FORMATS)}")
-    if piped and style.format == "parquet":
-        raise InputError("Parquet is not written to standard output: name a file with -o")
-    if not piped and style.format is None and not str(target).lower().endswith(ENDINGS):
+def _check_ending(target: str | None) -> None:
+    if target not in (None, "-") and not str(target).lower().endswith(ENDINGS):
         raise InputError(f"{target} does not end in {', '.join(ENDINGS)}; its ending says how to write it")
-    if style.prefixes:
-        _prefixes(style)  # bad prefixes are refused before any work is done
-
-
-def _prefixes(style: Style) -> Prefixes:
-    from unkgcp.tabular.rdf_text import Prefixes
-
-    return Prefixes(style.prefixes)
 
 
 @contextmanager
 def open_output(target: str | None, style: Style = USUAL) -> Iterator[Write]:
-    """A function that writes answers of one schema to `target`; None and `-` are standard output, TSV if not chosen."""
-    _check_format(target, style)
+    """A function that writes answers of one schema to `target`; None and `-` are standard output, as TSV."""
+    _check_ending(target)
     if target is None or target == "-":
         stream: IO[bytes] = standard_output()
         with room_for("standard output"):
-            yield _text_writer(style.format or "tsv", style, "standard output")(stream)
+            yield _text_writer("tsv", style, "standard output")(stream)
             stream.flush()
         return
     with write_file(target, style) as write:
@@ -119,7 +93,7 @@ def open_output(target: str | None, style: Style = USUAL) -> Iterator[Write]:
 def write_file(target: str, style: Style = USUAL) -> Iterator[Write]:
     """The same as `open_output` for a file, whose name is not checked."""
     plain = target.lower().removesuffix(".gz")
-    format = style.format or next((_BY_ENDING[end] for end in _BY_ENDING if plain.endswith(end)), "tsv")
+    format = next((_BY_ENDING[end] for end in _BY_ENDING if plain.endswith(end)), "tsv")
     text = None if format == "parquet" else _text_writer(format, style, target)
     with (sent if is_remote(target) else atomic_path)(target) as path, ExitStack() as opened:
         sink: Any = opened.enter_context(pa.OSFile(str(path), "wb"))
@@ -132,43 +106,8 @@ def write_file(target: str, style: Style = USUAL) -> Iterator[Write]:
 
 def _text_writer(format: str, style: Style, name: str) -> Callable[[IO[bytes]], Write]:
     """What makes a stream a writer of text; chosen before the stream is opened."""
-    if format in RDF:
-        return partial(RdfWriter, format=format, prefixes=_prefixes(style))
-    if format == "neo4j":
-        return partial(_neo4j_writer, name=name)
     delimiter, quoting = (",", style.csv) if format == "csv" else ("\t", style.tsv)
     return partial(TextWriter, delimiter=delimiter, quoting=quoting, name=name)
-
-
-def _neo4j_writer(stream: IO[bytes], name: str) -> Write:
-    text = TextWriter(stream, ",", "needed", name)
-    return lambda batch: text(
-        pa.record_batch(list(map(_exact, batch.columns)), names=neo4j_names(batch.schema))
-    )
-
-
-def _exact(column: pa.Array) -> pa.Array:
-    """Floats with 64 bits: the shortest digits of a score, which has 32, are another number when read with 64."""
-    return column.cast(pa.float64()) if pa.types.is_floating(column.type) else column
-
-
-def neo4j_names(schema: pa.Schema) -> list[str]:
-    """What Neo4j calls the columns of relationships, with their types.
-
-    >>> neo4j_names(pa.schema([("head", pa.string()), ("score", pa.float64())]))
-    [':START_ID', 'score:double']
-    """
-    ids = {"head": ":START_ID", "relation": ":TYPE", "tail": ":END_ID"}
-    kinds = {None: "string", "integer": "long"}
-    typed = [(field.name, _type_name(field.type)) for field in schema]
-    return [ids.get(name) or f"{name}:{kinds.get(kind, kind)}" for name, kind in typed]
-
-
-def _type_name(kind: pa.DataType) -> str | None:
-    """What XML Schema calls a type of numbers or truth values; None for other types."""
-    if pa.types.is_floating(kind):
-        return "double"
-    return "boolean" if pa.types.is_boolean(kind) else "integer" if pa.types.is_integer(kind) else None
 
 
 @contextmanager
@@ -306,95 +245,3 @@ def holds_any(column: pa.Array, characters: bytes) -> bool:
     """Whether one of these bytes is anywhere in a column of text; far quicker than to search each field."""
     text = content(column)
     return any(bool((text == character).any()) for character in characters)
-
-
-# RDF. Columns other than head, relation and tail become statements about the triple, which is quoted, not asserted:
-#
-#     turtle          << s p o >> u:score "0.8"^^xsd:double ; u:status "ok" .      Turtle-star, and Turtle of RDF 1.2
-#     ntriples        _:unkgcp-row-0 rdf:reifies <<( s p o )>> .  _:unkgcp-row-0 u:score "0.8"^^xsd:double .     RDF 1.2
-#     ntriples-star   << s p o >> u:score "0.8"^^xsd:double .                      for stores that know RDF-star only
-#
-# `u:` is `urn:unkgcp:column:`. `Prefixes` of `unkgcp.tabular.rdf_text` makes terms of labels. Numbers are written with
-# all their digits, so that they are read back bit by bit; what is null is left out.
-
-COLUMN = "urn:unkgcp:column:"
-XSD = "http://www.w3.org/2001/XMLSchema#"
-REIFIES = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#reifies>"
-ROW = "_:unkgcp-row-"
-_ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
-
-
-@dataclass(slots=True)
-class RdfWriter:
-    """Writes batches of one schema to a stream."""
-
-    stream: IO[bytes]
-    format: str
-    prefixes: Prefixes
-    rows: int = 0
-    fresh: bool = True
-
-    def __call__(self, batch: pa.RecordBatch) -> None:
-        if self.fresh and self.format == "turtle":
-            self.stream.write(f"@prefix u: <{COLUMN}> .\n@prefix xsd: <{XSD}> .\n".encode())
-        self.fresh = False
-        if not len(batch):
-            return
-        names = [name for name in batch.schema.names if name not in ROLES[:3]]
-        said = [self._said(batch.column(name), name) for name in names]
-        triple = self._triple(batch)
-        if self.format == "turtle":
-            text = _joined("<< ", triple, " >> ", _listed(said, " ; "), " .\n")
-        elif self.format == "ntriples-star":
-            text = _listed([_joined("<< ", triple, " >> ", column, " .\n") for column in said], "")
-        else:
-            number = pa.array(np.arange(self.rows, self.rows + len(batch))).cast(pa.large_string())
-            node = _joined(ROW, number, " ")
-            first = _joined(node, f"{REIFIES} <<( ", triple, " )>> .\n")
-            text = _listed([first, *(_joined(node, column, " .\n") for column in said)], "")
-        self.rows += len(batch)
-        self.stream.write(content(text).data)
-
-    def _triple(self, batch: pa.RecordBatch) -> pa.Array:
-        """Head, relation and tail of each row, as terms with a blank between them."""
-        terms = []
-        for role in ROLES[:3]:
-            column = batch.column(role)
-            coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-            labels = coded.dictionary.cast(pa.string())
-            found = self.prefixes.terms(labels, tails=role == "tail")
-            nodes = pc.starts_with(found, ROW if role != "relation" else "_:")
-            if nodes.true_count:
-                label = labels.filter(nodes)[0].as_py()
-                raise InputError(f"the label {label!r} cannot be written as a {role} of RDF: rename it")
-            terms.append(found.cast(pa.large_string()).take(coded.indices))
-        return pc.binary_join_element_wise(*terms, pa.scalar(" ", pa.large_string()))
-
-    def _said(self, column: pa.Array, name: str) -> pa.Array:
-        """A predicate and its object for each row, null where there is none."""
-        kind, short = column.type, self.format == "turtle"
-        if pa.types.is_dictionary(kind):
-            column, kind = column.dictionary_decode(), kind.value_type
-        typed = _type_name(kind)
-        if typed is None and not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise InputError(f"column {name!r} ({kind}) cannot be written as RDF; write Parquet")
-        text = _exact(column).cast(pa.large_string())
-        if typed is None:
-            for one, other in _ESCAPES:
-                text = pc.replace_substring(text, one, other)
-        plain = name.isascii() and name.isidentifier()
-        predicate = f"u:{name}" if short and plain else f"<{COLUMN}{quote(name, safe='')}>"
-        behind = "" if typed is None else f"^^xsd:{typed}" if short else f"^^<{XSD}{typed}>"
-        return _joined(f'{predicate} "', text, f'"{behind}')
-
-
-def _joined(*parts: Any) -> pa.Array:
-    """Texts and columns of text end to end; null where a column is."""
-    large = [pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts]
-    return pc.binary_join_element_wise(*large, pa.scalar("", pa.large_string()))
-
-
-def _listed(columns: list[pa.Array], between: str) -> pa.Array:
-    """Columns of text joined row by row; a null is left out."""
-    separator = pa.scalar(between, pa.large_string())
-    return pc.binary_join_element_wise(*columns, separator, null_handling="skip")

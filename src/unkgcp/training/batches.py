@@ -1,26 +1,25 @@
-"""What a training step reads, on the device: facts, soft logic and known keys, and rows of the parameter tables.
+"""What an engine is, and what its steps read, on the device: facts, soft logic, known keys, and rows of the tables.
 
 Rows are looked up for several models at once, and each table has one buffer to which gradients are added.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unkgcp.backbones import Backbone, get
+from unkgcp.backbones import Backbone, get, score_triples
 from unkgcp.backbones.backbone import Kind
+from unkgcp.backbones.ukge_passleaf import START_DEVIATION
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
-from unkgcp.training.config import Member, TrainConfig
-
-if TYPE_CHECKING:
-    from unkgcp.training.lazy_steps import LazyTables
+from unkgcp.training.config import DISTMULT, Member, TrainConfig
 
 
 @dataclass(frozen=True)
@@ -113,6 +112,29 @@ def _composition(facts: Graph, rule: list[int], device: torch.device) -> Composi
     )
 
 
+class Engine(ABC):
+    """Trains the tables (members, rows, width) of one or several models, an epoch at a time."""
+
+    backbone: Backbone
+    tables: dict[str, Tensor]
+    first_bad: Tensor
+    """The first step whose loss is no number, -1 as long as there is none: ()."""
+
+    @abstractmethod
+    def run_epoch(self, epoch: int) -> Tensor:
+        """Train on every fact once; mean loss a member: (members,)."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that decides how training goes on, by name."""
+
+    def scores(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Scores of triples given by ids (n,): (members, n)."""
+        members = range(len(next(iter(self.tables.values()))))
+        tables = ({name: table[i] for name, table in self.tables.items()} for i in members)
+        return torch.stack([score_triples(self.backbone, own, head, relation, tail) for own in tables])
+
+
 LARGE = 4  # a table is large if it has more than so many times the rows that a batch can touch
 
 
@@ -129,6 +151,10 @@ def initial_tables(
     seeds = [member.seed for member in members]
     backbone = get(config.model)
     tables = backbone.initial_tables(data.n_entities, data.n_relations, config.dimension, seeds)
+    if config.model in DISTMULT:
+        # a mean above 0 lets single entities and relations raise and lower a score from the first step on
+        for name in ("entity", "relation"):
+            tables[name] = config.start_mean + config.start_deviation / START_DEVIATION * tables[name]
     return backbone, {name: table.to(device) for name, table in tables.items()}
 
 
@@ -163,22 +189,11 @@ _gather: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = _Gather.apply
 
 
 class Lookup:
-    """Looks up rows of each member's tables by ids of shape (members, ...).
+    """Looks up rows of each member's tables by ids of shape (members, ...). Gradients are added to `buffers`."""
 
-    Gradients are added to `buffers`. Entities of lazy tables are read, and get their gradients, at their places there.
-    """
-
-    def __init__(
-        self,
-        backbone: Backbone,
-        tables: dict[str, Tensor],
-        buffers: dict[str, Tensor],
-        lazy: LazyTables | None = None,
-    ) -> None:
-        self.kinds, self.tables, self.lazy = backbone.kinds, tables, lazy
+    def __init__(self, backbone: Backbone, tables: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
+        self.kinds, self.tables = backbone.kinds, tables
         self.buffers = {name: buffer.flatten(0, -2) for name, buffer in buffers.items()}
-        if lazy is not None:
-            self.buffers |= lazy.gradients
         some = next(iter(tables.values()))
         self.members = torch.arange(some.shape[0], device=some.device)
         self.anchor = torch.zeros((), requires_grad=True)
@@ -190,10 +205,10 @@ class Lookup:
         if not named:
             return {}
         rows = ids + self.members.view(shape) * next(iter(named.values())).shape[1]
-        flat = {name: table.flatten(0, 1) for name, table in named.items()}
-        if self.lazy is not None and kind == "entity":
-            rows, flat = self.lazy.read(rows), self.lazy.values
-        return {name: _gather(self.anchor, table, self.buffers[name], rows) for name, table in flat.items()}
+        return {
+            name: _gather(self.anchor, table.flatten(0, 1), self.buffers[name], rows)
+            for name, table in named.items()
+        }
 
     def model(self, dimensions: int) -> dict[str, Tensor]:
         """The tables of the model as a whole, shaped to broadcast against ids of `dimensions` dimensions."""

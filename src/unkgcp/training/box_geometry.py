@@ -285,13 +285,3 @@ def norm(row, weight, inner, g_row):
     for k in range(len(row)):
         g_row[k] += scale * row[k] * inner[k]
     return weight * size
-
-
-@njit(**fast)
-def half_square(row, weight, g_row):
-    """weight |row|^2 / 2, and its gradient."""
-    total = F(0)
-    for k in range(len(row)):
-        total += row[k] * row[k]
-        g_row[k] += weight * row[k]
-    return F(0.5) * weight * total

@@ -1,8 +1,8 @@
-"""Compiled loops of BEUrRE on the CPU: an epoch of training with hand-derived gradients.
+"""Compiled loops of BEUrRE on the CPU: the gradient of a batch and of its rules, derived by hand.
 
-Shards, random numbers and the order of sums are those of `distmult_kernels`, boxes those of `box_geometry`. A row of an
-entity holds its lower corner and the logarithms of its sides, one after the other; a row of a relation holds
-head_shift, head_scale, tail_shift and tail_scale. The terms are those of `losses`.
+Shards and the order of sums are those of `distmult_kernels`, boxes those of `box_geometry`. A row of an entity holds
+its lower corner and the logarithms of its sides, one after the other; a row of a relation holds head_shift, head_scale,
+tail_shift and tail_scale. The terms are those of `losses`, without soft logic and without `regularization`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from unkgcp.training.box_geometry import (
     LOG_TINY,
     add,
     exponential,
-    half_square,
     intersect,
     measure,
     new_box,
@@ -35,26 +34,8 @@ from unkgcp.training.box_geometry import (
     stage,
     widen,
 )
-from unkgcp.training.compiled_common import (
-    F,
-    U,
-    adam_rows,
-    below,
-    count_facts,
-    draw,
-    draw_all,
-    epoch_rates,
-    exact,
-    fact_error,
-    fast,
-    fetch_row,
-)
-from unkgcp.training.lazy_steps import FREE, finish_rows, read_rows, step_rows, together, touch_batch
+from unkgcp.training.compiled_common import F, U, below, draw, exact, fact_error, fast, fetch_row
 
-# positions in the vectors of real settings, of whole settings and of stream bases
-W_NEGATIVE, W_REGULAR, W_SOFT, QUANTILE, W_SIDE, W_OTHER, W_LOGIC = range(7)
-NEGATIVES, FILTERED = range(2)
-S_NEGATIVE, S_SOFT, S_COMPOSITION = range(3)
 GROUP = 5  # corruptions computed side by side, in arrays GROUP times as long, which still fit into the first cache
 PAIRS = 256  # as in `losses`
 
@@ -62,15 +43,15 @@ PAIRS = 256  # as in `losses`
 
 
 @njit(**fast)
-def corrupted(at_head, count, others, fixed, of_other, whole_tail, weight, work, factor, each, g_entity, sums):
+def corrupted(at_head, count, others, fixed, of_other, whole_tail, weight, scratch, g_entity, sums):
     """Loss of `count` corruptions of one side of a fact, and its derivative by the logarithm of the tail's volume.
 
     Gradients are added to those of the entities and to `sums`: by the shift and the scale of the map, and by the side
-    of the box that stays. `others` has their rows in g_entity; `factor` and `each` are scratch arrays.
+    of the box that stays. `others` has their rows in g_entity.
     """
     d, n = len(sums[0]), count * len(sums[0])
     loss, by_whole = 0.0, F(0)
-    parts, powers, slopes = each
+    work, factor, parts, powers, slopes = scratch
     if at_head:
         intersect(of_other[0], of_other[1], fixed[0], fixed[1], n, work)
     else:
@@ -112,31 +93,29 @@ def corrupted(at_head, count, others, fixed, of_other, whole_tail, weight, work,
 
 
 @njit(**fast)
-def shard_gradient(
-    rows, first, last, weight, facts, values, relation, g_entity, g_relation, g_rule, places, real, whole, drawn, soft,
-    soft_target, soft_chosen, transitive,
-):
-    """Gradient of facts rows[first:last], added to the shard's tables; (loss, square of their transitive norm).
+def shard_gradient(batch, first, last, facts, places, tables, gradients, g_rule, weights, transitive):
+    """Gradient of the batch's facts first..last, added to the shard's tables; (loss, square of their transitive norm).
 
-    Entity e is row places[e] of values, and of g_entity its gradient.
+    tables: the rows of entities by their places and those of relations; gradients: theirs. `g_rule` gets the gradient
+    of the square by the maps of transitive relations.
     """
+    (values, relation), (g_entity, g_relation), drawn = tables, gradients, batch.drawn
     head, relation_of, tail, confidence = facts
-    d = values.shape[1] // 2
-    negatives, quantile = whole[NEGATIVES], F(real[QUANTILE])
-    slots = 2 * negatives
-    w_negative = F(real[W_NEGATIVE] / slots) * weight if slots > 0 else F(0)
-    w_regular, w_side, w_other = F(real[W_REGULAR]) * weight, F(real[W_SIDE]) * weight, F(real[W_OTHER]) * weight
+    d, slots = values.shape[1] // 2, drawn.shape[1]
+    weight, quantile, negatives = batch.weight, F(weights.quantile), slots // 2
+    w_negative = F(weights.negative / slots) * weight if slots > 0 else F(0)
+    w_side, w_other = F(weights.side) * weight, F(weights.box) * weight
     of_head, of_tail, of_other = new_box(d), new_box(d), new_box(GROUP * d)
     fixed, others = (np.empty(GROUP * d, F), np.empty(GROUP * d, F)), np.empty(GROUP, np.int64)
-    work, out, factor = new_work(GROUP * d), new_out(d), np.empty(GROUP * d, F)
+    work, out = new_work(GROUP * d), new_out(d)
+    scratch = work, np.empty(GROUP * d, F), np.empty(GROUP), np.empty(GROUP, np.int64), np.empty(GROUP, F)
     sums = np.empty(d, F), np.empty(d, F), np.empty(d, F)
-    each = np.empty(GROUP), np.empty(GROUP, np.int64), np.empty(GROUP, F)
     # gradients by corner and by side of the two boxes of a fact
     by_head, by_tail = (np.empty(d, F), np.empty(d, F)), (np.empty(d, F), np.empty(d, F))
     rate, ones, plain, inner = np.empty(d, F), np.ones(d, F), np.empty(d, F), np.empty(d, F)
     loss, squares = 0.0, 0.0
     for i in range(first, last):
-        fact = rows[i]
+        fact = batch.rows[i]
         if fact < 0:
             continue
         h, r, t = places[head[fact]], relation_of[fact], places[tail[fact]]
@@ -183,8 +162,7 @@ def shard_gradient(
                 if count == GROUP or (j == negatives - 1 and count > 0):
                     widen(of_other, count * d)
                     more, by_more = corrupted(
-                        at_head, count, others, fixed, of_other, whole_tail, w_negative, work, factor, each, g_entity,
-                        sums,
+                        at_head, count, others, fixed, of_other, whole_tail, w_negative, scratch, g_entity, sums
                     )
                     loss += more
                     by_whole += by_more
@@ -211,28 +189,6 @@ def shard_gradient(
             loss += norm(values[e, :d], w_other, ones, g_e[:d])
         for which in range(4):
             loss += norm(maps[which], w_other, ones, g_maps[which])
-        if w_regular > F(0):
-            loss += half_square(values[h], w_regular, g_h) + half_square(values[t], w_regular, g_t)
-            loss += half_square(relation[r], w_regular, g_relation[r])
-    if first == 0 and soft_chosen >= 0:
-        h, r, t = places[soft[soft_chosen, 0]], soft[soft_chosen, 1], places[soft[soft_chosen, 2]]
-        maps, g_maps = relation[r].reshape(4, d), g_relation[r].reshape(4, d)
-        place(values[h], maps[0], maps[1], of_head)
-        place(values[t], maps[2], maps[3], of_tail)
-        measure(of_tail, d, work)
-        whole_tail = product(work[5], 0, d)
-        intersect(of_head[0], of_head[1], of_tail[0], of_tail[1], d, work)
-        p, by_log = share(product(work[5], 0, d), whole_tail)
-        short = soft_target[soft_chosen] - p
-        if short > F(0):
-            loss += real[W_SOFT] * short * short
-            g = F(-2.0 * real[W_SOFT]) * short * by_log
-            pull(g, work, out)
-            add(out[2], 0, -g, work[6], 0, d)
-            push_row(g_entity[h], of_head, F(1), out[0], out[1])
-            push_map(g_maps[0], g_maps[1], of_head, F(1), out[0], out[1])
-            push_row(g_entity[t], of_tail, F(-1), out[0], out[2])
-            push_map(g_maps[2], g_maps[3], of_tail, F(-1), out[0], out[2])
     return loss, squares
 
 
@@ -252,7 +208,7 @@ def add_transitive(squares, weight, g_rule, g_relation, transitive):
 
 @njit(**fast)
 def add_composition(step, weight, base, rule, heads, tails, entity, relation, g_relation):
-    """Loss and gradient of rule (3,): the map of its first relation, then of its second, should be that of its third.
+    """Loss and gradient of a rule (3,): the map of its first relation, then of its second, should be that of its third.
 
     It is tried on the boxes of PAIRS heads and as many tails, and moves the maps alone.
     """
@@ -301,76 +257,35 @@ def add_composition(step, weight, base, rule, heads, tails, entity, relation, g_
 
 
 @njit(parallel=True, **exact)
-def gradient_all(
-    rows, facts, values, relation, gradients, g_rule, places, real, whole, drawn, soft, soft_target, soft_chosen,
-    transitive,
-):
+def facts_gradient(batch, facts, entities, relation, g_entity, g_rule, weights, transitive):
     """`shard_gradient` for all facts of a batch; (their loss, square of their transitive norm)."""
-    g_entity, g_relation, _ = gradients
-    shards = g_entity.shape[0]
-    weight, part, squares = F(1.0 / count_facts(rows)), np.zeros(shards), np.zeros(shards)
+    shards, n = len(g_entity), len(batch.rows)
+    loss, squares = np.zeros(shards), np.zeros(shards)
     for shard in prange(shards):
-        begin, end = shard * len(rows) // shards, (shard + 1) * len(rows) // shards
-        part[shard], squares[shard] = shard_gradient(
-            rows, begin, end, weight, facts, values, relation, g_entity[shard], g_relation[shard], g_rule[shard],
-            places, real, whole, drawn, soft, soft_target, soft_chosen, transitive,
+        tables, gradients = (entities.values, relation.parameter), (g_entity[shard], relation.gradients[shard])
+        loss[shard], squares[shard] = shard_gradient(
+            batch, shard * n // shards, (shard + 1) * n // shards, facts, entities.places, tables, gradients,
+            g_rule[shard], weights, transitive,
         )
-    return part.sum(), squares.sum()
+    return loss.sum(), squares.sum()
 
 
 @njit(**exact)
-def run_epoch(
-    order, step, start, learning_rate, momentum, lazy, facts, tables, first, second, memory, gradients, values, real,
-    whole, bases, sizes, known, soft, soft_target, transitive, g_rule, rules, heads, head_ends, tails, tail_ends,
-    losses,
-):
-    """As `distmult_kernels.run_epoch`. Rules (c, 3) are the compositions; i is tried on heads up to head_ends[i].
-
-    Compositions read boxes of entities that the batch may not read, so with compositions steps must not be lazy.
+def gradient_all(batch, step, facts, entities, relation, g_entity, weights, rules):
+    """Loss and gradient of a batch with its rules. Compositions read boxes of entities that the batch may not read, so
+    with compositions steps must not be lazy.
     """
-    entity, relation, _ = tables
-    shards, (steps, batch_size), n = gradients[0].shape[0], order.shape, entity.shape[0]
-    blocks, negatives = 2 * shards, whole[NEGATIVES]
-    w_logic = real[W_LOGIC] / batch_size
-    drawn, pool = np.empty((batch_size, 2 * negatives), np.int64), np.empty((0, 3), np.int32)
-    members = known if whole[FILTERED] else known[:0]
-    places, touched, done = np.arange(n).astype(np.int32), np.empty(len(values), np.int64), np.zeros(n, np.int32)
-    if lazy is not None:
-        places[:] = FREE
-    count, shrunk = 0, np.empty((len(values), 2), F)
-    rates = epoch_rates(learning_rate, step, steps)
-    for i in range(steps):
-        rows = order[i]
-        drawing = start, negatives, bases[S_NEGATIVE], sizes[0], sizes[1], members, F(0), U(0), U(0), 0
-        draw_all(rows, facts, drawing, drawn, shards)
-        soft_chosen = -1
-        if len(soft_target) > 0 and real[W_SOFT] > 0:
-            soft_chosen = below(draw(bases[S_SOFT], U(step)), len(soft_target))
-        if lazy is not None:
-            count = touch_batch(rows, facts[0], facts[2], drawn, soft, soft_chosen, pool, places, touched, False)
-            read_rows(
-                entity, first[0], second[0], memory[0], momentum, rates, together(rates, i), touched[:count], done, i,
-                values, shrunk, blocks,
-            )
-        losses[i], squares = gradient_all(
-            rows, facts, values, relation, gradients, g_rule, places, real, whole, drawn, soft, soft_target,
-            soft_chosen, transitive,
+    g_relation, logic = relation.gradients[0], weights.logic / len(batch.rows)
+    loss, squares = facts_gradient(
+        batch, facts, entities, relation, g_entity, rules.gradient, weights, rules.transitive
+    )
+    if rules.gradient.shape[1] > 0:
+        loss += add_transitive(squares, logic, rules.gradient, g_relation, rules.transitive)
+    for rule in range(len(rules.compositions)):
+        heads = rules.heads[(rules.head_ends[rule - 1] if rule else 0) : rules.head_ends[rule]]
+        tails = rules.tails[(rules.tail_ends[rule - 1] if rule else 0) : rules.tail_ends[rule]]
+        loss += add_composition(
+            step, logic, rules.base, rules.compositions[rule], heads, tails, entities.values, relation.parameter,
+            g_relation,
         )
-        if g_rule.shape[1] > 0:
-            losses[i] += add_transitive(squares, w_logic, g_rule, gradients[1][0], transitive)
-        for rule in range(len(rules)):
-            losses[i] += add_composition(
-                step, w_logic, bases[S_COMPOSITION], rules[rule],
-                heads[(head_ends[rule - 1] if rule else 0) : head_ends[rule]],
-                tails[(tail_ends[rule - 1] if rule else 0) : tail_ends[rule]], entity, relation, gradients[1][0],
-            )
-        step += 1
-        start += batch_size
-        lr, eps = rates[0, i], rates[1, i]
-        step_rows(
-            lazy, entity, first[0], second[0], memory[0], gradients[0], momentum, rates, touched[:count], places, done,
-            i, values, shrunk, blocks,
-        )
-        adam_rows(relation, first[1], second[1], memory[1], gradients[1], momentum, lr, eps, 0, relation.shape[0])
-    if lazy is not None:
-        finish_rows(entity, first[0], second[0], memory[0], momentum, rates, done, blocks)
+    return loss

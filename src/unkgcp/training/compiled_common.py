@@ -1,12 +1,15 @@
-"""What compiled loops on the CPU share: random numbers, filtered negatives, the error of a fact, Adam, and products.
+"""What compiled loops on the CPU share: groups of arguments, random numbers, filtered negatives, and products.
 
 Importing this imports numba but not torch, because scoring must work without torch. The random numbers are those of
 `randomness`, bit for bit.
+
+Kernels take few arguments, most of them groups: the named tuples below say once what each holds. n is the number of
+entities, d the width of a row.
 """
 
 from __future__ import annotations
 
-import math
+from collections import namedtuple
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,6 @@ from numba.extending import intrinsic
 
 import unkgcp.training.randomness as randomness
 from unkgcp.loops import njit
-from unkgcp.training.config import LANES
 
 F = np.float32
 U = np.uint64
@@ -32,7 +34,62 @@ fast: dict[str, Any] = exact | {"fastmath": True}
 quick: dict[str, Any] = exact | {"fastmath": {"reassoc", "nsz"}}
 
 LINE = 16  # floats in a line of the processor's cache
-SOON = 16  # triples: rows prefetched so far ahead arrive in time, and the second cache still holds them
+
+
+class FactColumns(namedtuple("FactColumns", "head relation tail confidence")):
+    """The training facts, (facts,) each."""
+
+
+class TrainedTable(namedtuple("TrainedTable", "parameter first second gradients")):
+    """A table (rows, d) with the moments of Adam, and a gradient table of each shard (shards, places, d)."""
+
+
+class EntityRows(namedtuple("EntityRows", "values places touched shrunk done")):
+    """The entities as a batch reads them.
+
+    values: their rows, by place (places, d). places: the place of each entity (n,). Dense steps read the table itself,
+    at the entity's own place, and leave the other three empty. Lazy steps (`compiled_adam`) have by place the entity
+    (`touched`) and the factors by which its moments have shrunk (places, 2), and by entity how many steps of the epoch
+    it has made (`done`).
+    """
+
+
+class Drawing(
+    namedtuple("Drawing", "negatives entities relations known share entity_base choice_base place_base")
+):
+    """How corruptions are drawn.
+
+    negatives: on each side of a fact. known: the set of known facts, empty if they are not filtered out. share: of
+    corruptions that are samples from PASSLEAF's pool instead. The bases of the random numbers: of entities, of the
+    choice of samples, and of their places.
+    """
+
+
+class LossWeights(namedtuple("LossWeights", "negative norm soft side box logic quantile rectified")):
+    """What a term of the loss weighs (see `TrainConfig`), the quantile or -1, and whether the score is rectified."""
+
+
+class SoftLogic(namedtuple("SoftLogic", "triples bounds base")):
+    """Triples (soft, 3) with the lower bounds of their confidences (soft,), and the base of the draw of one a step."""
+
+
+class ScoredPool(namedtuple("ScoredPool", "triples scores open")):
+    """PASSLEAF's pool: triples (places, 3) with their scores (places,), and whether corruptions enter it."""
+
+
+class BoxRules(
+    namedtuple("BoxRules", "transitive gradient compositions heads head_ends tails tail_ends base")
+):
+    """BEUrRE's rules: which relations are transitive (relations,), with the gradient of each shard by their maps
+    (shards, relations or 0, 4 d); compositions (c, 3), rule i tried on heads up to head_ends[i] and on such tails.
+    """
+
+
+class DrawnBatch(namedtuple("DrawnBatch", "rows drawn fresh fresh_scores soft weight")):
+    """Facts by row, -1 beyond the last (b,); corruptions of each, heads first, as `draw_all` codes them; those that
+    enter the pool or -1, and their scores (b, 2 negatives or 0); the soft-logic fact, or -1; the weight of a fact.
+    """
+
 
 # fmt: off
 
@@ -104,23 +161,38 @@ def in_set(key: Any, table: Any) -> Any:
 
 
 @njit(**fast)
-def key_with(drawn: Any, head: Any, relation: Any, tail: Any, at_head: Any, sizes: Any) -> Any:
-    """The key of a triple with an entity put in the place of its head or tail."""
-    n, m = sizes
-    return (drawn * m + relation) * n + tail if at_head else (head * m + relation) * n + drawn
-
-
-@njit(**fast)
-def corrupt(
-    base: Any, counter: Any, head: Any, relation: Any, tail: Any, at_head: Any, sizes: Any, known: Any
-) -> Any:
+def corrupt(drawing: Any, counter: Any, head: Any, relation: Any, tail: Any, at_head: Any) -> Any:
     """An entity for one side, and whether it may be used (False: every draw was a known fact)."""
-    drawn = np.int64(0)
+    n, m, known, drawn = drawing.entities, drawing.relations, drawing.known, np.int64(0)
     for retry in range(RETRIES):
-        drawn = below(draw(base + U(retry), counter), sizes[0])
-        if len(known) == 0 or not in_set(key_with(drawn, head, relation, tail, at_head, sizes), known):
+        drawn = below(draw(drawing.entity_base + U(retry), counter), n)
+        key = (drawn * m + relation) * n + tail if at_head else (head * m + relation) * n + drawn
+        if len(known) == 0 or not in_set(key, known):
             return drawn, True
     return drawn, False
+
+
+@njit(parallel=True, **exact)
+def draw_all(rows: Any, start: Any, facts: Any, drawing: Any, places: Any, drawn: Any, shards: Any) -> None:
+    """Fill `drawn` (b, 2 negatives) for the facts of a batch that begins at `start` of the run, heads first.
+
+    An entity, or -1 - entity where every draw was a known fact, or the number of entities + the place of a sample
+    among the `places` of the pool.
+    """
+    slots = drawn.shape[1]
+    for shard in prange(shards):
+        for i in range(shard * len(rows) // shards, (shard + 1) * len(rows) // shards):
+            fact = rows[i]
+            if fact < 0:
+                continue
+            h, r, t = facts.head[fact], facts.relation[fact], facts.tail[fact]
+            for j in range(slots):
+                position = U((start + i) * slots + j)
+                if drawing.share > F(0) and unit(draw(drawing.choice_base, position)) < drawing.share:
+                    drawn[i, j] = drawing.entities + below(draw(drawing.place_base, position), places)
+                else:
+                    other, usable = corrupt(drawing, position, h, r, t, 2 * j < slots)
+                    drawn[i, j] = other if usable else -1 - other
 
 
 @njit(**fast)
@@ -131,229 +203,11 @@ def fact_error(p: Any, c: Any, quantile: Any) -> Any:
     return (p - c) * (p - c), F(2) * (p - c)
 
 
-@njit(**fast)
-def count_facts(rows: Any) -> Any:
-    count = 0
-    for fact in rows:
-        count += fact >= 0
-    return count
-
-
-@njit(**exact)
-def adam_rates(learning_rate: Any, step: Any) -> Any:
-    """Learning rate and epsilon of a step, counted from 1, with the corrections of the early steps in them."""
-    correction = math.sqrt(1.0 - 0.999**step)
-    return F(learning_rate * correction / (1.0 - 0.9**step)), F(1e-8 * correction)
-
-
-@njit(**exact)
-def epoch_rates(learning_rate, before, steps):
-    """`adam_rates` of the steps of an epoch that follows on `before` others: (2, steps)."""
-    rates = np.empty((2, steps), F)
-    for i in range(steps):
-        rates[0, i], rates[1, i] = adam_rates(learning_rate, before + i + 1)
-    return rates
-
-
-@njit(forceinline=True, **exact)
-def adam(parameter, first, second, row, k, now, by_first, by_second, g, lr, eps):
-    """One step of Adam on parameter k of a row, whose value is `now`. Its moments are `first` and `second` times
-    by_first and by_second.
-
-    lr and eps are those of `adam_rates`: p -= lr m / (sqrt(v) + eps). No rounding is left to the compiler, so that a
-    step is the same whether or not it is lazy (`lazy_steps`).
-    """
-    m = F(0.9) * (by_first * first[row, k]) + F(0.1) * g
-    v = F(0.999) * (by_second * second[row, k]) + F(0.001) * g * g
-    first[row, k], second[row, k] = m, v
-    parameter[row, k] = now - lr * m / (math.sqrt(v) + eps)
-
-
-@njit(forceinline=True, **exact)
-def summed(gradients, place, memory, momentum, row):
-    """The gradient of a row: the sum over the shards at its place, kept in the first shard; the others become zero.
-
-    With momentum it is the row of `memory`, in which gradients add up as g + momentum * (the row before).
-    """
-    shards, _, d = gradients.shape
-    for shard in range(1, shards):
-        for k in range(d):
-            gradients[0, place, k] += gradients[shard, place, k]
-            gradients[shard, place, k] = F(0)
-    if momentum > F(0):
-        for k in range(d):
-            memory[row, k] = momentum * memory[row, k] + gradients[0, place, k]
-            gradients[0, place, k] = memory[row, k]
-    return gradients[0, place]
-
-
-@njit(**exact)
-def adam_rows(parameter, first, second, memory, gradients, momentum, lr, eps, begin, end):
-    """Dense Adam on rows begin..end with their gradients, which are then zero."""
-    for row in range(begin, end):
-        gradient = summed(gradients, row, memory, momentum, row)
-        for k in range(parameter.shape[1]):
-            adam(parameter, first, second, row, k, parameter[row, k], F(1), F(1), gradient[k], lr, eps)
-            gradient[k] = F(0)
-
-
-@njit(**fast)
-def draw_batch(rows, first, last, facts, drawing, drawn):
-    """Fill drawn[first:last] (., 2 negatives) for facts rows[first:last], corrupted heads first.
-
-    An entity, or -1 - entity where every draw was a known fact, or n_entities + the place of a pool sample. `drawing`:
-    the number of facts seen before the batch, negatives a side, the base of their random numbers, the numbers of
-    entities and relations, the set of known facts, the share of pool samples, the bases of the choice of them and of
-    their places, and the size of the pool.
-    """
-    start, negatives, base, entities, relations, known, share, choice, place, n_pool = drawing
-    sizes = entities, relations
-    head, relation_of, tail, _ = facts
-    lines, mask = known.reshape(1, len(known)), U(len(known) - 1)
-    for i in range(first - 1, last):
-        later = rows[i + 1] if i + 1 < last else -1
-        if len(known) > 0 and later >= 0:  # the set of known facts is large: prefetch the places of the next fact
-            h, r, t = head[later], relation_of[later], tail[later]
-            for j in range(2 * negatives):
-                other = below(draw(base, U((start + i + 1) * 2 * negatives + j)), sizes[0])
-                key = key_with(other, h, r, t, j < negatives, sizes)
-                fetch(lines, 0, np.int64(draw(U(key), U(0)) & mask))
-        if i < first or rows[i] < 0:
-            continue
-        h, r, t = head[rows[i]], relation_of[rows[i]], tail[rows[i]]
-        for j in range(2 * negatives):
-            position = U((start + i) * 2 * negatives + j)
-            if share > F(0) and unit(draw(choice, position)) < share:
-                drawn[i, j] = sizes[0] + below(draw(place, position), n_pool)
-            else:
-                other, usable = corrupt(base, position, h, r, t, j < negatives, sizes, known)
-                drawn[i, j] = other if usable else -1 - other
-
-
-@njit(**fast)
-def ask_samples(i, last, rows, drawn, values, g_entity, places, pool, pool_score):
-    """Prefetch the rows of the pool samples of fact i + 1, and those of fact i + 2 themselves: they lie anywhere."""
-    n, scores = len(places), pool_score.reshape(1, len(pool_score))
-    if i + 1 < last and rows[i + 1] >= 0:
-        for value in drawn[i + 1]:
-            if value >= n:
-                for side in range(0, 3, 2):
-                    fetch_row(values, places[pool[value - n, side]])
-                    fetch_row(g_entity, places[pool[value - n, side]])
-    if i + 2 < last and rows[i + 2] >= 0:
-        for value in drawn[i + 2]:
-            if value >= n:
-                fetch(pool, value - n, 0)
-                fetch(scores, 0, value - n)
-
-
-@njit(**fast)
-def insert(rows, position, head, relation_of, tail, fresh, fresh_score, pool, pool_score):
-    """Put the corruptions of a batch into the pool after the batch, so that its draws do not depend on timing."""
-    slots = fresh.shape[1]
-    for i in range(len(rows)):
-        fact = rows[i]
-        if fact < 0:
-            continue
-        for j in range(slots):
-            other = fresh[i, j]
-            if other < 0:
-                continue
-            at_head = 2 * j < slots
-            place = ((position + i) * slots + j) % len(pool_score)
-            pool[place, 0] = other if at_head else head[fact]
-            pool[place, 1] = relation_of[fact]
-            pool[place, 2] = tail[fact] if at_head else other
-            pool_score[place] = fresh_score[i, j]
-
-
-# The parallel parts of a step that both kernels share. Each is a function of its own, so that it is compiled once.
-
-
-@njit(parallel=True, **exact)
-def draw_all(rows, facts, drawing, drawn, shards):
-    """`draw_batch` for all facts of a batch."""
-    for shard in prange(shards):
-        begin, end = shard * len(rows) // shards, (shard + 1) * len(rows) // shards
-        draw_batch(rows, begin, end, facts, drawing, drawn)
-
-
-@njit(parallel=True, **exact)
-def adam_all(parameter, first, second, memory, gradients, momentum, lr, eps, blocks):
-    """`adam_rows` for all rows."""
-    n = len(parameter)
-    for block in prange(blocks):
-        begin, end = block * n // blocks, (block + 1) * n // blocks
-        adam_rows(parameter, first, second, memory, gradients, momentum, lr, eps, begin, end)
-
-
-# Dot products for `unkgcp.training.model`, which scores without torch.
-
-
-@intrinsic
-def sum_of_products(typing: Any, entity: Any, head: Any, relation: Any, middle: Any, tail: Any) -> Any:
-    """The sum over the dimensions of h r t, in one order on every processor; ids must be within the tables.
-
-    Tables must hold float32 in C order; others are not compiled.
-    LANES partial sums take the dimensions in turn, as many as fill whole rounds; halves of them are added until there
-    is one number, and the remaining dimensions are added to it one by one. A compiler that may choose the order takes
-    that of the processor's registers, and one that may not adds one number at a time: hence this code by hand.
-    """
-    if any(table.dtype != types.float32 or table.layout != "C" for table in (entity, relation)):
-        return None
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        real, number, tables = ir.FloatType(), ir.IntType(32), {}
-        for place in (0, 2):
-            tables[place] = context.make_array(signature.args[place])(context, builder, arguments[place])
-        width = cgutils.unpack_tuple(builder, tables[0].shape)[1]
-        nothing, one, lanes = (ir.Constant(width.type, size) for size in (0, 1, LANES))
-        rows = [
-            cgutils.get_item_pointer(
-                context, builder, signature.args[table], tables[table], [arguments[row], nothing], wraparound=False
-            )
-            for table, row in ((0, 1), (2, 3), (0, 4))
-        ]
-
-        def product(first: Any, kind: Any) -> Any:
-            places = (builder.bitcast(builder.gep(row, [first]), kind.as_pointer()) for row in rows)
-            h, r, t = (builder.load(place, align=4) for place in places)
-            return builder.fmul(builder.fmul(h, r), t)
-
-        several = ir.VectorType(real, LANES)
-        whole = builder.sub(width, builder.srem(width, lanes))
-        parts = cgutils.alloca_once_value(builder, ir.Constant(several, [0.0] * LANES))
-        with cgutils.for_range_slice(builder, nothing, whole, lanes, width.type) as (first, _):
-            builder.store(builder.fadd(builder.load(parts), product(first, several)), parts)
-        part, half = builder.load(parts), LANES // 2
-        while half:
-            low, high = (
-                builder.shuffle_vector(
-                    part,
-                    ir.Constant(part.type, ir.Undefined),
-                    ir.Constant(ir.VectorType(number, half), [number(start + lane) for lane in range(half)]),
-                )
-                for start in (0, half)
-            )
-            part, half = builder.fadd(low, high), half // 2
-        total = cgutils.alloca_once_value(builder, builder.extract_element(part, number(0)))
-        with cgutils.for_range_slice(builder, whole, width, one, width.type) as (first, _):
-            builder.store(builder.fadd(builder.load(total), product(first, real)), total)
-        return builder.load(total)
-
-    return types.float32(entity, types.int64, relation, types.int64, types.int64), code
-
-
-@njit(alone=True, **exact)
+@njit(alone=True, **quick)
 def products(entity: Any, relation: Any, head: Any, middle: Any, tail: Any, out: Any) -> None:
-    """Fill `out` (n,) with sums of products."""
-    n, width = len(out), entity.shape[1]
-    for i in range(n):
-        later = min(i + SOON, n - 1)
-        for row in (head[later], tail[later]):
-            fetch_row(entity, row)
-            # a row that begins in the middle of a cache line ends in a line that was not prefetched yet
-            fetch(entity, np.int64(row), np.int64(width - 1))
-        out[i] = sum_of_products(
-            entity, np.int64(head[i]), relation, np.int64(middle[i]), np.int64(tail[i])
-        )
+    """Fill `out` (n,) with the sums over the dimensions of h r t, for `unkgcp.training.model`, which has no torch."""
+    for i in range(len(out)):
+        h, r, t, total = head[i], middle[i], tail[i], F(0)
+        for k in range(entity.shape[1]):
+            total += entity[h, k] * relation[r, k] * entity[t, k]
+        out[i] = total

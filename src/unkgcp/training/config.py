@@ -15,21 +15,30 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from unkgcp.backbones import MODELS as MODELS
+from unkgcp.backbones import registered_name
 from unkgcp.errors import InputError, at
 
-MODELS = ("ukge", "ukge-rect", "passleaf", "passleaf-complex", "passleaf-rotate", "beurre")
 DISTMULT = ("ukge", "ukge-rect", "passleaf")
 """Models with the score f(w (h o r) . t + b): they are scored without torch."""
-LANES = 16
-"""Number of partial sums in such a score, so that several numbers can be added at once."""
 COMPILED = (*DISTMULT, "beurre")
-"""Models that compiled kernels train on a CPU; torch trains the others."""
+"""Models that have kernels of their own, compiled for a CPU and fused for a GPU; torch trains the others."""
 NONE = "none"
 """Instead of the name of a model: no model is trained."""
 GIVEN = "given"
 """Instead of the name of a model: it is the user's own model, which a run does not keep."""
+SMALLEST_BATCH = 16
+"""Facts in a batch, on the smallest graphs."""
 PYKEEN = "pykeen:"
 """Precedes the name of a model of PyKEEN."""
+BOUNDS = {
+    "dimension": (1, 1 << 16),
+    **dict.fromkeys(("batch_size", "epochs", "patience", "validate_every", "pool_size"), (1, math.inf)),
+    **dict.fromkeys(("negatives", "min_steps", "max_steps", "start_deviation"), (0, math.inf)),
+    **dict.fromkeys(("negative_weight", "regularization", "softlogic_weight", "logic_weight"), (0, math.inf)),
+    **dict.fromkeys(("momentum", "decay", "pool_share"), (0, 1)),
+}
+"""The least and the largest value of a field."""
 ALLOWED_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (int, float),
@@ -56,7 +65,10 @@ class TrainConfig:
     dimension: int = 128
     batch_size: int = 1024
     learning_rate: float = 1e-3
-    most_steps: int = 0  # an epoch, 0 for any number: larger graphs get larger batches and learning rates
+    min_steps: int = 0  # an epoch, 0 for any number: smaller graphs get smaller batches
+    max_steps: int = 0  # an epoch, 0 for any number: larger graphs get larger batches and learning rates
+    start_mean: float = 0.0  # ukge, passleaf: of the numbers in vectors before training
+    start_deviation: float = 0.3  # ukge, passleaf: the standard deviation of these numbers
     epochs: int = 200  # at most
     patience: int = 30  # epochs without a better validation error before training stops
     validate_every: int = 5  # epochs
@@ -79,8 +91,10 @@ class TrainConfig:
     transitive: tuple[str, ...] = ()  # beurre: labels of transitive relations
     compositions: tuple[tuple[str, str, str], ...] = ()  # beurre: (r1, r2, r3) with r1 then r2 implying r3
     quantile: float | None = None  # pinball loss at this quantile instead of the squared error
+    map_scores: bool = True  # to confidences, by the monotone map that the held-out facts suggest
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "model", registered_name(self.model))
         object.__setattr__(self, "transitive", tuple(str(label) for label in self.transitive))
         rules = tuple(tuple(str(label) for label in rule) for rule in self.compositions)
         object.__setattr__(self, "compositions", rules)
@@ -93,30 +107,23 @@ class TrainConfig:
             value = getattr(self, field.name)
             if isinstance(value, float) and not math.isfinite(value):
                 yield field.name, "must be a finite number"
-        if self.model not in (*MODELS, NONE, GIVEN) and not self.of_pykeen:
+        if self.model not in (*MODELS, NONE, GIVEN) and ":" not in self.model:
             near = difflib.get_close_matches(self.model, MODELS, n=1)
             hint = f"; {near[0]}?" if near else ""
-            yield "model", f"must be one of {', '.join(MODELS)}, {PYKEEN}NAME, {NONE}{hint}"
-        for name in ("dimension", "batch_size", "epochs", "patience", "validate_every", "pool_size"):
-            if getattr(self, name) < 1:
-                yield name, "must be at least 1"
-        if self.model in ("passleaf-complex", "passleaf-rotate") and self.dimension % 2:
-            yield "dimension", "must be even for complex numbers"
-        weights = ("negative_weight", "regularization", "softlogic_weight", "logic_weight")
-        for name in ("negatives", *weights, "most_steps"):
-            if getattr(self, name) < 0:
-                yield name, "must not be negative"
+            yield "model", f"must be one of {', '.join(MODELS)}, {PYKEEN}NAME, MODULE:CLASS, {NONE}{hint}"
+        for name, (least, most) in BOUNDS.items():
+            if not least <= getattr(self, name) <= most:
+                yield (
+                    name,
+                    f"must be at least {least}" + ("" if most == math.inf else f" and at most {most:,}"),
+                )
         if not self.learning_rate > 0:
             yield "learning_rate", "must be positive"
-        if not 0 < self.validation_fraction < 1:
-            yield "validation_fraction", "must lie between 0 and 1"
-        for name in ("momentum", "decay", "pool_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                yield name, "must lie in [0, 1]"
         if not 0 <= self.pool_from < self.pool_train_from:
             yield "pool_from", "must come before pool_train_from"
-        if self.quantile is not None and not 0 < self.quantile < 1:
-            yield "quantile", "must lie between 0 and 1"
+        for name in ("quantile", "validation_fraction"):
+            if (share := getattr(self, name)) is not None and not 0 < share < 1:
+                yield name, "must lie between 0 and 1"
         if any(len(rule) != 3 for rule in self.compositions):
             yield "compositions", "each must name three relations"
 
@@ -130,24 +137,37 @@ class TrainConfig:
         return self.model.startswith(PYKEEN)
 
     @property
+    def learns_map(self) -> bool:
+        """Whether a monotone map makes confidences of the scores; those of PyKEEN's models are none without it."""
+        return (self.map_scores or self.of_pykeen) and self.quantile is None
+
+    @property
     def uses_pool(self) -> bool:
-        return self.model.startswith("passleaf")
+        return self.model == "passleaf"
 
     @property
     def drawn_negatives(self) -> int:
         """Corrupted heads, and as many tails, that training draws for a fact: none where they have no weight."""
         return self.negatives if self.negative_weight else 0
 
-    def for_size(self, facts: int) -> TrainConfig:
-        """The configuration with batches so large that an epoch of so many facts has at most `most_steps` steps.
+    def in_kernels(self, softlogic: bool) -> bool:
+        """Whether the kernels have all terms of the loss: those of BEUrRE leave out soft logic and `regularization`."""
+        more = self.regularization > 0 or (softlogic and self.softlogic_weight > 0)
+        return self.model in COMPILED and (self.model in DISTMULT or not more)
 
-        The learning rate grows with the square root of the batch, as the noise of a gradient falls with it.
+    def for_size(self, facts: int) -> TrainConfig:
+        """The configuration with batches such that an epoch of so many facts has `min_steps` to `max_steps` steps.
+
+        The learning rate of larger batches grows with the square root of the batch, as the noise of a gradient falls
+        with it.
         """
-        if not self.most_steps or facts <= self.most_steps * self.batch_size:
-            return self
-        times = -(-facts // (self.most_steps * self.batch_size))
-        rate = self.learning_rate * math.sqrt(times)
-        return replace(self, batch_size=times * self.batch_size, learning_rate=rate)
+        if self.max_steps and facts > self.max_steps * self.batch_size:
+            times = -(-facts // (self.max_steps * self.batch_size))
+            rate = self.learning_rate * math.sqrt(times)
+            return replace(self, batch_size=times * self.batch_size, learning_rate=rate)
+        if facts < self.min_steps * self.batch_size:
+            return replace(self, batch_size=max(SMALLEST_BATCH, facts // self.min_steps))
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for YAML or JSON; the name alone where no model is trained here."""
@@ -166,10 +186,10 @@ class TrainConfig:
     @classmethod
     def read(cls, path: str | PathLike[str], base: TrainConfig | None = None) -> TrainConfig:
         """A YAML file of some of the fields, over `base`."""
-        return _override(base or cls(), _settings(path), str(path))
+        return _override(base or cls(), settings_in(path), str(path))
 
 
-def _settings(path: str | PathLike[str]) -> dict[str, Any]:
+def settings_in(path: str | PathLike[str]) -> dict[str, Any]:
     """What a YAML file says, not yet checked."""
     import yaml
 
@@ -223,25 +243,23 @@ def config_for(model: str = "ukge", data: str | None = None, protocol: str = "st
     """
     if protocol not in ("strict", "paper"):
         raise InputError(f"protocol is {protocol!r} but must be strict or paper")
-    config = TrainConfig(model=model)
-    layers = _presets()[protocol].get(PYKEEN if config.of_pykeen else model, {})
+    config = TrainConfig(model=model, map_scores=protocol == "strict")
+    family = PYKEEN if config.of_pykeen else "own" if ":" in config.model else model
+    layers = _presets()[protocol].get(family, {})
     for layer in ("default", data):
         if layer is not None and layer in layers:
             config = _override(config, layers[layer], f"presets {protocol} {model} {layer}")
     return config
 
 
-def config_in(
-    path: str | PathLike[str] | None, model: str | None, data: str | None = None, protocol: str = "strict"
+def config_with(
+    settings: Mapping[str, Any], model: str | None, data: str | None = None, protocol: str = "strict"
 ) -> TrainConfig:
-    """As `config_for`, with the settings of a YAML file put in place if there is one; it may name the model, too."""
-    if path is None:
-        return config_for(model or "ukge", data, protocol)
-    values = _settings(path)
-    named = _override(TrainConfig(), values, str(path)).model
-    config = _override(config_for(model or named, data, protocol), values, str(path))
+    """As `config_for`, with these settings put in place; they may name the model, too."""
+    named = _override(TrainConfig(), settings, "--config").model
+    config = _override(config_for(model or named, data, protocol), settings, "--config")
     if model is not None and config.model != model:
-        raise InputError(f"{path} is for model {config.model}, but --model says {model}; drop one")
+        raise InputError(f"--config is for model {config.model}, but --model says {model}; drop one")
     return config
 
 

@@ -41,19 +41,15 @@ def fresh_side(
 
 
 @triton.jit
-def pool_side(
-    entity, g_entity, relation, g_relation, triples, scores, member, places, chosen, draw_bases, counter,
-    column, inside, w, b, scale,
-    WIDTH: tl.constexpr, RECTIFIED: tl.constexpr,
+def free_triples(
+    entity, g_entity, relation, g_relation, h, r, t, target, active, column, inside, w, b,
+    WIDTH: tl.constexpr, RECTIFIED: tl.constexpr, BOUND: tl.constexpr,
 ):
-    """Pool samples in the chosen lanes: adds the gradients of their rows; (losses, gradients of w and b), (k,) each."""
-    base = tl.load(draw_bases + member).to(tl.uint64, bitcast=True)
-    at = member * places + below(draw(base, counter), places)
-    h = tl.load(triples + at * 3, mask=chosen, other=0).to(tl.int64)
-    r = tl.load(triples + at * 3 + 1, mask=chosen, other=0).to(tl.int64)
-    t = tl.load(triples + at * 3 + 2, mask=chosen, other=0).to(tl.int64)
-    target = tl.load(scores + at, mask=chosen, other=0.0)
-    mask = chosen[:, None] & inside[None, :]
+    """Triples (k,) that share no row with a fact, pool samples or a soft-logic fact: adds the gradients of their rows.
+
+    (losses, gradients of w and b), (k,) each: active (p - target)^2, or 0 where the target is a BOUND that p keeps.
+    """
+    mask = (active > 0)[:, None] & inside[None, :]
     at_h, at_r = h[:, None] * WIDTH + column[None, :], r[:, None] * WIDTH + column[None, :]
     at_t = t[:, None] * WIDTH + column[None, :]
     hv = tl.load(entity + at_h, mask=mask, other=0.0)
@@ -61,14 +57,24 @@ def pool_side(
     tv = tl.load(entity + at_t, mask=mask, other=0.0)
     raw = tl.sum(hv * rv * tv, 1)
     value, slope = activate(w * raw + b, RECTIFIED)
-    active = tl.where(chosen, scale, 0.0)
-    error = value - target
+    error = tl.minimum(value - target, 0.0) if BOUND else value - target
     g = 2 * error * slope * active
     push = (g * w)[:, None]
     tl.atomic_add(g_entity + at_h, push * rv * tv, mask=mask, sem="relaxed")
     tl.atomic_add(g_entity + at_t, push * rv * hv, mask=mask, sem="relaxed")
     tl.atomic_add(g_relation + at_r, push * hv * tv, mask=mask, sem="relaxed")
     return active * error * error, g * raw, g
+
+
+@triton.jit
+def pool_samples(triples, scores, member, places, chosen, draw_bases, counter):
+    """The samples of the chosen lanes: head, relation, tail and old score, (k,) each."""
+    base = tl.load(draw_bases + member).to(tl.uint64, bitcast=True)
+    at = member * places + below(draw(base, counter), places)
+    h = tl.load(triples + at * 3, mask=chosen, other=0).to(tl.int64)
+    r = tl.load(triples + at * 3 + 1, mask=chosen, other=0).to(tl.int64)
+    t = tl.load(triples + at * 3 + 2, mask=chosen, other=0).to(tl.int64)
+    return h, r, t, tl.load(scores + at, mask=chosen, other=0.0)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -133,9 +139,10 @@ def bilinear_batch(
                     if PHASE == 2:
                         base = tl.load(choice_bases + member).to(tl.uint64, bitcast=True)
                         chosen = rows & (unit(draw(base, counter)) < tl.load(share_at))
-                        part, more_w, more_b = pool_side(
-                            entity, g_entity, relation, g_relation, triples, scores, member, places, chosen,
-                            draw_bases, counter, column, inside, w, b, scale, WIDTH, RECTIFIED,
+                        x, y, z, old = pool_samples(triples, scores, member, places, chosen, draw_bases, counter)
+                        part, more_w, more_b = free_triples(
+                            entity, g_entity, relation, g_relation, x, y, z, old, tl.where(chosen, scale, 0.0),
+                            column, inside, w, b, WIDTH, RECTIFIED, False,
                         )
                         losses += part
                         all_w += more_w
@@ -172,21 +179,15 @@ def bilinear_batch(
         if i == 0:
             base = tl.load(soft_bases + member).to(tl.uint64, bitcast=True)
             chosen = below(draw(base, tl.load(step_at).to(tl.uint64)), n_soft)
-            h, r = tl.load(soft + chosen * 3), tl.load(soft + chosen * 3 + 1)
-            t = tl.load(soft + chosen * 3 + 2)
-            hv = tl.load(entity + h * WIDTH + column, mask=inside, other=0.0)
-            rv = tl.load(relation + r * WIDTH + column, mask=inside, other=0.0)
-            tv = tl.load(entity + t * WIDTH + column, mask=inside, other=0.0)
-            raw = tl.sum(hv * rv * tv)
-            value, inner = activate(w * raw + b, RECTIFIED)
-            short = tl.maximum(tl.load(soft_targets + chosen) - value, 0.0)
-            loss += w_soft * short * short
-            g = -2 * w_soft * short * inner
-            tl.atomic_add(g_entity + h * WIDTH + column, g * w * rv * tv, mask=inside, sem="relaxed")
-            tl.atomic_add(g_entity + t * WIDTH + column, g * w * rv * hv, mask=inside, sem="relaxed")
-            tl.atomic_add(g_relation + r * WIDTH + column, g * w * hv * tv, mask=inside, sem="relaxed")
-            tl.atomic_add(g_w + member, g * raw, sem="relaxed")
-            tl.atomic_add(g_b + member, g, sem="relaxed")
+            chosen += tl.arange(0, 1)
+            h, r, t = tl.load(soft + chosen * 3), tl.load(soft + chosen * 3 + 1), tl.load(soft + chosen * 3 + 2)
+            part, more_w, more_b = free_triples(
+                entity, g_entity, relation, g_relation, h, r, t, tl.load(soft_targets + chosen),
+                tl.zeros((1,), tl.float32) + w_soft, column, inside, w, b, WIDTH, RECTIFIED, True,
+            )
+            loss += tl.sum(part)
+            tl.atomic_add(g_w + member, tl.sum(more_w), sem="relaxed")
+            tl.atomic_add(g_b + member, tl.sum(more_b), sem="relaxed")
     tl.atomic_add(loss_at + member, loss, sem="relaxed")
 
 

@@ -62,10 +62,22 @@ def box_pair(low1, side1, low2, side2, whole, whole_slope, inside):
 
 
 @triton.jit
-def norm_gradient(row, weight):
-    """(weight |row|, its gradient)."""
+def add_with_norm(g_table, at, row, gradient, weight, inside):
+    """Add a gradient, and that of weight |row|, to a row of gradients; weight |row|."""
     size = tl.sqrt(tl.sum(row * row))
-    return weight * size, tl.where(size > 0, weight * row / tl.where(size > 0, size, 1.0), 0.0)
+    more = tl.where(size > 0, weight * row / tl.where(size > 0, size, 1.0), 0.0)
+    tl.atomic_add(g_table + at, gradient + more, mask=inside, sem="relaxed")
+    return weight * size
+
+
+@triton.jit
+def add_side(g_log_side, at, log_side_row, side, scale, gradient, weight, inside):
+    """The same for the logarithms of sides, by the gradient of the scaled side and that of weight |side|."""
+    size = tl.sqrt(tl.sum(side * side))
+    more = tl.where(size > 0, weight * side / tl.where(size > 0, size, 1.0), 0.0)
+    down = (gradient * tl.maximum(scale, 0.0) + more) * side
+    tl.atomic_add(g_log_side + at, down, mask=inside & (log_side_row < LARGEST_LOG_SIDE), sem="relaxed")
+    return weight * size
 
 
 @triton.jit
@@ -128,15 +140,11 @@ def box_batch(
     order, place_at, start_at, n_facts, heads, relations, tails, targets, taus,
     low, log_side_at, h_shift, h_scale, t_shift, t_scale,
     g_low, g_log_side, g_h_shift, g_h_scale, g_t_shift, g_t_scale,
-    bases, known, n_known, rounds, transitive, g_rule, squares, loss_at, members, batch, n_entities, n_relations,
-    w_negative, w_side, w_other,
+    bases, known, n_known, rounds, loss_at, members, batch, n_entities, n_relations, w_negative, w_side, w_other,
     COUNT: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
-    RETRIES: tl.constexpr, QUANTILE: tl.constexpr, RULE: tl.constexpr,
+    RETRIES: tl.constexpr, QUANTILE: tl.constexpr,
 ):
-    """Loss and gradient of one fact with its negatives and its norms.
-
-    With RULE, facts of transitive relations leave (1 - p)^2 and its gradient in `squares` and `g_rule`.
-    """
+    """Loss and gradient of one fact with its negatives and its norms, but without rules."""
     program = tl.program_id(0).to(tl.int64)
     member, i = program // batch, program % batch
     place = tl.load(place_at)
@@ -170,17 +178,6 @@ def box_batch(
         )
         value = tl.sum(p)
         a, b, c, d = tl.sum(a, 0), tl.sum(b, 0), tl.sum(c, 0), tl.sum(d, 0)
-        if RULE:  # noqa: SIM102 (one condition is settled when the kernel is compiled, the other when it runs)
-            if tl.load(transitive + r) != 0:
-                away = 1 - value
-                tl.atomic_add(squares + place * members + member, away * away, sem="relaxed")
-                push, at_rule = -away * value, (member * n_relations + r) * (4 * WIDTH) + column
-                tl.atomic_add(g_rule + at_rule, push * a, mask=inside, sem="relaxed")
-                down = tl.where(scale_h > 0, push * b * side_h, 0.0)
-                tl.atomic_add(g_rule + at_rule + WIDTH, down, mask=inside, sem="relaxed")
-                tl.atomic_add(g_rule + at_rule + 2 * WIDTH, push * c, mask=inside, sem="relaxed")
-                down = tl.where(scale_t > 0, push * d * side_t, 0.0)
-                tl.atomic_add(g_rule + at_rule + 3 * WIDTH, down, mask=inside, sem="relaxed")
         error, slope = fact_error(value, tl.load(targets + fact), tl.load(taus + member), QUANTILE)
         g = slope * value * weight
         loss = weight * error
@@ -207,56 +204,15 @@ def box_batch(
             loss += part
             g_box_h += x
             g_wide_h += y
-        more, n_side_h = norm_gradient(side_h, w_side * weight)
-        loss += more
-        more, n_side_t = norm_gradient(side_t, w_side * weight)
-        loss += more
-        more, n_low_h = norm_gradient(low_h, w_other * weight)
-        loss += more
-        more, n_low_t = norm_gradient(low_t, w_other * weight)
-        loss += more
-        more, n_shift_h = norm_gradient(shift_h, w_other * weight)
-        loss += more
-        more, n_scale_h = norm_gradient(scale_h, w_other * weight)
-        loss += more
-        more, n_shift_t = norm_gradient(shift_t, w_other * weight)
-        loss += more
-        more, n_scale_t = norm_gradient(scale_t, w_other * weight)
-        loss += more
-        d_log_h = (g_wide_h * tl.maximum(scale_h, 0.0) + n_side_h) * side_h
-        d_log_t = (g_wide_t * tl.maximum(scale_t, 0.0) + n_side_t) * side_t
-        d_scale_h = tl.where(scale_h > 0, g_wide_h * side_h, 0.0) + own_h_scale + n_scale_h
-        d_scale_t = tl.where(scale_t > 0, g_wide_t * side_t, 0.0) + own_t_scale + n_scale_t
-        tl.atomic_add(g_low + at_h, g_box_h + n_low_h, mask=inside, sem="relaxed")
-        tl.atomic_add(g_low + at_t, g_box_t + n_low_t, mask=inside, sem="relaxed")
-        tl.atomic_add(g_log_side + at_h, d_log_h, mask=inside & (log_h < LARGEST_LOG_SIDE), sem="relaxed")
-        tl.atomic_add(g_log_side + at_t, d_log_t, mask=inside & (log_t < LARGEST_LOG_SIDE), sem="relaxed")
-        tl.atomic_add(g_h_shift + at_r, g_box_h + own_h_shift + n_shift_h, mask=inside, sem="relaxed")
-        tl.atomic_add(g_h_scale + at_r, d_scale_h, mask=inside, sem="relaxed")
-        tl.atomic_add(g_t_shift + at_r, g_box_t + own_t_shift + n_shift_t, mask=inside, sem="relaxed")
-        tl.atomic_add(g_t_scale + at_r, d_scale_t, mask=inside, sem="relaxed")
+        w_side, w_other = w_side * weight, w_other * weight
+        loss += add_side(g_log_side, at_h, log_h, side_h, scale_h, g_wide_h, w_side, inside)
+        loss += add_side(g_log_side, at_t, log_t, side_t, scale_t, g_wide_t, w_side, inside)
+        loss += add_with_norm(g_low, at_h, low_h, g_box_h, w_other, inside)
+        loss += add_with_norm(g_low, at_t, low_t, g_box_t, w_other, inside)
+        d_scale_h = tl.where(scale_h > 0, g_wide_h * side_h, 0.0) + own_h_scale
+        d_scale_t = tl.where(scale_t > 0, g_wide_t * side_t, 0.0) + own_t_scale
+        loss += add_with_norm(g_h_shift, at_r, shift_h, g_box_h + own_h_shift, w_other, inside)
+        loss += add_with_norm(g_h_scale, at_r, scale_h, d_scale_h, w_other, inside)
+        loss += add_with_norm(g_t_shift, at_r, shift_t, g_box_t + own_t_shift, w_other, inside)
+        loss += add_with_norm(g_t_scale, at_r, scale_t, d_scale_t, w_other, inside)
         tl.atomic_add(loss_at + member, loss, sem="relaxed")
-
-
-@triton.jit(do_not_specialize=["members", "n_relations"])
-def add_transitive(
-    transitive, g_rule, squares, place_at, g_h_shift, g_h_scale, g_t_shift, g_t_scale, loss_at, weight,
-    members, n_relations, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
-):
-    """Turns the sums that a batch left in `g_rule` into the gradient of the transitive norm, for one relation."""
-    program = tl.program_id(0).to(tl.int64)
-    member, r = program // n_relations, program % n_relations
-    norm = tl.sqrt(tl.load(squares + tl.load(place_at) * members + member) + 1e-12)
-    if r == 0:
-        tl.store(loss_at + member, tl.load(loss_at + member) + weight * norm)
-    if tl.load(transitive + r) != 0:
-        column = tl.arange(0, COLUMNS)
-        inside = column < WIDTH
-        at, at_rule = program * WIDTH + column, program * (4 * WIDTH) + column
-        share = weight / norm
-        for table in tl.static_range(4):
-            g_table = g_h_shift if table == 0 else g_h_scale if table == 1 else g_t_shift if table == 2 else g_t_scale
-            own = tl.load(g_rule + at_rule + table * WIDTH, mask=inside, other=0.0)
-            before = tl.load(g_table + at, mask=inside, other=0.0)
-            tl.store(g_table + at, before + share * own, mask=inside)
-            tl.store(g_rule + at_rule + table * WIDTH, own * 0, mask=inside)

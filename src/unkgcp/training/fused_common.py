@@ -1,9 +1,21 @@
-"""What the fused GPU kernels share: random numbers, filtered negatives, the error of a fact, and Adam's steps.
+"""What the fused GPU kernels share: random numbers, filtered negatives, the error of a fact, and steps of Adam.
 
-Adam's steps are lazy: a step moves the rows that its batch reads, and no others. `taken` counts the steps of the epoch
-that a row of the entity table has made, and the row's gradient belongs to the next one. Before a batch reads a row,
-`settle` lets it make the steps it has missed: the first with its gradient, the others without. At the end of an epoch
-`settle_all` does so for every row. The result is that of dense steps.
+Both kernels of a batch take their arguments in groups; all are pointers to tensors but for the numbers of things:
+
+- the batch: `order` (steps, members, batch) of the facts, -1 where the last one is short; `place_at`, its number in the
+  epoch; `start_at`, the facts of all earlier epochs; `n_facts`;
+- the facts, (n_facts,) each: `heads`, `relations`, `tails`, `targets`; and `taus`, the quantile of each member;
+- the tables (members, rows, width) in the order of the backbone, then their gradients (`g_...`) in the same order;
+- negatives: `bases` of their random numbers by member; `known`, the sorted keys of `n_known` facts, which a search
+  finds in so many `rounds`, 0 to leave them in;
+- soft logic: `soft` triples (n_soft, 3) with their `soft_targets`, drawn by `soft_bases` and the step in `step_at`;
+- PASSLEAF's pool: `triples` (members, places, 3) with `scores`; samples have the share in `share_at`, and are chosen
+  and drawn by `choice_bases` and `draw_bases`; `fresh` and `fresh_values` get the corruptions that enter the pool;
+- the loss of each member (`loss_at`), the numbers of members, facts a batch, entities and relations, and the weights of
+  the terms (`w_negative`, `regular`, `w_soft`, `w_side`, `w_other`).
+
+Constants: COUNT negatives a side, LANES of them at once; rows of WIDTH numbers in COLUMNS lanes; RETRIES of a draw;
+PHASE of the pool: 0 before corruptions enter it, 1 while they do, 2 when samples are drawn too.
 """
 
 from __future__ import annotations
@@ -16,16 +28,19 @@ from unkgcp.training import randomness
 GOLDEN = tl.constexpr(randomness.GOLDEN)
 FIRST = tl.constexpr(randomness.FIRST)
 SECOND = tl.constexpr(randomness.SECOND)
-BETA1 = tl.constexpr(0.9)
-BETA2 = tl.constexpr(0.999)
-ROOT_BETA2 = tl.constexpr(0.999**0.5)
-LOG2_BETA1 = tl.constexpr(-0.15200309344504997)
-LOG2_BETA2 = tl.constexpr(-0.0014434168696687186)
-EPSILON = tl.constexpr(1e-8)
-AT_ONCE = tl.constexpr(16)  # steps between two checks whether they still move anything
-
 # sizes are never compiled in: one compilation serves every graph and number of members
-SIZES = ["n_facts", "n_known", "rounds", "n_soft", "places", "members", "batch", "n_entities", "n_relations"]
+SIZES = [
+    "n_facts",
+    "n_known",
+    "rounds",
+    "n_soft",
+    "places",
+    "members",
+    "batch",
+    "n_entities",
+    "n_relations",
+    "steps",
+]
 
 # fmt: off
 
@@ -102,137 +117,12 @@ def fact_error(value, target, tau, QUANTILE: tl.constexpr):
     return error, slope
 
 
-@triton.jit
-def adam(value, first, second, gradient, size, root):
-    """One step; `size` is the learning rate over the correction of the first moment, `root` corrects the second."""
-    first = BETA1 * first + (1 - BETA1) * gradient
-    second = BETA2 * second + (1 - BETA2) * gradient * gradient
-    return value - size * first / (tl.sqrt(second) * root + EPSILON), first, second
-
-
-@triton.jit
-def catch_up(
-    parameter, gradient, first_at, second_at, sizes, roots, row, begin, end,
-    WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
-):
-    """Steps begin to end - 1 of a row, the first of them with its gradient, which is cleared."""
-    column = tl.arange(0, COLUMNS)
-    inside = column < WIDTH
-    at = row * WIDTH + column
-    value = tl.load(parameter + at, mask=inside, other=0.0)
-    first = tl.load(first_at + at, mask=inside, other=0.0)
-    second = tl.load(second_at + at, mask=inside, other=0.0)
-    slope = tl.load(gradient + at, mask=inside, other=0.0)
-    value, first, second = adam(value, first, second, slope, tl.load(sizes + begin), tl.load(roots + begin))
-    deviation = tl.sqrt(second)
-    step = begin + 1
-    while step < end:
-        last = tl.minimum(step + AT_ONCE, end)
-        before = value
-        while step < last:
-            first *= BETA1
-            deviation *= ROOT_BETA2
-            second *= BETA2
-            before = value
-            value -= tl.load(sizes + step) * first / (deviation * tl.load(roots + step) + EPSILON)
-            step += 1
-        # steps without a gradient only get smaller: once the last one was lost in rounding, the rest are too
-        if tl.max((value != before).to(tl.int32)) == 0:
-            rest = (end - step).to(tl.float32)
-            first *= tl.exp2(rest * LOG2_BETA1)
-            second *= tl.exp2(rest * LOG2_BETA2)
-            step = end
-    tl.store(parameter + at, value, mask=inside)
-    tl.store(first_at + at, first, mask=inside)
-    tl.store(second_at + at, second, mask=inside)
-    tl.store(gradient + at, tl.zeros_like(slope), mask=inside)
-
-
-@triton.jit(do_not_specialize=SIZES)
-def settle(
-    order, place_at, start_at, n_facts, heads, relations, tails,
-    entity, gradient, first, second, taken, sizes, roots,
-    bases, known, n_known, rounds, soft, n_soft, soft_bases, step_at,
-    triples, places, share_at, choice_bases, draw_bases, members, batch, n_entities, n_relations,
-    COUNT: tl.constexpr, SLOTS: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, RETRIES: tl.constexpr,
-    SOFT: tl.constexpr, PHASE: tl.constexpr,
-):
-    """Bring one row that the batch will read up to date: each program has one slot of a fact.
-
-    The slots of a fact are its head, its tail, and each negative or the two ends of a pool sample. The last two
-    programs of a member are for its soft-logic fact.
-    """
-    program = tl.program_id(0).to(tl.int64)
-    each = batch * SLOTS + 2
-    member, own = program // each, program % each
-    place = tl.load(place_at)
-    row = tl.full((), -1, tl.int64)
-    if own >= batch * SLOTS:
-        if SOFT:
-            base = tl.load(soft_bases + member).to(tl.uint64, bitcast=True)
-            chosen = below(draw(base, tl.load(step_at).to(tl.uint64)), n_soft)
-            row = tl.load(soft + chosen * 3 + 2 * (own - batch * SLOTS))
-    else:
-        i, slot = own // SLOTS, own % SLOTS
-        fact = tl.load(order + (place * members + member) * batch + i)
-        if fact >= 0:
-            h, r, t = tl.load(heads + fact), tl.load(relations + fact), tl.load(tails + fact)
-            if slot == 0:
-                row = h
-            elif slot == 1:
-                row = t
-            else:
-                # with a pool there are two slots for each sample, one for each of its ends
-                side_of = (slot - 2) // (2 * COUNT) if COUNT > 0 else slot
-                lane = (slot - 2) % (2 * COUNT) if COUNT > 0 else slot
-                counter = ((tl.load(start_at) + place * batch + i) * (2 * COUNT) + lane).to(tl.uint64)
-                pooled = counter < 0
-                if PHASE == 2:
-                    base = tl.load(choice_bases + member).to(tl.uint64, bitcast=True)
-                    pooled = unit(draw(base, counter)) < tl.load(share_at)
-                if pooled:
-                    base = tl.load(draw_bases + member).to(tl.uint64, bitcast=True)
-                    at = member * places + below(draw(base, counter), places)
-                    row = tl.load(triples + at * 3 + 2 * side_of).to(tl.int64)
-                elif side_of == 0:
-                    one = tl.arange(0, 1)
-                    counters = counter + one.to(tl.uint64)
-                    if lane < COUNT:
-                        others, _ = corrupt(
-                            bases, member, counters, h, r, t, n_entities, n_relations, known, n_known, rounds,
-                            True, RETRIES,
-                        )
-                        row = tl.sum(others)
-                    else:
-                        others, _ = corrupt(
-                            bases, member, counters, h, r, t, n_entities, n_relations, known, n_known, rounds,
-                            False, RETRIES,
-                        )
-                        row = tl.sum(others)
-    if row >= 0:
-        row += member * n_entities
-        begin = tl.atomic_xchg(taken + row, place.to(tl.int32), sem="relaxed")
-        if begin < place:
-            catch_up(entity, gradient, first, second, sizes, roots, row, begin, place.to(tl.int32), WIDTH, COLUMNS)
-
-
-@triton.jit(do_not_specialize=["steps"])
-def settle_all(
-    entity, gradient, first, second, taken, sizes, roots, steps, WIDTH: tl.constexpr, COLUMNS: tl.constexpr
-):
-    """Every row makes the steps that are left of an epoch."""
-    row = tl.program_id(0).to(tl.int64)
-    begin = tl.load(taken + row)
-    if begin < steps:
-        catch_up(entity, gradient, first, second, sizes, roots, row, begin, steps, WIDTH, COLUMNS)
-    tl.store(taken + row, 0)
-
-
 @triton.jit(do_not_specialize=["count"])
-def step_rest(
-    parameter, gradient, first_at, second_at, sizes, roots, place_at, momentum, count, BLOCK: tl.constexpr
-):
-    """The dense step of a flat piece of the tables; gradients are multiplied by `momentum` afterwards."""
+def step_all(parameter, gradient, first_at, second_at, rates, place_at, momentum, count, BLOCK: tl.constexpr):
+    """A step of Adam on all tables; gradients are multiplied by `momentum` afterwards.
+
+    rates: the learning rate and the epsilon of each step of the epoch, one after the other.
+    """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
     place = tl.load(place_at)
@@ -240,8 +130,10 @@ def step_rest(
     first = tl.load(first_at + at, mask=inside, other=0.0)
     second = tl.load(second_at + at, mask=inside, other=0.0)
     slope = tl.load(gradient + at, mask=inside, other=0.0)
-    value, first, second = adam(value, first, second, slope, tl.load(sizes + place), tl.load(roots + place))
-    tl.store(parameter + at, value, mask=inside)
+    lr, eps = tl.load(rates + 2 * place), tl.load(rates + 2 * place + 1)
+    first = 0.9 * first + 0.1 * slope
+    second = 0.999 * second + 0.001 * slope * slope
+    tl.store(parameter + at, value - lr * first / (tl.sqrt(second) + eps), mask=inside)
     tl.store(first_at + at, first, mask=inside)
     tl.store(second_at + at, second, mask=inside)
     tl.store(gradient + at, slope * momentum, mask=inside)

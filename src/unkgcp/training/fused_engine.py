@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from unkgcp.training import randomness
+from unkgcp.training.adam_rates import epoch_rates
 from unkgcp.training.batches import TrainingData
-from unkgcp.training.config import DISTMULT, Member, TrainConfig, learning_rate_at
+from unkgcp.training.config import Member, TrainConfig, learning_rate_at
 from unkgcp.training.losses import Term
 from unkgcp.training.torch_engine import TorchEngine
 
@@ -24,93 +25,50 @@ Launch = Callable[[Tensor], None]
 
 def has_fused_kernel(config: TrainConfig, data: TrainingData) -> bool:
     """Whether there is a fused kernel for this model, and Triton to compile it."""
-    if find_spec("triton") is None:
-        return False
-    if config.model in DISTMULT:
-        return True
-    soft = len(data.softlogic) and config.softlogic_weight
-    return config.model == "beurre" and not config.regularization and not soft
+    return find_spec("triton") is not None and config.in_kernels(len(data.softlogic) > 0)
 
 
 class FusedEngine(TorchEngine):
-    """As `TorchEngine`, in one process; autograd computes BEUrRE's compositions only.
-
-    Where a batch of the DistMult family reads fewer rows than there are entities, steps are lazy (`fused_common`).
-    """
+    """As `TorchEngine`, in one process; autograd computes BEUrRE's rules only."""
 
     def __init__(
         self, data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
     ) -> None:
         super().__init__(data, config, members, device)
         self._fused: Launch | None = None
-        # rows that a batch can read: of its facts and their negatives, and of a soft-logic fact
-        most = self.batch_size * (2 + 2 * config.drawn_negatives) + 2
-        self.waits = config.model in DISTMULT and not config.momentum and data.n_entities > most
-        self.taken = torch.zeros(
-            len(members) * data.n_entities if self.waits else 0, dtype=torch.int32, device=device
-        )
-        # for each step of an epoch: learning rate over the correction of the first moment, correction of the second
-        self.sizes, self.roots = torch.zeros(2, self.steps, device=device)
+        self.rates = torch.zeros(self.steps + 1, 2, device=device)
         self.step_loss = torch.zeros_like(self.loss)
-        self._rule_squares: Tensor | None = None
-
-    def _lazy_tables(self, tables: dict[str, Tensor]) -> None:
-        return None
 
     def run_epoch(self, epoch: int) -> Tensor:
         loss = super().run_epoch(epoch)
-        if self.waits:
-            from unkgcp.training.fused_common import settle_all
-
-            settle_all[(len(self.taken),)](*self._waiting(), self.steps, **self._row())
         self.adam.state[self.flat]["step"].fill_((epoch + 1) * self.steps)
         return loss
 
     def _prepare(self, epoch: int) -> None:
         super()._prepare(epoch)
-        if self._rule_squares is not None:
-            self._rule_squares.zero_()
-        (beta1, beta2), rate = self.adam.defaults["betas"], learning_rate_at(self.config, epoch)
-        count = epoch * self.steps + torch.arange(1, self.steps + 1, dtype=torch.float64)
-        self.sizes.copy_(rate / (1 - beta1**count))
-        self.roots.copy_((1 - beta2**count).rsqrt())
+        rates = epoch_rates(learning_rate_at(self.config, epoch), epoch * self.steps, self.steps)
+        self.rates.copy_(torch.from_numpy(rates[:2].T))
 
     def _step(self) -> None:
-        from unkgcp.training.fused_common import count_step, step_rest
+        from unkgcp.training.fused_common import count_step, step_all
 
         assert self._fused is not None
         self._fused(self.step_loss)
         if self._terms:
-            # compositions draw entities of their own, so one fact of the batch is enough
-            self.step_loss += self._differentiated(self._batch(self.columns[:1]))
-        done = self.tables["entity"].numel() if self.waits else 0
-        dense = [tensor[done:] for tensor in self._flat()]
-        count, size = len(dense[0]), 1024
-        step_rest[(-(-count // size),)](
-            *dense, self.sizes, self.roots, self.place, self.config.momentum, count, BLOCK=size
+            self.step_loss += self._differentiated(self._batch())
+        state, gradient = self.adam.state[self.flat], self.flat.grad
+        moments, count, size = (state["exp_avg"], state["exp_avg_sq"]), len(self.flat), 1024
+        step_all[(-(-count // size),)](
+            self.flat, gradient, *moments, self.rates, self.place, self.config.momentum, count, BLOCK=size
         )
         members = len(self.members)
         count_step[(1,)](
             self.step_loss, self.loss, self.first_bad, self.step, self.place, members, LANES=_power(members)
         )
 
-    def _flat(self) -> list[Tensor]:
-        """Parameters, gradients and both moments, each (all tables,)."""
-        state = self.adam.state[self.flat]
-        assert self.flat.grad is not None
-        return [self.flat, self.flat.grad, state["exp_avg"], state["exp_avg_sq"]]
-
-    def _waiting(self) -> list[Tensor]:
-        """The tensors that the kernels of lazy steps take."""
-        return [*self._flat(), self.taken, self.sizes, self.roots]
-
-    def _row(self) -> dict[str, int]:
-        width = self.config.dimension
-        return {"WIDTH": width, "COLUMNS": _power(width), "num_warps": max(1, _power(width) // 128)}
-
     def _make_terms(self, phase: int) -> list[Term]:
         self._fused = self._boxes() if self.config.model == "beurre" else self._bilinear(phase)
-        return self._compositions()
+        return self._rules()
 
     def _arguments(self) -> list[Any]:
         """The first arguments of both kernels: a batch, the tables in the backbone's order, and negatives."""
@@ -129,7 +87,6 @@ class FusedEngine(TorchEngine):
     def _bilinear(self, phase: int) -> Launch:
         """The batch of `ukge`, `ukge-rect` and `passleaf`, in a phase of its pool."""
         from unkgcp.training.fused_bilinear import bilinear_batch, pool_insert
-        from unkgcp.training.fused_common import settle
 
         config, pool, facts, soft = self.config, self.pool, self.data.facts, self.data.softlogic
         arguments, sizes, constants = self._arguments(), self._sizes(), self._constants()
@@ -141,15 +98,8 @@ class FusedEngine(TorchEngine):
         fresh = torch.full((staged,), -1, dtype=torch.int32, device=self.device)
         values = torch.zeros(staged, device=self.device)
         some_soft = bool(len(soft) and config.softlogic_weight)
-        slots = 2 + 2 * count * (2 if phase == 2 else 1)
 
         def launch(loss: Tensor) -> None:
-            if self.waits:
-                settle[(sizes[0] * (sizes[1] * slots + 2),)](
-                    *arguments[:7], *self._waiting(), *arguments[-4:], triples, len(soft), softlogic, self.step,
-                    pool.triples, places, self.share, choice, draws, *sizes,
-                    COUNT=count, SLOTS=slots, RETRIES=randomness.RETRIES, SOFT=some_soft, PHASE=phase, **self._row(),
-                )  # fmt: skip
             bilinear_batch[grid](
                 *arguments, triples, soft.target, len(soft), softlogic, self.step,
                 pool.triples, pool.scores, places, self.share, choice, draws, fresh, values,
@@ -167,28 +117,14 @@ class FusedEngine(TorchEngine):
         return launch
 
     def _boxes(self) -> Launch:
-        """The batch of `beurre`, without its compositions."""
-        from unkgcp.training.fused_boxes import add_transitive, box_batch
+        """The batch of `beurre`, without its rules."""
+        from unkgcp.training.fused_boxes import box_batch
 
         config, constants, sizes, arguments = self.config, self._constants(), self._sizes(), self._arguments()
         weights = (config.negative_weight, config.side_regularization, config.box_regularization)
-        members, _, _, relations = sizes
-        rule = bool(config.logic_weight and self.data.transitive.any())
-        transitive, width = self.data.transitive.to(torch.int8), config.dimension
-        left = torch.zeros(members * relations * 4 * width if rule else 1, device=self.device)
-        squares = torch.zeros(self.steps, members, device=self.device)
-        self._rule_squares = squares
-        pushed = [self.gradients[name] for name in ("head_shift", "head_scale", "tail_shift", "tail_scale")]
 
         def launch(loss: Tensor) -> None:
-            box_batch[(sizes[0] * sizes[1],)](
-                *arguments, transitive, left, squares, loss, *sizes, *weights, RULE=rule, **constants
-            )
-            if rule:
-                add_transitive[(members * relations,)](
-                    transitive, left, squares, self.place, *pushed, loss, config.logic_weight / self.batch_size,
-                    members, relations, WIDTH=width, COLUMNS=_power(width), num_warps=2,
-                )  # fmt: skip
+            box_batch[(sizes[0] * sizes[1],)](*arguments, loss, *sizes, *weights, **constants)
 
         return launch
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
+from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary, in_vocabulary
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.training.config import GIVEN, TrainConfig
@@ -26,7 +27,14 @@ AT_ONCE = 1 << 16  # triples in one call of the model
 SAMPLE = 256  # calibration facts whose scores are kept
 APART = 1e-4  # scores of the same triple may differ by so much: models round otherwise in other batches
 ROUNDING = 1e-6  # scores may lie outside [0, 1] by so much
-COLUMNS = ("head", "relation", "tail", "score")  # of the sample that a run keeps
+FIELDS = (
+    Field("head", np.integer, ("facts",), 0, "entities"),
+    Field("relation", np.integer, ("facts",), 0, "relations"),
+    Field("tail", np.integer, ("facts",), 0, "entities"),
+    Field("score", np.floating, ("facts",)),
+)
+"""The sample that a run keeps."""
+COLUMNS = tuple(field.name for field in FIELDS)
 
 
 @runtime_checkable
@@ -182,15 +190,7 @@ def restored_given(
     """The model of a run that does not keep it, like `model.restored_models`; ValueError if the sample is damaged."""
     if tensors:
         raise ValueError(f"there are tables of {min(tensors)!r}, although its model is not kept")
-    if set(sample) != set(COLUMNS) or len({column.shape for column in sample.values()}) > 1:
-        raise ValueError("the scores by which its model is recognised are damaged")
-    *triples, score = (sample[name] for name in COLUMNS)
-    sizes = len(vocabulary.entities), len(vocabulary.relations), len(vocabulary.entities)
-    for ids, size in zip(triples, sizes, strict=True):
-        if ids.ndim != 1 or ids.dtype.kind not in "iu" or not ((ids >= 0) & (ids < size)).all():
-            raise ValueError("the triples by which its model is recognised are damaged")
-    if score.dtype.kind != "f" or not np.isfinite(score).all():
-        raise ValueError("the scores by which its model is recognised are damaged")
+    check_fields(sample, FIELDS, entities=len(vocabulary.entities), relations=len(vocabulary.relations))
     training, name = TrainConfig.from_dict(config["training"]), str(config["name"])[:200]
     seed = int(config["seed"])
     return {"model": GivenModel({}, vocabulary, training, seed, *known, name=name, sample=sample)}

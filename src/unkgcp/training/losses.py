@@ -32,7 +32,7 @@ from unkgcp.training.config import Member, TrainConfig
 
 
 @dataclass(frozen=True)
-class Batch:
+class FactBatch:
     """One step's facts: ids, confidence and weight (members, batch), and their rows (members, batch, 1, width)."""
 
     head: Tensor
@@ -52,7 +52,7 @@ class Batch:
 class Term(Protocol):
     """A part of the loss."""
 
-    def __call__(self, batch: Batch) -> Tensor: ...  # (members,)
+    def __call__(self, batch: FactBatch) -> Tensor: ...  # (members,)
 
 
 class Streams:
@@ -87,7 +87,7 @@ class FactTerm:
         self.backbone = backbone
         self.error = squared_error if members[0].quantile is None else pinball(members, device)
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: FactBatch) -> Tensor:
         value = self.backbone.value(batch.head_rows, batch.relation_rows, batch.tail_rows, batch.model)
         return (batch.weight * self.error(value[..., 0], batch.confidence)).sum(1)
 
@@ -101,33 +101,33 @@ class Corruptions:
         self.streams = Streams(members, randomness.NEGATIVE, device, randomness.RETRIES)
         self.slots = torch.arange(2 * count, device=device)
 
-    def counters(self, batch: Batch) -> Tensor:
+    def counters(self, position: Tensor) -> Tensor:
         """(batch, 2 count)."""
-        return batch.position[:, None] * (2 * self.count) + self.slots
+        return position[:, None] * (2 * self.count) + self.slots
 
-    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Entities (members, batch, 2 count), the heads first, and whether each may be used."""
-        counter = self.counters(batch)
+    def __call__(
+        self, head: Tensor, relation: Tensor, tail: Tensor, position: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Entities (members, batch, 2 count), the heads first, and whether each may be used.
+
+        For facts (members, batch) with these places in the run (batch,).
+        """
+        counter = self.counters(position)
         drawn = randomness.below(self.streams.bits(counter), self.data.n_entities)
         if not self.filtered:
             return drawn, torch.ones_like(drawn, dtype=torch.bool)
-        known = self._known(batch, drawn)
+        known = self._known(head, relation, tail, drawn)
         for retry in range(1, randomness.RETRIES):
             again = randomness.below(self.streams.bits(counter, retry), self.data.n_entities)
             drawn = torch.where(known, again, drawn)
-            known = self._known(batch, drawn)
+            known = self._known(head, relation, tail, drawn)
         return drawn, ~known
 
-    def _known(self, batch: Batch, drawn: Tensor) -> Tensor:
-        n, m = self.data.n_entities, self.data.n_relations
-        relation = batch.relation[..., None]
-        heads, tails = drawn.chunk(2, -1)
+    def _known(self, head: Tensor, relation: Tensor, tail: Tensor, drawn: Tensor) -> Tensor:
+        n, m, (heads, tails) = self.data.n_entities, self.data.n_relations, drawn.chunk(2, -1)
+        relation = relation[..., None]
         keys = torch.cat(
-            [
-                (heads * m + relation) * n + batch.tail[..., None],
-                (batch.head[..., None] * m + relation) * n + tails,
-            ],
-            -1,
+            [(heads * m + relation) * n + tail[..., None], (head[..., None] * m + relation) * n + tails], -1
         )
         place = torch.searchsorted(self.data.known, keys).clamp_max(len(self.data.known) - 1)
         return self.data.known[place] == keys
@@ -139,13 +139,13 @@ class NegativeTerm:
     def __init__(self, backbone: Backbone, corruptions: Corruptions, weight: float) -> None:
         self.backbone, self.corruptions, self.weight = backbone, corruptions, weight
 
-    def __call__(self, batch: Batch) -> Tensor:
-        drawn, usable = self.corruptions(batch)
+    def __call__(self, batch: FactBatch) -> Tensor:
+        drawn, usable = self.corruptions(batch.head, batch.relation, batch.tail, batch.position)
         value = corrupted_values(self.backbone, batch, drawn)
         return self.weight * (batch.weight * (value**2 * usable).mean(-1)).sum(1)
 
 
-def corrupted_values(backbone: Backbone, batch: Batch, drawn: Tensor) -> Tensor:
+def corrupted_values(backbone: Backbone, batch: FactBatch, drawn: Tensor) -> Tensor:
     """Values of the batch's facts with each drawn entity put in place: (members, batch, 2 count)."""
     heads, tails = drawn.chunk(2, -1)
     rows = batch.lookup.rows
@@ -172,7 +172,7 @@ class SoftLogicTerm:
         self.backbone, self.softlogic, self.weight = backbone, softlogic, weight / world
         self.streams = Streams(members, randomness.SOFTLOGIC, softlogic.target.device)
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: FactBatch) -> Tensor:
         chosen = randomness.below(self.streams.bits(batch.step[None]), len(self.softlogic))
         rows, soft = batch.lookup.rows, self.softlogic
         value = self.backbone.value(
@@ -190,7 +190,7 @@ class NormTerm:
     def __init__(self, weight: float) -> None:
         self.weight = weight
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: FactBatch) -> Tensor:
         tables = [*batch.head_rows.values(), *batch.relation_rows.values(), *batch.tail_rows.values()]
         squares = torch.stack([rows.square().sum((-2, -1)) for rows in tables]).sum(0)
         return 0.5 * self.weight * (batch.weight * squares).sum(1)
@@ -247,10 +247,10 @@ class GeneratedTerm:
         self.place = Streams(members, randomness.POOL_DRAW, share.device)
         self.member = torch.arange(len(members), device=share.device).view(-1, 1, 1)
 
-    def __call__(self, batch: Batch) -> Tensor:
-        drawn, usable = self.corruptions(batch)
+    def __call__(self, batch: FactBatch) -> Tensor:
+        drawn, usable = self.corruptions(batch.head, batch.relation, batch.tail, batch.position)
         value = corrupted_values(self.backbone, batch, drawn)
-        counter = self.corruptions.counters(batch)
+        counter = self.corruptions.counters(batch.position)
         fresh = torch.ones_like(usable)
         error = value**2 * usable
         if self.draws:
@@ -259,7 +259,7 @@ class GeneratedTerm:
         self._insert(batch, counter, drawn, value.detach(), fresh & (batch.weight > 0)[..., None])
         return self.weight * (batch.weight * error.mean(-1)).sum(1)
 
-    def _pool_error(self, batch: Batch, counter: Tensor) -> Tensor:
+    def _pool_error(self, batch: FactBatch, counter: Tensor) -> Tensor:
         place = randomness.below(self.place.bits(counter), self.pool.scores.shape[1])
         triples = self.pool.triples[self.member, place].long()
         rows = batch.lookup.rows
@@ -271,7 +271,7 @@ class GeneratedTerm:
         )
         return (value - self.pool.scores[self.member, place]).square()
 
-    def _insert(self, batch: Batch, counter: Tensor, drawn: Tensor, value: Tensor, fresh: Tensor) -> None:
+    def _insert(self, batch: FactBatch, counter: Tensor, drawn: Tensor, value: Tensor, fresh: Tensor) -> None:
         place = (counter % self.pool.scores.shape[1]).expand_as(drawn)
         heads, tails = drawn.chunk(2, -1)
         new = torch.stack(
@@ -298,7 +298,7 @@ class BoxNormTerm:
     def __init__(self, side: float, other: float) -> None:
         self.side, self.other = side, other
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: FactBatch) -> Tensor:
         total = torch.zeros_like(batch.weight)
         for rows in (batch.head_rows, batch.tail_rows):
             total = total + self.side * vector_norm(entity_box(rows).side, dim=-1)[..., 0]
@@ -314,7 +314,7 @@ class TransitiveTerm:
     def __init__(self, data: TrainingData, weight: float, batch_size: int) -> None:
         self.transitive, self.weight = data.transitive, weight / batch_size
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: FactBatch) -> Tensor:
         head, tail = _detached(batch.head_rows), _detached(batch.tail_rows)
         share = contained(head_box(head, batch.relation_rows), tail_box(tail, batch.relation_rows))[..., 0]
         counts = self.transitive[batch.relation] & (batch.weight > 0)
@@ -333,7 +333,7 @@ class CompositionTerm:
         self.slots = torch.arange(2 * PAIRS, device=device)
         self.relations = torch.tensor([rule.first, rule.second, rule.implied], device=device)
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: FactBatch) -> Tensor:
         bits = self.streams.bits(batch.step * (2 * PAIRS) + self.slots)
         head_ids = self.rule.heads[randomness.below(bits[:, :PAIRS], len(self.rule.heads))]
         tail_ids = self.rule.tails[randomness.below(bits[:, PAIRS:], len(self.rule.tails))]

@@ -2,11 +2,13 @@
 
 The DistMult family is scored without torch; other backbones load torch when they are first asked. Where no model was
 trained, a `NoModel` takes its place.
+
+A triple's score depends on the triple alone, up to rounding: asked alone, among others or on another machine, it is the
+same to 1e-5.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,10 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
+from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary
 from unkgcp.graph.known_facts import KnownFacts
-from unkgcp.loops import ROWS, run_chunks
-from unkgcp.training.config import DISTMULT, LANES, MODELS, NONE, TrainConfig
+from unkgcp.loops import run_chunks
+from unkgcp.training.config import DISTMULT, GIVEN, NONE, TrainConfig
+from unkgcp.training.score_map import FIELD, MAP, apply_map
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +39,8 @@ Tables = Mapping[str, Floats]
 class Model:
     """Scores triples of its vocabulary; see `unkgcp.train`.
 
-    tables: parameters by name, (rows, width) float32 each. `seen_entities` and `seen_relations` say which rows
+    tables: parameters by name, (rows, width) float32 each, and the points of the map from scores to confidences
+    (`score_map`) where there is one. `seen_entities` and `seen_relations` say which rows
     have at least one training fact: the others still hold their initial numbers, and whoever predicts must not
     present those as knowledge. `facts` are the facts that training was given, where they are at hand; `stopping` are
     the facts that early stopping looked at, if they are not among `facts`.
@@ -76,18 +81,22 @@ class Model:
             return {name: torch.from_numpy(table) for name, table in self.tables.items()}
 
     def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
-        """Scores of triples given by ids (n,), each the same alone as among others: (n,) float32 in [0, 1]."""
+        """Scores of triples given by ids (n,): (n,) float32 in [0, 1]."""
         ids = [np.asarray(column) for column in (head, relation, tail)]
         if self.config.model in DISTMULT:
-            return distmult_scores(self.config.model, self.tables, *ids)
+            return self.mapped(distmult_scores(self.config.model, self.tables, *ids))
         from unkgcp.backbones import score_ids
 
-        return score_ids(self.backbone, self.parameters, *ids)
+        return self.mapped(score_ids(self.backbone, self.parameters, *ids))
+
+    def mapped(self, score: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Scores (...) of the backbone as confidences, where the model has a map."""
+        return apply_map(self.tables[MAP], score) if MAP in self.tables else score
 
     def prepare(self) -> None:
         """Load the compiled loop now, for a program that will answer many queries."""
         if self.config.model in DISTMULT:
-            _products(WORTH_LOADING)
+            _compiled_products()
 
     def tails(self, head: ArrayLike, relation: ArrayLike) -> NDArray[np.float32]:
         """Every entity as the tail of each (head, relation): (n, n_entities)."""
@@ -101,16 +110,18 @@ class Model:
         """Scores of (entity, relation) (n,) with every entity on the other side: (n, n_entities)."""
         ids, count = (np.asarray(entity), np.asarray(relation)), len(self.vocabulary.entities)
         if self.config.model in DISTMULT:  # symmetric: the side of an entity makes no difference
-            return distmult_against_all(self.config.model, self.tables, *ids)
-        if self.config.model in MODELS:
+            return self.mapped(distmult_against_all(self.config.model, self.tables, *ids))
+        if not self.config.of_pykeen and self.config.model != GIVEN:
             from unkgcp.backbones import score_against_all
 
-            return score_against_all(self.backbone, self.parameters, *ids, count, as_head=as_head)
+            return self.mapped(
+                score_against_all(self.backbone, self.parameters, *ids, count, as_head=as_head)
+            )
         # models that are not made here score single triples only
         every = np.tile(np.arange(count), len(ids[0]))
-        own, of = (np.repeat(column, count) for column in ids)
-        found = self.score(own, of, every) if as_head else self.score(every, of, own)
-        return found.reshape(len(ids[0]), count)
+        fixed, of = (np.repeat(column, count) for column in ids)
+        scores = self.score(fixed, of, every) if as_head else self.score(every, of, fixed)
+        return scores.reshape(len(ids[0]), count)
 
     @classmethod
     def from_tensors(
@@ -122,17 +133,22 @@ class Model:
         seen_entities: NDArray[np.bool_],
         seen_relations: NDArray[np.bool_],
     ) -> Model:
-        """A model with these tables; tables that do not fit the vocabulary are refused."""
-        tables = {}
-        shapes = table_shapes(config, len(vocabulary.entities), len(vocabulary.relations))
-        for name, expected in shapes.items():
-            if name not in tensors or tuple(tensors[name].shape) != expected:
-                found = tuple(tensors[name].shape) if name in tensors else "nothing"
-                raise ValueError(
-                    f"table {name!r} of {config.model} should have shape {expected}, found {found}"
-                )
-            tables[name] = np.asarray(tensors[name])
+        """A model with these tables; ValueError if they do not fit the vocabulary."""
+        tables = {name: np.asarray(table) for name, table in tensors.items()}
+        sizes = len(vocabulary.entities), len(vocabulary.relations)
+        shapes = cls.table_shapes(config, *sizes).items()
+        check_fields(tables, [FIELD, *(Field(name, np.floating, shape) for name, shape in shapes)])
         return cls(tables, vocabulary, config, seed, seen_entities, seen_relations)
+
+    @staticmethod
+    def table_shapes(config: TrainConfig, entities: int, relations: int) -> dict[str, tuple[int, ...]]:
+        """The shape of every table, by its name."""
+        rows, d = {"entity": entities, "relation": relations, "model": 1}, config.dimension
+        if config.model in DISTMULT:  # without torch
+            return {"entity": (entities, d), "relation": (relations, d), "w": (1, 1), "b": (1, 1)}
+        from unkgcp.backbones import get
+
+        return {name: (rows[table.kind], table.width) for name, table in get(config.model).tables(d).items()}
 
     def settings(self) -> dict[str, Any]:
         """What a run writes about the model into its settings, for `restored_models`."""
@@ -200,18 +216,6 @@ def restored_models(
     return models
 
 
-def table_shapes(config: TrainConfig, entities: int, relations: int) -> dict[str, tuple[int, int]]:
-    """The shape of every table, by its name."""
-    if config.model in DISTMULT:
-        dimension = config.dimension
-        return {"entity": (entities, dimension), "relation": (relations, dimension), "w": (1, 1), "b": (1, 1)}
-    from unkgcp.backbones import get
-
-    rows = {"entity": entities, "relation": relations, "model": 1}
-    tables = get(config.model).tables(config.dimension)
-    return {name: (rows[table.kind], table.width) for name, table in tables.items()}
-
-
 def seen(facts: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which entities and which relations have at least one fact."""
     entities = np.zeros(facts.n_entities, dtype=bool)
@@ -222,27 +226,22 @@ def seen(facts: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 
 # Scores of the DistMult family from plain arrays, without torch: f(w (h o r) . t + b). The formula is that of
-# `unkgcp.backbones.ukge_passleaf`, for asking a trained model rather than for training one. The sum over the dimensions
-# always has the same order, so that a triple has the same score alone as among others, and on every processor. A
-# compiled loop scores many triples: it fetches the rows it needs and stores no product. NumPy scores few, because
-# loading numba takes longer.
+# `unkgcp.backbones.ukge_passleaf`, for asking a trained model rather than for training one. A compiled loop scores many
+# triples: it stores no product. NumPy scores few, because loading numba takes longer.
 
-WORTH_LOADING = 1 << 19
-"""From so many numbers to add in one call (4,096 triples of 128 dimensions) loading the compiled loop pays; once it is
-loaded it is used for fewer too."""
+COMPILED_FROM = 1 << 19
+"""From so many numbers to add in one call (4,096 triples of 128 dimensions) the compiled loop is used."""
 
 
 def distmult_scores(name: str, tables: Tables, head: Ids, relation: Ids, tail: Ids) -> Floats:
     """Scores of triples given by ids (n,), on all cores when there are many: (n,) float32 in [0, 1]."""
-    ids = [_read_only(column, np.int32) for column in (head, relation, tail)]
-    rows_of = [_read_only(tables[kind], np.float32) for kind in ("entity", "relation")]
+    ids = [np.ascontiguousarray(column, np.int64) for column in (head, relation, tail)]
+    rows_of = [np.ascontiguousarray(tables[kind], np.float32) for kind in ("entity", "relation")]
     out = np.empty(len(ids[0]), np.float32)
     _check(ids, *map(len, rows_of))
-    fill = _products(len(out) * rows_of[0].shape[1])
-    if len(out) <= ROWS:
-        fill(*rows_of, *ids, out)
-        squash(name, tables, out)
-        return out
+    fill: Callable[..., None] = (
+        _compiled_products() if len(out) * rows_of[0].shape[1] >= COMPILED_FROM else _products
+    )
 
     def work(start: int, stop: int) -> None:
         rows = slice(start, stop)
@@ -254,10 +253,7 @@ def distmult_scores(name: str, tables: Tables, head: Ids, relation: Ids, tail: I
 
 
 def distmult_against_all(name: str, tables: Tables, entity: Ids, relation: Ids) -> Floats:
-    """Scores of (entity, relation) (n,) with every entity on the other side, whichever side that is: (n, entities).
-
-    A matrix product: quick, and off by a few roundings from `distmult_scores`.
-    """
+    """Scores of (entity, relation) (n,) with every entity on the other side, whichever side that is: (n, entities)."""
     query = tables["entity"][entity] * tables["relation"][relation]
     out = np.asarray(query @ tables["entity"].T, np.float32)
     for row in out:
@@ -271,15 +267,12 @@ def squash(name: str, tables: Tables, raw: Floats) -> None:
         raw *= tables["w"][0, 0]
         raw += tables["b"][0, 0]
         if name != "ukge-rect":
-            np.negative(raw, out=raw)
-            np.exp(raw, out=raw)
-            raw += np.float32(1)
-            np.reciprocal(raw, out=raw)
+            np.reciprocal(1 + np.exp(-raw), out=raw)
     np.nan_to_num(raw, copy=False, nan=0.5)
     np.clip(raw, 0, 1, out=raw)
 
 
-def _check(ids: list[NDArray[np.int32]], entities: int, relations: int) -> None:
+def _check(ids: list[NDArray[np.int64]], entities: int, relations: int) -> None:
     """Refuse ids outside the tables: compiled code does not check where it reads."""
     for column, size in zip(ids, (entities, relations, entities), strict=True):
         if len(column) != len(ids[0]):
@@ -288,37 +281,15 @@ def _check(ids: list[NDArray[np.int32]], entities: int, relations: int) -> None:
             raise IndexError(f"an id is not between 0 and {size - 1}")
 
 
-def _read_only(array: NDArray[Any], kind: type[np.generic]) -> NDArray[Any]:
-    """The array in one piece; all are read-only, because numba compiles a loop again for arrays that are not."""
-    found = np.ascontiguousarray(array, kind).view()
-    found.flags.writeable = False
-    return found
+def _products(entity: Floats, relation: Floats, head: Ids, middle: Ids, tail: Ids, out: Floats) -> None:
+    """Fill `out` (n,) with the sums over the dimensions of h r t."""
+    np.einsum("nd,nd->n", entity[head] * relation[middle], entity[tail], out=out)
 
 
-def _products(numbers: int) -> Callable[..., None]:
-    """The function that fills an array with dot products of so many numbers in all: compiled, or NumPy's."""
-    if numbers < WORTH_LOADING and "unkgcp.training.compiled_common" not in sys.modules:
-        return _numpy_products
+def _compiled_products() -> Callable[..., None]:
+    """The compiled loop that does what `_products` does, or `_products` where there is no numba."""
     try:
         from unkgcp.training.compiled_common import products
     except ImportError:
-        return _numpy_products
+        return _products
     return products  # type: ignore[no-any-return]
-
-
-def _numpy_products(entity: Floats, relation: Floats, head: Ids, middle: Ids, tail: Ids, out: Floats) -> None:
-    """The same floats as `compiled_common.products`; the order of the sums is described there."""
-    with np.errstate(all="ignore"):
-        each = entity[head] * relation[middle]
-        each *= entity[tail]
-        width = each.shape[1]
-        whole = width - width % LANES
-        part = np.zeros((len(out), LANES), np.float32)
-        for start in range(0, whole, LANES):
-            part += each[:, start : start + LANES]
-        while part.shape[1] > 1:
-            half = part.shape[1] // 2
-            part = part[:, :half] + part[:, half:]
-        out[:] = part[:, 0]
-        for column in range(whole, width):
-            out += each[:, column]

@@ -1,29 +1,23 @@
 """Trains an epoch with torch: any backbone, CPU or GPU, several models at once, one process or many.
 
 On a GPU the whole step (drawing, scoring, gradients, Adam) is captured once in a CUDA graph and replayed, so that the
-host only counts steps. With several processes each takes its share of every batch, and gradients are summed. On the
-CPU, in one process, entity tables that are large beside a batch make lazy steps (`lazy_steps`). `fused_engine` is the
-same engine with most of the loss in one kernel.
+host only counts steps. With several processes each takes its share of every batch, and gradients are summed.
+`fused_engine` is the same engine with most of the loss in one kernel.
 """
 
 from __future__ import annotations
-
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 import unkgcp.training.randomness as randomness
-from unkgcp.training import batches
-from unkgcp.training.batches import Lookup, TrainingData, initial_tables
+from unkgcp.training.batches import Engine, Lookup, TrainingData, initial_tables
 from unkgcp.training.config import Member, TrainConfig, learning_rate_at
 from unkgcp.training.losses import (
-    PAIRS,
-    Batch,
     BoxNormTerm,
     CompositionTerm,
     Corruptions,
+    FactBatch,
     FactTerm,
     GeneratedTerm,
     NegativeTerm,
@@ -36,13 +30,10 @@ from unkgcp.training.losses import (
     share_at,
 )
 
-if TYPE_CHECKING:
-    from unkgcp.training.lazy_steps import LazyTables
-
 EAGER_STEPS = 3  # before a capture, so that buffers that are made at first use exist by then
 
 
-class TorchEngine:
+class TorchEngine(Engine):
     """Parameters, optimiser and step of one run."""
 
     def __init__(
@@ -59,16 +50,11 @@ class TorchEngine:
         self.batch_size = min(config.batch_size, n)
         self.steps = -(-n // self.batch_size)
         self.backbone, tables = initial_tables(data, config, members, device)
-        self.lazy = self._lazy_tables(tables)
-        dense = {
-            name: table for name, table in tables.items() if self.lazy is None or name not in self.lazy.tables
-        }
-        # all other tables lie in one flat tensor, so that there is one buffer to clear and one call of Adam
-        self.flat = torch.cat([table.flatten() for table in dense.values()])
+        # all tables lie in one flat tensor, so that there is one buffer to clear and one call of Adam
+        self.flat = torch.cat([table.flatten() for table in tables.values()])
         self.flat.grad = torch.zeros_like(self.flat)
-        self.tables = tables | _views(self.flat, dense)
-        self.gradients = _views(self.flat.grad, dense)
-        self.lookup = Lookup(self.backbone, self.tables, self.gradients, self.lazy)
+        self.tables, self.gradients = _views(self.flat, tables), _views(self.flat.grad, tables)
+        self.lookup = Lookup(self.backbone, self.tables, self.gradients)
         self.rate = torch.tensor(config.learning_rate, device=device)
         capturable = device.type == "cuda"
         rate = self.rate if capturable else config.learning_rate
@@ -91,20 +77,7 @@ class TorchEngine:
         self._terms: list[Term] = []
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def _lazy_tables(self, tables: dict[str, Tensor]) -> LazyTables | None:
-        """The entity tables, where lazy steps pay."""
-        count, rules = len(self.members), len(self.data.compositions)
-        most = batches.entities_touched(self.config, self.batch_size) + 2 * PAIRS * rules
-        large = self.data.n_entities > batches.LARGE * most
-        if not large or self.device.type != "cpu" or self.world > 1 or find_spec("numba") is None:
-            return None
-        from unkgcp.training.lazy_steps import LazyTables
-
-        named = {name: tables[name] for name, of in self.backbone.kinds.items() if of == "entity"}
-        return LazyTables(named, self.config.momentum, count * most)
-
     def run_epoch(self, epoch: int) -> Tensor:
-        """Train on every fact once; mean loss a member: (members,), on the device."""
         self._prepare(epoch)
         captured = self.device.type == "cuda" and self.world == 1
         for i in range(self.steps):
@@ -118,8 +91,6 @@ class TorchEngine:
                 self._on_side_stream()
             else:
                 self._step()
-        if self.lazy is not None:
-            self.lazy.finish()
         loss = self.loss / self.steps
         if self.world > 1:
             torch.distributed.all_reduce(loss)
@@ -137,8 +108,6 @@ class TorchEngine:
         self.rate.fill_(rate)
         if self.device.type != "cuda":
             self.adam.param_groups[0]["lr"] = rate
-        if self.lazy is not None:
-            self.lazy.begin(rate, int(self.step), self.steps)
         self.share.fill_(share_at(self.config, epoch))
         phase = 0
         if self.config.uses_pool:
@@ -168,21 +137,22 @@ class TorchEngine:
             terms.append(NormTerm(config.regularization))
         if config.model == "beurre":
             terms.append(BoxNormTerm(config.side_regularization, config.box_regularization))
-            if config.logic_weight and bool(data.transitive.any()):
-                terms.append(TransitiveTerm(data, config.logic_weight, self.batch_size))
-        return terms + self._compositions()
+        return terms + self._rules()
 
-    def _compositions(self) -> list[Term]:
-        config = self.config
-        rules = self.data.compositions if config.model == "beurre" and config.logic_weight else ()
-        return [
-            CompositionTerm(rule, self.members, config.logic_weight, self.batch_size, self.world)
-            for rule in rules
+    def _rules(self) -> list[Term]:
+        """BEUrRE's rules."""
+        weight, size, data = self.config.logic_weight, self.batch_size, self.data
+        if self.config.model != "beurre" or not weight:
+            return []
+        transitive = [TransitiveTerm(data, weight, size)] if bool(data.transitive.any()) else []
+        compositions = [
+            CompositionTerm(rule, self.members, weight, size, self.world) for rule in data.compositions
         ]
+        return [*transitive, *compositions]
 
-    def _batch(self, columns: Tensor | None = None) -> Batch:
-        """The current batch: this process's share of it, or the facts at other places."""
-        columns = self.columns if columns is None else columns
+    def _batch(self) -> FactBatch:
+        """The current batch: this process's share of it."""
+        columns = self.columns
         rows = self.order.index_select(0, self.place)[0]
         count = (rows >= 0).sum(1, keepdim=True)
         rows = rows[:, columns]
@@ -190,7 +160,7 @@ class TorchEngine:
         rows = rows.clamp_min(0)
         facts, lookup = self.data.facts, self.lookup
         head, relation, tail = facts.head[rows], facts.relation[rows], facts.tail[rows]
-        return Batch(
+        return FactBatch(
             head=head,
             relation=relation,
             tail=tail,
@@ -212,8 +182,6 @@ class TorchEngine:
         if self.world > 1:
             torch.distributed.all_reduce(gradient)
         self.adam.step()
-        if self.lazy is not None:
-            self.lazy.make_step()
         gradient.mul_(self.config.momentum) if self.config.momentum else gradient.zero_()
         self.loss += loss
         bad = ~torch.isfinite(loss).all() & (self.first_bad < 0)
@@ -221,7 +189,7 @@ class TorchEngine:
         self.step += 1
         self.place += 1
 
-    def _differentiated(self, batch: Batch) -> Tensor:
+    def _differentiated(self, batch: FactBatch) -> Tensor:
         """The loss of the terms (members,); their gradients are added to the buffers."""
         loss = torch.stack([term(batch) for term in self._terms]).sum(0)
         torch.autograd.backward(loss.sum())
@@ -235,13 +203,10 @@ class TorchEngine:
         torch.cuda.current_stream(self.device).wait_stream(stream)
 
     def state(self) -> dict[str, Tensor]:
-        """Every tensor that decides how training goes on, by name."""
         state = {"parameters": self.flat, "step": self.step, "first_bad": self.first_bad}
         state |= {f"adam.{name}": value for name, value in self.adam.state[self.flat].items()}
         if self.config.momentum and self.flat.grad is not None:
             state["gradient"] = self.flat.grad
-        if self.lazy is not None:
-            state |= self.lazy.state()
         return state | self.pool.state() if self.config.uses_pool else state
 
 

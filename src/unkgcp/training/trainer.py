@@ -12,21 +12,20 @@ from dataclasses import replace
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unkgcp.backbones import import_backbone
 from unkgcp.errors import InputError, missing
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.known_facts import hold_out_known
 from unkgcp.progress import Progress, Silent
-from unkgcp.training.config import COMPILED, NONE, Member, TrainConfig, config_for, quantiles_of
+from unkgcp.training.config import NONE, Member, TrainConfig, config_for, quantiles_of
 from unkgcp.training.model import Model, NoModel, Tables
 
 if TYPE_CHECKING:
     import torch
-
-    from unkgcp.training.loop import Callback
 
 
 def train_many(
@@ -40,7 +39,6 @@ def train_many(
     progress: Progress | None = None,
     checkpoint_path: str | PathLike[str] | None = None,
     resume: bool = False,
-    callback: Callback | None = None,
     initial: Tables | None = None,
 ) -> list[Model]:
     """Train several models of one configuration: together on a GPU, one after the other with the CPU kernels.
@@ -51,29 +49,40 @@ def train_many(
     """
     if not config.trains:
         raise InputError(f"model {config.model!r} is none to be trained here; name another")
-    if config.of_pykeen:
-        raise InputError(
-            f"{config.model} is trained alone, for cp, unkgcp or shortest; name another model for this"
-        )
+    kind = Model
     where, count = _device(device), len(facts)
-    from unkgcp.training.loop import Loop, Setting
+    if config.of_pykeen:
+        from unkgcp.training.pykeen_models import PykeenModel as kind
+
+        if len(members) > 1 or members[0].quantile is not None:
+            raise InputError(
+                f"{config.model} is trained alone, for cp, unkgcp or shortest; name another model for this"
+            )
+        if resume or initial is not None:
+            raise InputError(f"{config.model} cannot be trained further; fit it again from the beginning")
+        checkpoint_path = None
+    else:
+        import_backbone(config.model)
+    from unkgcp.training.loop import Loop, TrainingJob
 
     if count < 2:
         raise InputError(f"{count} training facts are too few to train on; give at least two")
     given, stopping = facts, validation
     if validation is None:
         facts, validation = hold_out_known(facts, config.validation_fraction)
-    config, said = config.for_size(count), progress or Silent()
-    setting = Setting(facts, validation, softlogic, config, where, said, callback, given, stopping, initial)
+    config = config.for_size(count)
+    job = TrainingJob(
+        facts, validation, softlogic, config, where, progress or Silent(), given, stopping, kind, initial
+    )
     path = None if checkpoint_path is None else Path(checkpoint_path)
-    if not has_compiled_kernel(config, where):
-        return Loop(setting, list(members), False, path, resume).train()
+    if not has_compiled_kernel(config, where, softlogic):
+        return Loop(job, list(members), False, path, resume).train()
     models: list[Model] = []
     for i, member in enumerate(members):
         own = path
         if path is not None and len(members) > 1:
             own = path.with_name(f"{path.stem}-{i}{path.suffix}")
-        models += Loop(setting, [member], True, own, resume).train()
+        models += Loop(job, [member], True, own, resume).train()
         if models[-1].interrupted and i + 1 < len(members):
             raise KeyboardInterrupt
     return models
@@ -91,7 +100,6 @@ def train(
     progress: Progress | None = None,
     checkpoint: str | PathLike[str] | None = None,
     resume: bool = False,
-    callback: Callback | None = None,
     initial: Tables | None = None,
 ) -> Model:
     """Train one model on the proper training set.
@@ -105,14 +113,6 @@ def train(
     config = config or config_for(model)
     if config.model == NONE:
         return NoModel.of(facts, seed)
-    if config.of_pykeen:
-        from unkgcp.training.pykeen_models import train_pykeen
-
-        if resume or initial is not None:
-            raise InputError(f"{config.model} cannot be trained further; fit it again from the beginning")
-        return train_pykeen(
-            facts, config, seed=seed, validation=validation, device=_device(device), progress=progress
-        )
     (trained,) = train_many(
         facts,
         [Member(seed, config.quantile)],
@@ -123,7 +123,6 @@ def train(
         progress=progress,
         checkpoint_path=checkpoint,
         resume=resume,
-        callback=callback,
         initial=initial,
     )
     return trained
@@ -145,20 +144,10 @@ def train_quantiles(
     They learn from the facts alone, with the pinball loss. PASSLEAF has no quantile models, because its pseudo-labels
     are no quantiles.
     """
-    config = config or config_for(model)
-    if config.uses_pool:
-        raise InputError("quantile regression does not go with passleaf's pseudo-labels; use ukge or beurre")
     quantiles = quantiles_of(levels)
-    config = replace(config, negatives=0, softlogic_weight=0.0)
-    models = train_many(
-        facts,
-        [Member(seed, quantile) for quantile in quantiles],
-        config,
-        validation=validation,
-        device=device,
-        progress=progress,
-    )
-    return dict(zip(quantiles, models, strict=True))
+    members, config = [Member(seed, quantile) for quantile in quantiles], _facts_alone(config, model)
+    more: dict[str, Any] = {"validation": validation, "device": device, "progress": progress}
+    return dict(zip(quantiles, train_many(facts, members, config, **more), strict=True))
 
 
 def train_length(
@@ -175,18 +164,17 @@ def train_length(
 
     It learns the median of the lengths, with the pinball loss.
     """
+    held = None if validation is None else _lengths(validation)
+    more: dict[str, Any] = {"validation": held, "device": device, "progress": progress}
+    return train_many(_lengths(facts), [Member(seed, 0.5)], _facts_alone(config, model), **more)[0]
+
+
+def _facts_alone(config: TrainConfig | None, model: str) -> TrainConfig:
+    """The configuration of a quantile model, which learns without negatives and soft logic."""
     config = config or config_for(model)
     if config.uses_pool:
-        raise InputError("lengths of confidences do not go with passleaf's pseudo-labels; use ukge or beurre")
-    (trained,) = train_many(
-        _lengths(facts),
-        [Member(seed, 0.5)],
-        replace(config, negatives=0, softlogic_weight=0.0),
-        validation=None if validation is None else _lengths(validation),
-        device=device,
-        progress=progress,
-    )
-    return trained
+        raise InputError("quantiles do not go with passleaf's pseudo-labels; use ukge or beurre")
+    return replace(config, negatives=0, softlogic_weight=0.0)
 
 
 def _lengths(facts: Graph) -> Graph:
@@ -210,11 +198,12 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def has_compiled_kernel(config: TrainConfig, device: torch.device) -> bool:
+def has_compiled_kernel(config: TrainConfig, device: torch.device, softlogic: Graph | None) -> bool:
     """Whether the compiled CPU kernels train this model here."""
+    one_process = int(os.environ.get("WORLD_SIZE", "1")) == 1
     return (
-        config.model in COMPILED
+        config.in_kernels(softlogic is not None and len(softlogic) > 0)
         and device.type == "cpu"
-        and int(os.environ.get("WORLD_SIZE", "1")) == 1
+        and one_process
         and find_spec("numba") is not None
     )

@@ -1,16 +1,4 @@
-"""A monitor's state in a file, so that weekly calls of `unkgcp monitor` are one test.
-
-What it is: one JSON file, written whole, that says to which run and settings it belongs and which facts were counted,
-and that holds `Monitor.state`. Later facts are ranked among all earlier ones, so the scores of these are in it: some 30
-bytes a fact. What it is not: a log, or a place to join several tests; the state of another run or another level is
-refused, and so is a file that was not written by `save`.
-
->>> monitor = Monitor(predictor)                                       # doctest: +SKIP
->>> calls = resume(monitor, "watch.json")                              # doctest: +SKIP
->>> if counted(calls, facts, "week-07.tsv") is None:                                  # doctest: +SKIP
-...     monitor.update(facts, facts.truth)
-...     save(monitor, "watch.json", [*calls, Call.of(facts)])
-"""
+"""One test over many calls: a monitor whose evidence is kept in a file, under a lock from reading to writing."""
 
 from __future__ import annotations
 
@@ -18,161 +6,186 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unkgcp.errors import InputError
-from unkgcp.evaluation.monitor import Monitor
+from unkgcp.evaluation.monitor.promise_monitor import Monitor, reference_of
 from unkgcp.files import write_text
-from unkgcp.graph.facts import Graph
-from unkgcp.run.provenance import CALIBRATION, CONFIG, MODEL, VOCABULARY
+from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained, in_vocabulary
+from unkgcp.methods.method import training_facts
+from unkgcp.run.predictor import Predictor
 
-FORMAT, VERSION = "unkgcp-monitor", 1
+FORMAT = "unkgcp-monitor 2"
 LARGEST = 1 << 30
-"""Bytes that a state may have: some thirty million facts."""
-TELLING = 10
-"""A file that begins with so many or more facts of an earlier call is refused; fewer may be chance."""
-OPTIONS = {
-    "confidence": "--confidence",
-    "false_alarm": "--false-alarm",
-    "seed": "--seed",
-    "by_relation": "--by-relation",
-}
+"""Bytes that a state may have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """The labelled facts of one call: how many, and a fingerprint that does not depend on their order."""
+def watch(
+    predictor: Predictor,
+    facts: Graph,
+    state: str | os.PathLike[str],
+    *,
+    calibration: Graph | None = None,
+    **settings: Any,
+) -> tuple[Monitor, dict[str, Any]]:
+    """Go on with the test in the file `state` with labelled facts, and keep it there; a new file begins a test.
 
-    facts: int
-    fingerprint: str
-
-    @classmethod
-    def of(cls, facts: Graph) -> Call:
-        return cls(len(facts), fingerprints(facts, [len(facts)])[len(facts)])
-
-
-def resume(monitor: Monitor, path: str | os.PathLike[str]) -> list[Call]:
-    """Let a new monitor continue the test in the file, and give the calls so far; none if there is no such file yet."""
-    if not os.path.lexists(path):
-        return []
-    found = _read(path)
-    if found["run"] != identity(monitor):
-        raise InputError(
-            f"{path} belongs to another run, or to this one before it was calibrated anew; name another file"
-        )
-    for name, option in OPTIONS.items():
-        before, now = found["settings"].get(name), getattr(monitor, name)
-        if before != now:
-            raise InputError(
-                f"{path} was begun with {option} {json.dumps(before)[:40]}, not {json.dumps(now)}, and a test "
-                "cannot change on its way; give the same again or name another file"
-            )
-    try:
-        calls = [Call(int(call["facts"]), str(call["fingerprint"])) for call in found["calls"]]
-        monitor.resume(found["state"])
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        raise _foreign(path) from error
-    return calls
-
-
-def save(monitor: Monitor, path: str | os.PathLike[str], calls: Sequence[Call]) -> None:
-    """Write the state whole, or not at all."""
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        "run": identity(monitor),
-        "settings": {name: getattr(monitor, name) for name in OPTIONS},
-        "calls": [asdict(call) for call in calls],
-        "state": monitor.state(),
-    }
-    write_text(path, json.dumps({**content, "checksum": _checksum(content)}, allow_nan=False) + "\n")
-
-
-def counted(calls: Sequence[Call], facts: Graph, name: str) -> int | None:
-    """Which call (from 1) had exactly these facts, in whatever order; None if none had.
-
-    A file (called `name`) that begins with the facts of an earlier call and has more is an InputError: the first facts
-    would be counted twice.
+    settings: confidence, false_alarm, seed and by_relation of `Monitor`. Gives the monitor and what there is to say:
+    `calls`, `facts_before`, `new` (facts of this call that no earlier one had), `learned` (facts left out because an
+    update has learned from them), `calibrating` (whether the others are calibration facts since an update, so that
+    they set the thresholds themselves) and `begun` (how often the test has begun). Other callers of the file wait.
     """
-    sizes = {call.facts for call in calls if call.facts <= len(facts)}
-    found = fingerprints(facts, sizes)
-    for number, call in enumerate(calls, start=1):
-        if found.get(call.facts) != call.fingerprint:
-            continue
-        if call.facts == len(facts):
-            return number
-        if call.facts >= TELLING:
-            raise InputError(
-                f"the first {call.facts:,} facts of {name} are those of call {number} and would count twice; "
-                "give only the facts that came after them"
-            )
-    return None
+    with _locked(state):
+        kept, vocabulary = _read(state, settings), predictor.model.vocabulary
+        updates, reference = (
+            len(predictor.provenance.get("updates", ())),
+            reference_of(predictor, calibration),
+        )
+        marks, arrived = _marks(reference), _marks(facts)
+        begun, base, counted, trained = 1, marks, reference[:0], np.zeros(0, np.bool_)
+        if kept is not None:
+            begun, base, counted = kept["begun"], kept["calibration"], _counted(kept, vocabulary)
+            trained = np.array(kept["trained"], np.bool_)
+            if 2 * len(set(marks) & set(base)) < len(set(base)):
+                raise InputError(f"{state} belongs to another run; name another file")
+        # facts that must be compared with and are no calibration facts of the run: counted ones can be added
+        missing = Counter([*base, *_marks(counted)]) - Counter(marks)
+        added = _rows_of(missing, _marks(counted))
+        learned_since = (
+            _in_training(predictor, counted) & ~trained & (kept is not None and updates > kept["updates"])
+        )
+        if missing.total() > added.sum() or learned_since.any():
+            kept, begun, base = None, begun + 1, marks
+            counted, trained, added = counted[:0], trained[:0], added[:0]
+        new = ~np.isin(arrived, _marks(counted))
+        # facts that an update has held out are calibration facts now; the others of the same file it has learned from
+        apart = np.isin(marks, np.array(arrived)[new]) & (updates > 0)
+        apart &= ~np.isin(marks, base) if kept is not None else True
+        learned = new & apart.any() & _in_training(predictor, facts) & ~np.isin(arrived, marks)
+        base = base if kept is not None else [mark for mark, own in zip(marks, apart, strict=True) if not own]
+        compared = concatenate([reference[~apart], counted[added]])
+        watched = None if kept is None else kept["watched"]
+        monitor = Monitor(predictor, calibration=compared, watched=watched, **settings)
+        monitor.spend(1 / (begun * (begun + 1)))
+        if kept is not None:
+            monitor.resume(kept)
+        before, tested = monitor.facts, facts[new & ~learned].over(vocabulary)
+        monitor.update(tested, tested.truth)
+        calls = (0 if kept is None else kept["calls"]) + (monitor.facts > before)
+        if monitor.facts > before:
+            tested = tested[in_vocabulary(tested)]
+            content = {
+                "format": FORMAT,
+                "settings": settings,
+                "calls": calls,
+                "begun": begun,
+                "updates": updates,
+                "watched": list(monitor.relations),
+                "calibration": base,
+                "counted": concatenate([counted, tested]).table().to_pydict(),
+                "trained": [*trained.tolist(), *_in_training(predictor, tested).tolist()],
+                **monitor.state(),
+            }
+            write_text(state, json.dumps({**content, "checksum": _checksum(content)}, allow_nan=False) + "\n")
+    return monitor, {
+        "file": str(state),
+        "calls": calls,
+        "facts_before": before,
+        "new": int(new.sum()),
+        "learned": int(learned.sum()),
+        "calibrating": bool(apart.any()),
+        "begun": begun,
+    }
 
 
-def fingerprints(facts: Graph, sizes: Collection[int]) -> dict[int, str]:
-    """A fingerprint of the first n facts for each n in `sizes`: the sum of their hashes, which ignores the order."""
-    found, total, wanted = {0: f"{0:064x}"}, 0, set(sizes)
-    for number, line in enumerate(_lines(facts[: max(wanted, default=0)]), start=1):
-        total += int.from_bytes(hashlib.sha256(line).digest(), "big")
-        if number in wanted:
-            found[number] = f"{total % (1 << 256):064x}"
-    return found
+def _rows_of(missing: Counter[str], marks: Sequence[str]) -> NDArray[np.bool_]:
+    """Rows that together have the missing marks, each as often as it is missing, where there are so many: (n,)."""
+    left, chosen = Counter(missing), np.zeros(len(marks), np.bool_)
+    for row, mark in enumerate(marks):
+        chosen[row] = left[mark] > 0
+        left[mark] -= 1
+    return chosen
 
 
-def identity(monitor: Monitor) -> str:
-    """SHA-256 of what a test depends on in a run: model, labels, method and calibration."""
-    files = monitor.predictor.provenance.get("files")
-    if monitor.predictor.folder is None or not files:
-        raise InputError("a monitor can be kept for a run on disk only; save the predictor and load it again")
-    named = [name for name in (CONFIG, MODEL, VOCABULARY, CALIBRATION) if name != MODEL or name in files]
-    parts = [files[name]["sha256"] for name in named]  # not every run has a model
-    if monitor.calibration is not None:  # named by the user, for methods that keep no scores
-        parts.append(Call.of(monitor.calibration).fingerprint)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+def _marks(facts: Graph) -> list[str]:
+    """A short digest of the labels and the confidence of each fact."""
+    rows = zip(*facts.table().to_pydict().values(), strict=True)
+    return [hashlib.blake2b(json.dumps(row).encode(), digest_size=8).hexdigest() for row in rows]
 
 
-def _lines(facts: Graph) -> Iterator[bytes]:
-    """Each fact as bytes: labels and confidence, whatever file it came from."""
-    entities, relations = (
-        labels.to_pylist() for labels in (facts.vocabulary.entities, facts.vocabulary.relations)
+def _counted(kept: Mapping[str, Any], vocabulary: Vocabulary) -> Graph:
+    """The facts that a test has counted, in the ids of the run as it is now."""
+    columns = kept["counted"]
+    head, tail = (vocabulary.entity_ids(columns[name]) for name in ("head", "tail"))
+    relation = vocabulary.relation_ids(columns["relation"])
+    ends = np.array(
+        [columns.get("lower", columns.get("confidence")), columns.get("upper", columns.get("confidence"))]
     )
-    columns = zip(
-        facts.head.tolist(), facts.relation.tolist(), facts.tail.tolist(), facts.truth.tolist(), strict=True
-    )
-    for head, relation, tail, truth in columns:
-        yield json.dumps([entities[head], relations[relation], entities[tail], truth]).encode()
+    graph = Graph(head, relation, tail, ends.mean(axis=0), vocabulary)
+    return graph.with_ends(ends.T) if "lower" in columns else graph
 
 
-def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of a state file with a correct checksum; an InputError for anything else."""
+def _in_training(predictor: Predictor, facts: Graph) -> NDArray[np.bool_]:
+    """Which facts have a triple that the run keeps among its training facts: (n,)."""
+    train, facts = training_facts(predictor.model), facts.over(predictor.model.vocabulary)
+    if train is None:
+        return np.zeros(len(facts), np.bool_)
+    return in_vocabulary(facts) & contained(facts.keys, np.unique(train.keys))
+
+
+@contextmanager
+def _locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Wait until no other program works with a state in this folder, and keep others waiting meanwhile.
+
+    The system lets go of the lock when the program that holds it ends, in whatever way.
+    """
+    import fcntl
+
+    folder = Path(path).absolute().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _read(path: str | os.PathLike[str], settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The content of a state file with a correct checksum and these settings; None if there is no file yet."""
+    if not os.path.lexists(path):
+        return None
+    foreign = InputError(f"{path} is damaged or no state of a monitor; name another file to begin anew")
     try:
         about = os.stat(path)
         if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
-            raise _foreign(path)
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (ValueError, RecursionError) as error:
-        raise _foreign(path) from error
+            raise foreign
+        kept = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise foreign from None
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror or error}); name another file") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise _foreign(path)
-    if found.get("version") != VERSION:
-        raise InputError(
-            f"{path} has version {json.dumps(found.get('version'))[:20]}, this program reads {VERSION}; "
-            "name another file to begin anew"
-        )
-    checksum = found.pop("checksum", None)
-    if checksum != _checksum(found) or not isinstance(found.get("settings"), dict):
-        raise _foreign(path)
-    return found
+    if (
+        not isinstance(kept, dict)
+        or kept.get("format") != FORMAT
+        or kept.pop("checksum", None) != _checksum(kept)
+    ):
+        raise foreign
+    for name, value in settings.items():
+        if kept["settings"].get(name) != value:
+            raise InputError(
+                f"{path} was begun with {name} {json.dumps(kept['settings'].get(name))[:40]}, not {json.dumps(value)}, "
+                "and a test cannot change on its way; give the same again or name another file"
+            )
+    return kept
 
 
-def _checksum(content: dict[str, Any]) -> str:
+def _checksum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _foreign(path: str | os.PathLike[str]) -> InputError:
-    return InputError(f"{path} is damaged or no state of a monitor; name another file to begin anew")

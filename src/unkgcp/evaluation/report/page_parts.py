@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from unkgcp._version import __version__
-from unkgcp.evaluation.figure_design import DATA, Drawn, inline, to_svg
+from unkgcp.evaluation.evaluation_texts import short_name
+from unkgcp.evaluation.figure_design import ReportFigure, inline
 from unkgcp.evaluation.tables import Html, join, tag, text
 
 if TYPE_CHECKING:
@@ -33,8 +35,6 @@ def label(value: str) -> Html:
 # The page around a report: one file, no script, nothing loaded from anywhere.
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-
-WIDTH = 4.6  # inches of a figure of a run: two stand side by side on a desk, one fits on a phone
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,44 +73,49 @@ def paragraph(*parts: object, class_: str | None = None) -> Html:
     return tag("p", *parts, class_=class_)
 
 
-def figure(drawn: Drawn, key: str, caption: object, description: str) -> Html:
-    """A drawing inside the page with what it shows and its numbers to save; `key` is unique on the page."""
-    picture = Html(inline(to_svg(drawn), key, description))
-    numbers = tag(
-        "a",
-        "Numbers as CSV",
-        href=f"data:text/csv;charset=utf-8,{quote(drawn.csv())}",
-        download=f"{key}.csv",
-        aria_label=f"Numbers as CSV: {description}",
-    )
+def figure(drawing: ReportFigure, key: str, caption: object, description: str) -> Html:
+    """A drawing inside the page with what it shows, itself and its numbers to save; `key` is unique on the page."""
+    svg = drawing.image("svg").decode()
+    files_of = {
+        "SVG": ("image/svg+xml", quote(svg)),
+        "PNG": ("image/png;base64", b64encode(drawing.image("png")).decode()),
+        "CSV": ("text/csv;charset=utf-8", quote(drawing.csv())),
+    }
+    links = [
+        tag(
+            "a",
+            kind,
+            href=f"data:{media},{content}",
+            download=f"{key}.{kind.lower()}",
+            aria_label=f"{'Numbers' if kind == 'CSV' else 'Figure'} as {kind}: {description}",
+        )
+        for kind, (media, content) in files_of.items()
+    ]
+    picture = Html(inline(svg, key, description))
     return tag(
         "figure",
         tag("div", picture, class_="scroll", tabindex="0", role="group", aria_label=f"Figure: {description}"),
-        tag("figcaption", caption, " ", numbers),
+        tag("figcaption", caption, " ", tag("span", *(join([link, " "]) for link in links), class_="saves")),
         id=key,
     )
 
 
-def tiles(entries: Sequence[tuple[object, object, object]]) -> Html:
-    """Large numbers: (what, number, remark)."""
-    return tag(
-        "dl",
-        *(
-            tag(
-                "div", tag("dt", name), tag("dd", number, class_="number"), tag("dd", remark, class_="remark")
-            )
-            for name, number, remark in entries
-        ),
-        class_="tiles",
-    )
+def tiles(entries: Sequence[tuple[object, object, object, bool]]) -> Html:
+    """Large numbers: (what, number, remark, whether it is flagged)."""
+
+    def tile(name: object, number: object, remark: object, flagged: bool) -> Html:
+        numeral = tag("dd", number, class_="number away" if flagged else "number")
+        return tag("div", tag("dt", name), numeral, tag("dd", remark, class_="remark"))
+
+    return tag("dl", *(tile(*entry) for entry in entries), class_="tiles")
 
 
-def beside(*parts: Html, broad: bool = False) -> Html:
-    """Parts next to each other where there is room; `broad` ones need more of it."""
-    return tag("div", *parts, class_="beside broad" if broad else "beside")
+def beside(*parts: Html) -> Html:
+    """Parts next to each other where there is room."""
+    return tag("div", *parts, class_="beside")
 
 
-def bar(interval: tuple[float, float], score: float, truth: tuple[float, float]) -> Html:
+def bar(interval: tuple[float, float], prediction: float, truth: tuple[float, float]) -> Html:
     """An interval on [0, 1]: a thick line, the prediction a ring, the true confidence a tick, or a bracket if it spans
     something itself."""
     (lower, upper), (first, last) = interval, truth
@@ -120,28 +125,39 @@ def bar(interval: tuple[float, float], score: float, truth: tuple[float, float])
 
     inside = lower <= first and last <= upper
     true = f"{first:.2f}" if first == last else f"{first:.2f} to {last:.2f}"
-    said = f"interval {lower:.2f} to {upper:.2f}, predicted {score:.2f}, true {true}"
+    said = f"interval {lower:.2f} to {upper:.2f}, predicted {prediction:.2f}, true {true}"
     drawn = f"M{at(first)} 1.5V14.5" + ("" if first == last else f"H{at(last)}V1.5")
     return Html(
         f'<svg class="bar" role="img" aria-label="{text(said)}" viewBox="0 0 160 16">'
         f'<path class="axis" d="M4 8H156M4 5V11M156 5V11"/>'
         f'<path class="span" d="M{at(lower)} 8H{max(at(upper), at(lower) + 0.5)}"/>'
-        f'<circle class="guess" cx="{at(score)}" cy="8" r="3.2"/>'
+        f'<circle class="guess" cx="{at(prediction)}" cy="8" r="3.2"/>'
         f'<path class="{"truth" if inside else "truth missed"}" d="{drawn}"/></svg>'
     )
 
 
-# Names and numbers as texts: data sets, percentages, spans, durations.
+# Names and numbers as texts.
+
+NAMES = {
+    "cn15k": "CN15k",
+    "nl27k": "NL27k",
+    "ppi5k": "PPI5k",
+    "demo": "demo graph",
+    "ukge": "UKGE",
+    "ukge-rect": "UKGE rect",
+    "passleaf": "PASSLEAF",
+    "beurre": "BEUrRE",
+    "cp": "CP",
+    "fpi": "FPI",
+    "qr": "QR",
+    "unkgcp": "UnKGCP",
+}
+"""How data sets, models and methods are written where that differs from what they are called."""
 
 
-def data_name(name: object) -> str:
-    """What a data set is called: the benchmarks as the paper writes them, a file by the last part of its path."""
-    written = str(name)
-    return (
-        (DATA | {"demo": "demo graph"}).get(written)
-        or written.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
-        or written
-    )
+def named(name: str) -> str:
+    """The name for people: of a file the last part of its path."""
+    return NAMES.get(name) or short_name(name)
 
 
 def percent(value: float, digits: int = 0) -> str:
@@ -155,28 +171,12 @@ def span(ends: tuple[float, float]) -> str:
     return f"{ends[0]:.3f}\N{EN DASH}{ends[1]:.3f}"
 
 
-def duration(seconds: float) -> str:
-    """`12 s`, `3.4 min` or `1.2 h`."""
-    if seconds < 120:
-        return f"{seconds:.1f}\u202fs" if seconds < 10 else f"{seconds:.0f}\u202fs"
-    return f"{seconds / 60:.1f}\u202fmin" if seconds < 7200 else f"{seconds / 3600:.1f}\u202fh"
-
-
 # Labels for people: a data set whose labels are ids may bring their names along.
 
 
-def readable_relations(dataset: Dataset, ids: Sequence[int]) -> list[str]:
-    """Labels of relations, with their names where labels are ids."""
-    names = {} if dataset.names is None else dataset.names.relations
-    return _readable(dataset.splits.test.vocabulary.relations, names, ids)
-
-
-def readable_entities(dataset: Dataset, ids: Sequence[int]) -> list[str]:
-    """Labels of entities, with their names where labels are ids."""
-    names = {} if dataset.names is None else dataset.names.entities
-    return _readable(dataset.splits.test.vocabulary.entities, names, ids)
-
-
-def _readable(labels: Any, names: Mapping[str, str], ids: Sequence[int]) -> list[str]:
+def readable(dataset: Dataset, what: str, ids: Sequence[int]) -> list[str]:
+    """Labels of `entities` or `relations`, with their names where labels are ids."""
+    names: Mapping[str, str] = {} if dataset.names is None else getattr(dataset.names, what)
+    labels = getattr(dataset.splits.test.vocabulary, what)
     chosen = [labels[int(number)].as_py() for number in ids]
     return [label if names.get(label, label) == label else f"{names[label]} ({label})" for label in chosen]

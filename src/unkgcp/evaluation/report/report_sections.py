@@ -1,24 +1,20 @@
-"""Sections of a run's report: coverage by slice, width against error, choosing, single facts, and provenance."""
+"""Sections of a run's report, from the promise to where the run comes from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
-from unkgcp.conformal.ranks import exact
-from unkgcp.conformal.selection import Range
 from unkgcp.errors import InputError
-from unkgcp.evaluation.charts import ErrorPanel, draw_conditionality, draw_slices
-from unkgcp.evaluation.figure_design import look
-from unkgcp.evaluation.metrics import proportion_band
-from unkgcp.evaluation.report.diagnosis import Answered, Diagnosis
+from unkgcp.evaluation.charts import axis_start, draw_errors, draw_levels, draw_slices
+from unkgcp.evaluation.evaluation_texts import part_cells, plural
+from unkgcp.evaluation.report.diagnosis import Diagnosis
 from unkgcp.evaluation.report.page_parts import (
-    WIDTH,
     Section,
     bar,
     beside,
@@ -26,163 +22,296 @@ from unkgcp.evaluation.report.page_parts import (
     label,
     paragraph,
     percent,
-    readable_entities,
-    readable_relations,
+    readable,
     span,
 )
-from unkgcp.evaluation.slices import AT_LEAST, MASS, SLAB_SHARE
-from unkgcp.evaluation.tables import Cell, Html, Table, number, tag
+from unkgcp.evaluation.slices import AT_LEAST, MASS, SLAB_SHARE, below_band
+from unkgcp.evaluation.tables import FigureTable, Html, counted, number, tag
 from unkgcp.methods.intervals import in_words
-from unkgcp.run.chooser import Selector
 from unkgcp.run.predictor import Predictor
 
 RELATIONS = 20  # rows of the figure by relation; the table has all
+PARTS = [
+    "coverage",
+    "chance allows",
+    "mean width",
+    "median",
+    "interval score",
+    "knowing nothing",
+    "worst slice",
+]
 
 
-def conditional_section(d: Diagnosis) -> Section:
+def cells_of_part(figures: dict[str, Any]) -> list[str]:
+    """The cells of `PARTS`; coverage below its band is marked."""
+    coverage, *others = part_cells(figures)
+    return [_marked(coverage, figures), *others]
+
+
+def _marked(coverage: str, figures: Mapping[str, Any]) -> str:
+    return tag("span", coverage, class_="away") if below_band(dict(figures)) else coverage
+
+
+def kind_section(d: Diagnosis) -> Section:
+    """The figures of every kind of question."""
+    table = FigureTable(["", "share", "facts", *PARTS])
+    for kind, of in d.figures["kinds"].items():
+        table.add(plural(kind), percent(of["share"], 1), f"{of['n']:,}", *cells_of_part(of))
+    table.add("all", percent(1), f"{d.figures['n']:,}", *cells_of_part(d.figures))
+    intro = paragraph(
+        "A question about two entities that a training fact joins (a known pair) is easier than one about two that no "
+        "fact joins yet, and both are easier than one about an entity that is new. Compare figures kind by kind."
+    )
+    note = paragraph(
+        "Knowing nothing: the interval score of answering every question with the same two quantiles of the training "
+        "confidences. Worst slice: the lowest coverage of a tenth by doubt, a fifth by degree, or a relation with at "
+        f"least {AT_LEAST} facts.",
+        class_="note",
+    )
+    return Section("kinds", "By kind of question", [intro, table.html(), note], "Kinds")
+
+
+def promise_section(d: Diagnosis) -> Section:
+    """What is promised, what it means and what it assumes."""
+    predictor = d.answers.predictor
+    method, record = predictor.method, predictor.provenance
+    parts = [
+        paragraph(
+            tag("strong", "Promise. "),
+            f"{predictor.guarantee[0].upper()}{predictor.guarantee[1:]}; calibrated on {counted(method.size, 'fact')}.",
+        )
+    ]
+    if d.intervals:
+        parts.append(
+            paragraph(
+                tag("strong", "Confidences are intervals. "),
+                "A fact counts as covered where both ends of its true confidence lie in the interval predicted; errors "
+                "are those of the middle.",
+            )
+        )
+    if d.result["promised"]:
+        average = f"over the queries {method.within}" if method.within else "over all queries"
+        parts += [
+            paragraph(
+                tag("strong", "What it means. "),
+                "The true confidence lies in the interval with at least the probability asked for, whatever the model "
+                f"is worth: a bad model costs width, not coverage. It is an average {average}, and over calibration "
+                "facts; the slices below show how evenly it is kept.",
+            ),
+            paragraph(
+                tag("strong", "Assumed. "),
+                "Queries come from where the calibration facts came from: facts that somebody asserted. Early stopping "
+                f"looked at {str(record.get('early_stopping', 'unknown facts')).removeprefix('on ')}.",
+            ),
+        ]
+    if d.figures["band"] is not None:
+        parts.append(
+            paragraph(
+                "What chance allows is exact: hits among the test facts are beta-binomial given the size of the "
+                "calibration set, and fall outside of it once in a thousand times. Equal values, and several groups "
+                "with a threshold each, can only raise coverage.",
+                class_="note",
+            )
+        )
+    if record.get("protocol") == "paper":
+        parts.append(
+            paragraph(
+                "This run follows the paper's protocol: the calibration facts also chose the model, "
+                "so the promise is not strict.",
+                class_="caution",
+            )
+        )
+    if record.get("stopped"):
+        parts.append(paragraph(f"Training ended early: {record['stopped']}.", class_="caution"))
+    body = [beside(tag("div", *parts), _level_figure(d))]
+    return Section("promise", "What is promised, and what came of it", body, "Promise")
+
+
+def _level_figure(d: Diagnosis) -> Html:
+    """Curves of coverage and width over the level."""
+    levels = d.result["levels"]
+    facts = [level["positive"] for level in levels]
+    bands = [(of["band"][0], of["band"][1]) for of in facts if of["band"] is not None]
+    drawing = draw_levels(
+        [level["confidence"] for level in levels],
+        [of["coverage"] for of in facts],
+        [of["sharpness"] for of in facts],
+        [of["knowing_nothing"]["sharpness"] for of in facts],
+        bands if len(bands) == len(facts) else None,
+    )
+    return figure(
+        drawing,
+        "figure-levels",
+        "Mean width (above; lower is sharper) and coverage (below) against the level. A promise that is kept lies on "
+        "or above the dashed line" + ("; the shaded band is what chance allows." if bands else "."),
+        "Width and coverage against the level asked for",
+    )
+
+
+def level_section(d: Diagnosis) -> Section:
+    """Coverage and width over the level, of facts and of negatives."""
+    levels = d.result["levels"]
+    table = FigureTable(["level", *PARTS, "coverage", "width", "coverage", "width"])
+    table.groups = [("", 1), ("test facts", len(PARTS)), ("overlap-free", 2), ("negatives", 2)]
+    for level in levels:
+        others = (level["positive"]["overlap_free"], level["negative"])
+        cells = [number(part[name]) for part in others for name in ("coverage", "sharpness")]
+        table.add(percent(level["confidence"]), *cells_of_part(level["positive"]), *cells)
+    sampled = "corrupted test facts" if d.result["negatives"] == "sampled" else "those of the data set"
+    notes = paragraph(
+        "The level is chosen when a question is asked; nothing is calibrated again. More certainty costs width. "
+        f"Overlap-free: the {counted(d.figures['overlap_free']['n'], 'test fact')} whose triple stands in no training "
+        f"or calibration fact. Negatives: triples taken for no facts, confidence 0 ({sampled}), judged with the "
+        f"threshold of {d.result['negative_threshold']}; for them nothing is promised unless they were calibrated on. "
+        "Interval score: width plus 2/(1 \u2212 level) times the distance by which a confidence is missed, smaller is "
+        "better.",
+        class_="note",
+    )
+    return Section("levels", "Coverage and width at every level", [table.html(), notes], "Levels")
+
+
+def slice_section(d: Diagnosis) -> Section:
     """Coverage by doubt, degree, relation, prediction and width, and in the worst region."""
-    grey = (
+    every = [row for rows in d.slices.values() for row in rows]
+    shown = [*(row for rows in d.slices.values() for row in rows[:RELATIONS])]
+    bands = [(row["band"][0], row["band"][1]) for row in shown if row["band"] is not None]
+    start = axis_start([*(row["coverage"] for row in shown), d.confidence], bands)
+    grey = "" if len(bands) < len(shown) else (
         " Grey: what chance would allow if the facts of each slice were covered with that probability; with "
         f"{percent(MASS)} all slices of a picture lie in it."
-    )
-    grey = grey if d.slices["relation"][0]["band"] is not None else ""
+    )  # fmt: skip
+    lowest = min(every, key=lambda row: row["coverage"])
+    risk = d.figures["ert"]
+    ert = paragraph(
+        tag("strong", f"{number(risk['both'])} "),
+        "is the excess risk of the target coverage (ERT): how far coverage is from "
+        f"{percent(d.confidence)}, on average over the same features, as far as a classifier can tell; "
+        f"{number(risk['below'])} of it is from facts that are covered too seldom. 0 means that coverage is the same "
+        "everywhere.",
+    ) if risk else ""  # fmt: skip
+    relations, (width_said, errors) = d.slices["relation"], _errors(d)
+    shown_relations = "The only relation" if len(relations) == 1 else f"All {len(relations):,} relations"
+    if len(relations) > RELATIONS:
+        shown_relations = f"The {RELATIONS} largest of {len(relations):,} relations"
+    some = counted(len(relations), "relation")
     body = [
         paragraph(
-            f"These slices show where coverage is above {percent(d.confidence)} and where it is below. A method that "
-            "is narrow because it gives up the facts it doubts shows it in the first picture."
-            f"{grey} The numbers on the right count the facts of a slice."
+            f"These slices show where coverage is above {percent(d.confidence)} and where it is below; all have the "
+            f"same axis. A method that is narrow because it gives up the facts it doubts shows it in the first picture."
+            f"{grey} The numbers on the right count the facts of a slice. The lowest of all is "
+            f"{number(lowest['coverage'])}."
         ),
         beside(
-            _dots(d, "doubt", "against the method\u2019s own doubt", "Tenths of the facts"),
+            _dots(d, "doubt", "against the method\u2019s own doubt", "Tenths of the facts", start),
             _dots(d, "degree", "by degree", "Fifths of the facts, by the number of training "
-                  "facts of the head or of the tail, whichever has fewer"),
-            _dots(d, "prediction", "by predicted confidence", "Tenths of the facts"),
-            _dots(d, "width", "by width of the interval", "Tenths of the facts"),
-            _dots(d, "relation", "by relation", _relations(d)),
+                  "facts of the head or of the tail, whichever has fewer", start),
+            _dots(d, "prediction", "by predicted confidence", "Tenths of the facts", start),
+            _dots(d, "width", "by width of the interval", "Tenths of the facts", start),
+            _dots(d, "relation", "by relation", shown_relations, start),
+            errors,
             tag(
                 "div",
                 tag("h3", "The worst region"),
                 paragraph(
-                    tag("strong", f"{number(d.worst['slab'])} "),
+                    tag("strong", f"{number(d.figures['worst']['slab'])} "),
                     f"is the coverage of the worst slab with at least {percent(SLAB_SHARE)} of the facts, over "
                     "predicted confidence, doubt, degree, and frequency of the relation. "
                     "It is searched on one half of the facts and judged on the other, so that the search itself "
                     "does not make it look worse.",
                 ),
-                paragraph(
-                    tag("strong", f"{number(d.ert['both'])} "),
-                    "is the excess risk of the target coverage (ERT): how far coverage is from "
-                    f"{percent(d.confidence)}, on average over the same features, as far as a classifier can tell; "
-                    f"{number(d.ert['below'])} of it is from facts that are covered too seldom.",
-                ),
-                paragraph(
-                    tag("strong", f"{number(d.worst['relation'])} "),
-                    f"is the coverage of the worst relation with at least {AT_LEAST} facts, ",
-                    tag("strong", number(d.worst["doubt"])),
-                    " that of the worst tenth of doubt, ",
-                    tag("strong", number(d.worst["degree"])),
-                    " that of the worst fifth of degree.",
-                ),
-                "" if d.intervals else _per_relation(),
+                ert,
+                tag("h3", "Does width tell what is hard?"),
+                paragraph(width_said),
             ),
         ),
-        tag(
-            "details",
-            tag("summary", f"All {len(d.slices['relation']):,} relations as a table"),
-            _relation_table(d.slices["relation"]),
-        ),
+        tag("details", tag("summary", f"{some} as a table"), _relation_table(relations)),
     ]  # fmt: skip
-    return Section("conditional", "Where it covers and where not", body, "Slices")
+    return Section("slices", "Where it covers and where not", body, "Slices")
 
 
-def _per_relation() -> Html:
-    return paragraph(
-        "If relations matter to you: ",
-        tag("code", "unkgcp fit --per relation"),
-        " makes the promise for each of them that has calibration facts enough.",
-        class_="note",
-    )
-
-
-def _relations(d: Diagnosis) -> str:
-    count = len(d.slices["relation"])
-    return f"The {RELATIONS} largest of {count:,} relations" if count > RELATIONS else "All relations"
-
-
-def _dots(d: Diagnosis, by: str, title: str, what: str) -> Html:
+def _dots(d: Diagnosis, by: str, title: str, what: str, start: float) -> Html:
     """The slices by one quantity as a dot plot, with a sentence about those that lie below their band."""
     rows = d.slices[by]
-    banded = bool(rows) and rows[0]["band"] is not None
-    shown = rows[:RELATIONS]
-    drawn = draw_slices(
-        [row["name"] for row in shown],
-        [row["n"] for row in shown],
-        [row["coverage"] for row in shown],
-        d.confidence,
-        [row["band"] for row in shown] if banded else None,
-        title=title,
-        width=WIDTH,
-    )
-    caption = f"{what}. "
-    if banded:
-        below, count = sum(row["coverage"] < row["band"][0] for row in rows), f"{len(rows):,}"
-        caption += (
-            f"{below:,} of {count} are covered less than chance would allow (✗)."
-            if below
-            else f"None of {count} is covered less than chance would allow."
-        )
-    return figure(drawn, f"slices-{by}", caption, f"Coverage {title}")
+    shown, banded = rows[:RELATIONS], all(row["band"] is not None for row in rows)
+    names, counts, coverages = ([row[name] for row in shown] for name in ("name", "n", "coverage"))
+    bands = [row["band"] for row in shown] if banded else None
+    drawing = draw_slices(names, counts, coverages, d.confidence, bands, title=title, least=start)
+    below = [row for row in rows if below_band(dict(row))]
+    said = f"None of {len(rows):,} is covered less than chance would allow."
+    if below:
+        said = f"{len(below):,} of {len(rows):,} are covered less than chance would allow (✗)."
+    return figure(drawing, f"slices-{by}", f"{what}. {said if banded else ''}", f"Coverage {title}")
 
 
 def _relation_table(relations: Sequence[Mapping[str, Any]]) -> Html:
-    rows = [
-        [
-            label(row["name"]),
-            f"{row['n']:,}",
-            f"{row['coverage']:.3f}",
-            "-" if row["band"] is None else span(row["band"]),
-            f"{row['sharpness']:.3f}",
-        ]
-        for row in relations
-    ]
-    return Table(["relation", "facts", "coverage", "chance allows", "mean width"], rows).html()
+    table = FigureTable(["relation", "facts", "coverage", "chance allows", "mean width", "interval score"])
+    for row in relations:
+        band = "-" if row["band"] is None else span(row["band"])
+        figures = [number(row["sharpness"]), number(row["interval_score"])]
+        table.add(label(row["name"]), f"{row['n']:,}", _marked(number(row["coverage"]), row), band, *figures)
+    return table.html()
 
 
-def error_section(d: Diagnosis) -> Section:
-    """Width against error."""
-    rho, low, high = d.correlation
-    answers = {rival.name: rival.answered for rival in d.rivals if rival.answered is not None}
-    edges, member = metrics.error_bins(d.answered.error)
-    widths = {
-        name: metrics.width_by_bin(member, answer.width, answer.inside)[0] for name, answer in answers.items()
-    }
-    panel = ErrorPanel("", edges, np.bincount(member, minlength=len(edges) - 1), widths)
-    own = look(d.predictor.method.name).name
-    if math.isnan(rho):
-        said = f"{own} gives every query the same width here, so its width says nothing about difficulty."
-    else:
-        between = "" if math.isnan(low) else f" (95 % interval {low:.2f} to {high:.2f})"
-        said = (
-            f"Spearman\u2019s rank correlation of width and error is {rho:.2f}{between} for {own}: "
-            + _worth(low)
-        )  # fmt: skip
-    picture = figure(
-        draw_conditionality([panel], width=WIDTH),
+def _errors(d: Diagnosis) -> tuple[str, Html]:
+    """What width says about errors, and its picture."""
+    rows = d.rows.some(~np.isnan(d.rows.score))
+    middle = metrics.middle(rows.truth)
+    rho = metrics.width_error_correlation(rows.prediction, middle, rows.lower, rows.upper)
+    edges, member = metrics.error_bins(np.abs(rows.prediction - middle))
+    widths = metrics.width_by_bin(member, rows.width, rows.inside)[0]
+    said = "Every query has the same width here, so that width says nothing about difficulty."
+    if not math.isnan(rho):
+        worth = (
+            "mark hard queries" if rho > 0.3 else "hardly mark hard queries" if rho > 0.1 else "mark nothing"
+        )
+        said = f"Spearman\u2019s rank correlation of width and error is {number(rho, 2)}: wide intervals {worth}."
+    return said, figure(
+        draw_errors(edges, np.bincount(member, minlength=len(edges) - 1), widths),
         "figure-errors",
         "Mean width of the intervals that cover, over bins of the prediction\u2019s absolute error, and below it how "
-        "many test facts have such an error (logarithmic). A method that knows what is hard rises to the right.",
+        "many test facts have such an error (logarithmic). Where width knows what is hard the curve rises.",
         "Mean interval width over bins of absolute error, with the histogram of errors",
     )
-    return Section("errors", "Does width tell what is hard?", [paragraph(said), picture], "Width and error")
 
 
-def _worth(low: float) -> str:
-    """What a rank correlation that is at least so large says."""
-    if math.isnan(low):
-        return "too few facts to say whether wide intervals mark hard queries."
-    if low > 0.3:
-        return "wide intervals mark hard queries."
-    return "wide intervals mark hard queries, but weakly." if low > 0 else "width does not tell what is hard."
+# Choosing with few wrong ones: the run chooses among the test facts those with `confidence >= 0.7`. Their true
+# confidences then say how many of the chosen ones are wrong and how many good ones were found.
+
+CONDITION, BOUND = "confidence >= 0.7", 0.7
+ASKED = (0.01, 0.02, 0.05, 0.1, 0.2)
+CERTAIN = 0.95
+
+
+def choice_section(d: Diagnosis) -> Section:
+    """Asked and found share of wrong ones, and how many good ones were chosen, each with a band."""
+    title, name = "Choosing with few wrong ones", "Choosing"
+    test = d.answers.dataset.splits.test
+    try:
+        selected = d.answers.predictor.select(test, CONDITION, ASKED, d.confidence).selected or {}
+    except InputError as error:
+        return Section("choosing", title, [paragraph(f"Nothing is chosen here: {error}.")], name)
+    good = test.confidence >= BOUND
+    table = FigureTable(["asked at most", "chosen", "wrong among them", "band", "good ones found", "band"])
+    for share, chosen in zip(ASKED, selected.values(), strict=True):
+        right = int((chosen & good).sum())
+        cells = [percent(share), f"{int(chosen.sum()):,}"]
+        for hits, of in ((int(chosen.sum()) - right, int(chosen.sum())), (right, int(good.sum()))):
+            cells += (
+                [number(hits / of), span(metrics.proportion_band(hits, of, CERTAIN))] if of else ["-", "-"]
+            )
+        table.add(*cells)
+    said = paragraph(
+        tag("code", f"unkgcp predict --select '{CONDITION}' --fdr SHARE"),
+        " chooses triples so that the expected share of wrong ones among the chosen is at most what was asked for, "
+        "over calibration facts and candidates together. Here it chooses among the test facts.",
+    )
+    note = paragraph(
+        f"The bands hold the true share with {percent(CERTAIN)} (Clopper and Pearson), as if every fact counted on its "
+        "own: they leave out what another calibration set would change. A found share above the asked one is no fault "
+        "by itself, since the bound is one on average. Nothing is promised for a part of the chosen ones.",
+        class_="note",
+    )
+    return Section("choosing", title, [said, table.html(), note], name)
 
 
 # Single facts, by their labels, with their intervals drawn.
@@ -192,7 +321,7 @@ EXTREMES = 12
 
 def fact_section(d: Diagnosis) -> Section:
     """The narrowest and the widest intervals, and the labels farthest outside of theirs."""
-    rows = remarkable(d.answered)
+    rows = remarkable(d)
     key = tag(
         "p",
         bar((0.3, 0.8), 0.55, (0.4, 0.7) if d.intervals else (0.65, 0.65)),
@@ -207,7 +336,7 @@ def fact_section(d: Diagnosis) -> Section:
     )
     body = [
         key,
-        *([believed] if d.answered.modes else []),
+        *([believed] if d.answers.facts.value is not None else []),
         tag("h3", f"Narrowest {percent(d.confidence)} intervals"),
         _fact_table(d, rows["narrowest"]),
         tag("h3", f"Widest {percent(d.confidence)} intervals"),
@@ -220,31 +349,46 @@ def fact_section(d: Diagnosis) -> Section:
 
 
 def _fact_table(d: Diagnosis, rows: NDArray[Any]) -> Html:
-    answered, facts = d.answered, d.answered.facts
-    heads = readable_entities(d.dataset, facts.head[rows].tolist())
-    relations = readable_relations(d.dataset, facts.relation[rows].tolist())
-    tails = readable_entities(d.dataset, facts.tail[rows].tolist())
-    shown: list[list[str | Cell]] = []
-    for i, *names in zip(rows.tolist(), heads, relations, tails, strict=True):
-        found, score = (float(answered.lower[i]), float(answered.upper[i])), float(answered.score[i])
-        first, last = answered.ends[i].tolist()
-        truth = span((first, last)) if d.intervals else f"{first:.3f}"
-        away = not (found[0] <= first and last <= found[1])
-        drawn = bar(found, score, (first, last))
-        true = Cell(truth, style="away" if away else None)
-        believed = [in_words(*(column[i].item() for column in answered.modes))] if answered.modes else []
-        shown.append([*map(label, names), drawn, span(found), f"{score:.3f}", *believed, true])
-    header = ["head", "relation", "tail", "0 to 1", "interval", "predicted"]
-    header += [*(["believed"] if answered.modes else []), "true"]
-    return Table(header, shown, text_columns=(0, 1, 2, 3)).html(class_="facts", titled=True)
+    dataset, answer, some = d.answers.dataset, d.answers.facts, d.rows.some(rows)
+    test = dataset.splits.test
+    columns = (("entities", test.head), ("relations", test.relation), ("entities", test.tail))
+    labels = zip(*(readable(dataset, what, ids[rows].tolist()) for what, ids in columns), strict=True)
+    ends, believed = metrics.both_ends(some.truth).tolist(), answer.value is not None
+    header = [
+        "head",
+        "relation",
+        "tail",
+        "0 to 1",
+        "interval",
+        "prediction",
+        *(["believed"] if believed else []),
+    ]
+    table = FigureTable([*header, "true"], text_columns=(0, 1, 2, 3))
+    answered = zip(some.lower.tolist(), some.upper.tolist(), some.prediction.tolist(), strict=True)
+    for row, names, (lower, upper, prediction), (first, last) in zip(
+        rows.tolist(), labels, answered, ends, strict=True
+    ):
+        true = span((first, last)) if d.intervals else f"{first:.3f}"
+        missed = not (lower <= first and last <= upper)
+        cells = [bar((lower, upper), prediction, (first, last)), span((lower, upper)), f"{prediction:.3f}"]
+        modes = (answer.value, answer.belief, answer.other, answer.other_belief)
+        words = (
+            [in_words(*(column[row].item() for column in modes if column is not None))] if believed else []
+        )
+        table.add(*map(label, names), *cells, *words, tag("span", true, class_="away") if missed else true)
+    return table.html(class_="facts", titled=True)
 
 
-def remarkable(answered: Answered, count: int = EXTREMES) -> dict[str, NDArray[np.intp]]:
-    """Rows of the narrowest and the widest intervals and of the labels farthest outside of theirs; none is empty."""
-    rows = np.flatnonzero(~np.isnan(answered.lower))
-    order = rows[np.argsort(answered.width[rows], kind="stable")]
-    outside = answered.outside
-    missed = np.argsort(-outside, kind="stable")[:count]
+def remarkable(d: Diagnosis, count: int = EXTREMES) -> dict[str, NDArray[np.intp]]:
+    """Rows of the narrowest and the widest intervals and of the labels farthest outside of theirs.
+
+    None is empty, and for all there is a prediction.
+    """
+    rows = np.flatnonzero(~np.isnan(d.rows.lower + d.rows.score))
+    order = rows[np.argsort(d.rows.width[rows], kind="stable")]
+    first, last = metrics.both_ends(d.rows.truth).T
+    outside = np.maximum(d.rows.lower - first, last - d.rows.upper)
+    missed = rows[np.argsort(-outside[rows], kind="stable")[:count]]
     return {"narrowest": order[:count], "widest": order[::-1][:count], "missed": missed[outside[missed] > 0]}
 
 
@@ -254,115 +398,32 @@ def remarkable(answered: Answered, count: int = EXTREMES) -> dict[str, NDArray[n
 def provenance_section(predictor: Predictor) -> Section:
     """What was recorded when the run was made, and in folded tables the settings and files."""
     record = predictor.provenance
-    data = _mapping(record.get("data"))
-    parts = _mapping(data.get("facts"))
-    times = _mapping(record.get("times"))
-    rows: list[tuple[str, object]] = [
-        ("data", data.get("name")),
-        ("facts", ", ".join(f"{_count(count)} {part}" for part, count in parts.items())),
-        ("model", predictor.model.called),
-        ("method", predictor.method.name),
-        ("seed", predictor.model.seed),
-        ("protocol", record.get("protocol")),
-        ("early stopping", record.get("early_stopping")),
-        ("recalibrated", _recalibrated(record)),
-        ("made", record.get("created")),
-        ("version", record.get("unkgcp")),
-        ("seconds", ", ".join(f"{step} {_seconds(value)}" for step, value in times.items())),
+    data, again = record.get("data", {}), record.get("recalibrated")
+    facts, times = data.get("facts", {}).items(), record.get("times", {}).items()
+    source = again["data"] or "its own data" if again else None
+    rows = {
+        "data": data.get("name"),
+        "facts": ", ".join(f"{count:,} {part}" for part, count in facts),
+        "model": predictor.model.called,
+        "method": predictor.method.name,
+        "seed": predictor.model.seed,
+        "protocol": record.get("protocol"),
+        "early stopping": record.get("early_stopping"),
+        "recalibrated": f"from {again['from']} on {again['facts']:,} facts of {source}" if again else None,
+        "made": record.get("created"),
+        "version": record.get("unkgcp"),
+        "seconds": ", ".join(f"{step} {seconds:.1f}" for step, seconds in times),
+    }
+    options = {f"{predictor.method.name}: {k}": v for k, v in predictor.method.options().items()}
+    settings = predictor.model.config.to_dict() | options
+    body = [_record({name: value for name, value in rows.items() if value not in (None, "")}, "record")]
+    folded = {"Training settings": settings, "SHA-256 of the data": data.get("hashes", {})}
+    body += [
+        tag("details", tag("summary", title), _record(found)) for title, found in folded.items() if found
     ]
-    shown = [(name, label(str(value))) for name, value in rows if value not in (None, "")]
-    hashes = [(name, label(str(digest))) for name, digest in _mapping(data.get("hashes")).items()]
-    settings = [(name, label(str(value))) for name, value in predictor.model.config.to_dict().items()]
-    options = [
-        (f"{predictor.method.name}: {k}", label(str(v))) for k, v in predictor.method.options().items()
-    ]
-    body = [Table(["", ""], shown, text_columns=(0, 1)).html(class_="record")]
-    for title, found in (("Training settings", settings + options), ("SHA-256 of the data", hashes)):
-        if found:
-            pairs = [(label(name), value) for name, value in found]
-            folded = Table(["", ""], pairs, text_columns=(0, 1)).html()
-            body.append(tag("details", tag("summary", title), folded))
     return Section("provenance", "Where it comes from", body)
 
 
-def _recalibrated(record: Mapping[str, Any]) -> str | None:
-    again = _mapping(record.get("recalibrated"))
-    if not again:
-        return None
-    return f"from {again.get('from')} on {_count(again.get('facts'))} facts of {again.get('data') or 'its own data'}"
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _count(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _seconds(value: Any) -> str:
-    return f"{value:.1f}" if isinstance(value, int | float) else str(value)
-
-
-# Choosing with few wrong ones: the run chooses among the known test facts those with `confidence >= 0.7`. Their true
-# confidences then say how many of the chosen ones are wrong and how many good ones were found.
-
-BOUND = 0.7
-ASKED = (0.01, 0.02, 0.05, 0.1, 0.2)
-CERTAIN = 0.95
-
-
-class Found(NamedTuple):
-    """What was chosen at one asked share: how many, how many of them are wrong, and how many good ones there are."""
-
-    asked: float
-    chosen: int
-    wrong: int
-    good: int
-
-
-def choose_test_facts(d: Diagnosis, condition: Range) -> list[Found]:
-    """The choice among the known test facts at each asked share; InputError where the run cannot choose."""
-    selector = Selector(d.predictor.method, condition)
-    every = np.arange(len(d.asked.head))
-    places, good = selector.places(d.asked, every), condition.holds(d.answered.facts.confidence)
-    counts = selector.reference.count(places)
-    rows = []
-    for asked in ASKED:
-        chosen = places >= selector.reference.cut(counts, exact(asked))
-        rows.append(Found(asked, int(chosen.sum()), int((chosen & ~good).sum()), int(good.sum())))
-    return rows
-
-
-def choice_section(d: Diagnosis) -> Section:
-    """Asked and found share of wrong ones, and how many good ones were chosen, each with a band."""
-    condition = Range(low=BOUND)
-    title, name = "Choosing with few wrong ones", "Choosing"
-    try:
-        found = choose_test_facts(d, condition)
-    except InputError as error:
-        return Section("choosing", title, [paragraph(f"Nothing is chosen here: {error}.")], name)
-    rows: list[list[str | Cell]] = []
-    for row in found:
-        right = row.chosen - row.wrong
-        share = (
-            (row.wrong / row.chosen, proportion_band(row.wrong, row.chosen, CERTAIN)) if row.chosen else None
-        )
-        power = (right / row.good, proportion_band(right, row.good, CERTAIN)) if row.good else None
-        cells: list[str | Cell] = [percent(row.asked), f"{row.chosen:,}"]
-        for part in (share, power):
-            cells += ["-", "-"] if part is None else [number(part[0]), Cell(span(part[1]), style="small")]
-        rows.append(cells)
-    header = ["asked at most", "chosen", "wrong among them", "band", "good ones found", "band"]
-    said = paragraph(
-        tag("code", f"unkgcp predict --select '{condition}' --fdr SHARE"),
-        " chooses triples so that the expected share of wrong ones among the chosen is at most what was asked for, "
-        "over calibration facts and candidates together. Here it chooses among the known test facts.",
-    )
-    note = paragraph(
-        f"The bands hold the true share with {percent(CERTAIN)} (Clopper and Pearson), as if every fact counted on its "
-        "own: they leave out what another calibration set would change. A found share above the asked one is no fault "
-        "by itself, since the bound is one on average. Nothing is promised for a part of the chosen ones.",
-        class_="note",
-    )
-    return Section("choosing", title, [said, Table(header, rows).html(), note], name)
+def _record(found: Mapping[str, Any], class_: str | None = None) -> Html:
+    rows = [(label(name), label(str(value))) for name, value in found.items()]
+    return FigureTable(["", ""], rows, text_columns=(0, 1)).html(class_=class_)

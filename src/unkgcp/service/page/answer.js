@@ -1,6 +1,6 @@
 // The answer to one triple: its interval at several levels, and the facts behind it.
 
-import { axis, count, drawn, inWords, make, named, percent, span, three } from "./dom.js";
+import { axis, count, drawn, inWords, make, named, percent, predicted, span, three } from "./dom.js";
 import { link } from "./state.js";
 
 const TITLES = {
@@ -10,10 +10,12 @@ const TITLES = {
   head_relation: "Same head and relation",
   relation_tail: "Same relation and tail",
 };
-export const WHY = {
-  "unknown-entity": "An entity has no training fact, so nothing is claimed: the interval is the whole range.",
-  "unknown-relation": "The relation has no training fact, so nothing is claimed: the interval is the whole range.",
+const WHY = {
+  "unknown-entity": "An entity has no training fact",
+  "unknown-relation": "The relation has no training fact",
 };
+// What a status says, and what it means for an interval: one of its kind, or none at all.
+export const why = (status, score) => `${WHY[status] ?? "Too few calibration facts are of this kind of query"}${score === null ? ", so nothing is claimed: the interval is the whole range" : ": the interval is that of such queries"}.`;
 
 export function triple({ head, relation, tail }) {
   const part = (text, kind) => make("span", { class: `part ${kind}` }, named(text || "?"));
@@ -21,7 +23,8 @@ export function triple({ head, relation, tail }) {
 }
 
 export function answer(query, asked, result, known, run, saving) {
-  const [score, lower, upper, status] = [result.score, result.lower, result.upper, result.status].map((column) => column[0]);
+  const [lower, upper, status] = [result.lower, result.upper, result.status].map((column) => column[0]);
+  const score = predictedOf(result);
   const place = asked.indexOf(query.level);
   const at = (column) => result[column]?.[0][place];
   const chosen = { no_fact: at("no_fact"), fact_lower: at("fact_lower"), fact_upper: at("fact_upper") };
@@ -42,8 +45,8 @@ export function answer(query, asked, result, known, run, saving) {
     { class: "answer", "aria-labelledby": "answer-title" },
     make("h2", { id: "answer-title" }, triple(query)),
     make("p", { class: "lead" }, ...sentence(status, score, query.level, lower[place], upper[place]), ...believed(chosen)),
-    ...(status === "ok" ? besides(chosen) : []).map((text) => make("p", { class: "note", text })),
-    ...result.notes.map((note) => make("p", { class: "note", text: note })),
+    ...[...kindSentence(result.kind?.[0], run), ...(score === null ? [] : besides(chosen))].map((text) => make("p", { class: "note", text })),
+    ...result.notes.map(noted),
     make(
       "table",
       {},
@@ -68,8 +71,24 @@ export function answer(query, asked, result, known, run, saving) {
   );
 }
 
+// What is predicted lies in the interval at every level.
+export const predictedOf = ({ score, value, lower, upper }) =>
+  predicted({ score: score[0], value: value?.[0], lower: lower[0].includes(null) ? null : Math.max(...lower[0]), upper: Math.min(...upper[0]) });
+
+// What the service notes of a level; only where an interval says nothing it is a caution.
+export const noted = (note) => make("p", { class: /whole range/.test(note) ? "caution" : "note", text: `${note}.` });
+
+// The kind of a query, and how the run did on test facts of its kind.
+function kindSentence(kind, run) {
+  if (!kind) return [];
+  const figures = run.kinds[kind];
+  const tested = figures?.n ? ` Of ${count(figures.n, "test fact", "test facts")} of this kind ${percent(Math.round(1000 * figures.coverage) / 1000)} were inside their ${percent(figures.confidence)} interval; mean width ${three(figures.sharpness)}, interval score ${three(figures.interval_score)}.` : "";
+  return [`Kind of query: ${kind}.${tested}`];
+}
+
 function sentence(status, score, level, lower, upper) {
-  if (status !== "ok") return [WHY[status]];
+  if (score === null) return [why(status, score)];
+  if (status !== "ok") return [...sentence("ok", score, level, lower, upper), " ", why(status, score)];
   const strong = (text) => make("strong", { text });
   if (lower === null) {
     return ["Predicted confidence ", strong(three(score)), "; no value is sure enough for the level ", percent(level), ", so the interval is empty. A higher level has one."];
@@ -87,20 +106,18 @@ export const BASIS = {
 export function believed(one) {
   if (typeof one.value !== "number") return [];
   const said = one.no_fact === undefined ? "The model believes" : "If it is a fact, the model believes";
-  return [` ${said} ${inWords(one)}${one.belief < 0.5 ? "; no value is more likely than not" : ""}.`];
+  return [` ${said} ${inWords(one)}${one.belief !== null && one.belief < 0.5 ? "; no value is more likely than not" : ""}.`];
 }
 
 // Sentences that only some runs add to a completion, or to a triple at one level. A run for the open world says whether
 // it may be no fact, and the interval if it is one. A run with a promise per relation says whose facts the promise stands
-// on. An evidence run says which confidence is expected of a completion, facts and non-facts together.
-export function besides({ no_fact, fact_lower, fact_upper, promise, presumes_fact, expected }) {
+// on.
+export function besides({ no_fact, fact_lower, fact_upper, promise }) {
   const found = [];
   if (no_fact !== undefined) {
     const interval = `its confidence if it is a fact: ${span(fact_lower, fact_upper)}`;
     found.push(no_fact ? `It may be no fact at all (confidence 0); ${interval}.` : `It looks like a fact; ${interval}.`);
   }
-  if (presumes_fact) found.push("The interval presumes a fact.");
-  if (typeof expected === "number") found.push(`Expected, with 0 if it is no fact: ${three(expected)}.`);
   if (promise !== undefined) found.push(BASIS[promise]);
   return found;
 }

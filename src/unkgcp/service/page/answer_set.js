@@ -3,7 +3,7 @@
 import { BASIS, triple } from "./answer.js";
 import { choice } from "./completing.js";
 import { count, make, named, percent } from "./dom.js";
-import { downloads, rowsAs } from "./download.js";
+import { SAFE, downloads, rowsAs } from "./download.js";
 import { LEVELS, link } from "./state.js";
 
 const LEAST = [0, 0.5, 0.7, 0.9];
@@ -34,7 +34,7 @@ export function answerSet(state, found, changed, fail) {
     make(
       "p",
       { class: "more" },
-      downloads("Save the listed", "answer-set", ["csv", "json"], (format) => rowsAs(format, ["rank", "head", "relation", "tail", "share"], rows), fail),
+      downloads("Save the listed", "answer-set", ["csv", "json", SAFE], (format) => rowsAs(format, ["rank", "head", "relation", "tail", "share"], rows), fail),
       make("a", { href: link({ ...state, view: "" }), text: "Completions with intervals" }),
       make("a", { href: link(state), text: "Link to this set" }),
     ),
@@ -45,7 +45,7 @@ function sentence(state, found, open) {
   const strong = (text) => make("strong", { text });
   if (found.everything) {
     return ["The set is all of the ", strong(count(found.candidates, "entity", "entities")), " that could answer, so it says nothing: ",
-      `there are too few calibration facts (${numeral(found.calibration_facts)}) for ${percent(state.level)}, or nothing tells the candidates apart.`];
+      `there are too few calibration facts (${numeral(found.calibration)}) for ${percent(state.level)}, or nothing tells the candidates apart.`];
   }
   return [`The ${open} of a new fact is one of these `, strong(sizeSentence(found)), ` with a probability of at least ${percent(state.level)}.`];
 }
@@ -54,7 +54,7 @@ function promised(state, found, open) {
   const least = state.least ? `, with a confidence of at least ${state.least}` : "";
   const basis = found.promise ? ` ${BASIS[found.promise]}` : "";
   const known = found.known ? ` ${count(found.known, "entity answers", "entities answer")} by a training fact already and ${found.known === 1 ? "is" : "are"} not in the set.` : "";
-  return `Promised for a new fact that is exchangeable with the calibration facts and none of the training facts${least}: its ${open} is in its set with at least that probability, on average over such questions. Nothing is promised of a single member, nor of a question that no new fact answers. ${numeral(found.calibration_facts)} calibration facts set this threshold.${basis}${known}`;
+  return `Promised for a new fact that is exchangeable with the calibration facts and none of the training facts${least}: its ${open} is in its set with at least that probability, on average over such questions. Nothing is promised of a single member, nor of a question that no new fact answers. ${numeral(found.calibration)} calibration facts set this threshold.${basis}${known}`;
 }
 
 function member(state, row, open) {

@@ -1,9 +1,9 @@
 // A list of candidates, of which those are chosen that pass a condition, with few wrong ones among them.
 
 import { select } from "./api.js";
-import { WHY } from "./answer.js";
-import { byId, count, drawn, make, named, percent, say, span } from "./dom.js";
-import { downloads, rowsAs } from "./download.js";
+import { noted, why } from "./answer.js";
+import { byId, count, drawn, make, named, percent, predicted, say, span } from "./dom.js";
+import { SAFE, downloads, rowsAs } from "./download.js";
 import { LEVELS, link } from "./state.js";
 import { triplesFrom } from "./table_text.js";
 
@@ -13,10 +13,15 @@ const small = (p) => (p < 0.0001 ? p.toExponential(1) : p.toFixed(4));
 export const conditionOf = ({ test, low, high }) =>
   ({ "at-least": `confidence >= ${low}`, below: `confidence < ${high}`, between: `${low} <= confidence < ${high}` })[test];
 
-// The form; `asked` is called when it is sent, with a function that adds the values of the form to a state.
-export function candidateForm(asked, fail) {
+// The form; `asked` is called when it is sent, with a function that adds the values of the form to a state, and `emptied`
+// when another file is chosen, so that nothing on the page is about the one before.
+export function candidateForm(asked, emptied, fail) {
   const form = byId("candidates");
   const text = byId("candidate-text");
+  const progress = byId("candidate-progress");
+  const button = form.querySelector("button");
+  let limits = null;
+  let reading = null;
   const controls = { test: byId("test"), low: byId("low"), high: byId("high"), share: byId("share"), level: byId("candidate-level") };
   controls.level.append(...LEVELS.map((level) => make("option", { value: level, text: percent(level) })));
 
@@ -26,6 +31,7 @@ export function candidateForm(asked, fail) {
   }
 
   function set(state, run) {
+    limits = run;
     for (const [name, control] of Object.entries(controls)) control.value = state[name];
     if (!controls.level.value) controls.level.value = 0.9;
     byId("candidate-limit").textContent = `At most ${count(run.max_triples, "triple", "triples")} here; unkgcp predict --select takes any number.`;
@@ -41,11 +47,25 @@ export function candidateForm(asked, fail) {
   byId("candidate-file").addEventListener("change", async (event) => {
     const [file] = event.target.files;
     if (!file) return;
+    reading?.abort();
+    reading = new AbortController();
+    const { signal } = reading;
+    text.value = "";
+    emptied();
+    button.disabled = true;
+    progress.hidden = false;
     try {
-      text.value = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+      const content = await textOf(file, limits, signal, (share) => (progress.value = share));
+      text.value = content;
       say(`${file.name} read`);
-    } catch {
-      fail(new Error(`${file.name} is not UTF-8 text; give TSV or CSV`));
+    } catch (error) {
+      fail(error);
+    } finally {
+      if (!signal.aborted) {
+        event.target.value = ""; // the same file may be chosen again
+        progress.hidden = true;
+        button.disabled = false;
+      }
     }
   });
   form.addEventListener("submit", (event) => {
@@ -53,6 +73,30 @@ export function candidateForm(asked, fail) {
     asked(read);
   });
   return { form, set, triples: () => triplesFrom(text.value) };
+}
+
+// The text of a file, read piece by piece; an Error if the service would not take it.
+export async function textOf(file, { max_body, max_triples }, signal, progressed) {
+  const remedy = "unkgcp predict --select takes files of any size";
+  if (file.size > max_body) throw new Error(`the file ${file.name} has ${file.size.toLocaleString("en")} bytes, and ${max_body.toLocaleString("en")} are the most here; ${remedy}`);
+  const reader = file.stream().getReader();
+  const decoder = new TextDecoder("utf-8", { fatal: true });
+  const parts = [];
+  let [bytes, lines] = [0, 0];
+  for (;;) {
+    const { done, value } = await reader.read();
+    signal.throwIfAborted();
+    try {
+      parts.push(decoder.decode(value, { stream: !done }));
+    } catch {
+      throw new Error(`the file ${file.name} is not UTF-8 text; give TSV or CSV`);
+    }
+    if (done) return parts.join("");
+    lines += parts.at(-1).split("\n").length - 1;
+    if (lines > max_triples + 1) throw new Error(`the file ${file.name} has more than ${max_triples.toLocaleString("en")} lines, which are the most here; ${remedy}`);
+    bytes += value.length;
+    progressed(bytes / file.size);
+  }
 }
 
 // The answer: what is selected, sorted by p-value.
@@ -72,12 +116,12 @@ export async function chosen(state, triples, signal, fail) {
     make("p", { class: "lead", text: `Asked: ${result.condition}, at most ${percent(result.fdr)} wrong ones among the selected. ${cutSentence(largest, sorted, result)}` }),
     make("p", { class: "promise", text: `Promised: ${result.guarantee}. It holds for a condition and a share that were chosen before looking at what they select.` }),
     make("p", { class: "promise" }, `The ${percent(state.level)} intervals are those of all candidates; among the selected they may hold less often. For intervals that hold for the selected: `, make("code", { text: "unkgcp predict --select … --after-selection" }), "."),
-    ...result.notes.map((note) => make("p", { class: "note", text: note })),
+    ...result.notes.map(noted),
     make(
       "p",
       { class: "more" },
-      downloads("Download the selected", "selected", ["csv", "tsv"], (format) => rowsAs(format, names, selected), fail),
-      downloads("Download all", "candidates", ["csv", "tsv"], (format) => rowsAs(format, names, rows), fail),
+      downloads("Download the selected", "selected", ["csv", "tsv", SAFE], (format) => rowsAs(format, names, selected), fail),
+      downloads("Download all", "candidates", ["csv", "tsv", SAFE], (format) => rowsAs(format, names, rows), fail),
     ),
     ...table(state, sorted, largest),
   );
@@ -133,14 +177,14 @@ function table(state, sorted, largest) {
 
 function line(state, row, largest) {
   const { head, relation, tail, lower, upper, score, value, other, p_value: p, status, selected } = row;
-  const why = status !== "ok" ? WHY[status].split(",")[0] : selected || largest === null ? "" : `p-value above ${small(largest)}`;
+  const reason = status !== "ok" ? why(status, score).split(/[,:]/)[0] : selected || largest === null ? "" : `p-value above ${small(largest)}`;
   return make(
     "tr",
     { class: selected ? "taken" : null },
     make("th", { scope: "row" }, make("a", { href: link({ head, relation, tail, level: state.level }) }, named(head), " ", named(relation, { class: "relation" }), " ", named(tail))),
-    make("td", { class: "drawing" }, drawn({ lower, upper, score, value, other, kind: selected ? "strong" : "" })),
+    make("td", { class: "drawing" }, drawn({ lower, upper, score: predicted(row), value, other, kind: selected ? "strong" : "" })),
     make("td", { class: "number", text: span(lower, upper) }),
     make("td", { class: "number p", text: small(p) }),
-    make("td", { class: "verdict" }, make("strong", { text: selected ? "yes" : "no" }), why ? make("small", { text: ` ${why}` }) : null),
+    make("td", { class: "verdict" }, make("strong", { text: selected ? "yes" : "no" }), reason ? make("small", { text: ` ${reason}` }) : null),
   );
 }

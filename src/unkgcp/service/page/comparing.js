@@ -1,7 +1,7 @@
 // The same query in two runs of the service.
 
 import { intervals } from "./api.js";
-import { drawn, inWords, make, percent, span, three } from "./dom.js";
+import { drawn, inWords, make, percent, predicted, span, three } from "./dom.js";
 
 export async function comparing(state, runs, changed, signal) {
   const here = runs.find((run) => run.name === state.run) ?? runs[0];
@@ -27,7 +27,8 @@ export async function comparing(state, runs, changed, signal) {
 function table(level, runs, answers) {
   const rows = runs.map((run, i) => {
     const at = (column) => answers[i][column]?.[0];
-    const [score, lower, upper, value, other] = ["score", "lower", "upper", "value", "other"].map(at);
+    const [lower, upper, value, other] = ["lower", "upper", "value", "other"].map(at);
+    const score = predicted({ score: at("score"), value, lower, upper });
     const belief = typeof value === "number" ? inWords({ value, belief: at("belief"), other, other_belief: at("other_belief") }) : "";
     return make(
       "tr",

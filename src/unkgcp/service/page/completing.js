@@ -1,14 +1,23 @@
 // Completions of (head, relation, ?) or (?, relation, tail): a sorted list of intervals, to be filtered.
 
-import { BASIS, believed, besides, promise, triple } from "./answer.js";
-import { axis, count, drawn, make, named, percent, say, span, three } from "./dom.js";
-import { downloads, rowsAs } from "./download.js";
+import { besides, noted, promise, triple, why } from "./answer.js";
+import { axis, count, drawn, inWords, make, named, percent, predicted, say, span, three } from "./dom.js";
+import { SAFE, downloads, rowsAs } from "./download.js";
 import { LEVELS, link } from "./state.js";
 
 export function completing(state, result, run, changed, fail) {
   const open = state.head ? "tail" : "head";
+  const [first] = result.answers;
+  if (first?.[open] === null) {
+    return make("section", { class: "completing" }, make("h2", {}, triple(state)), make("p", { class: "lead", text: `${why(first.status, null).split(",")[0]}, so nothing can be completed.` }));
+  }
   const shown = make("p", { class: "hint", id: "shown" });
-  const rows = result.answers.map((one, i) => row(state, one, i, open));
+  const ranking = rankings(result.answers);
+  const said = result.answers.map((one) => [...besides(one), one.kind && `Kind of query: ${one.kind}.`, one.status === "ok" && one.score !== null ? "" : why(one.status, one.score)].filter(Boolean));
+  const ofAll = (said[0] ?? []).filter((text) => said.every((texts) => texts.includes(text))); // said once, above the list
+  if (result.answers.some((one) => typeof one.value === "number")) ofAll.push("Under each: what the model believes, if it is a fact.");
+  if (ranking.expected && result.answers.some((one) => one.known !== null)) ofAll.push("Training facts come first.");
+  const rows = result.answers.map((one, i) => row(state, one, i, open, ranking[state.rank](one), said[i].filter((text) => !ofAll.includes(text))));
   const list = make("ol", { class: "completions" }, ...rows.map(({ element }) => element));
 
   function filter() {
@@ -34,14 +43,14 @@ export function completing(state, result, run, changed, fail) {
     { class: "completing", "aria-labelledby": "completing-title" },
     make("h2", { id: "completing-title" }, triple(state)),
     make("p", { class: "promise", text: promise(run) }),
-    ...[...new Set(result.answers.map((one) => BASIS[one.promise]))].filter(Boolean).map((text) => make("p", { class: "picking", text })),
-    ...result.notes.map((note) => make("p", { class: "note", text: note })),
+    ...[...ofAll, result.presumption && `${result.presumption.charAt(0).toUpperCase()}${result.presumption.slice(1)}.`].filter(Boolean).map((text) => make("p", { class: "picking", text })),
+    ...result.notes.map(noted),
     make(
       "div",
       { class: "controls", role: "group", "aria-label": "What is shown" },
       choice("level", "Level", LEVELS.includes(state.level) ? LEVELS : [...LEVELS, state.level], state.level, percent, (value) => chosen("level")(Number(value))),
-      choice("rank", "Best by", ["score", "lower"], state.rank, (name) => ({ score: "score", lower: "lower end" })[name], chosen("rank")),
-      choice("fresh", "Training facts", ["no", "yes"], state.fresh, (name) => ({ no: "shown", yes: "left out" })[name], chosen("fresh")),
+      choice("rank", "Best by", ["score", "lower"], state.rank, (name) => ranking.names[name], chosen("rank")),
+      unobserved(state.fresh === "yes", run.facts !== null, (on) => chosen("fresh")(on ? "yes" : "no")),
       slider("Lower end at least", state.lower, slid("lower")),
       slider("Width at most", state.width, slid("width")),
     ),
@@ -51,35 +60,54 @@ export function completing(state, result, run, changed, fail) {
       { class: "above" },
       shown,
       axis(),
-      ...["interval", "score"].map((text) => make("span", { class: "number", "aria-hidden": "true", text })),
+      ...["interval", ranking.short[state.rank]].map((text) => make("span", { class: "number", "aria-hidden": "true", text })),
     ),
     list,
     make(
       "p",
       { class: "more" },
-      downloads("Save the list", "completions", ["csv", "json"], (format) => rowsAs(format, Object.keys(result.answers[0] ?? {}), result.answers), fail),
+      downloads("Save the list", "completions", ["csv", "json", SAFE], (format) => rowsAs(format, Object.keys(result.answers[0] ?? {}), result.answers), fail),
       make("a", { href: link({ ...state, view: "set" }), text: `A set that contains the ${open}` }),
       make("a", { href: link(state), text: "Link to this list" }),
     ),
   );
 }
 
-function row(state, one, i, open) {
-  const { head, relation, tail, score, lower, upper, known, value, other } = one;
-  // these two are the same for all completions and are said once, above the list
-  const more = [...believed(one), ...besides({ ...one, promise: undefined, presumes_fact: undefined })];
+// What each choice of an order goes by. An evidence run counts the chance that a completion is no fact, which has
+// confidence 0.
+function rankings(answers) {
+  if (!answers.some((one) => typeof one.expected === "number")) {
+    return { names: { score: "score", lower: "lower end" }, short: { score: "score", lower: "lower" }, score: (one) => one.score, lower: (one) => one.lower };
+  }
+  return {
+    expected: true,
+    names: { score: "expected confidence", lower: "expected lower end" },
+    short: { score: "expected", lower: "expected" },
+    score: (one) => one.expected,
+    lower: (one) => one.lower * (one.known === null ? Math.min(one.expected / Math.max(one.score, 1e-9), 1) : 1),
+  };
+}
+
+function row(state, one, i, open, rank, more) {
+  const { head, relation, tail, lower, upper, known, value, other } = one;
+  const believed = typeof value === "number" ? [inWords(one)] : [];
   const element = make(
     "li",
     {},
     make("span", { class: "rank", text: String(i + 1), "aria-hidden": "true" }),
     make("a", { class: "label", href: link({ head, relation, tail, level: state.level }) }, named(one[open])),
-    drawn({ lower, upper, score, known, value, other, kind: "strong" }),
+    drawn({ lower, upper, score: predicted(one), known, value, other, kind: "strong" }),
     make("span", { class: "number" }, make("span", { class: "unseen", text: " interval " }), span(lower, upper)),
-    make("span", { class: "number score-text" }, make("span", { class: "unseen", text: " score " }), three(score)),
+    make("span", { class: "number score-text" }, make("span", { class: "unseen", text: " ranked by " }), rank === null ? "–" : three(rank)),
     known === null ? null : make("span", { class: "badge", text: `fact ${three(known)}` }),
-    more.length ? make("span", { class: "besides", text: more.join(" ").trim() }) : null,
+    believed.length || more.length ? make("span", { class: "besides", text: [...believed, ...more].join(" ") }) : null,
   );
   return { element, one };
+}
+
+function unobserved(on, possible, changed) {
+  const box = make("input", { type: "checkbox", name: "fresh", checked: on, disabled: !possible, onchange: () => changed(box.checked) });
+  return make("label", { class: "switch" }, box, make("span", { text: "Unobserved only" }));
 }
 
 export function choice(name, title, values, value, shown, changed) {

@@ -33,9 +33,11 @@ export const span = (lower, upper) => (lower === null ? "empty" : `${three(lower
 export const percent = (level) => `${+(100 * level).toPrecision(6)} %`;
 const written = (value) => String(Math.round(1e6 * value) / 1e6);
 const share = (belief) => (belief >= 0.995 ? ">99 %" : belief < 0.005 ? "<1 %" : `${Math.round(100 * belief)} %`);
-// A value and how likely it is, and the second one if there is one: "0.4375 (55 %) or 1 (38 %)".
+// The one number to say: the median of what is believed, or the score, inside the interval.
+export const predicted = ({ score, value, lower, upper }) => value ?? (score === null || lower === null ? score : Math.min(Math.max(score, lower), upper));
+// A value and how likely it is, if it alone is likely, and the second one if there is one: "0.4375 (55 %) or 1 (38 %)".
 export const inWords = ({ value, belief, other, other_belief }) =>
-  `${written(value)} (${share(belief)})${other === null ? "" : ` or ${written(other)} (${share(other_belief)})`}`;
+  `${written(value)}${belief === null ? "" : ` (${share(belief)})`}${other === null ? "" : ` or ${written(other)} (${share(other_belief)})`}`;
 export const count = (value, one, many) => `${value.toLocaleString("en")} ${value === 1 ? one : many}`;
 
 export function say(sentence) {

@@ -3,6 +3,10 @@
 import { make } from "./dom.js";
 import { tableText } from "./table_text.js";
 
+// CSV in which no label is a formula to a spreadsheet. It is an option, because labels are no longer exactly as they were.
+export const SAFE = "spreadsheet";
+const NAMES = { [SAFE]: "CSV for spreadsheets" };
+const HINTS = { [SAFE]: "A label that begins with = + - or @ gets an apostrophe, so that no program takes it for a formula.", csv: "Labels exactly as they are." };
 const TYPES = { csv: "text/csv", tsv: "text/tab-separated-values", json: "application/json", svg: "image/svg+xml" };
 
 export function save(name, content) {
@@ -18,7 +22,7 @@ export function save(name, content) {
 export function downloads(title, name, formats, content, fail) {
   const press = async (format) => {
     try {
-      save(`${name}.${format}`, await content(format));
+      save(`${name}.${format === SAFE ? "csv" : format}`, await content(format));
     } catch (error) {
       fail(error);
     }
@@ -27,7 +31,10 @@ export function downloads(title, name, formats, content, fail) {
     "span",
     { class: "downloads", role: "group", "aria-label": title },
     make("span", { text: `${title}:` }),
-    ...formats.map((format) => make("button", { type: "button", class: "quiet", "aria-label": `${title} as ${format.toUpperCase()}`, text: format.toUpperCase(), onclick: () => press(format) })),
+    ...formats.map((format) => {
+      const text = NAMES[format] ?? format.toUpperCase();
+      return make("button", { type: "button", class: "quiet", "aria-label": `${title} as ${text}`, title: HINTS[format], text, onclick: () => press(format) });
+    }),
   );
 }
 

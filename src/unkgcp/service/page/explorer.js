@@ -1,14 +1,14 @@
 // The page: reads the address, asks the service, shows the answer.
 
 import * as api from "./api.js";
-import { answer, behind } from "./answer.js";
+import { answer, behind, predictedOf, triple } from "./answer.js";
 import { answerSet, sizeSentence } from "./answer_set.js";
 import { candidateForm, chosen } from "./candidates.js";
 import { combobox } from "./combobox.js";
 import { comparing } from "./comparing.js";
 import { completing } from "./completing.js";
 import { byId, count, make, say, short, three } from "./dom.js";
-import { downloads, rowsAs } from "./download.js";
+import { SAFE, downloads, rowsAs } from "./download.js";
 import { figure, figureAs, fitting } from "./figure.js";
 import { believing, weighing } from "./reasons.js";
 import { LEVELS, link, read } from "./state.js";
@@ -33,7 +33,7 @@ function fail(error) {
 function go(state, replace = false) {
   const address = link(state);
   if (replace) history.replaceState(null, "", address);
-  else if (address !== location.pathname + location.search) history.pushState(null, "", address);
+  else if (new URL(address, location).href !== location.href) history.pushState(null, "", address);
 }
 
 async function show(state, focus = false) {
@@ -51,10 +51,10 @@ async function show(state, focus = false) {
   if (signal.aborted) return;
   arrange(state);
   if (state.view === "list") return result.replaceChildren(); // no address holds a list of candidates: it is sent by its form
+  if (!state.relation && !state.head && !state.tail) return fill(signal, false, () => startParts(state));
   if (!state.relation || !(state.head || state.tail)) {
     result.replaceChildren();
-    if (state.relation || state.head || state.tail) fail(new Error("give a relation and a head, a tail or both"));
-    return;
+    return fail(new Error("give a relation and a head, a tail or both"));
   }
   if (state.view === "set" && state.head && state.tail) {
     result.replaceChildren();
@@ -104,6 +104,20 @@ async function choose(read_form) {
   await fill(signal, true, async () => [await chosen(state, list.triples(), signal, fail)]);
 }
 
+// What is shown before anything is asked: the only relation is filled in, and examples lead on.
+async function startParts({ view }) {
+  if (run.relations === 1) boxes.relation.set((await api.labels("relations", "")).labels[0].label);
+  const [one, other = one, third = one] = run.examples.map(([head, relation, tail]) => ({ head, relation, tail }));
+  if (!one) return [];
+  const questions = [
+    [{ head: other.head, relation: other.relation, view }, view ? "The set of tails" : "Which tails fit best?"],
+    [{ relation: third.relation, tail: third.tail, view }, view ? "The set of heads" : "Which heads fit best?"],
+  ];
+  questions.splice(view ? 2 : 0, 0, [one, "How confident is this fact?"]);
+  const items = questions.map(([query, text]) => make("li", {}, make("a", { href: link(query) }, triple(query)), " ", make("small", { text })));
+  return [make("section", { class: "start", "aria-labelledby": "start-title" }, make("h2", { id: "start-title", text: "Try one of these" }), make("ul", {}, ...items))];
+}
+
 // The parts of the answer to one triple: intervals, distribution, comparison, evidence.
 async function tripleParts(state, signal) {
   const levels = [...new Set([...LEVELS, state.level])].sort((a, b) => a - b);
@@ -117,23 +131,24 @@ async function tripleParts(state, signal) {
     api.evidence({ head, relation, tail }, signal).catch(without404),
     comparing(state, runs, change, signal),
   ]);
-  const [score, lower, upper] = [found.score, found.lower, found.upper].map((column) => column[0]);
+  const [lower, upper] = [found.lower, found.upper].map((column) => column[0]);
+  const score = predictedOf(found);
   const distributed = typeof found.value?.[0] === "number" && found.no_fact === undefined;
   const told = distributed ? await api.distribution({ head, relation, tail }, signal).catch(without404) : null;
   const place = levels.indexOf(state.level);
   const said = lower[place] === null ? "empty interval" : `interval ${three(lower[place])} to ${three(upper[place])}`;
-  say(score === null ? "unknown query, the whole range" : `score ${three(score)}, ${said}`);
+  say(score === null ? "unknown query, the whole range" : `predicted ${three(score)}, ${said}`);
   const same = facts?.groups.find((group) => group.name === "same");
   const known = same?.count ? same.facts[0].confidence : null;
   const rows = levels.map((level, i) => ({ head, relation, tail, level, score, lower: lower[i], upper: upper[i] }));
-  const shown = { score, known, value: found.value?.[0], belief: found.belief?.[0], level: state.level, rows };
+  const shown = { score, known, value: found.value?.[0], belief: found.belief?.[0], level: state.level, chosen: rows[place], rows };
   const saving = [
     downloads("Save the figure", "answer", ["svg", "png"], (format) => figureAs(format, figure(state, shown, told?.cells ?? null)), fail),
-    downloads("Save the numbers", "answer", ["csv", "json"], (format) => rowsAs(format, Object.keys(rows[0]), rows), fail),
+    downloads("Save the numbers", "answer", ["csv", "json", SAFE], (format) => rowsAs(format, Object.keys(rows[0]), rows), fail),
   ];
   return [
     answer(state, levels, found, known, run, saving),
-    told && believing(figure(state, shown, told.cells, fitting())),
+    told && believing(figure(state, { ...shown, rows: [] }, told.cells, fitting())),
     told && weighing(state, fail),
     beside,
     facts && behind(facts, state.level),
@@ -142,7 +157,7 @@ async function tripleParts(state, signal) {
 
 async function completionParts(state, signal) {
   const query = { relation: state.relation, k: state.k, rank_by: state.rank, confidence: state.level, ...given(state) };
-  if (state.fresh === "yes") query.exclude_known = true;
+  if (state.fresh === "yes" && run.facts !== null) query.exclude_known = true;
   const found = await api.completions(query, signal);
   say(count(found.answers.length, "completion", "completions"));
   return [completing(state, found, run, change, fail)];
@@ -181,7 +196,7 @@ async function describe(state) {
   api.useRun(state.run);
   run = { ...(await api.about()), name };
   byId("run").value = name;
-  const parts = [run.data, `model ${run.model}`, `method ${run.method}`, count(run.entities, "entity", "entities"),
+  const parts = [run.data, run.model === "none" ? null : `model ${run.model}`, `method ${run.method}`, count(run.entities, "entity", "entities"),
     count(run.relations, "relation", "relations"), run.facts === null ? null : count(run.facts, "training fact", "training facts")];
   byId("about").replaceChildren(...parts.filter(Boolean).map((text) => make("span", { text })));
 }
@@ -192,7 +207,11 @@ const boxes = {
   tail: combobox(byId("tail"), "entities", fail),
 };
 
-const list = candidateForm(choose, fail);
+const list = candidateForm(choose, () => {
+  asking?.abort();
+  problem.hidden = true;
+  result.replaceChildren();
+}, fail);
 
 byId("run").addEventListener("change", () => {
   const name = byId("run").value;
@@ -220,7 +239,7 @@ byId("token").addEventListener("submit", (event) => {
 
 // links within the page change the address without loading it again
 document.addEventListener("click", (event) => {
-  const anchor = event.target.closest("main a[href^='/?'], nav a");
+  const anchor = event.target.closest("main a[href^='./'], nav a, h1 a");
   if (!anchor || event.defaultPrevented || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   history.pushState(null, "", anchor.getAttribute("href"));

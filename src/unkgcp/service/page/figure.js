@@ -43,23 +43,24 @@ export function parted(cells) {
 
 export const fitting = () => (matchMedia("(max-width: 46rem)").matches ? NARROW : WIDE);
 
-// `answer` has score, value, belief, known, level, and rows of { level, lower, upper }; `cells` may be null.
+// `answer` has score, value, belief, known, level, the chosen one of its intervals, and those to draw (rows), each with
+// level, lower and upper; `cells` may be null.
 export function figure(query, answer, cells, width = WIDE) {
   const across = (value) => LEFT + value * (width - LEFT - RIGHT);
   const top = 34;
   const under = top + (cells ? HIGH + 18 : 0);
   const height = under + answer.rows.length * ROW + 40;
-  const chosen = answer.rows.find((row) => row.level === answer.level);
   const title = [query.head, query.relation, query.tail].map(short).join("  ");
+  const { chosen } = answer;
   const said = chosen.lower === null ? "empty" : `${three(chosen.lower)} to ${three(chosen.upper)}`;
   const parts = [words(LEFT, 18, title, { fill: "var(--ink)", "font-size": 14, "font-weight": 600 })];
   if (cells) parts.push(...distribution(answer, chosen, cells, top, across));
-  parts.push(...intervals(answer, under, across));
+  if (answer.rows.length) parts.push(...intervals(answer, under, across));
   parts.push(...scale(under + answer.rows.length * ROW + 6, across));
   return draw(
     "svg",
     { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "figure",
-      "aria-label": `${cells ? "Distribution and intervals" : "Intervals"} of ${title}; the ${percent(answer.level)} interval is ${said}` },
+      "aria-label": `${[cells && "Distribution", answer.rows.length && "intervals"].filter(Boolean).join(" and ")} of ${title}; the ${percent(answer.level)} interval is ${said}` },
     draw("rect", { width, height, fill: "var(--card)" }),
     ...parts,
   );

@@ -5,11 +5,11 @@ export const LEVELS = [0.5, 0.8, 0.9, 0.95, 0.99];
 const DEFAULTS = {
   run: "", view: "", level: 0.9,
   with: "",
-  rank: "score", fresh: "no", k: 50, lower: 0, width: 1,
+  rank: "score", fresh: "yes", k: 50, lower: 0, width: 1,
   least: 0,
   test: "at-least", low: 0.7, high: 0.9, share: 0.1,
 };
-const CHOICES = { view: ["", "set", "list"], rank: ["score", "lower"], fresh: ["no", "yes"], test: ["at-least", "below", "between"] };
+const CHOICES = { view: ["", "set", "list"], rank: ["score", "lower"], fresh: ["yes", "no"], test: ["at-least", "below", "between"] };
 
 export function read(address = location.search) {
   const given = new URLSearchParams(address);
@@ -37,5 +37,5 @@ export function link(state) {
     if (value !== undefined && value !== "" && value !== DEFAULTS[name]) query.set(name, value);
   }
   const text = query.toString();
-  return text ? `/?${text}` : "/";
+  return text ? `./?${text}` : "./"; // relative, so that a proxy may show the page under any path
 }

@@ -58,14 +58,17 @@ function quoted(text) {
 
 // A table as text: names of columns and rows of values, of which null is an empty field.
 export function tableText(names, rows, kind) {
-  const field = kind === "csv" ? csvField : tsvField;
-  return [names, ...rows].map((row) => `${row.map((value) => field(value ?? "")).join(kind === "csv" ? "," : "\t")}\n`).join("");
+  const [field, separator] = kind === "tsv" ? [tsvField, "\t"] : [kind === "csv" ? csvField : safeField, ","];
+  return [names, ...rows].map((row) => `${row.map((value) => field(value ?? "")).join(separator)}\n`).join("");
 }
 
 function csvField(value) {
   const text = String(value);
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
+
+// A text that a spreadsheet would take for a formula gets an apostrophe.
+const safeField = (value) => csvField(typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : value);
 
 function tsvField(value) {
   const text = String(value);

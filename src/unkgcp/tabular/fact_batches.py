@@ -1,0 +1,104 @@
+"""Batches of facts, as every reader of files gives them, and what may be wrong with a fact.
+
+A batch is a record batch with the columns head, relation and tail, each of text or a dictionary of texts, and
+confidence where that was asked for. A batch is checked as a whole, quickly; if that fails, `Malformed` is raised, and
+the reader looks for the first bad row (`objection`) to name it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unkgcp.errors import InputError
+from unkgcp.tabular.arrow_arrays import values
+from unkgcp.tabular.columns import ROLES, Request, Scale
+
+LONGEST_LABEL = 64 << 10
+"""Bytes of the longest label that a file may have."""
+
+T = TypeVar("T")
+Batches = Iterator[tuple[T, Callable[[], InputError]]]
+"""What was read, each with a function that goes through its rows and says what is wrong there."""
+
+
+class Malformed(Exception):
+    """Raised where a quick check of many rows fails."""
+
+
+def batch_of(columns: Sequence[pa.Array]) -> pa.RecordBatch:
+    """Head, relation, tail and perhaps confidence as a batch."""
+    return pa.record_batch(list(columns), names=list(ROLES[: len(columns)]))
+
+
+def beside(batch: pa.RecordBatch, further: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """The batch with further columns after its own; one that is called like one of these gets `input_` before it."""
+    names = batch.schema.names
+    titles = [f"input_{title}" if title in names else title for title in further]
+    return pa.record_batch([*batch.columns, *further.values()], names=[*names, *titles])
+
+
+def settled(batch: pa.RecordBatch, request: Request) -> pa.RecordBatch:
+    """The batch without rows that have no confidence, or with the default there, as was asked for."""
+    if batch.num_columns < 4 or not request.settles:
+        return batch
+    confidence = batch.column(3)
+    missing = pc.is_null(confidence, nan_is_null=True)
+    if request.default_confidence is None:
+        return batch.filter(pc.invert(missing))
+    return batch_of([*batch.columns[:3], pc.if_else(missing, float(request.default_confidence), confidence)])
+
+
+def checked(batch: pa.RecordBatch, scale: Scale | None = None) -> pa.RecordBatch:
+    """The same batch; `Malformed` if a label or a confidence will not do."""
+    for labels in batch.columns[:3]:
+        if labels.null_count or not acceptable(
+            labels.dictionary if pa.types.is_dictionary(labels.type) else labels
+        ):
+            raise Malformed
+    if scale is not None and (batch.column(3).null_count or not scale.accepts(values(batch.column(3)))):
+        raise Malformed
+    return batch
+
+
+def acceptable(labels: pa.StringArray) -> bool:
+    """Whether no label is null, empty or too long, or holds a NUL byte."""
+    if not len(labels):
+        return True
+    length = pc.min_max(pc.binary_length(labels))
+    return bool(
+        not labels.null_count
+        and length["min"].as_py() > 0
+        and length["max"].as_py() <= LONGEST_LABEL
+        and not pc.any(pc.match_substring(labels, "\0")).as_py()
+    )
+
+
+def objection_to_labels(labels: Sequence[str | None], row: str = "line") -> str | None:
+    """What is wrong with a head, relation or tail, as the end of a sentence; None if nothing."""
+    for role, label in zip(ROLES, labels, strict=False):
+        if not label:
+            return f"has an empty {role}: give it a label or remove the {row}"
+        if len(label.encode()) > LONGEST_LABEL:
+            return f"has a {role} of more than {LONGEST_LABEL >> 10} KiB ({label[:40]!r}...): shorten it"
+        if "\0" in label:
+            return f"has a NUL byte in its {role}: the file is no text, or damaged"
+    return None
+
+
+def objection_to_confidence(
+    value: float | None, shown: str, request: Request, scale: Scale, largest: float, row: str = "line"
+) -> str | None:
+    """What is wrong with a confidence, which is spelt `shown`, among those up to `largest`."""
+    if value is not None and not math.isnan(value):
+        return scale.objection(value, largest)
+    if request.settles:
+        return None
+    return (
+        f"has no confidence ({shown}): add it, remove the {row}, leave such {row}s out with the setting skip_missing, "
+        "or give them one with the setting default_confidence"
+    )

@@ -1,0 +1,159 @@
+"""Steps of Adam on the CPU: dense ones, and lazy ones for tables that are large beside a batch.
+
+Most rows of a large table have no gradient in a batch. Adam moves them all the same, because their moments decay; but
+nobody reads these rows until a batch needs them, or the epoch is over. So a batch first brings the rows that it reads
+up to date, in a small table in the order of their places, and afterwards writes them back with its own step. At the end
+of an epoch all rows are brought up to date.
+
+The steps that a row has missed are made at once, by the numbers of `adam_rates`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import prange
+
+from unkgcp.loops import njit
+from unkgcp.training.compiled_common import F, exact, fetch_row
+
+AHEAD = 4  # how many rows ahead of the current one are prefetched
+FREE = -1  # instead of a place: nothing in the batch reads the row
+
+# fmt: off
+
+
+@njit(forceinline=True, **exact)
+def adam(parameter, first, second, row, k, now, by_first, by_second, g, lr, eps):
+    """One step of Adam on parameter k of a row, whose value is `now`. Its moments are `first` and `second` times
+    by_first and by_second. p -= lr m / (sqrt(v) + eps), with lr and eps of `adam_rates`.
+    """
+    m = F(0.9) * (by_first * first[row, k]) + F(0.1) * g
+    v = F(0.999) * (by_second * second[row, k]) + F(0.001) * g * g
+    first[row, k], second[row, k] = m, v
+    parameter[row, k] = now - lr * m / (math.sqrt(v) + eps)
+
+
+@njit(forceinline=True, **exact)
+def summed(gradients, place):
+    """The gradient of a row: the sum over the shards at its place, kept in the first shard; the others become zero."""
+    shards, _, d = gradients.shape
+    for shard in range(1, shards):
+        for k in range(d):
+            gradients[0, place, k] += gradients[shard, place, k]
+            gradients[shard, place, k] = F(0)
+    return gradients[0, place]
+
+
+@njit(parallel=True, **exact)
+def step_all(table, momentum, rates, now, blocks):
+    """Step `now` of all rows; `momentum` times their gradients remain, to which later ones are added."""
+    parameter, first, second, gradients = table
+    n, lr, eps = len(parameter), F(rates[0, now]), F(rates[1, now])
+    for block in prange(blocks):
+        for row in range(block * n // blocks, (block + 1) * n // blocks):
+            gradient = summed(gradients, row)
+            for k in range(parameter.shape[1]):
+                adam(parameter, first, second, row, k, parameter[row, k], F(1), F(1), gradient[k], lr, eps)
+                gradient[k] *= momentum
+
+
+@njit(forceinline=True, **exact)
+def missed(rates, done, now):
+    """(size, eps, factor of m, factor of v): a row that had no gradient in the steps done..now of the epoch moves by
+    size m / (sqrt(v) + eps).
+    """
+    k = now - done
+    size = rates[2, done] - rates[4, k] * rates[2, now]
+    eps = (rates[3, done] - rates[5, k] * rates[3, now]) / size if size > 0 else 1.0
+    return F(size), F(eps), F(rates[6, k]), F(rates[7, k])
+
+
+@njit(forceinline=True, **exact)
+def later(parameter, first, second, row, k, size, eps):
+    """Parameter k of a row after the steps of `missed`."""
+    return parameter[row, k] - size * first[row, k] / (math.sqrt(second[row, k]) + eps)
+
+
+@njit(forceinline=True, **exact)
+def ask_ahead(parameter, first, second, rows, at):
+    """The row at a position; one that comes soon is prefetched."""
+    soon = rows[min(at + AHEAD, len(rows) - 1)]
+    fetch_row(parameter, soon)
+    fetch_row(first, soon)
+    fetch_row(second, soon)
+    return rows[at]
+
+
+@njit(parallel=True, **exact)
+def read_rows(table, entities, rates, now, count, blocks):
+    """Write the first `count` touched rows to their places, as they are after the steps before `now`."""
+    parameter, first, second, _ = table
+    values, rows, shrunk, done = entities.values, entities.touched[:count], entities.shrunk, entities.done
+    for block in prange(blocks):
+        for at in range(block * count // blocks, (block + 1) * count // blocks):
+            row = ask_ahead(parameter, first, second, rows, at)
+            size, eps, shrunk[at, 0], shrunk[at, 1] = missed(rates, done[row], now)
+            for k in range(parameter.shape[1]):
+                values[at, k] = later(parameter, first, second, row, k, size, eps)
+
+
+@njit(parallel=True, **exact)
+def write_rows(table, entities, rates, now, count, blocks):
+    """Make step `now` on the rows that `read_rows` has read; their gradients are then zero and their places free."""
+    parameter, first, second, gradients = table
+    values, places, touched, shrunk, done = entities
+    rows, lr, eps = touched[:count], F(rates[0, now]), F(rates[1, now])
+    for block in prange(blocks):
+        for at in range(block * count // blocks, (block + 1) * count // blocks):
+            row = ask_ahead(parameter, first, second, rows, at)
+            gradient, by_first, by_second = summed(gradients, at), shrunk[at, 0], shrunk[at, 1]
+            for k in range(parameter.shape[1]):
+                adam(parameter, first, second, row, k, values[at, k], by_first, by_second, gradient[k], lr, eps)
+                gradient[k] = F(0)
+            done[row], places[row] = now + 1, FREE
+
+
+@njit(parallel=True, **exact)
+def finish_rows(table, done, rates, blocks):
+    """Bring all rows up to date at the end of an epoch, so that the next one can begin."""
+    parameter, first, second, _ = table
+    n, now = len(parameter), rates.shape[1] - 1
+    for block in prange(blocks):
+        for row in range(block * n // blocks, (block + 1) * n // blocks):
+            size, eps, by_first, by_second = missed(rates, done[row], now)
+            for k in range(parameter.shape[1]):
+                parameter[row, k] = later(parameter, first, second, row, k, size, eps)
+                first[row, k], second[row, k] = by_first * first[row, k], by_second * second[row, k]
+            done[row] = 0
+
+
+@njit(**exact)
+def touch(row, entities, count):
+    """Give a row a place among those of the batch, unless it has one; the number of places taken."""
+    if entities.places[row] < 0:
+        entities.places[row], entities.touched[count] = count, row
+        count += 1
+    return count
+
+
+@njit(**exact)
+def touch_batch(batch, facts, soft, pool, entities):
+    """Places for all entities that a batch reads, of facts, corruptions, samples and the soft-logic fact; how many."""
+    n, count = len(entities.places), 0
+    for i in range(len(batch.rows)):
+        fact = batch.rows[i]
+        if fact < 0:
+            continue
+        count = touch(facts.head[fact], entities, count)
+        count = touch(facts.tail[fact], entities, count)
+        for value in batch.drawn[i]:
+            if value < n:
+                count = touch(value if value >= 0 else -1 - value, entities, count)
+            else:
+                count = touch(pool.triples[value - n, 0], entities, count)
+                count = touch(pool.triples[value - n, 2], entities, count)
+    if batch.soft >= 0:
+        count = touch(soft.triples[batch.soft, 0], entities, count)
+        count = touch(soft.triples[batch.soft, 2], entities, count)
+    return count

@@ -1,0 +1,119 @@
+"""The contract of the service, asked by its own client: a service gives the objects that `Predictor` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unkgcp
+from tests.service.conftest import serving
+from unkgcp.errors import InputError
+from unkgcp.graph import Graph
+from unkgcp.methods.intervals import Intervals
+from unkgcp.run import Predictor, calibrate
+from unkgcp.service import Settings
+
+METHODS = ("cp", "fpi", "shortest", "unkgcp")
+
+
+@pytest.fixture(scope="module")
+def predictors(good: Predictor, evident: Predictor, others: Graph) -> dict[str, Predictor]:
+    return {
+        "unkgcp": good,
+        "evidence": evident,
+        **{name: calibrate(good.model, others, name) for name in METHODS if name != "unkgcp"},
+    }
+
+
+@pytest.fixture(scope="module")
+def address(predictors: dict[str, Predictor]) -> Iterator[str]:
+    with serving(predictors, Settings(max_triples=25)) as place:
+        yield place
+
+
+def assert_same(answers: Intervals, expected: Intervals) -> None:
+    for field in fields(Intervals):
+        one, other = getattr(answers, field.name), getattr(expected, field.name)
+        if isinstance(other, np.ndarray):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other, field.name)
+        elif field.name == "labels":
+            assert one.to_pydict() == other.to_pydict()
+        elif field.name == "selected" and other is not None:
+            assert {name: mask.tolist() for name, mask in one.items()} == {
+                name: mask.tolist() for name, mask in other.items()
+            }
+        else:
+            assert one == other, field.name
+
+
+@pytest.mark.parametrize("method", [*METHODS, "evidence"])
+def test_every_method_answers_as_its_predictor(
+    address: str, predictors: dict[str, Predictor], triples: list[list[str]], method: str
+) -> None:
+    client, predictor = unkgcp.Client(address, run=method), predictors[method]
+    asked = [tuple(triple) for triple in triples]  # more than one request may have
+    for confidence in (0.9, [0.8, 0.5, 0.95]):
+        assert_same(client.interval(asked, confidence), predictor.interval(asked, confidence))
+    for question in ({"head": "Entity 10"}, {"tail": "Entity 11"}, {"head": "nobody"}):
+        options: dict[str, Any] = {**question, "relation": "relation 1", "k": 5, "exclude_known": True}
+        assert_same(client.complete(**options), predictor.complete(**options))
+        found, expected = (
+            one.answers(**question, relation="relation 1", confidence=0.8, k=9) for one in (client, predictor)
+        )
+        for name in (
+            "size",
+            "candidates",
+            "known",
+            "confidence",
+            "status",
+            "calibration",
+            "promise",
+            "notes",
+        ):
+            assert getattr(found, name) == getattr(expected, name), name
+        assert found.entities.to_pylist() == expected.entities.to_pylist()
+        np.testing.assert_array_equal(found.share, expected.share)
+
+
+@pytest.mark.parametrize("fdr", [0.2, [0.05, 0.4]])
+def test_selections_are_those_of_the_predictor(
+    address: str, good: Predictor, triples: list[list[str]], fdr: Any
+) -> None:
+    asked = [tuple(triple) for triple in triples[-25:]]
+    found = unkgcp.Client(address).select(asked, "confidence >= 0.7", fdr)
+    assert_same(found, good.select(asked, "confidence >= 0.7", fdr))
+    with pytest.raises(InputError, match="42 triples are more than 25"):
+        unkgcp.Client(address).select([tuple(triple) for triple in triples], "confidence >= 0.7")
+
+
+def test_a_graph_is_asked_by_its_labels(address: str, good: Predictor, facts: Graph) -> None:
+    found = unkgcp.Client(address).interval(facts[:30])
+    np.testing.assert_array_equal(found.lower, good.interval(facts[:30]).lower)
+    assert found.labels.column("head").to_pylist() == facts[:30].table()["head"].to_pylist()
+    with pytest.raises(InputError, match="labels and no ids"):
+        unkgcp.Client(address).interval(np.zeros((1, 3), np.int32))
+
+
+def test_what_cannot_be_asked_is_a_sentence(address: str) -> None:
+    with pytest.raises(InputError, match="answers 422: confidence is 2"):
+        unkgcp.Client(address).interval([("a", "b", "c")], 2)
+    with pytest.raises(InputError, match="answers 404: no run called 'nobody'"):
+        unkgcp.Client(address, run="nobody").interval([("a", "b", "c")])
+    with pytest.raises(ConnectionError, match="no service can be reached"):
+        unkgcp.Client("http://127.0.0.1:9/").interval([("a", "b", "c")])
+
+
+def test_a_busy_service_is_asked_again(good: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    with serving(good, Settings(max_waiting=0, token=b"secret")) as place:
+        with pytest.raises(ConnectionError, match="answers 503: too many triples are waiting"):
+            unkgcp.Client(place, token="secret", retries=2).interval([("a", "b", "c")])
+        with pytest.raises(InputError, match="401"):
+            unkgcp.Client(place).interval([("a", "b", "c")])
+    assert pauses == [1.0, 1.5]

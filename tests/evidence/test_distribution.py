@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from unkgcp.evidence.distribution import IDENTITY, Cells, Distribution, actual_masses
@@ -51,6 +51,7 @@ def labels_to_try(found: Distribution, values: Values, rng: np.random.Generator)
 
 
 @given(st.integers(0, 10**6), st.booleans())
+@example(8985, False)  # a threshold equal but for one bit to the score of a range without mass
 @settings(max_examples=60, deadline=None)
 def test_a_label_is_inside_exactly_when_its_score_is_within_the_threshold(seed: int, spread: bool) -> None:
     found, values = random_distribution(seed, spread=spread)
@@ -63,12 +64,14 @@ def test_a_label_is_inside_exactly_when_its_score_is_within_the_threshold(seed: 
     inside = (ends[:, 0, None, :] <= labels[None, :, None]) & (labels[None, :, None] <= ends[:, 1, None, :])
     within = scores[:, :, None] <= thresholds
     assert inside[within].all(), "what is within the threshold is inside"
-    # ends are rounded outwards: what lies inside but beyond the threshold lies less than a billionth from the end
+    # ends are rounded outwards: what lies inside but beyond the threshold lies less than a billionth from the end, or
+    # in a range without mass, where the last bit of a sum of masses decides
     near = np.minimum(
         np.abs(ends[:, 0, None, :] - labels[None, :, None]),
         np.abs(ends[:, 1, None, :] - labels[None, :, None]),
     )
-    assert (near[inside & ~within] <= 2e-9).all()
+    excess = scores[:, :, None] - thresholds
+    assert ((near <= 2e-9) | (excess <= ROUNDING))[inside & ~within].all()
 
 
 @given(st.integers(0, 10**6))

@@ -78,5 +78,3 @@ def test_a_run_for_the_open_world(tmp_path):
     assert (one.no_fact == other.no_fact).all()
     with pytest.raises(InputError, match="odd"):
         fit(dataset, population="open", kinds=("odd",))
-    with pytest.raises(InputError, match="--population open"):
-        fit(dataset, share=0.5)

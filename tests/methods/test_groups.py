@@ -202,8 +202,3 @@ def test_the_open_world_keeps_the_groups_of_facts() -> None:
     np.testing.assert_array_equal(found.basis, alone.basis)
     assert world.within == f"and for facts {base.within}"
     assert not world.one_threshold
-    with pytest.raises(InputError, match="not for each group of them"):
-        open_world(base, {"uniform": facts(300, 7)}, share=0.5)
-    one = open_world(calibrated("evidence", per="none", by_kind=False), {"uniform": facts(300, 7)}, share=0.5)
-    assert one.guarantee.endswith("one threshold for all of them")
-    assert one.within == ""

@@ -53,7 +53,7 @@ def threshold_groups(
     partition, whose facts are disjoint, may be added up, those of several may not. doubt: (n,), where it is known.
     """
     if isinstance(method, OpenWorld):
-        return None if method.share is not None else threshold_groups(method.base, triples, doubt)
+        return threshold_groups(method.base, triples, doubt)
     if "members" in method.needs or method.name == "mean-length":
         return None
     if method.one_threshold:

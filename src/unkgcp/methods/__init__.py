@@ -100,7 +100,6 @@ def check_promise(
     per: str | None,
     population: str,
     kinds: Sequence[str],
-    share: float | None,
 ) -> None:
     """InputError if there are no such groups, population or kinds of non-facts, or if the method cannot promise this.
 
@@ -118,12 +117,6 @@ def check_promise(
     for kind in kinds:
         if kind not in ALL_KINDS:
             raise InputError(f"there are no {kind!r} negatives; choose among {', '.join(ALL_KINDS)}")
-    if share is not None and population != "open":
-        raise InputError("a share of facts among the queries goes with --population open; add that")
-    if share is not None:
-        from unkgcp.methods.open_world import check_share
-
-        check_share(share, method, per)
 
 
 def create(name: str, **options: Any) -> IntervalPredictor:

@@ -174,8 +174,6 @@ class IntervalPredictor(ABC):
     """The ways to put triples into groups (`unkgcp.methods.partitions`) with a threshold each; none if there is one."""
     evidence: EvidenceModel | None = None
     """What was learned from the training graph, for a method that answers from it."""
-    share: Fraction | None = None
-    """The share of facts among the queries, where a promise for the open world presumes one."""
     nonfact_kinds: tuple[str, ...] = ()
     """The kinds of triples that are no facts for which its promise also holds."""
     ranked: Graph | None = None
@@ -271,7 +269,7 @@ class IntervalPredictor(ABC):
     @property
     def one_threshold(self) -> bool:
         """Whether one threshold, the k-th smallest calibration score, makes all intervals: hits then have a law."""
-        return not self.partitions and self.share is None and self.ranks_scores
+        return not self.partitions and self.ranks_scores
 
     def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
         """Score and interval of each triple at one level or at several."""

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.conformal.ranking import Ranking
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
 from unkgcp.conformal.selection import Range, Wrong
 from unkgcp.errors import InputError
@@ -28,15 +29,8 @@ from unkgcp.graph.known_facts import facts_to_arrays
 from unkgcp.graph.negatives import ALL_KINDS
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 from unkgcp.methods.method import NOT_KEPT, IntervalPredictor, Scorer, some_rows, status_codes, stored_facts
-from unkgcp.methods.partitions import partition_names
 
-MOST_LEVELS = 1024
-"""Levels at which the thresholds of a known share of facts are kept."""
-ONE_THRESHOLD = (
-    "a share of facts is known for all queries together, not for each group of them: "
-    "leave out the share of facts, or --per"
-)
-SCORES, SHARE, LIKENESS = "calibration/scores.", "calibration/share", "likeness/"
+SCORES, LIKENESS = "calibration/scores.", "likeness/"
 TRIPLES = "calibration/triples/"
 """How the arrays of a saved calibration on non-facts are named."""
 
@@ -56,10 +50,8 @@ class OpenWorld(IntervalPredictor):
 
     Guarantee: the confidence of a fact lies in its hull with probability at least the level, and for a triple that is
     no fact (confidence 0) the flag is set, so that its hull holds 0, with probability at least the level: for each
-    kind of non-facts it was calibrated with, whatever share the classes have. With a known `share` of facts among the
-    queries the promise is one over both classes together, not for each of them, and the sets are mostly smaller.
-    Assumption: facts are exchangeable with the calibration facts, non-facts with the corrupted ones of one of the
-    kinds, and each query is a fact with probability `share`, if that is given.
+    kind of non-facts it was calibrated with, whatever share the classes have. Assumption: facts are exchangeable with
+    the calibration facts, and non-facts with the corrupted ones of one of the kinds.
     """
 
     own_answers: bool = True
@@ -70,42 +62,30 @@ class OpenWorld(IntervalPredictor):
         base: IntervalPredictor,
         likeness: Likeness,
         scores: Mapping[str, Floats],
-        share: Fraction | None = None,
         nonfacts: Mapping[str, Graph] | None = None,
     ) -> None:
         """`scores`: for each kind of non-facts the likeness of the calibration ones, upwards.
 
         `nonfacts`: the same triples in any order, None in runs of older versions.
         """
-        self.base, self.likeness, self.share = base, likeness, share
+        self.base, self.likeness = base, likeness
         self.scores, self.nonfacts, self.nonfact_kinds = dict(scores), nonfacts, tuple(scores)
-        self._known: dict[Fraction, tuple[Fraction, float]] = {}  # results of `_joint_pair` by level
         self.name, self.needs, self.order_free = base.name, base.needs, base.order_free
         self.asks_model = base.asks_model
         self.model, self.size, self.evidence = base.model, base.size, base.evidence
         self.partitions, self.ranked, self.waiting = base.partitions, base.ranked, base.waiting
-        self.guarantee = self._guarantee()
-
-    def _guarantee(self) -> str:
-        kinds = ", ".join(self.scores)
-        if self.share is None:
-            return (
-                f"coverage of at least the level, for facts and for triples that are no facts ({kinds}), "
-                "without knowing which"
-            )
-        return (
-            f"coverage of at least the level over facts and triples that are no facts ({kinds}) together, "
-            f"where {float(self.share):g} of the queries are facts: one threshold for all of them"
+        self.guarantee = (
+            "coverage of at least the level, for facts and for triples that are no facts "
+            f"({', '.join(self.scores)}), without knowing which"
         )
 
     @property
     def one_threshold(self) -> bool:
-        return self.share is None and self.base.one_threshold
+        return self.base.one_threshold
 
     @property
     def within(self) -> str:
-        within = self.base.within if self.share is None else ""
-        return f"and for facts {within}" if within else ""
+        return f"and for facts {self.base.within}" if self.base.within else ""
 
     def models(self) -> dict[str, Scorer]:
         return self.base.models()
@@ -116,8 +96,10 @@ class OpenWorld(IntervalPredictor):
     def interval(self, triples: HasTriples, confidence: Levels = 0.9) -> Intervals:
         """Score and hull of each triple, whether it may be no fact, and its interval if it is one."""
         levels, single = exact_levels(confidence)
-        own, limits = self._split(levels)
-        fact = self.base.interval(triples, own)
+        # with the largest threshold of all kinds the promise holds whichever kind a non-fact is of
+        rankings = [Ranking(scores, np.array([len(scores)])) for scores in self.scores.values()]
+        limits = np.max([ranking.thresholds(levels)[0] for ranking in rankings], axis=0)
+        fact = self.base.interval(triples, levels)
         known = np.flatnonzero(fact.code == 0)
         flags = np.ones((len(fact), len(levels)), bool)
         if len(known):
@@ -132,49 +114,8 @@ class OpenWorld(IntervalPredictor):
         told["confidence"] = float(levels[0]) if single else [float(level) for level in levels]
         return replace(fact, **told)
 
-    def _split(self, levels: list[Fraction]) -> tuple[list[Fraction], Floats]:
-        """For each level: the one to ask the method for facts at, and the largest likeness of a non-fact (levels,)."""
-        if self.share is None:
-            limits = [
-                max(_smallest(found, rank(level, len(found))) for found in self.scores.values())
-                for level in levels
-            ]
-            return levels, np.array(limits)
-        pairs = []
-        for level in levels:
-            pair = self._known.get(level)
-            if pair is None:
-                pair = self._joint_pair(self.share, level)
-                if len(self._known) >= MOST_LEVELS:
-                    self._known.clear()
-                self._known[level] = pair
-            pairs.append(pair)
-        return [asked for asked, _ in pairs], np.array([limit for _, limit in pairs])
-
-    def _joint_pair(self, share: Fraction, level: Fraction) -> tuple[Fraction, float]:
-        """What `_split` gives for one level, with a known share of facts."""
-        facts = self._fact_scores()
-        # with the largest threshold of all kinds the promise holds whichever kind the queries are of
-        limit = max(_joint_threshold(facts, others, share, level) for others in self.scores.values())
-        # the method for facts is asked by rank: that of the first score that reaches the threshold
-        k = int(np.searchsorted(facts, limit)) + 1
-        return Fraction(min(k, len(facts) + 1), len(facts) + 1), limit
-
-    def _fact_scores(self) -> Floats:
-        found = self.base.calibration_scores()
-        assert found is not None
-        return np.sort(np.abs(found[0]))
-
     def caution(self, confidence: Confidence) -> str | None:
         level = exact(confidence)
-        if self.share is not None:
-            (asked,), _ = self._split([level])
-            if asked < 1 or level == 1:
-                return self.base.caution(asked)
-            return (
-                f"confidence {float(level)} is out of reach with these calibration facts and non-facts and this share "
-                "of facts: every interval is the whole range"
-            )
         few = [found for found in self.scores.values() if level < 1 and rank(level, len(found)) > len(found)]
         if few:
             return (
@@ -219,8 +160,8 @@ class OpenWorld(IntervalPredictor):
         )
 
     def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:
-        """Those of the method for facts, whose intervals lie in the hulls; None if facts have no promise alone."""
-        return None if self.share is not None else self.base.threshold_sizes(triples, doubt)
+        """Those of the method for facts, whose intervals lie in the hulls."""
+        return self.base.threshold_sizes(triples, doubt)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         return self.base.nonconformity(triples, truth)
@@ -236,10 +177,8 @@ class OpenWorld(IntervalPredictor):
         return self.base.arrays()
 
     def nonfact_arrays(self) -> dict[str, NDArray[Any]]:
-        """Scores of every kind, the share of facts as numerator and denominator, and what the likeness learned."""
+        """Scores of every kind, and what the likeness learned."""
         found: dict[str, NDArray[Any]] = {f"{SCORES}{kind}": scores for kind, scores in self.scores.items()}
-        if self.share is not None:
-            found[SHARE] = np.array([self.share.numerator, self.share.denominator], np.int64)
         found |= facts_to_arrays({f"{TRIPLES}{kind}/": own for kind, own in (self.nonfacts or {}).items()})
         return found | {f"{LIKENESS}{name}": array for name, array in self.likeness.arrays().items()}
 
@@ -260,7 +199,6 @@ def open_world(
     base: IntervalPredictor,
     negatives: Mapping[str, HasTriples],
     likeness: Likeness | None = None,
-    share: float | Fraction | None = None,
 ) -> OpenWorld:
     """Join a calibrated method for facts with a calibration on triples that are no facts, kind by kind.
 
@@ -282,10 +220,7 @@ def open_world(
         raise InputError(
             "the open world needs at least one kind of non-facts: name one in the setting non_facts"
         )
-    exactly = None if share is None else check_share(share, type(base))
-    if exactly is not None and not base.one_threshold:
-        raise InputError(ONE_THRESHOLD)
-    return OpenWorld(base, likeness, scores, exactly, kept if len(kept) == len(scores) else None)
+    return OpenWorld(base, likeness, scores, kept if len(kept) == len(scores) else None)
 
 
 def restore_open_world(base: IntervalPredictor, arrays: Mapping[str, NDArray[Any]]) -> OpenWorld:
@@ -297,7 +232,7 @@ def restore_open_world(base: IntervalPredictor, arrays: Mapping[str, NDArray[Any
             scores[name.removeprefix(SCORES)] = np.array(array)
         elif name.startswith(LIKENESS):
             learned[name.removeprefix(LIKENESS)] = array
-        elif name != SHARE and not name.startswith(TRIPLES):
+        elif not name.startswith(TRIPLES):
             raise ValueError(f"the calibration holds {name}, which nobody knows")
     likeness: Likeness = ScoreLikeness(base)
     if learned:
@@ -311,13 +246,7 @@ def restore_open_world(base: IntervalPredictor, arrays: Mapping[str, NDArray[Any
         raise ValueError("the scores of the calibration non-facts are missing")
     # a file has its arrays in another order
     scores = {kind: scores[kind] for kind in [*ALL_KINDS, *scores] if kind in scores}
-    share = None
-    if SHARE in arrays:
-        pair = np.array(arrays[SHARE])
-        if pair.shape != (2,) or pair.dtype != np.int64 or not 0 < pair[0] < pair[1]:
-            raise ValueError("the share of facts is damaged")
-        share = Fraction(int(pair[0]), int(pair[1]))
-    return OpenWorld(base, likeness, scores, share, _nonfacts(base, scores, arrays))
+    return OpenWorld(base, likeness, scores, _nonfacts(base, scores, arrays))
 
 
 def _nonfacts(
@@ -347,56 +276,3 @@ class ScoreLikeness:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {}
-
-
-def check_share(share: float | Fraction, method: type[IntervalPredictor], per: str | None = None) -> Fraction:
-    """The share of facts among the queries as a fraction; InputError if it is none, or of no use to the method.
-
-    per: the groups that were asked for, None if nothing was said of them.
-    """
-    if partition_names(per):
-        raise InputError(ONE_THRESHOLD)
-    # facts and non-facts are compared by one score that is 0 at best: that of an interval-valued fact may be below
-    if method.calibration_scores is IntervalPredictor.calibration_scores or "length" in method.needs:
-        raise InputError(
-            "a share of facts needs a method that ranks calibration facts by single confidences, which "
-            f"{method.name} does not"
-        )
-    try:
-        # p-values are fractions: a share to the millionth is more than anybody knows
-        found = exact(share).limit_denominator(1_000_000)
-    except ValueError:
-        found = Fraction(0)
-    if not 0 < found < 1:
-        raise InputError(f"the share of facts among the queries is {share} but must lie between 0 and 1")
-    return found
-
-
-def _smallest(scores: Floats, k: int) -> float:
-    """The k-th smallest of sorted scores; minus or plus infinity where there is no such rank."""
-    if k < 1:
-        return -np.inf
-    return np.inf if k > len(scores) else float(scores[k - 1])
-
-
-def _joint_threshold(facts: Floats, others: Floats, share: Fraction, level: Fraction) -> float:
-    """Largest score whose p-value exceeds 1 - level, inf if all do: scores of facts and of non-facts, upwards.
-
-    p(s) = share (1 + #{facts >= s}) / (l + 1) + (1 - share) (1 + #{others >= s}) / (m + 1), the mean of the p-values
-    in the two classes. The 1 in the class that a query is not of stands for one more member that nobody has seen.
-    """
-
-    def kept(score: float) -> bool:
-        above = [1 + len(each) - int(np.searchsorted(each, score)) for each in (facts, others)]
-        found = share * Fraction(above[0], len(facts) + 1) + (1 - share) * Fraction(above[1], len(others) + 1)
-        return found > 1 - level
-
-    if kept(np.inf):
-        return np.inf
-    scores = np.sort(np.concatenate([facts, others]))
-    # p falls from score to score: the first `low` are kept, those from `high` on are not
-    low, high = 0, len(scores)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if kept(scores[middle]) else (low, middle)
-    return float(scores[low - 1]) if low else -np.inf

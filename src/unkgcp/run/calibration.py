@@ -12,7 +12,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from unkgcp.graph.negatives import ALL_KINDS, JOINED, KINDS, corrupt
 from unkgcp.graph.symmetry import symmetric_as_in
 from unkgcp.methods import check_promise, create, predictor_class
 from unkgcp.methods.method import IntervalPredictor, status_codes
-from unkgcp.methods.partitions import NONE, Partitioned
+from unkgcp.methods.partitions import Partitioned
 from unkgcp.run.predictor import Predictor
 from unkgcp.training.model import Model
 
@@ -49,7 +48,6 @@ def calibrate(
     quantiles: Mapping[float, Model] | None = None,
     population: str = "asserted",
     kinds: Sequence[str] = KINDS,
-    share: float | None = None,
     protocol: str = "strict",
     **options: Any,
 ) -> Predictor:
@@ -69,11 +67,10 @@ def calibrate(
     (`unkgcp.methods.partitions`). `negatives` adds the threshold with which the paper's tables of
     negatives are made. The guarantee of each method stands in `unkgcp.methods`.
     With `population="open"` queries may be no facts at all, and the promise holds for these too: see
-    `unkgcp.methods.open_world`. `kinds` are the kinds of non-facts it is to hold for, `share` that of facts among the
-    queries if it is known.
+    `unkgcp.methods.open_world`. `kinds` are the kinds of non-facts it is to hold for.
     """
     kind = predictor_class(method)
-    check_promise(kind, options.get("per"), population, kinds, share)
+    check_promise(kind, options.get("per"), population, kinds)
     if not isinstance(model, Model):
         from unkgcp.training.given_model import given
 
@@ -94,7 +91,6 @@ def calibrate(
         quantiles=quantiles,
         population=population,
         kinds=kinds,
-        share=share,
         **options,
     )
 
@@ -108,15 +104,12 @@ def calibrated(
     quantiles: Mapping[float, Model] | None,
     population: str,
     kinds: Sequence[str],
-    share: float | None,
     **options: Any,
 ) -> Predictor:
     """`calibrate` after its checks; `kind` is the method's class."""
     facts = facts.over(model.vocabulary)
     if not issubclass(kind, Partitioned):
         options.pop("per", None)  # it can only be `none` here, which every method takes
-    elif share is not None:  # a share of facts goes with one threshold for all
-        options = {"per": NONE, "by_kind": False} | options
     if "quantiles" in kind.needs:
         if not quantiles:
             raise InputError(f"method {kind.name!r} needs quantile models; train them with train_quantiles")
@@ -130,7 +123,7 @@ def calibrated(
     if negatives is not None:
         negative = create(kind.name, **options).calibrate(model, negatives.over(model.vocabulary))
     if population == "open":
-        asked = for_open_world(asked, model, facts, kinds, share)
+        asked = for_open_world(asked, model, facts, kinds)
     return Predictor(model, asked, negative, quantiles or {})
 
 
@@ -176,7 +169,6 @@ def for_open_world(
     model: Model,
     facts: Graph,
     kinds: Sequence[str],
-    share: float | Fraction | None,
     likeness: FactLikeness | None = None,
 ) -> IntervalPredictor:
     """The method for queries that may be no facts; `facts` are its calibration facts, in the model's ids.
@@ -202,7 +194,7 @@ def for_open_world(
         )
     if likeness is None:
         likeness = _fact_likeness(method, model.seed, list(negatives))
-    return open_world(method, negatives, likeness, share)
+    return open_world(method, negatives, likeness)
 
 
 def _fact_likeness(method: IntervalPredictor, seed: int, kinds: Sequence[str]) -> FactLikeness | None:

@@ -92,7 +92,6 @@ def fit(
     per: str | None = None,
     population: str = "asserted",
     kinds: Sequence[str] = KINDS,
-    share: float | None = None,
     device: str = "auto",
     report: Report = silent,
     checkpoint: Path | None = None,
@@ -108,7 +107,7 @@ def fit(
     `per` names the groups in each of which coverage is promised, for methods that offer it ("doubt,relation", "none",
     see `unkgcp.methods.partitions`); None leaves them to the method. The model `none` goes with the evidence method and
     needs no torch; with any other model evidence uses its cross-fitted scores.
-    `population`, `kinds` and `share` are those of `calibrate`: whether queries may be no facts.
+    `population` and `kinds` are those of `calibrate`: whether queries may be no facts.
     `checkpoint` is a folder in which training keeps its state; with `resume` it goes on from there. After
     Ctrl-C, or when the loss is no longer a number, the best model so far is calibrated; the provenance then
     says under `stopped` why.
@@ -123,7 +122,7 @@ def fit(
     config = config or config_for(model, dataset.name, protocol)
     method, parts = method_for(method, splits.train, config)
     kind = predictor_class(method)
-    check_promise(kind, per, population, kinds, share)
+    check_promise(kind, per, population, kinds)
     check_model(config, kind, protocol)
     settings = method_options(method, dataset.name, protocol, per)
     validation, stopping = _validation(dataset, config, protocol)
@@ -159,7 +158,6 @@ def fit(
             quantiles=quantiles,
             population=population,
             kinds=kinds,
-            share=share,
             **parts,
             **settings,
         )

@@ -361,7 +361,7 @@ def refreshed(
         if before.for_open_world:
             likeness = None if evidence is None else before.likeness_over(evidence)
             kinds = before.nonfact_kinds
-            method = for_open_world(method, model, calibrating, kinds, before.share, likeness)
+            method = for_open_world(method, model, calibrating, kinds, likeness)
     provenance = {**predictor.provenance, RATE: division.rate}
     again = Predictor(model, method, None, quantiles, provenance)
     aside = predictor.aside

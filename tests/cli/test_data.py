@@ -132,9 +132,7 @@ class TestFetch:
         thread.join()
 
     def test_files_arrive_and_the_folder_is_printed(self, run_command, mirror, tmp_path):
-        status, out, err = run_command(
-            "data", "fetch", "tiny", "--url", mirror, "--data-dir", tmp_path / "new"
-        )
+        status, out, err = run_command("data", "fetch", "tiny", mirror, "--data-dir", tmp_path / "new")
         assert status == 0
         assert out.strip() == str(tmp_path / "new" / "tiny")
         assert "fetching tiny" in err

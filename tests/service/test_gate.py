@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from unkgcp.service import Settings, create_app
 from unkgcp.service.app import FILES
 from unkgcp.service.gate import Gate
-from unkgcp.service.telemetry import Metrics
+from unkgcp.service.telemetry import Metrics, access_log
 
 TOKEN = "a-long-and-secret-token"
 
@@ -73,7 +73,7 @@ def test_the_page_is_sent_once_and_what_is_not_there_is_said(client):
 def test_other_sites_may_ask_only_where_they_are_named(make_client):
     site = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST",
             "Access-Control-Request-Headers": "authorization,content-type"}  # fmt: skip
-    client = make_client(origins=("https://app.example",), token=TOKEN.encode())
+    client = make_client(cors_origin=("https://app.example",), token=TOKEN.encode())
     preflight = client.options("/v1/intervals", headers=site)
     assert (preflight.status_code, preflight.headers["access-control-allow-origin"]) == (200, site["Origin"])
     refused = client.get("/v1/about", headers={"Origin": "https://evil.example"})
@@ -132,7 +132,9 @@ async def through_the_gate(body_arrives, settings, cancel=False):
         sent.append(message)
 
     scope = {"type": "http", "path": "/p", "method": "GET", "headers": []}
-    task = asyncio.ensure_future(Gate(forever, settings, Metrics(), ())(scope, receive, send))
+    task = asyncio.ensure_future(
+        Gate(forever, settings, Metrics(), access_log(None), ())(scope, receive, send)
+    )
     if cancel:
         await asyncio.sleep(0.01)
         task.cancel()

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 
+import httpx
 import numpy as np
 import pytest
 
@@ -35,7 +36,7 @@ def test_loopback_needs_no_token_but_the_right_name(host):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
 def test_an_address_others_can_reach_needs_a_token_or_a_clear_word(host):
-    with pytest.raises(InputError, match="--without-token"):
+    with pytest.raises(InputError, match="UNKGCP_WITHOUT_TOKEN"):
         access(Address(host, 8000), None, False)
     assert access(Address(host, 8000), None, True) == (None, None)
     assert access(Address(host, 8000), " secret\n", False) == (b"secret", None)
@@ -72,7 +73,10 @@ def other_run(good, others, run, seed):
 def test_a_service_is_set_by_variables_reloads_keeps_what_it_has_and_ends_in_time(good, others, run, triples):
     asked = [tuple(triple) for triple in triples]
     settings = {"UNKGCP_RUNS": str(run), "UNKGCP_MAX_TRIPLES": "50", "UNKGCP_GRACE": "3"}
-    with served(UNKGCP_TOKEN="secret", **settings) as (process, url):
+    with served("--allowed-host", "x.example", UNKGCP_TOKEN="secret", **settings) as (process, url):
+        for host, status in (("x.example", 200), ("y.example", 421)):
+            headers = {"Host": host, "Authorization": "Bearer secret"}
+            assert httpx.get(f"{url}v1/about", headers=headers).status_code == status
         client = unkgcp.Client(url, token="secret")
         assert client.about["max_triples"] == 50
         lowers = [client.interval(asked).lower.tolist()]
@@ -107,20 +111,32 @@ def test_a_reload_over_http_needs_a_token_and_a_folder(client, good):
     )
 
 
-def test_the_command_refuses_in_one_sentence(tmp_path, run, capsys, monkeypatch):
-    with listen(Address("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        for arguments in (
-            [str(tmp_path / "none"), "--port", "0"],
-            [str(run), "--host", "0.0.0.0"],
-            [str(run), "--port", port],
-            [str(run), "--token-file", str(tmp_path / "none")],
-        ):
-            with pytest.raises(SystemExit) as ended:
-                main(["serve", *arguments])
-            printed = capsys.readouterr()
-            assert (ended.value.code, printed.out) == (2, "")
-            assert re.fullmatch(r"unkgcp: [^\n]+\n", printed.err)
+REFUSED = [
+    (["--host", "0.0.0.0"], {}, "give a token with --token-file"),
+    (["--host", "0.0.0.0"], {"UNKGCP_WITHOUT_TOKEN": "perhaps"}, "must be true or false"),
+    (["--token-file", "none"], {}, "'none'"),
+    (["--access-log", "none/access.log"], {}, "cannot be written"),
+    ([], {"UNKGCP_MAX_BODY": "much"}, "must be a whole number"),
+    ([], {"UNKGCP_MAX_TRIPLES": "0"}, "max_triples is 0"),
+    ([], {"UNKGCP_ROOT_PATH": "kg"}, "give a path such as /kg"),
+    ([], {"UNKGCP_PORT": "x"}, "--port"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "variables", "words"), REFUSED)
+def test_the_command_refuses_in_one_sentence(run, tmp_path, capsys, monkeypatch, arguments, variables, words):
+    monkeypatch.chdir(tmp_path)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "run", *arguments])
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out) == (2, "")
+    assert re.fullmatch(r"unkgcp: [^\n]+\n", printed.err)
+    assert words in printed.err
+
+
+def test_what_is_not_installed_is_said(run, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "unkgcp.service.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(SystemExit):

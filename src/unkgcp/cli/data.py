@@ -86,21 +86,22 @@ def describe(data: str, reading: dict[str, Any], splitting: dict[str, Any]) -> N
     epilog=examples(
         "unkgcp data fetch ppi5k",
         "unkgcp data fetch nl27k --data-dir data",
-        "unkgcp data fetch cn15k --url https://mirror.example.org/ukge",
+        "unkgcp data fetch cn15k https://mirror.example.org/ukge",
     )
 )
 @click.argument("name")
+@click.argument("mirror", required=False)
 @click.option("--data-dir", metavar="DIR", help="Put the files under DIR/NAME instead of the cache folder.")
-@click.option("--url", metavar="BASE", help="A mirror that has the files under BASE/NAME/.")
-def fetch(name: str, data_dir: str | None, url: str | None) -> None:
+def fetch(name: str, mirror: str | None, data_dir: str | None) -> None:
     """Download the official files of NAME (cn15k, nl27k, ppi5k) and verify each of them.
 
     They go into the user's cache folder, or under --data-dir. An interrupted download is continued by calling
-    again. The underlying graphs (ConceptNet, NELL, STRING) have terms of their own.
+    again. MIRROR is an address that has them under MIRROR/NAME/. The underlying graphs (ConceptNet, NELL, STRING)
+    have terms of their own.
     """
     from unkgcp.graph.fetching import OFFICIAL
     from unkgcp.graph.fetching import fetch as download
 
     with Reporter(f"fetching {name}", total=len(OFFICIAL.get(name, ()))) as progress:
-        folder = download(name, data_dir=data_dir, url=url, progress=progress)
+        folder = download(name, data_dir=data_dir, url=mirror, progress=progress)
     click.echo(str(folder))

@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 import click
 
-from unkgcp.cli.options import config_option, examples
+from unkgcp.cli.options import WORDS, config_option, examples
 from unkgcp.cli.output import TIME, note
 from unkgcp.errors import InputError
 
@@ -15,19 +15,20 @@ EXAMPLES = examples(
     "unkgcp serve run",
     "unkgcp serve run --port 9000",
     "unkgcp serve runs/evidence runs/ukge",
-    "unkgcp serve run --host 0.0.0.0 --token-file token.txt",
+    "unkgcp serve run --host 0.0.0.0 --token-file token.txt --access-log -",
+    "UNKGCP_ROOT_PATH=/kg unkgcp serve run --allowed-host graphs.example.org",
     "unkgcp serve run --config service.yaml",
-    "UNKGCP_ROOT_PATH=/kg UNKGCP_ACCESS_LOG=- unkgcp serve run",
 )
 
 SETTINGS = {
     "allowed_host": list,
+    "access_log": str,
     "cors_origin": list,
     "root_path": str,
-    "access_log": str,
     "max_triples": int,
     "max_body": int,
     "grace": int,
+    "without_token": bool,
 }
 """Settings of `--config`, or of variables such as UNKGCP_MAX_BODY."""
 
@@ -49,7 +50,13 @@ SETTINGS = {
     help="Ask every client for the token in this file; the variable UNKGCP_TOKEN does the same.",
 )
 @click.option(
-    "--without-token", is_flag=True, help="Listen beyond this machine and answer anyone, without a token."
+    "--allowed-host",
+    multiple=True,
+    metavar="NAME",
+    help="A host name to answer to, besides those of this machine; may be given again.",
+)
+@click.option(
+    "--access-log", metavar="FILE", help="Write one line of JSON a request to FILE; - is standard output."
 )
 @config_option(SETTINGS)
 def command(
@@ -57,7 +64,8 @@ def command(
     host: str,
     port: int,
     token_file: TextIO | None,
-    without_token: bool,
+    allowed_host: tuple[str, ...],
+    access_log: str | None,
     config: dict[str, Any],
 ) -> None:
     """Answer queries about RUN over HTTP, and in a browser at the address printed.
@@ -68,10 +76,10 @@ def command(
     docs/service.md describes the paths; /openapi.json does so for programs.
 
     Every option and every setting of --config can be a variable: UNKGCP_PORT for --port, UNKGCP_MAX_BODY for max_body.
-    Settings are: allowed_host, the names to which it answers besides those of this machine; cors_origin, sites whose
-    pages may ask; root_path, under which a proxy shows it (/kg); access_log, a file for one line of JSON a request (-:
-    standard output); max_triples (10,000) and max_body (4 MiB, in bytes) of a request; grace, the seconds after SIGTERM
-    within which it stops (25).
+    An option counts more than a variable, and a variable more than --config. Settings without an option are:
+    cors_origin, sites whose pages may ask; root_path, under which a proxy shows it (/kg); max_triples (10,000) and
+    max_body (4 MiB, in bytes) of a request; grace, the seconds after SIGTERM within which it stops (25); without_token,
+    to answer anyone on a --host that other machines can reach.
     """
     import logging
 
@@ -80,15 +88,17 @@ def command(
 
     logging.basicConfig(format="%(asctime)s unkgcp: %(message)s", datefmt=TIME, level=logging.ERROR)
     logging.getLogger("unkgcp.service").setLevel(logging.WARNING)
+    given = {**config, **_variables()}
+    if allowed_host:
+        given["allowed_host"] = allowed_host
+    if access_log is not None:
+        given["access_log"] = access_log
+    given["root_path"] = given.get("root_path", "").rstrip("/")
+    given["cors_origin"] = tuple(given.get("cors_origin", ()))
     address = Address(host, port)
-    given = {**_variables(), **config}
     secret = os.environ.get(TOKEN_VARIABLE) if token_file is None else token_file.read()
-    token, hosts = access(address, secret, without_token, given.pop("allowed_host", ()))
-    renamed = {"cors_origin": "origins", "grace": "grace_seconds"}
-    limits: dict[str, Any] = {renamed.get(name, name): value for name, value in given.items()}
-    limits["origins"] = tuple(limits.get("origins", ()))
-    limits["root_path"] = limits.get("root_path", "").rstrip("/")
-    settings = Settings(token, hosts, **limits)
+    token, hosts = access(address, secret, given.pop("without_token", False), given.pop("allowed_host", ()))
+    settings = Settings(token, hosts, **given)
     try:
         serve(runs, address, settings, lambda url: click.echo(f"serving {', '.join(runs)} at {url}"))
     except KeyboardInterrupt:
@@ -97,14 +107,13 @@ def command(
 
 def _variables() -> dict[str, Any]:
     """The settings that stand in variables; the entries of a list are separated by blanks."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, kind in SETTINGS.items():
         variable = f"UNKGCP_{name.upper()}"
-        if variable not in os.environ:
-            continue
-        text = os.environ[variable]
-        try:
-            found[name] = text.split() if kind is list else kind(text)
-        except ValueError:
-            raise InputError(f"{variable} is {text!r} but must be a whole number") from None
-    return found
+        if variable in os.environ:
+            text = os.environ[variable]
+            try:
+                values[name] = text.split() if kind is list else click.types.convert_type(kind)(text)
+            except click.BadParameter:
+                raise InputError(f"{variable} is {text!r} but must be {WORDS[kind]}") from None
+    return values

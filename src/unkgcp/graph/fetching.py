@@ -188,7 +188,7 @@ def _fetch_file(source: str, blob: str, patience: Patience, report: Report) -> b
         problem = f"its content is not the published one (git blob id {found}, expected {blob})"
     raise FetchError(
         f"{public(source)} could not be had in {patience.attempts} attempts: {problem}; "
-        "try again later or name a mirror with --url"
+        "try again later or name a mirror: unkgcp data fetch NAME MIRROR"
     )
 
 
@@ -202,7 +202,7 @@ def _receive(source: str, timeout: float, report: Report) -> bytes:
             content += piece
             if len(content) > LARGEST:
                 raise FetchError(
-                    f"{public(source)} is larger than {LARGEST >> 20} MiB and was refused; check --url"
+                    f"{public(source)} is larger than {LARGEST >> 20} MiB and was refused; check the address"
                 )
             report(len(content), total)
     if total is not None and len(content) < total:
@@ -220,7 +220,7 @@ def _judged(source: str, timeout: float) -> Iterator[None]:
         if error.code in PASSING:
             raise _Passing(sentence) from None
         raise FetchError(
-            f"{public(source)} cannot be fetched: {sentence}; check the address or --url"
+            f"{public(source)} cannot be fetched: {sentence}; check the address, or name another mirror"
         ) from None
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, URLError) else error

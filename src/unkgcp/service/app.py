@@ -33,7 +33,7 @@ from unkgcp.service.gate import Gate
 from unkgcp.service.run_queries import RunQueries
 from unkgcp.service.schema import DEFAULT_LEVEL, MAX_K, MAX_LEVELS, problems, quoted
 from unkgcp.service.settings import Settings
-from unkgcp.service.telemetry import Metrics
+from unkgcp.service.telemetry import Metrics, access_log
 
 LOG = logging.getLogger("unkgcp.service")
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -143,11 +143,12 @@ def build(predictors: Mapping[str, Predictor], settings: Settings) -> FastAPI:
     app.include_router(PROBES)
     for path, file in FILES.items():
         app.add_route(path, _page(file), methods=["GET"], include_in_schema=False)
-    app.add_middleware(Gate, settings=settings, metrics=runs.metrics, open_paths=OPEN)
-    if settings.origins:
+    log = access_log(settings.access_log)
+    app.add_middleware(Gate, settings=settings, metrics=runs.metrics, access_log=log, open_paths=OPEN)
+    if settings.cors_origin:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=settings.origins,
+            allow_origins=settings.cors_origin,
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
             expose_headers=["X-Request-ID", "Retry-After"],

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from unkgcp.service.settings import Settings
-from unkgcp.service.telemetry import Metrics, access_log
+from unkgcp.service.telemetry import Metrics
 
 LOG = logging.getLogger("unkgcp.service")
 
@@ -44,10 +44,16 @@ REQUEST_ID = re.compile(r"[\w.:-]{1,64}")
 class Gate:
     """Wraps the application. `open_paths` need no token."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, open_paths: Iterable[str]) -> None:
-        self.app, self.settings, self.metrics = app, settings, metrics
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        metrics: Metrics,
+        access_log: logging.Logger,
+        open_paths: Iterable[str],
+    ) -> None:
+        self.app, self.settings, self.metrics, self.access_log = app, settings, metrics, access_log
         self.open_paths = frozenset(open_paths)
-        self.access_log = None if settings.access_log is None else access_log(settings.access_log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -83,7 +89,7 @@ class Gate:
         self.metrics.in_flight.dec()
         self.metrics.requests.labels(path, exchange.status).inc()
         self.metrics.seconds.labels(path).observe(seconds)
-        if self.access_log is not None:
+        if self.access_log.handlers:
             line = {
                 "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "id": exchange.id,

@@ -1,7 +1,7 @@
 """What `unkgcp serve` does: load the runs, listen, answer until told to stop.
 
 There is one process and one port for one run or several. SIGHUP loads the runs again, SIGTERM stops within
-`Settings.grace_seconds`. Connections are counted and closed by uvicorn; whoever faces the open internet puts a proxy in
+`Settings.grace`. Connections are counted and closed by uvicorn; whoever faces the open internet puts a proxy in
 front (docs/deploying.md), which also waits for slow clients.
 
 >>> serve(["run"], Address("127.0.0.1", 8000), Settings())     # doctest: +SKIP
@@ -74,7 +74,7 @@ def answer_requests(
         access_log=False,
         server_header=False,
         limit_concurrency=settings.max_connections,
-        timeout_graceful_shutdown=settings.grace_seconds,
+        timeout_graceful_shutdown=settings.grace,
     )
     host, port = listener.getsockname()[:2]
     announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")

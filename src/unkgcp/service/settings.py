@@ -24,18 +24,18 @@ class Settings:
 
     token: what `Authorization: Bearer ...` must carry, None for no check.
     hosts: names that the `Host` header may carry, None for any.
-    origins: web sites whose pages may ask (CORS). root_path: the path under which a proxy shows the service.
+    cors_origin: web sites whose pages may ask. root_path: the path under which a proxy shows the service.
     access_log: a file for one JSON line a request, `-` for standard output.
     max_body: bytes of a request body. max_triples: triples of one request.
     max_waiting: triples of all requests that wait for the model. max_questions: other questions that wait, for a run.
     max_connections: connections that are open. Beyond the last three limits the answer is 503.
     answer_seconds: how long a request may take, from its first byte to the last byte of its answer.
-    grace_seconds: how long the service takes at most to stop.
+    grace: within how many seconds the service stops.
     """
 
     token: bytes | None = None
     hosts: frozenset[str] | None = None
-    origins: tuple[str, ...] = ()
+    cors_origin: tuple[str, ...] = ()
     root_path: str = ""
     access_log: str | None = None
     max_body: int = 4 << 20
@@ -44,7 +44,14 @@ class Settings:
     max_questions: int = 64
     max_connections: int = 512
     answer_seconds: float = 20.0
-    grace_seconds: int = 25
+    grace: int = 25
+
+    def __post_init__(self) -> None:
+        for name in ("max_body", "max_triples", "grace"):
+            if getattr(self, name) < 1:
+                raise InputError(f"the setting {name} is {getattr(self, name)}; it must be at least 1")
+        if not re.fullmatch("(/[^/?#]+)*", self.root_path):
+            raise InputError(f"the setting root_path is {self.root_path!r}; give a path such as /kg")
 
 
 class Address(NamedTuple):
@@ -82,7 +89,7 @@ def access(
     if token is None and not loopback and not without_token:
         raise InputError(
             f"--host {address.host} can be reached from other machines; give a token with --token-file or "
-            f"{TOKEN_VARIABLE}, or say --without-token"
+            f"{TOKEN_VARIABLE}, or set UNKGCP_WITHOUT_TOKEN=yes"
         )
     if names or (token is None and loopback):
         names |= LOOPBACK_NAMES | {address.host.lower()}

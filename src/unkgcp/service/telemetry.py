@@ -12,6 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from unkgcp._version import __version__
+from unkgcp.errors import InputError
 
 
 class Metrics:
@@ -61,8 +62,14 @@ class Metrics:
             self.queries.labels(run, kind, status).inc(count)
 
 
-def access_log(path: str) -> logging.Logger:
+def access_log(path: str | None) -> logging.Logger:
     """A log of bare lines, in a file that may be moved away meanwhile (log rotation), or on standard output (`-`)."""
     log = logging.Logger("unkgcp.access")
-    log.addHandler(logging.StreamHandler(sys.stdout) if path == "-" else WatchedFileHandler(path))
+    if path is not None:
+        try:
+            log.addHandler(logging.StreamHandler(sys.stdout) if path == "-" else WatchedFileHandler(path))
+        except OSError as error:
+            raise InputError(
+                f"the access log {path} cannot be written ({error.strerror}); name another file"
+            ) from None
     return log

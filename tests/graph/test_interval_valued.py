@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from unkgcp.errors import InputError
-from unkgcp.graph import Graph, Vocabulary, read, read_parts, write
+from unkgcp.graph import Graph, Vocabulary, read, write
 from unkgcp.graph.datasets import load_dataset
 from unkgcp.graph.facts import concatenate
 from unkgcp.tabular.columns import Scale
@@ -98,8 +99,9 @@ def test_a_scale_for_both_ends(tmp_path: Path) -> None:
     ends = read(path, scale=Scale("minmax", floor=0.0, cap=100.0)).ends
     assert ends is not None
     assert ends.tolist() == [[0.1, 0.6]]
-    with pytest.raises(InputError, match="needs LOW,HIGH as its scale"):
-        read(path, scale=Scale("minmax"))
+    ends = read(path, scale=Scale("minmax")).ends
+    assert ends is not None
+    assert ends.tolist() == [[0.0, 1.0]]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_a_scale_for_both_ends(tmp_path: Path) -> None:
         ("f.tsv", HEADER + "a\tr\tb\tlow\t1\n", "line 2 has the confidence 'low', which is no number"),
         ("f.tsv", HEADER + "a\tr\tb\t0.1\t\n", "line 2 has no confidence"),
         ("f.tsv", HEADER + "a\tr\tb\t0.1\n", "line 2 has 4 columns, expected 5"),
-        ("f.tsv", "x\ty\tz\tlower\tupper\na\tr\tb\t0\t1\n", "has no column called head"),
+        ("f.tsv", "lower\tx\ty\tz\tupper\n0\ta\tr\tb\t1\n", "has no column called head"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, name: str, text: str, words: str) -> None:
@@ -132,10 +134,11 @@ def test_a_row_of_parquet(graph: Graph, tmp_path: Path) -> None:
         read(tmp_path / "f.parquet")
 
 
-def test_what_cannot_be_read_twice(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="from a file"):
-        read("-", columns=(0, 1, 2, 3, 4))
-    (tmp_path / "f.tsv").write_text(HEADER + "a\tr\tb\t0.1\t0.2\n")
-    with pytest.raises(InputError, match="skip_missing"):
-        read(tmp_path / "f.tsv", skip_missing=True)
-    assert set(read_parts({"x": tmp_path / "f.tsv"})) == {"x"}
+def test_from_a_stream_and_without_empty_ends() -> None:
+    text = HEADER + "a\tr\tb\t0.1\t0.2\na\tr\tc\t\t0.2\n"
+    graph = read(io.BytesIO(text.encode()), skip_missing=True)
+    assert graph.ends is not None
+    assert graph.ends.tolist() == [[0.1, 0.2]]
+    assert graph.confidence.tolist() == [0.15]
+    frame = {"head": ["a"], "relation": ["r"], "tail": ["b"], "lower": [10], "upper": [60]}
+    assert read(frame, scale=Scale(unit=100)).truth.tolist() == [[0.1, 0.6]]

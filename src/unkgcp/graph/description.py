@@ -183,7 +183,8 @@ def description_text(description: Description, width: int = 80, plain: bool = Fa
             "",
             *chart(description.confidence.histogram, width, plain),
             *_atoms(description),
-            *(f"  {sentence}" for sentence in ["", *description.mirrored] if description.mirrored),
+            *([""] if description.mirrored else []),
+            *(f"  {sentence}" for sentence in description.mirrored),
             *_cautions(description),
         ]
     )

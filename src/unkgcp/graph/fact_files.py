@@ -14,104 +14,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Vocabulary
-from unkgcp.tabular.columns import Columns, Options, Request
-from unkgcp.tabular.delimited import place_of_row
-from unkgcp.tabular.fact_columns import FactColumns, Labels, read_columns
-from unkgcp.tabular.formats import ending, interval_columns, layout_of
-from unkgcp.tabular.source import Origin, Source, is_file
+from unkgcp.tabular.columns import Options, Request
+from unkgcp.tabular.fact_columns import read_columns
+from unkgcp.tabular.formats import ending
+from unkgcp.tabular.source import Origin
 
 
 def read_parts(
     paths: Mapping[str, Origin], *, vocabulary: Vocabulary | None = None, **options: Unpack[Options]
 ) -> dict[str, Graph]:
     """Several files over one vocabulary, in the given order; a given scale sees them as one. See `unkgcp.read`."""
-    request = Request(**options)
-    intervals = interval_columns(paths, request)
-    if any(intervals.values()):
-        return _read_intervals(paths, intervals, request, vocabulary)
     known = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)
-    return _graphs(*read_columns(paths, request, known), vocabulary)
-
-
-def _graphs(
-    columns: Mapping[str, FactColumns], labels: Labels, vocabulary: Vocabulary | None
-) -> dict[str, Graph]:
-    """All parts over the given vocabulary, or over a new one if they have more labels."""
+    columns, labels = read_columns(paths, Request(**options), known)
+    # labels that are new need a new vocabulary
     if vocabulary is None or (*map(len, labels),) != (len(vocabulary.entities), len(vocabulary.relations)):
         vocabulary = Vocabulary(*labels)
-    return {part: Graph(*found, vocabulary) for part, found in columns.items()}
-
-
-# Confidences that are intervals: files whose first line names the columns lower and upper instead of one confidence.
-# Such a file is read twice, once for each end.
-
-
-def _read_intervals(
-    paths: Mapping[str, Origin],
-    columns: Mapping[str, tuple[Columns, Columns] | None],
-    request: Request,
-    vocabulary: Vocabulary | None,
-) -> dict[str, Graph]:
-    """All parts with their ends, over one vocabulary."""
-    found: dict[str, Graph] = {}
-    header = request.header if request.columns is not None else True
-    for part, path in paths.items():
-        ends = []
-        for chosen in _checked(path, columns[part], request):
-            one = replace(request, columns=chosen, header=header)
-            known = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)
-            ends.append(_graphs(*read_columns({part: path}, one, known), vocabulary)[part])
-            vocabulary = ends[-1].vocabulary
-        lower, upper = (graph.confidence for graph in ends)
-        wrong = np.flatnonzero(lower > upper)
-        if len(wrong):
-            row = int(wrong[0])
-            raise InputError(
-                f"{_place(path, one, row)} has the lower end {lower[row]:g} above the upper end {upper[row]:g}: "
-                "correct it, or name the columns in their order with --columns"
-            )
-        found[part] = ends[0].with_ends(np.stack([lower, upper], axis=1))
-    assert vocabulary is not None
-    return {part: replace(graph, vocabulary=vocabulary) for part, graph in found.items()}
-
-
-def _checked(
-    path: Origin, columns: tuple[Columns, Columns] | None, request: Request
-) -> tuple[Columns, Columns]:
-    """The columns of a part; InputError if intervals cannot be read from it."""
-    if not is_file(path):
-        raise InputError("interval-valued confidences are read from a file, not from standard input")
-    if columns is None:
-        raise InputError(
-            f"{path} has one confidence a fact where other parts have lower and upper: give all parts alike"
-        )
-    if request.skip_missing:
-        raise InputError("skip_missing does not go with the columns lower and upper: remove such lines")
-    scale = request.scale
-    if scale is not None and scale.kind != "none" and (scale.floor is None or scale.cap is None):
-        raise InputError(
-            "a scale for the columns lower and upper needs LOW,HIGH as its scale, so that both are mapped alike"
-        )
-    return columns
-
-
-def _place(path: Origin, request: Request, row: int) -> str:
-    """The file and line of a row (from 0). Slow, and only for an error."""
-    with Source(path) as source:
-        layout = layout_of(source, request)
-        if isinstance(layout, str):
-            return f"{source.name}, row {row + 1}"
-        return place_of_row(source.on_disk(), layout, row)
+    return {part: Graph.of(*of_part, vocabulary) for part, of_part in columns.items()}
 
 
 # Writing.

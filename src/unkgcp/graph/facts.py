@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.tabular.arrow_arrays import numbers
+from unkgcp.tabular.columns import rounded
 from unkgcp.tabular.label_index import Ids, LabelIds, Labels
 
 COLUMNS = ("head", "relation", "tail", "confidence")
@@ -132,6 +133,15 @@ class Graph:
                 column.flags.writeable = False
                 object.__setattr__(self, name, column)
 
+    @classmethod
+    def of(
+        cls, head: Ids, relation: Ids, tail: Ids, truth: NDArray[np.float64], vocabulary: Vocabulary
+    ) -> Graph:
+        """Facts with confidences (n,), or with their lower and upper ends (n, 2)."""
+        if truth.ndim == 1:
+            return cls(head, relation, tail, truth, vocabulary)
+        return cls(head, relation, tail, truth[:, 0], vocabulary).with_ends(truth)
+
     def __len__(self) -> int:
         return len(self.head)
 
@@ -183,7 +193,7 @@ class Graph:
 
     def with_ends(self, ends: NDArray[np.float64]) -> Graph:
         """The same triples with intervals as confidences, (n, 2): lower and upper."""
-        return replace(self, confidence=ends.mean(axis=1), ends=ends, splits=None)
+        return replace(self, confidence=rounded(ends.mean(axis=1)), ends=ends, splits=None)
 
     def table(self) -> pa.Table:
         """Columns head, relation, tail (strings) and confidence, or lower and upper where it is an interval."""
@@ -285,6 +295,8 @@ UNITS = ("entities", "pairs", "triples", "rows")
 DEFAULT_UNITS = "pairs,rows"
 FEWEST_UNITS = 20
 """With fewer of a unit than this, none of them is held out."""
+LEAST_KNOWN = 0.01
+"""Of the held-out facts, how many must have a relation that is learned."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -351,7 +363,18 @@ def split(
         (chosen,) = _draw(graph[rows], {"validation": validation}, hold_out, generator)
         validating[rows[chosen]] = True
         training &= ~validating
+    _check_relations(graph.relation[training], graph.relation[calibrating | testing], graph.n_relations)
     return Splits(graph[training], graph[calibrating], graph[testing], graph[validating])
+
+
+def _check_relations(trained: Ids, held: Ids, relations: int) -> None:
+    """Refuse facts of which hardly any shares its relation with another one: nothing can be learned from them."""
+    known = np.bincount(trained, minlength=relations)[held] > 0
+    if len(held) >= FEWEST_UNITS and known.mean() < LEAST_KNOWN:
+        raise InputError(
+            f"hardly any of the {relations:,} relations has a second fact, so nothing can be learned of them: name the "
+            "column of the relation with --columns, or give all facts one relation"
+        )
 
 
 def hold_out(graph: Graph, fraction: float, seed: int, units: str | None = None) -> tuple[Graph, Graph]:

@@ -14,7 +14,6 @@ such an object has it already. The ways back are methods of `Graph`: `table`, `t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias, Unpack
 
 import numpy as np
@@ -23,9 +22,9 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Triples, Vocabulary
-from unkgcp.tabular.columns import ROLES, Options, Request, interval_positions, may_be_named
+from unkgcp.tabular.columns import INTERVAL, ROLES, Options, Request, may_be_named
+from unkgcp.tabular.label_index import as_labels
 
-INTERVAL = (*ROLES[:3], "lower", "upper")
 TABLE, NETWORK, ROWS = "the table", "the NetworkX graph", "the list of facts"
 
 
@@ -65,30 +64,8 @@ def graph_from(data: Any, *, relation: str | None = None, **options: Unpack[Opti
 def _graph(table: pa.Table, name: str, options: Options) -> Graph:
     from unkgcp.tabular.fact_columns import table_columns  # late, because queries do not need it
 
-    request = Request(**options)
-    names, chosen = table.column_names, request.columns
-    ends: Sequence[int | str] | None = None
-    if chosen is not None and len(chosen) == 5:
-        ends = chosen
-    elif chosen is None:
-        ends = interval_positions(names, name)
-    if ends is None:
-        columns, labels = table_columns(table, name, request)
-        return Graph(*columns, Vocabulary(*labels))
-    if request.skip_missing or request.default_confidence is not None or request.scale is not None:
-        raise InputError("confidences that are intervals are taken as they are: leave scale and default out")
-    *triple, low, high = ends
-    found = [table_columns(table, name, replace(request, columns=(*triple, end))) for end in (low, high)]
-    (head, relation, tail, lower), labels = found[0]
-    upper = found[1][0][3]
-    if len(wrong := np.flatnonzero(lower > upper)):
-        row = int(wrong[0])
-        raise InputError(
-            f"{name}, row {row + 1} has the lower end {lower[row]:g} above the upper end {upper[row]:g}: "
-            "correct it, or name the columns in their order"
-        )
-    graph = Graph(head, relation, tail, lower, Vocabulary(*labels))
-    return graph.with_ends(np.stack([lower, upper], axis=1))
+    columns, labels = table_columns(table, name, Request(**options))
+    return Graph.of(*columns, Vocabulary(*labels))
 
 
 # Tables.
@@ -100,6 +77,8 @@ def _table(data: Any) -> pa.Table | None:
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
+    if isinstance(data, Mapping):
+        return _of_columns(data, TABLE)
     try:
         if _comes_from(data, "pandas"):
             # an index without a name only numbers the rows; one with a name is a column
@@ -109,8 +88,6 @@ def _table(data: Any) -> pa.Table | None:
             return pa.table(data)
         if hasattr(data, "to_arrow"):  # polars before 1.3
             return data.to_arrow()
-        if isinstance(data, Mapping):
-            return pa.table({str(name): _column(column) for name, column in data.items()})
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(
             f"{TABLE} has a column that is no plain column ({_said(error)}): convert it"
@@ -118,8 +95,26 @@ def _table(data: Any) -> pa.Table | None:
     return None
 
 
-def _column(values: Any) -> Any:
-    return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+def _of_columns(columns: Mapping[Any, Any], what: str) -> pa.Table:
+    table = {}
+    for name, values in columns.items():
+        try:
+            is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+            table[str(name)] = values if is_arrow else as_labels(values, None)
+        except InputError:
+            raise
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            plain = list(values)
+            row = next((row for row, value in enumerate(plain) if type(value) is not type(plain[0])), 0)
+            raise InputError(
+                f"{what}, row {row + 1} has {plain[row]!r} as its {name}, not of one kind with the others "
+                f"({_said(error)}): give text or integers as labels and a number as confidence"
+            ) from None
+    if len(lengths := {len(column) for column in table.values()}) > 1:
+        raise InputError(
+            f"{what} has columns of {min(lengths):,} and of {max(lengths):,} rows: make them alike"
+        )
+    return pa.table(table)
 
 
 def _with_relation(table: pa.Table, relation: str | None) -> pa.Table:
@@ -143,17 +138,7 @@ def _rows(data: Iterable[Any], relation_given: bool, what: str) -> pa.Table:
     else:
         names = _row_names(rows, relation_given)
         columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
-    table = {}
-    for name, values in columns.items():
-        try:
-            table[str(name)] = pa.array(values)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            row = next((row for row, value in enumerate(values) if type(value) is not type(values[0])), 0)
-            raise InputError(
-                f"{what}, row {row + 1} has {values[row]!r} as its {name}, not of one kind with the others "
-                f"({_said(error)}): give text or integers as labels and a number as confidence"
-            ) from None
-    return pa.table(table)
+    return _of_columns(columns, what)
 
 
 def _row_names(rows: Sequence[Any], relation_given: bool) -> list[str]:
@@ -294,7 +279,7 @@ def labels_of(queries: Queries) -> pa.Table | pa.RecordBatch | None:
 
 def _label_arrays(queries: Sequence[tuple[str, str, str]]) -> list[pa.StringArray]:
     """Heads, relations and tails of label triples."""
-    return [pa.array([query[place] for query in queries], pa.string()) for place in range(3)]
+    return [as_labels([query[place] for query in queries]) for place in range(3)]
 
 
 def spelt(column: pa.Array) -> pa.StringArray:

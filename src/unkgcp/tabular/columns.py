@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError, at
 
 ROLES = ("head", "relation", "tail", "confidence")
+INTERVAL = (*ROLES[:3], "lower", "upper")
+"""The roles where a confidence is an interval: it has two columns, one for each end."""
 
 Columns = Sequence[int | str]
 Place = tuple[str] | tuple[str, int]  # a file, or a file and a line of it
@@ -35,6 +37,8 @@ WORDS = {
     },
     "tail": {"tail", "object", "obj", "target", "to", "end", "entity2", "entity_2", "tail_id", "node2"},
     "confidence": {"confidence", "conf", "weight", "score", "probability", "prob", "certainty", "truth"},
+    "lower": {"lower"},
+    "upper": {"upper"},
 }
 # What Neo4j calls its columns, in files for its import and in those of its procedure apoc.export.csv.
 _NEO4J = {"head": {":start_id", "_start"}, "relation": {":type", "_type"}, "tail": {":end_id", "_end"}}
@@ -53,37 +57,26 @@ def find(
     with_confidence: bool,
     place: Place,
 ) -> tuple[bool, tuple[int, ...]]:
-    """Whether the first line is a header, and the positions (from 0) of head, relation, tail and perhaps confidence.
+    """Whether the first line is a header, and the positions (from 0) of head, relation, tail and perhaps confidence,
+    or lower and upper in its place.
 
     `first` are the fields of the line; `header` and `columns` are what the caller says of them, None if nothing;
     `place` are the file and perhaps the line that an error names.
     """
-    roles = ROLES if with_confidence else ROLES[:3]
+    roles: Sequence[str] = ROLES if with_confidence else ROLES[:3]
     if columns is not None:
-        if len(columns) not in (len(roles), 4):
+        if len(columns) not in ((4, 5) if with_confidence else (3, 4)):
             raise InputError(
                 f"{len(columns)} columns were named for {at(*place)}, expected {len(roles)}: {', '.join(roles)}"
                 + (" (or lower and upper)" if with_confidence else "")
             )
+        roles = INTERVAL if len(columns) == 5 else roles
         return _as_told(first, header, columns[: len(roles)], roles, place)
     if header is None:
         header = looks_like_header(first, with_confidence)
+    if header and with_confidence and _names_ends([_plain(field) for field in first]):
+        roles = INTERVAL
     return header, _by_name(first, roles, place) if header else _by_place(first, roles, place)
-
-
-def interval_positions(first: Sequence[str], name: str) -> tuple[int, ...] | None:
-    """Positions of head, relation, tail, lower and upper if a first line names the last two and no confidence.
-
-    `name` is that of the file.
-
-    >>> interval_positions(["head", "relation", "tail", "lower", "upper"], "facts.tsv")
-    (0, 1, 2, 3, 4)
-    """
-    names = [_plain(field) for field in first]
-    ends = [[position for position, name in enumerate(names) if name == end] for end in ("lower", "upper")]
-    if _positions(names, "confidence") or any(len(found) != 1 for found in ends):
-        return None
-    return (*_by_name(first, ROLES[:3], (name, 1)), ends[0][0], ends[1][0])
 
 
 def looks_like_header(fields: Sequence[str], with_confidence: bool = True) -> bool:
@@ -95,7 +88,12 @@ def looks_like_header(fields: Sequence[str], with_confidence: bool = True) -> bo
         named = {role for role in ROLES if _positions(names, role, letters=False)}
         return {"head", "tail"} < named
     ends = _positions(names, "head") and _positions(names, "tail")
-    return bool(_positions(names, "confidence") or ends)
+    return bool(_positions(names, "confidence") or ends or _names_ends(names))
+
+
+def _names_ends(names: Sequence[str]) -> bool:
+    """Whether these names of columns are those of intervals: lower and upper, and no confidence beside them."""
+    return not _positions(names, "confidence") and {"lower", "upper"} <= set(names)
 
 
 def may_be_named(field: str, roles: Sequence[str] = ROLES) -> bool:
@@ -136,7 +134,7 @@ def _as_told(
     if len(set(positions)) < len(positions):
         raise InputError(f"two of {', '.join(roles)} are the same column of {at(*place)}: correct --columns")
     if header is None:
-        header = looks_like_header(first, len(roles) == 4)
+        header = looks_like_header(first, len(roles) > 3)
     return header, tuple(positions)
 
 
@@ -174,7 +172,7 @@ def _by_place(first: Sequence[str], roles: Sequence[str], place: Place) -> tuple
 
 
 def _positions(names: Sequence[str], role: str, letters: bool = True) -> list[int]:
-    known = WORDS[role] | _NEO4J.get(role, set()) | (_LETTERS[role] if letters else set())
+    known = WORDS[role] | _NEO4J.get(role, set()) | (_LETTERS.get(role, set()) if letters else set())
     if role == "relation" and {"node1", "node2"} <= set(names):
         known |= {"label"}  # of an edge, as KGTK calls it; elsewhere a label may be anything
     return [position for position, name in enumerate(names) if name in known]

@@ -1,14 +1,15 @@
 """Batches of facts, as every reader of files gives them, and what may be wrong with a fact.
 
 A batch is a record batch with the columns head, relation and tail, each of text or a dictionary of texts, and
-confidence where that was asked for. A batch is checked as a whole, quickly; if that fails, `Malformed` is raised, and
-the reader looks for the first bad row (`objection`) to name it.
+confidence (or lower and upper) where that was asked for. A batch is checked as a whole, quickly; if that fails,
+`Malformed` is raised, and the reader looks for the first bad row (`objection`) to name it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import TypeVar
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from unkgcp.errors import InputError
 from unkgcp.tabular.arrow_arrays import values
-from unkgcp.tabular.columns import ROLES, Request, Scale
+from unkgcp.tabular.columns import INTERVAL, ROLES, Request, Scale
 
 LONGEST_LABEL = 64 << 10
 """Bytes of the longest label that a file may have."""
@@ -31,8 +32,9 @@ class Malformed(Exception):
 
 
 def batch_of(columns: Sequence[pa.Array]) -> pa.RecordBatch:
-    """Head, relation, tail and perhaps confidence as a batch."""
-    return pa.record_batch(list(columns), names=list(ROLES[: len(columns)]))
+    """Head, relation, tail and perhaps confidence, or lower and upper, as a batch."""
+    roles = ROLES if len(columns) < len(INTERVAL) else INTERVAL
+    return pa.record_batch(list(columns), names=list(roles[: len(columns)]))
 
 
 def beside(batch: pa.RecordBatch, further: Mapping[str, pa.Array]) -> pa.RecordBatch:
@@ -46,11 +48,13 @@ def settled(batch: pa.RecordBatch, request: Request) -> pa.RecordBatch:
     """The batch without rows that have no confidence, or with the default there, as was asked for."""
     if batch.num_columns < 4 or not request.settles:
         return batch
-    confidence = batch.column(3)
-    missing = pc.is_null(confidence, nan_is_null=True)
+    numbers = batch.columns[3:]
+    missing = [pc.is_null(column, nan_is_null=True) for column in numbers]
     if request.default_confidence is None:
-        return batch.filter(pc.invert(missing))
-    return batch_of([*batch.columns[:3], pc.if_else(missing, float(request.default_confidence), confidence)])
+        return batch.filter(pc.invert(reduce(pc.or_, missing)))
+    default = float(request.default_confidence)
+    filled = [pc.if_else(empty, default, column) for empty, column in zip(missing, numbers, strict=True)]
+    return batch_of([*batch.columns[:3], *filled])
 
 
 def checked(batch: pa.RecordBatch, scale: Scale | None = None) -> pa.RecordBatch:
@@ -60,7 +64,10 @@ def checked(batch: pa.RecordBatch, scale: Scale | None = None) -> pa.RecordBatch
             labels.dictionary if pa.types.is_dictionary(labels.type) else labels
         ):
             raise Malformed
-    if scale is not None and (batch.column(3).null_count or not scale.accepts(values(batch.column(3)))):
+    numbers = batch.columns[3:]
+    if scale and any(column.null_count or not scale.accepts(values(column)) for column in numbers):
+        raise Malformed
+    if len(numbers) == 2 and (values(numbers[0]) > values(numbers[1])).any():
         raise Malformed
     return batch
 
@@ -101,4 +108,15 @@ def objection_to_confidence(
     return (
         f"has no confidence ({shown}): add it, remove the {row}, leave such {row}s out with the setting skip_missing, "
         "or give them one with the setting default_confidence"
+    )
+
+
+def objection_to_ends(ends: Sequence[float | None]) -> str | None:
+    """What is wrong with the lower and the upper end of one confidence; None if nothing, or if it is no interval."""
+    lower, upper = (end or 0.0 for end in ends) if len(ends) == 2 else (0.0, 0.0)
+    if lower <= upper:
+        return None
+    return (
+        f"has the lower end {lower:g} above the upper end {upper:g}: correct it, or name the columns in their "
+        "order with --columns"
     )

@@ -31,7 +31,8 @@ TOGETHER = (
 )  # rows whose labels become ids at once: the more, the less often known labels are hashed again
 
 Labels = tuple[pa.StringArray, pa.StringArray]  # of entities and of relations
-FactColumns = tuple[Ids, Ids, Ids, NDArray[np.float64]]  # head, relation, tail and confidence
+FactColumns = tuple[Ids, Ids, Ids, NDArray[np.float64]]
+"""Head, relation, tail and confidence (n,), or its lower and upper ends (n, 2)."""
 
 
 def read_columns(
@@ -52,6 +53,11 @@ def read_columns(
             head, relation, tail, numbers = collector.columns()
             if not len(numbers):
                 raise InputError(f"{source.name} holds no facts: give a file with at least one fact")
+            if columns and numbers.ndim != next(iter(columns.values()))[3].ndim:
+                one, two = ("one confidence a fact", "lower and upper")[:: 3 - 2 * numbers.ndim]
+                raise InputError(
+                    f"{source.name} has {one} where other parts have {two}: give all parts alike"
+                )
         columns[part] = head, relation, tail, numbers if request.scale else rounded(scale(numbers))
     if request.scale:
         scaled = request.scale.together([found[3] for found in columns.values()])
@@ -91,7 +97,7 @@ class Collector:
         self._known = len(self._entities.labels), len(self._relations.labels)
         self._waiting: list[pa.RecordBatch] = []
         self._pairs: list[Ids] = []  # heads and tails in turns
-        self._rest: list[tuple[Ids, NDArray[np.float64]]] = []  # relations and confidences
+        self._rest: list[tuple[Ids, NDArray[np.float64]]] = []  # relations, and confidences or their ends
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take in the next batch of the file."""
@@ -105,7 +111,8 @@ class Collector:
         relations = self._relations.encode([batch.column("relation") for batch in batches])
         for place, (batch, relation) in enumerate(zip(batches, relations, strict=True)):
             self._pairs.append(np.stack(ends[2 * place : 2 * place + 2], axis=1).reshape(-1))
-            self._rest.append((relation, values(batch.column("confidence"))))
+            numbers = [values(column) for column in batch.columns[3:]]
+            self._rest.append((relation, numbers[0] if len(numbers) == 1 else np.stack(numbers, axis=1)))
 
     def columns(self) -> FactColumns:
         """The columns of all facts since the last call, confidences as they stand in the file."""

@@ -15,11 +15,10 @@ from pathlib import PurePath
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError, at
 from unkgcp.tabular.arrow_arrays import numbers, one_array, texts
-from unkgcp.tabular.columns import RDF, TURTLE, Columns, Request, Scale, find, interval_positions, is_number
+from unkgcp.tabular.columns import RDF, TURTLE, Request, Scale, find, is_number
 from unkgcp.tabular.delimited import MISSING, Layout, first_record_end
 from unkgcp.tabular.fact_batches import (
     Malformed,
@@ -27,10 +26,11 @@ from unkgcp.tabular.fact_batches import (
     beside,
     checked,
     objection_to_confidence,
+    objection_to_ends,
     objection_to_labels,
     settled,
 )
-from unkgcp.tabular.source import Origin, Source, is_file, is_parquet, records
+from unkgcp.tabular.source import Source, is_parquet, records
 
 Numbers = Callable[[pa.StringArray], pa.DoubleArray]
 Filter = Callable[[pa.RecordBatch], pa.BooleanArray]
@@ -93,7 +93,7 @@ class TextFormat:
             quoted=self.quoted,
             width=len(first),
             header=header,
-            positions=tuple(positions[: 4 if request.with_confidence else 3]),
+            positions=tuple(positions[: None if request.with_confidence else 3]),
             format=self,
             scale=request.scale or self.scale,
             keep=keep,
@@ -114,7 +114,7 @@ class TextFormat:
 
 @dataclass(frozen=True)
 class FactLayout(Layout):
-    """Where one text file keeps its facts: `positions` of head, relation, tail and perhaps confidence.
+    """Where one text file keeps its facts: `positions` of head, relation, tail and perhaps confidence, or its two ends.
 
     That of the relation is None in a file of one relation.
     """
@@ -151,7 +151,7 @@ class FactLayout(Layout):
             self._one_relation(len(table)) if position is None else one_array(table.column(str(position)))
             for position in self.positions
         ]
-        if len(columns) == 4 and self.format.numbers is not None:
+        if len(columns) > 3 and self.format.numbers is not None:
             try:
                 columns[3] = self.format.numbers(columns[3])
             except pa.ArrowException:
@@ -162,7 +162,7 @@ class FactLayout(Layout):
         batch = batch_of(columns)
         if self.keep is not None:
             batch = batch.filter(self.keep(batch))
-        batch = checked(settled(batch, self.request), self.scale if len(columns) == 4 else None)
+        batch = checked(settled(batch, self.request), self.scale if len(columns) > 3 else None)
         further = {title: one_array(table.column(str(place))) for title, place in self.further.items()}
         return beside(batch, further) if further else batch
 
@@ -174,22 +174,24 @@ class FactLayout(Layout):
         head, relation, tail, *confidence = self.positions
         one = self.format.relation if relation is None else row[relation]
         wrong = objection_to_labels([row[head or 0] or self.opening, one, row[tail or 0] or self.opening])
-        if wrong or not confidence:
-            return wrong
-        field = row[confidence[0] or 0].strip()
-        shown = repr(field if len(field) <= 60 else field[:57] + "...")
-        try:
-            value = self._number(field)
-        except pa.ArrowException:
-            if self.format.numbers is not None:
-                return f"has {shown}, in which there is no confidence: correct it"
-            remedy = ", or say with the setting header that this line names the columns" if line == 1 else ""
-            return f"has the confidence {shown}, which is no number: correct it{remedy}"
-        if value is not None and self.scale.accepts(np.array([value])):
-            return None
-        others = [other[confidence[0] or 0] for other in rows if len(other) == self.width]
-        largest = max((float(other) for other in others if is_number(other)), default=0.0)
-        return objection_to_confidence(value, shown, self.request, self.scale, largest)
+        ends = []
+        for position in confidence:
+            field = row[position or 0].strip()
+            shown = repr(field if len(field) <= 60 else field[:57] + "...")
+            try:
+                ends.append(self._number(field))
+            except pa.ArrowException:
+                if self.format.numbers is not None:
+                    return wrong or f"has {shown}, in which there is no confidence: correct it"
+                remedy = (
+                    ", or say with the setting header that this line names the columns" if line == 1 else ""
+                )
+                return wrong or f"has the confidence {shown}, which is no number: correct it{remedy}"
+            if ends[-1] is None or not self.scale.accepts(np.array(ends[-1:])):
+                others = [other[position or 0] for other in rows if len(other) == self.width]
+                largest = max((float(other) for other in others if is_number(other)), default=0.0)
+                wrong = wrong or objection_to_confidence(ends[-1], shown, self.request, self.scale, largest)
+        return wrong or objection_to_ends(ends)
 
     def _number(self, field: str) -> float | None:
         if self.format.numbers is not None:
@@ -438,42 +440,3 @@ def first_line(sample: bytes, name: str, quoted: bool) -> str:
         if any(byte < 32 and byte not in b"\t\r\n\f" for byte in line[:4096]):
             raise InputError(f"{name} is a binary file, not text: give TSV, CSV or Parquet") from None
         raise InputError(f"{at(name, 1)} is not valid UTF-8: save the file as UTF-8") from None
-
-
-# Confidences that are intervals: files whose first line names the columns lower and upper.
-
-
-def interval_columns(
-    paths: Mapping[str, Origin], request: Request
-) -> dict[str, tuple[Columns, Columns] | None]:
-    """For each part the columns of the lower ends and those of the upper ends, each after those of the labels.
-
-    None for a part with plain confidences.
-    """
-    return {part: _end_columns(path, request) for part, path in paths.items()}
-
-
-def _end_columns(path: Origin, request: Request) -> tuple[Columns, Columns] | None:
-    columns = request.columns
-    if columns is None and request.header is not False and is_file(path):
-        names = _names(path, request)
-        columns = None if names is None else interval_positions(names, str(path))
-    if columns is None or len(columns) != 5:
-        return None
-    *labels, lower, upper = columns
-    return [*labels, lower], [*labels, upper]
-
-
-def _names(path: Origin, request: Request) -> list[str] | None:
-    """The fields of the first line, for the formats that have no columns of their own."""
-    with Source(path) as source:
-        kind = recognise(source, request.format)
-        if kind == PARQUET:
-            try:
-                return list(pq.read_schema(source.on_disk()).names)
-            except (pa.ArrowException, OSError, UnicodeDecodeError):
-                return None  # reading the facts will say what is wrong with the file
-        text = TEXT_FORMATS.get(kind)
-        if text is None or text.columns is not None:
-            return None
-        return text.fields(first_line(source.sample, source.name, text.quoted))

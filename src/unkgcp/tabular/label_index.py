@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +26,10 @@ OPEN = "?"
 FEW = 16  # times as many labels as are looked up: then a dictionary that is kept is quicker than Arrow's
 
 
-def as_labels(labels: Sequence[str]) -> pa.StringArray:
-    """Labels that a caller gave, as an Arrow column; InputError where one is no text."""
+def as_labels(labels: Sequence[Any], kind: pa.DataType | None = pa.string()) -> pa.Array:  # noqa: B008
+    """Labels that a caller gave, as an Arrow column; InputError where one is no text. kind: None to infer it."""
     try:
-        return pa.array(labels, pa.string())
+        return pa.array(labels, kind)
     except UnicodeEncodeError as error:
         raise InputError(
             f"the label {error.object!r} holds half of a surrogate pair, which is no character: correct it"

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from unkgcp.errors import InputError
 from unkgcp.tabular.arrow_arrays import one_array, values
-from unkgcp.tabular.columns import ROLES, Request, Scale, find, may_be_named
+from unkgcp.tabular.columns import INTERVAL, ROLES, Request, Scale, find, may_be_named
 from unkgcp.tabular.fact_batches import (
     Batches,
     Malformed,
@@ -26,6 +26,7 @@ from unkgcp.tabular.fact_batches import (
     beside,
     checked,
     objection_to_confidence,
+    objection_to_ends,
     objection_to_labels,
     settled,
 )
@@ -101,7 +102,7 @@ def _batches(
 
 
 def column_names(schema: pa.Schema, request: Request, name: str) -> list[str]:
-    """The names of the columns of head, relation, tail and perhaps confidence."""
+    """The names of the columns of head, relation, tail and perhaps confidence, or lower and upper."""
     if request.language is not None:
         raise InputError(f"{name} is a Parquet file, which knows no languages: leave the language out")
     names = schema.names
@@ -116,16 +117,16 @@ def column_names(schema: pa.Schema, request: Request, name: str) -> list[str]:
             )
     _, positions = find(names, True, request.columns, request.with_confidence, (name,))
     chosen = [names[position] for position in positions]
-    for role, column in zip(ROLES, chosen, strict=False):
+    for role, column in zip(INTERVAL if len(chosen) == len(INTERVAL) else ROLES, chosen, strict=False):
         kind = schema.field(column).type
-        if role == "confidence":
+        if role not in ROLES[:3]:
             fits = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         else:
             plain = kind.value_type if pa.types.is_dictionary(kind) else kind
             fits = pa.types.is_integer(plain) or _is_text(plain)
         # a column of nulls passes here; the error that follows names its first row
         if not fits and not pa.types.is_null(kind):
-            wanted = "numbers" if role == "confidence" else "text or integers"
+            wanted = "text or integers" if role in ROLES[:3] else "numbers"
             raise InputError(
                 f"{name} has {kind} in its {role} column {column!r}, expected {wanted}: "
                 "convert the column, or choose another with --columns"
@@ -160,19 +161,21 @@ def _text(column: pa.Array) -> pa.StringArray:
 
 def _diagnose(columns: Sequence[pa.Array], name: str, row: int, request: Request) -> InputError:
     """The first row with a label or a confidence that will not do."""
-    scale, found = request.scale or Scale(), pa.array([0.0])
-    if len(columns) == 4:
-        found = columns[3].cast(pa.float64(), safe=False)
+    scale, numbers = (
+        request.scale or Scale(),
+        [column.cast(pa.float64(), safe=False) for column in columns[3:]],
+    )
     for place in range(len(columns[0])):
         try:
             labels = [column[place].as_py() for column in columns[:3]]
         except UnicodeDecodeError:
             return InputError(f"{name}, row {row + place + 1} is not valid UTF-8: write the file again")
         wrong = objection_to_labels([None if label is None else str(label) for label in labels], "row")
-        if wrong is None and len(columns) == 4:
-            largest = pc.max(found.filter(pc.is_finite(found))).as_py() or 0.0
-            value = found[place].as_py()
-            wrong = objection_to_confidence(value, str(value), request, scale, largest, "row")
+        ends = [column[place].as_py() for column in numbers]
+        for value, column in zip(ends, numbers, strict=True):
+            largest = pc.max(column.filter(pc.is_finite(column))).as_py() or 0.0
+            wrong = wrong or objection_to_confidence(value, str(value), request, scale, largest, "row")
+        wrong = wrong or objection_to_ends(ends)
         if wrong is not None:
             return InputError(f"{name}, row {row + place + 1} {wrong}")
     return InputError(

@@ -64,11 +64,6 @@ def is_parquet(start: bytes) -> bool:
     return start.startswith(_PARQUET)
 
 
-def is_file(origin: Origin) -> bool:
-    """Whether this names a file, which can be read twice."""
-    return isinstance(origin, str | os.PathLike) and os.fspath(origin) != "-" and not Path(origin).is_fifo()
-
-
 def records(
     text: Iterable[str], delimiter: str, quoted: bool = True, empty: bool = False
 ) -> Iterator[tuple[int, list[str]]]:

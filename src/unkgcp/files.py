@@ -31,7 +31,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, public
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of the system when there is no more room: on the disk, for this user or in this file."""
@@ -152,7 +152,8 @@ def check_place(target: str | os.PathLike[str], prefix: str = ".partial-") -> No
 def check_here(target: str | os.PathLike[str], remedy: str) -> None:
     """Refuse an address where only a path will do; as a path it would name a folder called `s3:`."""
     if ADDRESS.match(str(target)):
-        raise InputError(f"{target} is an address: {remedy}")
+        address = re.sub(":/+", "://", str(target), count=1)
+        raise InputError(f"{public(address)} is an address: {remedy}")
 
 
 def check_file(target: str | os.PathLike[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -196,6 +198,15 @@ def test_what_cannot_be_drawn_is_refused(n, options, sentence):
     with pytest.raises(InputError) as error:
         split(of_pairs([1] * n), **options)
     assert sentence in str(error.value)
+
+
+def test_relations_of_one_fact_each_are_refused_at_once():
+    """As where an id of the row was taken for the relation."""
+    n = np.arange(1000, dtype=np.int32)
+    graph = Graph(n % 40, n, n % 31, np.full(1000, 0.5), vocabulary(40, 1000))
+    with pytest.raises(InputError, match="hardly any of the 1,000 relations has a second fact"):
+        split(graph)
+    assert len(split(replace(graph, relation=n // 2)).test) == 80
 
 
 @pytest.mark.parametrize(

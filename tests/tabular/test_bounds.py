@@ -17,6 +17,7 @@ import pytest
 
 from tests.worlds import facts_of, written
 from unkgcp.errors import InputError, public
+from unkgcp.files import check_here
 from unkgcp.graph import load_dataset, query_batches, read
 from unkgcp.run.provenance import describe
 from unkgcp.tabular import source
@@ -147,6 +148,8 @@ def test_addresses_are_shown_and_stored_without_secrets(tmp_path, monkeypatch):
     fsspec = pytest.importorskip("fsspec")
     assert public(SECRET) == "memory://bucket/facts.tsv"
     assert public("/tmp/a?b#c@d.tsv") == "/tmp/a?b#c@d.tsv"
+    with pytest.raises(InputError, match=r"memory://bucket/facts\.tsv is an address"):
+        check_here(Path(SECRET), "give a path")
     for address in (
         SECRET,
         "https://user:hunter2@127.0.0.1:9/facts.tsv?key=hunter2",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -145,3 +147,17 @@ def test_corruptions_are_canonical_and_no_mirror_of_a_fact() -> None:
 def test_an_unknown_relation_is_refused() -> None:
     with pytest.raises(InputError, match="there is no relation 'bind' that could be symmetric"):
         read(pairs(20, 10), symmetric="binds,bind")
+
+
+def test_soft_logic_and_negatives_are_as_symmetric_as_the_facts(tmp_path: Path) -> None:
+    pairs = [(f"a{i}", f"a{(i * 7 + 3) % 40}") for i in range(40)]
+    both = [ends for head, tail in pairs for ends in ((head, tail), (tail, head))]
+    for name in ("train", "val", "test"):
+        rows = (f"{head}\tr\t{tail}\t0.{i + 1}\n" for i, (head, tail) in enumerate(pairs))
+        (tmp_path / f"{name}.tsv").write_text("".join(rows))
+    (tmp_path / "softlogic.tsv").write_text("".join(f"{head}\tr\t{tail}\t0.9\n" for head, tail in both))
+    (tmp_path / "test_with_neg.tsv").write_text("".join(f"{head}\tr\t{tail}\t0\n" for head, tail in both))
+    dataset = load_dataset(tmp_path)
+    assert dataset.softlogic is not None
+    assert dataset.negatives is not None
+    assert len(dataset.softlogic) == len(dataset.negatives) == len(both)

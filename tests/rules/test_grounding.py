@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
+from unkgcp.graph.facts import concatenate
+from unkgcp.graph.symmetry import with_symmetric
 from unkgcp.rules import Rule, ground, parse, unseen
 
 TRANSITIVE = parse("r(A,B) & r(B,C) -> r(A,C)")
@@ -168,6 +170,28 @@ def test_never_a_known_or_excluded_fact(graph_of, rules, facts, excluded):
     assert not np.isin(bounds.keys, np.concatenate([train.keys, left_out.keys])).any()
     assert (bounds.confidence > 0).all()
     assert (bounds.confidence <= 1).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(rules(), FACTS, st.sampled_from([0.0, 0.3]))
+def test_a_symmetric_relation_fills_atoms_in_both_directions(graph_of, facts_of, rules, facts, minimum):
+    first = {}
+    for (
+        head,
+        relation,
+        tail,
+        confidence,
+    ) in facts:  # one confidence for each fact of r, whatever its direction
+        first.setdefault(
+            (*sorted((head, tail)), relation) if relation == "r" else (head, tail, relation), confidence
+        )
+    once = graph_of([(head, relation, tail, c) for (head, tail, relation), c in first.items()])
+    mirrors = [(tail, relation, head, c) for (head, tail, relation), c in first.items() if relation == "r"]
+    both = concatenate([once, graph_of(mirrors)]) if mirrors else once
+    found = facts_of(ground(rules, with_symmetric(once, "r"), minimum=minimum))
+    expected = facts_of(ground(rules, both, minimum=minimum))
+    turned = {(tail, r, head): bound for (head, r, tail), bound in found.items() if r == "r"}
+    assert found | turned == pytest.approx(expected, abs=1e-9)
 
 
 def test_rules_may_use_the_names_behind_ids(graph_of, facts_of):

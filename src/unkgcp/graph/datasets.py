@@ -292,7 +292,7 @@ def _folder(name: str, folder: Path, remedy: str, symmetric: Choice, reading: Ma
     graphs = read_parts({part: paths[part] for part in NEEDED}, **reading)
     if "softlogic" in paths:
         # conclusions are in [0, 1] already, also where the facts have to be scaled
-        graphs["softlogic"] = read(paths["softlogic"], **{**reading, "scale": Scale()})
+        graphs["softlogic"] = read(paths["softlogic"], symmetric="none", **{**reading, "scale": Scale()})
     if "negatives" in paths:
         graphs["negatives"] = _negatives(paths["negatives"], names, graphs["train"], reading)
     graphs = dict(zip(graphs, over_one_vocabulary(list(graphs.values())), strict=True))
@@ -308,7 +308,7 @@ def _negatives(path: Path, names: Names | None, train: Graph, reading: Mapping[s
     """The rows of confidence exactly 0; UKGE's file lists the test facts before them."""
     if "scale" in reading:
         reading = {**reading, "scale": ZERO_OR_NOT}
-    rows = read(path, **reading)
+    rows = read(path, symmetric="none", **reading)
     if not _shares_entities(rows, train) and names is not None:
         # NL27k is published with names in its facts and ids in its negatives
         rows = named(rows, names)

@@ -130,7 +130,7 @@ def with_symmetric(graph: Graph, choice: Choice | NDArray[np.bool_]) -> Graph:
         return graph
     found = replace(graph, vocabulary=replace(graph.vocabulary, symmetric=symmetric), splits=None)
     rows = np.flatnonzero(symmetric[graph.relation])
-    columns = [*found.truth[rows].reshape(len(rows), -1).T, found.keys[rows]]
+    columns = [*np.atleast_2d(found.truth[rows].T), found.keys[rows]]
     order = np.lexsort(columns)
     turned = (found.head != graph.head)[rows][order]
     first = np.any([np.diff(column[order], prepend=np.nan) != 0 for column in columns], axis=0)

@@ -5,6 +5,7 @@ true to the degree max(0, c1 + ... + ck - (k - 1)) and the head at least to the 
 An unseen head fact gets the highest such bound of all its groundings; UKGE then asks its score to be at least
 that.
 
+- Facts of symmetric relations fill atoms in both directions.
 - A triple stated several times counts once, with the mean of its confidences: the value that training on the
   repeated facts aims at.
 - The bounds follow from the training graph alone. Facts in `exclude` are dropped from the result; nothing else
@@ -25,6 +26,7 @@ that.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,7 +36,7 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, concatenate, contained
 from unkgcp.progress import Progress, Silent
-from unkgcp.rules.language import Rule, RuleAtom, nearest
+from unkgcp.rules.language import Rule, RuleAtom
 
 MINIMUM = 0.3
 """Bounds smaller than this say too little to be worth a training fact (the files published with UKGE start at 0.3)."""
@@ -105,11 +107,11 @@ def relation_ids(
     for rule in rules:
         for atom in (*rule.body, rule.head):
             if atom.relation not in position:
-                near = nearest(atom.relation, list(position))
                 few = ", ".join(repr(label) for label in list(position)[:3])
                 remedy = f"it has {few} and others" if few else "it is empty"
-                if near:
-                    remedy = f"did you mean {near!r}?"
+                lowered = {label.lower(): label for label in position}
+                for near in difflib.get_close_matches(atom.relation.lower(), lowered, n=1, cutoff=0.5):
+                    remedy = f"did you mean {lowered[near]!r}?"
                 raise InputError(f"{rule.place}: the graph has no relation {atom.relation!r}; {remedy}")
             found[atom.relation] = position[atom.relation]
     return found
@@ -126,33 +128,27 @@ def _heads(rule: Rule, named: dict[str, int], facts: Graph, minimum: float, limi
     """The head facts of one rule with their best bounds, stated ones included."""
     n = max(facts.n_entities, 1)
     floor = max(minimum - ROUNDING, ROUNDING)
-    # variables that are still needed after the last atom of the body, then after the atom before it, and so on
-    needed = [{rule.head.first, rule.head.second}]
-    atoms = list(rule.join_order())
-    for atom in reversed(atoms[1:]):
-        needed.append(needed[-1] | {atom.first, atom.second})
-    open_pairs = list(rule.distinct)
-    bindings: Bindings | None = None
+    ends, atoms = {rule.head.first, rule.head.second}, list(rule.join_order())
+    bound: set[str] = set()
+    bindings = Bindings({}, np.empty(0))
     try:
-        for atom, later in zip(atoms, reversed(needed), strict=True):
+        for number, atom in enumerate(atoms):
             pairs = _atom(atom, named[atom.relation], facts)
-            if bindings is None:
-                truth = pairs.truth + rule.weight - 1.0
-                pieces: Iterable[Bindings] = [Bindings(pairs.columns, truth)[truth >= floor]]
-                bound = set(pairs.columns)
+            if number:
+                pieces: Iterable[Bindings] = join(bindings, pairs, n, floor)
             else:
-                pieces = join(bindings, pairs, n, floor)
-                bound = set(bindings.columns) | set(pairs.columns)
-            closed = [pair for pair in open_pairs if bound.issuperset(pair)]
-            open_pairs = [pair for pair in open_pairs if pair not in closed]
-            keep = bound & (later | {name for pair in open_pairs for name in pair})
-            bindings = best((_differing(piece, closed) for piece in pieces), sorted(keep), n, limit)
+                truth = pairs.truth + rule.weight - 1.0
+                pieces = [Bindings(pairs.columns, truth)[truth >= floor]]
+            bound |= {atom.first, atom.second}
+            later = {name for other in atoms[number + 1 :] for name in (other.first, other.second)}
+            undecided = {name for pair in rule.distinct if not bound.issuperset(pair) for name in pair}
+            keep = sorted(bound & (ends | later | undecided))
+            bindings = best((_differing(piece, rule.distinct) for piece in pieces), keep, n, limit)
     except OverflowError:
         raise InputError(
             f"{rule.place}: the rule has more than {limit:,} distinct groundings; raise the minimum bound "
             f"(now {minimum:g}) or add atoms that narrow it"
         ) from None
-    assert bindings is not None
     head, tail = bindings.columns[rule.head.first], bindings.columns[rule.head.second]
     relation = np.full(len(bindings), named[rule.head.relation], np.int32)
     truth = np.clip(np.round(bindings.truth, 12), 0.0, 1.0)
@@ -160,16 +156,20 @@ def _heads(rule: Rule, named: dict[str, int], facts: Graph, minimum: float, limi
 
 
 def _atom(atom: RuleAtom, relation: int, facts: Graph) -> Bindings:
+    """The ends of all facts of a relation; those of a symmetric one hold in both directions."""
     rows: NDArray[np.bool_] = facts.relation == relation
     if atom.first == atom.second:
         rows &= facts.head == facts.tail
-    columns = {atom.first: facts.head[rows].astype(np.int64), atom.second: facts.tail[rows].astype(np.int64)}
-    return Bindings(columns, facts.confidence[rows])
+    head, tail, truth = facts.head[rows], facts.tail[rows], facts.confidence[rows]
+    if facts.vocabulary.symmetric[relation]:
+        head, tail, truth = np.append(head, tail), np.append(tail, head), np.tile(truth, 2)
+    return Bindings({atom.first: head.astype(np.int64), atom.second: tail.astype(np.int64)}, truth)
 
 
 def _differing(bindings: Bindings, pairs: Sequence[tuple[str, str]]) -> Bindings:
     for first, second in pairs:
-        bindings = bindings[bindings.columns[first] != bindings.columns[second]]
+        if first in bindings.columns and second in bindings.columns:
+            bindings = bindings[bindings.columns[first] != bindings.columns[second]]
     return bindings
 
 
@@ -180,13 +180,8 @@ def _highest(facts: Graph) -> Graph:
 
 
 def _unstated(facts: Graph, stated: Sequence[Graph]) -> Graph:
-    for graph in stated:
-        if graph.vocabulary is not facts.vocabulary and graph.vocabulary != facts.vocabulary:
-            raise ValueError(
-                "facts to leave out are over another vocabulary; read them together with the facts"
-            )
-        facts = facts[~contained(facts.keys, np.sort(graph.keys))]
-    return facts
+    keys = concatenate([facts[:0], *stated]).keys
+    return facts[~contained(facts.keys, np.sort(keys))]
 
 
 # Joins: of all the ways to fill in the variables that are still needed, only the best truth value is kept.
@@ -211,97 +206,55 @@ class Bindings:
         return Bindings({name: column[rows] for name, column in self.columns.items()}, self.truth[rows])
 
 
-class Index:
-    """The pairs of one atom in the order of a join on the variables in `on`: by key, then the best truth first."""
-
-    def __init__(self, atom: Bindings, on: Sequence[str], n: int) -> None:
-        self.on, self.n = tuple(on), n
-        self.groups, group = np.unique(self._key(atom), return_inverse=True)
-        self.levels, level = np.unique(-atom.truth, return_inverse=True)  # ascending, so best first
-        position = group * len(self.levels) + level
-        order = np.argsort(position, kind="stable")
-        self.position, self.atom = position[order], atom[order]
-
-    def ranges(self, left: Bindings, floor: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """For each row of `left`: first and number of the pairs that keep its truth at `floor` or above."""
-        key = self._key(left)
-        group = np.searchsorted(self.groups, key)
-        known = self.groups[np.minimum(group, len(self.groups) - 1)] == key
-        good_levels = np.searchsorted(self.levels, left.truth - 1.0 - floor, side="right")
-        begin = group * len(self.levels)
-        start = np.searchsorted(self.position, begin)
-        return start, np.where(known, np.searchsorted(self.position, begin + good_levels) - start, 0)
-
-    def _key(self, bindings: Bindings) -> Column:
-        return _row_key([bindings.columns[name] for name in self.on], self.n)
-
-
 def join(left: Bindings, atom: Bindings, n: int, floor: float) -> Iterator[Bindings]:
     """Pieces of `left` joined with `atom` on the variables they share; truth is t + c - 1, at least `floor`.
 
     `n` bounds every value of every column.
     """
-    if not len(atom):
-        return
-    index = Index(atom, [name for name in atom.columns if name in left.columns], n)
-    start, count = index.ranges(left, floor)
+    shared = [name for name in atom.columns if name in left.columns]
+    key = _row_key([atom.columns[name] for name in shared], n)
+    order = np.argsort(key, kind="stable")
+    key, atom = key[order], atom[order]
+    sought = _row_key([left.columns[name] for name in shared], n)
+    start = np.searchsorted(key, sought)
+    count = np.searchsorted(key, sought, side="right") - start
     ends = np.cumsum(count)
     first = 0
     while first < len(left):
         done = ends[first - 1] if first else 0
         # a piece has at least one row; a single row never has more partners than the relation has facts
         last = max(first + 1, int(np.searchsorted(ends, done + PIECE, side="right")))
-        size = int(ends[last - 1] - done)
-        if size:
-            counts = count[first:last]
-            rows = np.repeat(np.arange(first, last), counts)
-            partner = start[rows] + np.arange(size) - np.repeat(ends[first:last] - counts - done, counts)
-            columns = {name: column[rows] for name, column in left.columns.items()}
-            fresh = {
-                name: column[partner] for name, column in index.atom.columns.items() if name not in columns
-            }
-            yield Bindings(columns | fresh, left.truth[rows] + index.atom.truth[partner] - 1.0)
+        counts = count[first:last]
+        rows = np.repeat(np.arange(first, last), counts)
+        partner = np.arange(len(rows)) + np.repeat(
+            start[first:last] - (ends[first:last] - counts - done), counts
+        )
+        truth = left.truth[rows] + atom.truth[partner] - 1.0
+        likely = truth >= floor
+        rows, partner = rows[likely], partner[likely]
+        columns = {name: column[partner] for name, column in atom.columns.items()}
+        columns |= {name: column[rows] for name, column in left.columns.items()}
+        yield Bindings(columns, truth[likely])
         first = last
 
 
 def best(pieces: Iterable[Bindings], keep: Sequence[str], n: int, limit: int) -> Bindings:
-    """One row for each distinct binding of the variables in `keep`, with the highest truth of all pieces.
+    """One row for each distinct binding of the variables in `keep`, with the highest truth of all pieces, in order.
 
     Raises `OverflowError` when more than `limit` rows are left.
     """
     merged = Bindings({name: np.empty(0, np.int64) for name in keep}, np.empty(0))
-    waiting: list[Bindings] = []
-    size = 0
     for piece in pieces:
-        waiting.append(
-            _highest_of_pairs(Bindings({name: piece.columns[name] for name in keep}, piece.truth), n)
-        )
-        size += len(waiting[-1])
-        # merge when the waiting pieces are as large as the merged ones, so that a row is sorted only a few times
-        if size > max(len(merged), PIECE):
-            merged, waiting, size = _merged([merged, *waiting], n, limit), [], 0
-    return _merged([merged, *waiting], n, limit)
-
-
-def _merged(parts: Sequence[Bindings], n: int, limit: int) -> Bindings:
-    """All bindings of the parts in one, each once with its highest truth; `OverflowError` if they are too many."""
-    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
-    merged = _highest_of_pairs(Bindings(columns, np.concatenate([part.truth for part in parts])), n)
-    if len(merged) > limit:
-        raise OverflowError(len(merged))
+        truth = np.concatenate([merged.truth, piece.truth])
+        columns = {name: np.concatenate([merged.columns[name], piece.columns[name]]) for name in keep}
+        key = _row_key(list(columns.values()), n)
+        order = np.argsort(key, kind="stable")
+        _, first = np.unique(key[order], return_index=True)
+        columns = {name: column[order[first]] for name, column in columns.items()}
+        merged = Bindings(columns, np.maximum.reduceat(truth[order], first))
+        if len(merged) > limit:
+            raise OverflowError(len(merged))
     return merged
-
-
-def _highest_of_pairs(bindings: Bindings, n: int) -> Bindings:
-    """Equal bindings merged into one with the highest truth, ordered by their values."""
-    if not len(bindings):
-        return bindings
-    key = _row_key(list(bindings.columns.values()), n)
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-    truth = np.maximum.reduceat(bindings.truth[order], first)
-    return Bindings({name: column[order[first]] for name, column in bindings.columns.items()}, truth)
 
 
 def _row_key(columns: Sequence[Column], n: int) -> Column:

@@ -17,7 +17,7 @@ This is not a programming language: there are no constants, no negated atoms and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -202,15 +202,3 @@ def _quoted(label: str) -> str:
         return label
     escaped = label.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
-
-
-def nearest(label: str, known: Sequence[str]) -> str | None:
-    """The known label that looks most like `label`: it contains it, or is spelled closely."""
-    import difflib
-
-    lowered = {name.lower(): name for name in known}
-    containing = [name for name in lowered if label.lower() in name]
-    if containing:
-        return lowered[min(containing, key=len)]
-    close = difflib.get_close_matches(label.lower(), lowered, n=1, cutoff=0.5)
-    return lowered[close[0]] if close else None

@@ -89,6 +89,18 @@ def njit(*signature: Any, alone: bool = False, **options: Any) -> Callable[[Call
             return compiler(*signature, **options)(function)
         if alone and TRIED[0] <= numba.version_info.short <= TRIED[1]:
             made._cache = alone_cache()(function)
+        load = made._cache.load_overload
+
+        def load_or_forget(signature: Any, context: Any) -> Any:
+            try:
+                return load(signature, context)
+            except (
+                AttributeError,
+                ImportError,
+            ):  # left by another version of the program, whose names are gone
+                made._cache.flush()
+
+        made._cache.load_overload = load_or_forget
         return made
 
     return compiled

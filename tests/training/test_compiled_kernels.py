@@ -25,7 +25,6 @@ from unkgcp.training import (
     compiled_common,
     compiled_epoch,
     distmult_kernels,
-    losses,
     train_many,
 )
 from unkgcp.training.adam_rates import epoch_rates
@@ -63,7 +62,6 @@ def soft_for(config: TrainConfig) -> Graph | None:
 
 def test_kernels_and_formulas_have_the_same_models_and_constants() -> None:
     assert {case.split(",")[0] for case in CASES} == set(COMPILED)
-    assert box_kernels.PAIRS == losses.PAIRS
     assert np.float32(beurre.BETA) == box_geometry.BETA
     assert np.float32(1 / beurre.BETA / math.log(2)) == box_geometry.HALVINGS
     assert np.float32(2 * beurre.EULER_GAMMA * beurre.BETA) == box_geometry.OFFSET
@@ -241,6 +239,26 @@ def test_every_loop_says_how_exact_it_is() -> None:
     }
     assert len(loops) > 40
     assert [name for name, options in loops.items() if "fastmath" not in options] == []
+
+
+ONE_VERSION = """
+from collections import namedtuple
+from unkgcp.loops import njit
+{name} = namedtuple("{name}", "value")
+@njit()
+def value_of(one):
+    return one.value
+print(value_of({name}(7)))
+"""
+
+
+def test_code_that_another_version_left_on_disk_is_compiled_anew(tmp_path: Path) -> None:
+    for name in ("Before", "After"):
+        (tmp_path / "kernels.py").write_text(ONE_VERSION.format(name=name))
+        command = [sys.executable, "-c", "import kernels"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.stdout == "7\n", done.stderr
+    assert list(tmp_path.glob("__pycache__/kernels.value_of-*.nbi"))
 
 
 STARTED = """

@@ -43,11 +43,9 @@ class TripleTensors:
 
 @dataclass(frozen=True)
 class Composition:
-    """Two relations that imply a third, with the heads of the first and the tails of the second to try it on."""
+    """Two relations that imply a third (3,), with heads of the first and tails of the second to try it on."""
 
-    first: int
-    second: int
-    implied: int
+    relations: Tensor
     heads: Tensor
     tails: Tensor
 
@@ -63,6 +61,11 @@ class TrainingData:
     n_relations: int
     transitive: Tensor  # (n_relations,) bool
     compositions: tuple[Composition, ...]
+
+    @property
+    def ruled(self) -> bool:
+        """Whether there are rules for BEUrRE."""
+        return bool(self.compositions) or bool(self.transitive.any())
 
     @classmethod
     def of(
@@ -102,13 +105,12 @@ def _relation_ids(facts: Graph, labels: tuple[str, ...]) -> list[int]:
 
 
 def _composition(facts: Graph, rule: list[int], device: torch.device) -> Composition | None:
-    first, second, implied = rule
-    heads = facts.head[facts.relation == first].astype(np.int64)
-    tails = facts.tail[facts.relation == second].astype(np.int64)
+    heads = facts.head[facts.relation == rule[0]]
+    tails = facts.tail[facts.relation == rule[1]]
     if len(heads) == 0 or len(tails) == 0:
         return None
     return Composition(
-        first, second, implied, torch.from_numpy(heads).to(device), torch.from_numpy(tails).to(device)
+        *(torch.as_tensor(ids, dtype=torch.int64, device=device) for ids in (rule, heads, tails))
     )
 
 

@@ -1,13 +1,11 @@
-"""Compiled loops of BEUrRE on the CPU: the gradient of a batch and of its rules, derived by hand.
+"""Compiled loops of BEUrRE on the CPU: the gradient of a batch, derived by hand.
 
 Shards and the order of sums are those of `distmult_kernels`, boxes those of `box_geometry`. A row of an entity holds
 its lower corner and the logarithms of its sides, one after the other; a row of a relation holds head_shift, head_scale,
-tail_shift and tail_scale. The terms are those of `losses`, without soft logic and without `regularization`.
+tail_shift and tail_scale. The terms are those of `losses`, without soft logic, `regularization` and rules.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numba import prange
@@ -34,10 +32,9 @@ from unkgcp.training.box_geometry import (
     stage,
     widen,
 )
-from unkgcp.training.compiled_common import F, U, below, draw, exact, fact_error, fast, fetch_row
+from unkgcp.training.compiled_common import F, U, exact, fact_error, fast, fetch_row
 
 GROUP = 5  # corruptions computed side by side, in arrays GROUP times as long, which still fit into the first cache
-PAIRS = 256  # as in `losses`
 
 # fmt: off
 
@@ -93,11 +90,10 @@ def corrupted(at_head, count, others, fixed, of_other, whole_tail, weight, scrat
 
 
 @njit(**fast)
-def shard_gradient(batch, first, last, facts, places, tables, gradients, g_rule, weights, transitive):
-    """Gradient of the batch's facts first..last, added to the shard's tables; (loss, square of their transitive norm).
+def shard_gradient(batch, first, last, facts, places, tables, gradients, weights):
+    """Gradient of the batch's facts first..last, added to the shard's tables; returns their loss.
 
-    tables: the rows of entities by their places and those of relations; gradients: theirs. `g_rule` gets the gradient
-    of the square by the maps of transitive relations.
+    tables: the rows of entities by their places and those of relations; gradients: theirs.
     """
     (values, relation), (g_entity, g_relation), drawn = tables, gradients, batch.drawn
     head, relation_of, tail, confidence = facts
@@ -113,7 +109,7 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, g_rule,
     # gradients by corner and by side of the two boxes of a fact
     by_head, by_tail = (np.empty(d, F), np.empty(d, F)), (np.empty(d, F), np.empty(d, F))
     rate, ones, plain, inner = np.empty(d, F), np.ones(d, F), np.empty(d, F), np.empty(d, F)
-    loss, squares = 0.0, 0.0
+    loss = 0.0
     for i in range(first, last):
         fact = batch.rows[i]
         if fact < 0:
@@ -135,14 +131,6 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, g_rule,
             by_head[0][k], by_head[1][k] = out[0][k], out[1][k]
             by_tail[0][k], by_tail[1][k] = -out[0][k], out[2][k]
             rate[k] = work[6][k]
-        if transitive[r]:
-            missing = F(1) - p
-            squares += missing * missing
-            pull(missing * by_log, work, out)
-            add(out[2], 0, -missing * by_log, rate, 0, d)
-            g_rules = g_rule[r].reshape(4, d)
-            push_map(g_rules[0], g_rules[1], of_head, F(1), out[0], out[1])
-            push_map(g_rules[2], g_rules[3], of_tail, F(-1), out[0], out[2])
         for side in range(2):
             at_head, at = side == 0, 2 * side
             stays, still = (of_tail, by_tail) if at_head else (of_head, by_head)
@@ -189,103 +177,17 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, g_rule,
             loss += norm(values[e, :d], w_other, ones, g_e[:d])
         for which in range(4):
             loss += norm(maps[which], w_other, ones, g_maps[which])
-    return loss, squares
-
-
-@njit(**fast)
-def add_transitive(squares, weight, g_rule, g_relation, transitive):
-    """weight times the norm over the batch; the shards have left its gradient, but for its factor, in g_rule."""
-    size = math.sqrt(squares + 1e-12)
-    factor = F(-weight / size)
-    for r in range(len(transitive)):
-        if transitive[r]:
-            for shard in range(g_rule.shape[0]):
-                for k in range(g_rule.shape[2]):
-                    g_relation[r, k] += factor * g_rule[shard, r, k]
-                    g_rule[shard, r, k] = F(0)
-    return weight * size
-
-
-@njit(**fast)
-def add_composition(step, weight, base, rule, heads, tails, entity, relation, g_relation):
-    """Loss and gradient of a rule (3,): the map of its first relation, then of its second, should be that of its third.
-
-    It is tried on the boxes of PAIRS heads and as many tails, and moves the maps alone.
-    """
-    d = entity.shape[1] // 2
-    work, out, composed, implied = new_work(d), new_out(d), new_box(d), new_box(d)
-    shift, scale = np.empty(d, F), np.empty(d, F)
-    loss = 0.0
-    for side in range(2):
-        ids, at = (heads, 0) if side == 0 else (tails, 2)
-        one, two = relation[rule[0]].reshape(4, d)[at:], relation[rule[1]].reshape(4, d)[at:]
-        three = relation[rule[2]].reshape(4, d)[at:]
-        for k in range(d):
-            shift[k] = one[0, k] + two[0, k]
-            scale[k] = max(one[1, k], F(0)) * max(two[1, k], F(0))
-        g = np.zeros((2, 4, d), F)  # of each norm by shift and scale of the composed map and of the implied one
-        squares = np.zeros(2)
-        for i in range(PAIRS):
-            e = ids[below(draw(base, U(step * 2 * PAIRS + side * PAIRS + i)), len(ids))]
-            place(entity[e], shift, scale, composed)
-            place(entity[e], three[0], three[1], implied)
-            intersect(composed[0], composed[1], implied[0], implied[1], d, work)
-            shared = product(work[5], 0, d)
-            for covered in range(2):
-                measure(composed if covered == 0 else implied, d, work)
-                p, by_log = share(shared, product(work[5], 0, d))
-                squares[covered] += (F(1) - p) * (F(1) - p)
-                by_log *= F(1) - p
-                pull(by_log, work, out)
-                add(out[1] if covered == 0 else out[2], 0, -by_log, work[6], 0, d)
-                push_map(g[covered, 0], g[covered, 1], composed, F(1), out[0], out[1])
-                push_map(g[covered, 2], g[covered, 3], implied, F(-1), out[0], out[2])
-        g_one, g_two = g_relation[rule[0]].reshape(4, d)[at:], g_relation[rule[1]].reshape(4, d)[at:]
-        g_three = g_relation[rule[2]].reshape(4, d)[at:]
-        for covered in range(2):
-            size = math.sqrt(squares[covered] + 1e-12)
-            loss += weight * size
-            factor = F(-weight / size)
-            for k in range(d):
-                g_one[0, k] += factor * g[covered, 0, k]
-                g_two[0, k] += factor * g[covered, 0, k]
-                g_one[1, k] += factor * g[covered, 1, k] * two[1, k]
-                g_two[1, k] += factor * g[covered, 1, k] * one[1, k]
-                g_three[0, k] += factor * g[covered, 2, k]
-                g_three[1, k] += factor * g[covered, 3, k]
     return loss
 
 
 @njit(parallel=True, **exact)
-def facts_gradient(batch, facts, entities, relation, g_entity, g_rule, weights, transitive):
-    """`shard_gradient` for all facts of a batch; (their loss, square of their transitive norm)."""
+def gradient_all(batch, facts, entities, relation, g_entity, weights):
+    """`shard_gradient` for all facts of a batch; their loss."""
     shards, n = len(g_entity), len(batch.rows)
-    loss, squares = np.zeros(shards), np.zeros(shards)
+    loss = np.zeros(shards)
     for shard in prange(shards):
         tables, gradients = (entities.values, relation.parameter), (g_entity[shard], relation.gradients[shard])
-        loss[shard], squares[shard] = shard_gradient(
-            batch, shard * n // shards, (shard + 1) * n // shards, facts, entities.places, tables, gradients,
-            g_rule[shard], weights, transitive,
+        loss[shard] = shard_gradient(
+            batch, shard * n // shards, (shard + 1) * n // shards, facts, entities.places, tables, gradients, weights
         )
-    return loss.sum(), squares.sum()
-
-
-@njit(**exact)
-def gradient_all(batch, step, facts, entities, relation, g_entity, weights, rules):
-    """Loss and gradient of a batch with its rules. Compositions read boxes of entities that the batch may not read, so
-    with compositions steps must not be lazy.
-    """
-    g_relation, logic = relation.gradients[0], weights.logic / len(batch.rows)
-    loss, squares = facts_gradient(
-        batch, facts, entities, relation, g_entity, rules.gradient, weights, rules.transitive
-    )
-    if rules.gradient.shape[1] > 0:
-        loss += add_transitive(squares, logic, rules.gradient, g_relation, rules.transitive)
-    for rule in range(len(rules.compositions)):
-        heads = rules.heads[(rules.head_ends[rule - 1] if rule else 0) : rules.head_ends[rule]]
-        tails = rules.tails[(rules.tail_ends[rule - 1] if rule else 0) : rules.tail_ends[rule]]
-        loss += add_composition(
-            step, logic, rules.base, rules.compositions[rule], heads, tails, entities.values, relation.parameter,
-            g_relation,
-        )
-    return loss
+    return loss.sum()

@@ -65,7 +65,7 @@ class Drawing(
     """
 
 
-class LossWeights(namedtuple("LossWeights", "negative norm soft side box logic quantile rectified")):
+class LossWeights(namedtuple("LossWeights", "negative norm soft side box quantile rectified")):
     """What a term of the loss weighs (see `TrainConfig`), the quantile or -1, and whether the score is rectified."""
 
 
@@ -75,14 +75,6 @@ class SoftLogic(namedtuple("SoftLogic", "triples bounds base")):
 
 class ScoredPool(namedtuple("ScoredPool", "triples scores open")):
     """PASSLEAF's pool: triples (places, 3) with their scores (places,), and whether corruptions enter it."""
-
-
-class BoxRules(
-    namedtuple("BoxRules", "transitive gradient compositions heads head_ends tails tail_ends base")
-):
-    """BEUrRE's rules: which relations are transitive (relations,), with the gradient of each shard by their maps
-    (shards, relations or 0, 4 d); compositions (c, 3), rule i tried on heads up to head_ends[i] and on such tails.
-    """
 
 
 class DrawnBatch(namedtuple("DrawnBatch", "rows drawn fresh fresh_scores soft weight")):

@@ -1,13 +1,13 @@
 """Trains an epoch with the compiled kernels: one model of the DistMult family, or BEUrRE, on the CPU.
 
-It has the methods, the random numbers and the loss terms of `TorchEngine`; only the gradient is written by hand.
+It has the methods, the random numbers and the loss terms of `TorchEngine`; the gradient is written by hand, but for
+that of BEUrRE's rules.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from typing import Any
 
 import numba
 import numpy as np
@@ -18,10 +18,9 @@ from torch import Tensor
 import unkgcp.training.randomness as randomness
 from unkgcp.training import batches
 from unkgcp.training.adam_rates import epoch_rates
-from unkgcp.training.batches import Composition, Engine, TrainingData, initial_tables
+from unkgcp.training.batches import Engine, Lookup, TrainingData, initial_tables
 from unkgcp.training.compiled_common import (
     LINE,
-    BoxRules,
     Drawing,
     EntityRows,
     FactColumns,
@@ -32,7 +31,7 @@ from unkgcp.training.compiled_common import (
     fill_set,
 )
 from unkgcp.training.config import DISTMULT, Member, TrainConfig, learning_rate_at
-from unkgcp.training.losses import Pool, capacity, share_at
+from unkgcp.training.losses import Pool, capacity, fact_batch, rules, share_at
 
 NUMBERS = 500_000
 """How many numbers of a step are worth a thread of their own: with fewer, waking it and waiting for it takes longer."""
@@ -54,9 +53,9 @@ def shards_of(data: TrainingData, config: TrainConfig) -> int:
 
 
 def _is_lazy(data: TrainingData, config: TrainConfig, batch_size: int) -> bool:
-    """Whether a step leaves the entities alone that its batch does not read; compositions read others too."""
+    """Whether a step leaves the entities alone that its batch does not read; rules read the tables themselves."""
     many = data.n_entities > batches.LARGE * batches.entities_touched(config, batch_size)
-    return many and not data.compositions and not config.momentum
+    return many and not data.ruled and not config.momentum
 
 
 class CompiledEngine(Engine):
@@ -83,15 +82,17 @@ class CompiledEngine(Engine):
         self.tables: dict[str, Tensor] = {}
         """Name -> (1, rows, width), as the backbone names them: parts of the tables that are trained."""
         self._trained: dict[str, TrainedTable] = {}
+        buffers: dict[str, Tensor] = {}  # gradients by name, for autograd
         for kind in ("entity", "relation", "model"):
             named = {name: table for name, table in tables.items() if self.backbone.kinds[name] == kind}
             widths = [table.shape[-1] for table in named.values()]
             whole = _zeros(1, next(iter(named.values())).shape[1] if named else 1, sum(widths))
+            rows = touched if touched and kind == "entity" else whole.shape[1]
+            gradients = _zeros(self._shards, rows, whole.shape[2])
             if named:
                 torch.cat([*named.values()], -1, out=whole)
                 self.tables |= dict(zip(named, torch.split(whole, widths, -1), strict=True))
-            rows = touched if touched and kind == "entity" else whole.shape[1]
-            gradients = _zeros(self._shards, rows, whole.shape[2])
+                buffers |= dict(zip(named, torch.split(gradients[:1], widths, -1), strict=True))
             self._trained[kind] = TrainedTable(
                 whole[0], _zeros(*whole.shape[1:]), _zeros(*whole.shape[1:]), gradients
             )
@@ -103,7 +104,7 @@ class CompiledEngine(Engine):
             np.empty((touched, 2), np.float32),
             np.zeros(data.n_entities if self.lazy else 0, np.int32),
         )
-        self.pool = Pool(1, capacity(config, n, self.batch_size), device)
+        self.pool = Pool([member], capacity(config, n, self.batch_size), device)
         self.step = torch.zeros((), dtype=torch.int64)
         self.first_bad = torch.full((), -1, dtype=torch.int64)
         self._known = _key_set(data.known.numpy()) if config.filter_negatives else np.zeros(0, np.int64)
@@ -114,34 +115,26 @@ class CompiledEngine(Engine):
             soft.target.numpy()[:some],
             self._base(randomness.SOFTLOGIC),
         )
-        self._rules = None if config.model in DISTMULT else self._box_rules()
+        self._rules = rules(data, config, [member], self.batch_size)
+        self._lookup = Lookup(self.backbone, self.tables, buffers)
 
     def _base(self, purpose: int) -> np.uint64:
         return np.uint64(randomness.stream(self.member.seed, purpose) & randomness.MASK)
-
-    def _box_rules(self) -> BoxRules:
-        logic = self.config.logic_weight > 0
-        transitive = self.data.transitive.numpy() & logic
-        ruled = len(transitive) if transitive.any() else 0
-        gradient = np.zeros((self._shards, ruled, self._trained["relation"].parameter.shape[1]), np.float32)
-        compositions = _arrays(self.data.compositions if logic else ())
-        return BoxRules._make([transitive, gradient, *compositions, self._base(randomness.COMPOSITION)])
 
     def run_epoch(self, epoch: int) -> Tensor:
         from unkgcp.training.compiled_epoch import run_epoch
 
         config, data, facts = self.config, self.data, self.data.facts
         n = len(facts)
-        order = np.full(self.steps * self.batch_size, -1, np.int64)
-        order[:n] = randomness.permutations([self.member.seed], epoch, n, torch.device("cpu"))[0].numpy()
+        order = np.full((self.steps, self.batch_size), -1, np.int64)
+        order.reshape(-1)[:n] = randomness.permutations([self.member.seed], epoch, n, torch.device("cpu"))[
+            0
+        ].numpy()
         losses = np.zeros(self.steps)
+        bases = map(self._base, (randomness.NEGATIVE, randomness.POOL_CHOICE, randomness.POOL_DRAW))
+        share = share_at(config, epoch) if config.uses_pool else 0.0
         drawing = Drawing(
-            config.drawn_negatives,
-            data.n_entities,
-            data.n_relations,
-            self._known,
-            np.float32(share_at(config, epoch) if config.uses_pool else 0.0),
-            *map(self._base, (randomness.NEGATIVE, randomness.POOL_CHOICE, randomness.POOL_DRAW)),
+            config.drawn_negatives, data.n_entities, data.n_relations, self._known, np.float32(share), *bases
         )
         weights = LossWeights(
             config.negative_weight,
@@ -149,40 +142,58 @@ class CompiledEngine(Engine):
             config.softlogic_weight,
             config.side_regularization,
             config.box_regularization,
-            config.logic_weight,
             -1.0 if self.member.quantile is None else self.member.quantile,
             config.model == "ukge-rect",
         )
+        columns = FactColumns(
+            *(column.numpy() for column in (facts.head, facts.relation, facts.tail, facts.target))
+        )
+        tables = tuple(TrainedTable(*(part.numpy() for part in table)) for table in self._trained.values())
         opened = config.uses_pool and epoch >= config.pool_from
-        threads = numba.get_num_threads()
+        pool = ScoredPool(self.pool.triples[0].numpy(), self.pool.scores[0].numpy(), opened)
+        threads, rate = numba.get_num_threads(), learning_rate_at(config, epoch)
+        count = (
+            1 if self._rules else self.steps
+        )  # steps in one call: autograd comes before each that has rules
         numba.set_num_threads(min(threads, self._shards))
         try:
-            run_epoch(
-                order.reshape(self.steps, self.batch_size),
-                int(self.step),
-                epoch * n,
-                epoch_rates(learning_rate_at(config, epoch), int(self.step), self.steps),
-                np.float32(config.momentum),
-                FactColumns(
-                    *(column.numpy() for column in (facts.head, facts.relation, facts.tail, facts.target))
-                ),
-                tuple(TrainedTable(*(part.numpy() for part in table)) for table in self._trained.values()),
-                self._entities,
-                self.lazy,
-                drawing,
-                weights,
-                self._soft,
-                ScoredPool(self.pool.triples[0].numpy(), self.pool.scores[0].numpy(), opened),
-                self._rules,
-                losses,
-            )
+            for first in range(0, self.steps, count):
+                start, called = epoch * n + first * self.batch_size, slice(first, first + count)
+                of_rules = self._differentiated(order[first], start) if self._rules else 0.0
+                run_epoch(
+                    order[called],
+                    int(self.step),
+                    start,
+                    epoch_rates(rate, int(self.step), count),
+                    np.float32(config.momentum),
+                    columns,
+                    tables,
+                    self._entities,
+                    self.lazy,
+                    drawing,
+                    weights,
+                    self._soft,
+                    pool,
+                    None if config.model in DISTMULT else True,
+                    losses[called],
+                )
+                losses[called] += of_rules
+                self.step += count
         finally:  # an interrupted training leaves it as it was, too
             numba.set_num_threads(threads)
         bad = np.flatnonzero(~np.isfinite(losses))
         if len(bad) and int(self.first_bad) < 0:
-            self.first_bad.fill_(int(self.step) + int(bad[0]))
-        self.step += self.steps
+            self.first_bad.fill_(int(self.step) - self.steps + int(bad[0]))
         return torch.tensor([losses.mean()])
+
+    def _differentiated(self, order: NDArray[np.int64], start: int) -> float:
+        """The loss of BEUrRE's rules on a batch; autograd adds its gradient to that of the relations."""
+        rows, columns = torch.from_numpy(order)[None], torch.arange(len(order))
+        weight = (rows >= 0) / (rows >= 0).sum()
+        batch = fact_batch(self.data, self._lookup, rows.clamp_min(0), weight, start + columns, self.step)
+        loss = torch.stack([term(batch) for term in self._rules]).sum()
+        torch.autograd.backward(loss)
+        return loss.item()
 
     def state(self) -> dict[str, Tensor]:
         state = {"step": self.step, "first_bad": self.first_bad}
@@ -209,13 +220,3 @@ def _key_set(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     table = np.full(1 << max(4, (2 * len(keys)).bit_length()), -1, np.int64)
     fill_set(keys, table)
     return table
-
-
-def _arrays(rules: tuple[Composition, ...]) -> list[NDArray[Any]]:
-    """Relations of each rule (c, 3); then the heads of all rules with the end of each rule's part; then the tails."""
-    relations = np.array([[rule.first, rule.second, rule.implied] for rule in rules], np.int64).reshape(-1, 3)
-    arrays: list[NDArray[Any]] = [relations]
-    for ids in ([rule.heads.numpy() for rule in rules], [rule.tails.numpy() for rule in rules]):
-        arrays.append(np.concatenate([np.zeros(0, np.int64), *ids]))
-        arrays.append(np.cumsum([len(part) for part in ids], dtype=np.int64))
-    return arrays

@@ -24,13 +24,13 @@ distmult_gradient = distmult_kernels.gradient_all
 
 @njit(**exact)
 def run_epoch(
-    order, step, start, rates, momentum, facts, tables, entities, lazy, drawing, weights, soft, pool, rules, losses
+    order, step, start, rates, momentum, facts, tables, entities, lazy, drawing, weights, soft, pool, boxes, losses
 ):
     """Train on every batch of `order` (steps, batch), -1 where the last batch is short; fills losses (steps,).
 
     step, start: steps and facts of all earlier epochs, by which random numbers are drawn. `rates` are those of
     `adam_rates`. tables: those of entities, relations and the model. `lazy` is True if `entities` are read and written
-    by `compiled_adam`. `rules` are None for the DistMult family, so that only the loops of one kernel are compiled. The
+    by `compiled_adam`. `boxes` is None for the DistMult family, so that only the loops of one kernel are compiled. The
     other arguments are the groups of `compiled_common`.
     """
     (entity, relation, model), (steps, size) = tables, order.shape
@@ -51,14 +51,14 @@ def run_epoch(
         if lazy:
             count = touch_batch(batch, facts, soft, pool, entities)
             read_rows(entity, entities, rates, now, count, blocks)
-        if rules is None:
+        if boxes is None:
             losses[now] = distmult_gradient(
                 batch, facts, entities, relation, model, entity.gradients, weights, soft, pool
             )
             if pool.open:
                 insert(batch, start, facts, pool)
         else:
-            losses[now] = box_gradient(batch, step, facts, entities, relation, entity.gradients, weights, rules)
+            losses[now] = box_gradient(batch, facts, entities, relation, entity.gradients, weights)
         if lazy:
             write_rows(entity, entities, rates, now, count, blocks)
         else:

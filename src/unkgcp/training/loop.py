@@ -31,7 +31,7 @@ from unkgcp.graph.negatives import corrupt
 from unkgcp.progress import Progress
 from unkgcp.training.batches import Engine, TrainingData, TripleTensors
 from unkgcp.training.config import Member, TrainConfig
-from unkgcp.training.losses import pinball, squared_error
+from unkgcp.training.losses import error_of
 from unkgcp.training.model import Model, Tables, seen
 from unkgcp.training.score_map import MAP, learn_map
 
@@ -319,7 +319,7 @@ class Validator:
         """`engine` has the tables that are validated, (members, rows, width) each."""
         self.engine = engine
         quantiles = members[0].quantile is not None
-        self.error = pinball(members, job.device) if quantiles else squared_error
+        self.error = error_of(members, job.device)
         graphs = [job.validation]
         if not quantiles and job.config.negative_weight:
             graphs.append(corrupt(job.validation, job.facts, seed=0, per_fact=2))

@@ -1,5 +1,7 @@
 """Loss terms that compose: each is a function of a batch and adds one number a member.
 
+The last argument of a term is the batch; `rules` and the engines fix the others.
+
 First come the terms of every backbone, then PASSLEAF's pool, then the norms and rules of BEUrRE. A term never touches
 the optimiser or the loop. Weights of facts in a batch add up to one over all processes, so the sum of the processes'
 gradients is the gradient of the mean loss.
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -49,10 +51,29 @@ class FactBatch:
     model: dict[str, Tensor]
 
 
-class Term(Protocol):
-    """A part of the loss."""
+Term = Callable[[FactBatch], Tensor]
+"""A part of the loss: (members,)."""
 
-    def __call__(self, batch: FactBatch) -> Tensor: ...  # (members,)
+
+def fact_batch(
+    data: TrainingData, lookup: Lookup, rows: Tensor, weight: Tensor, position: Tensor, step: Tensor
+) -> FactBatch:
+    """The batch of the facts `rows` (members, batch); those that do not count have weight 0."""
+    head, relation, tail = data.facts.head[rows], data.facts.relation[rows], data.facts.tail[rows]
+    return FactBatch(
+        head=head,
+        relation=relation,
+        tail=tail,
+        confidence=data.facts.target[rows],
+        weight=weight,
+        position=position,
+        step=step,
+        lookup=lookup,
+        head_rows=lookup.rows("entity", head[..., None]),
+        relation_rows=lookup.rows("relation", relation[..., None]),
+        tail_rows=lookup.rows("entity", tail[..., None]),
+        model=lookup.model(3),
+    )
 
 
 class Streams:
@@ -80,16 +101,15 @@ def pinball(members: list[Member], device: torch.device) -> Error:
     return lambda value, target: torch.maximum(tau * (target - value), (1 - tau) * (value - target))
 
 
-class FactTerm:
-    """Error on the facts of the batch: squared, or the pinball loss for quantile models."""
+def error_of(members: list[Member], device: torch.device) -> Error:
+    """What members are trained with and judged by: the pinball loss of quantile models, the squared error of others."""
+    return squared_error if members[0].quantile is None else pinball(members, device)
 
-    def __init__(self, backbone: Backbone, members: list[Member], device: torch.device) -> None:
-        self.backbone = backbone
-        self.error = squared_error if members[0].quantile is None else pinball(members, device)
 
-    def __call__(self, batch: FactBatch) -> Tensor:
-        value = self.backbone.value(batch.head_rows, batch.relation_rows, batch.tail_rows, batch.model)
-        return (batch.weight * self.error(value[..., 0], batch.confidence)).sum(1)
+def fact_term(backbone: Backbone, error: Error, batch: FactBatch) -> Tensor:
+    """Error on the facts of the batch."""
+    value = backbone.value(batch.head_rows, batch.relation_rows, batch.tail_rows, batch.model)
+    return (batch.weight * error(value[..., 0], batch.confidence)).sum(1)
 
 
 class Corruptions:
@@ -133,16 +153,11 @@ class Corruptions:
         return self.data.known[place] == keys
 
 
-class NegativeTerm:
+def negative_term(backbone: Backbone, corruptions: Corruptions, weight: float, batch: FactBatch) -> Tensor:
     """Mean squared value of corrupted facts, whose target is 0."""
-
-    def __init__(self, backbone: Backbone, corruptions: Corruptions, weight: float) -> None:
-        self.backbone, self.corruptions, self.weight = backbone, corruptions, weight
-
-    def __call__(self, batch: FactBatch) -> Tensor:
-        drawn, usable = self.corruptions(batch.head, batch.relation, batch.tail, batch.position)
-        value = corrupted_values(self.backbone, batch, drawn)
-        return self.weight * (batch.weight * (value**2 * usable).mean(-1)).sum(1)
+    drawn, usable = corruptions(batch.head, batch.relation, batch.tail, batch.position)
+    value = corrupted_values(backbone, batch, drawn)
+    return weight * (batch.weight * (value**2 * usable).mean(-1)).sum(1)
 
 
 def corrupted_values(backbone: Backbone, batch: FactBatch, drawn: Tensor) -> Tensor:
@@ -158,42 +173,28 @@ def corrupted_values(backbone: Backbone, batch: FactBatch, drawn: Tensor) -> Ten
     )
 
 
-class SoftLogicTerm:
+def triple_values(backbone: Backbone, batch: FactBatch, triples: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """Values of other triples than the batch's, by their ids (members, ...): (members, ...)."""
+    head, relation, tail = triples
+    rows, model = batch.lookup.rows, batch.lookup.model(head.dim())
+    return backbone.value(rows("entity", head), rows("relation", relation), rows("entity", tail), model)
+
+
+def softlogic_term(
+    backbone: Backbone, softlogic: TripleTensors, streams: Streams, weight: float, batch: FactBatch
+) -> Tensor:
     """weight max(0, target - p)^2 on one random soft-logic fact a step: its target is a lower bound."""
-
-    def __init__(
-        self,
-        backbone: Backbone,
-        softlogic: TripleTensors,
-        members: list[Member],
-        weight: float,
-        world: int = 1,
-    ) -> None:
-        self.backbone, self.softlogic, self.weight = backbone, softlogic, weight / world
-        self.streams = Streams(members, randomness.SOFTLOGIC, softlogic.target.device)
-
-    def __call__(self, batch: FactBatch) -> Tensor:
-        chosen = randomness.below(self.streams.bits(batch.step[None]), len(self.softlogic))
-        rows, soft = batch.lookup.rows, self.softlogic
-        value = self.backbone.value(
-            rows("entity", soft.head[chosen]),
-            rows("relation", soft.relation[chosen]),
-            rows("entity", soft.tail[chosen]),
-            batch.lookup.model(2),
-        )
-        return self.weight * torch.relu(soft.target[chosen] - value).square().sum(1)
+    chosen = randomness.below(streams.bits(batch.step[None]), len(softlogic))
+    triples = softlogic.head[chosen], softlogic.relation[chosen], softlogic.tail[chosen]
+    value = triple_values(backbone, batch, triples)
+    return weight * torch.relu(softlogic.target[chosen] - value).square().sum(1)
 
 
-class NormTerm:
+def norm_term(weight: float, batch: FactBatch) -> Tensor:
     """weight (|h|^2 + |r|^2 + |t|^2) / 2 a fact (UKGE_rect)."""
-
-    def __init__(self, weight: float) -> None:
-        self.weight = weight
-
-    def __call__(self, batch: FactBatch) -> Tensor:
-        tables = [*batch.head_rows.values(), *batch.relation_rows.values(), *batch.tail_rows.values()]
-        squares = torch.stack([rows.square().sum((-2, -1)) for rows in tables]).sum(0)
-        return 0.5 * self.weight * (batch.weight * squares).sum(1)
+    tables = [*batch.head_rows.values(), *batch.relation_rows.values(), *batch.tail_rows.values()]
+    squares = torch.stack([rows.square().sum((-2, -1)) for rows in tables]).sum(0)
+    return 0.5 * weight * (batch.weight * squares).sum(1)
 
 
 # PASSLEAF: corrupted facts enter a pool with the score that the model gave them, and later come back with that score as
@@ -217,74 +218,60 @@ def capacity(config: TrainConfig, facts: int, batch_size: int) -> int:
 class Pool:
     """Triples with the score they had when they entered: (members, places, 3) int32 and (members, places)."""
 
-    def __init__(self, members: int, places: int, device: torch.device) -> None:
-        self.triples = torch.zeros(members, places, 3, dtype=torch.int32, device=device)
-        self.scores = torch.zeros(members, places, device=device)
+    def __init__(self, members: list[Member], places: int, device: torch.device) -> None:
+        self.triples = torch.zeros(len(members), places, 3, dtype=torch.int32, device=device)
+        self.scores = torch.zeros(len(members), places, device=device)
+        self.choice = Streams(members, randomness.POOL_CHOICE, device)
+        self.place = Streams(members, randomness.POOL_DRAW, device)
+        self.member = torch.arange(len(members), device=device).view(-1, 1, 1)
 
     def state(self) -> dict[str, Tensor]:
         return {"pool.triples": self.triples, "pool.scores": self.scores}
 
+    def error(self, backbone: Backbone, batch: FactBatch, counter: Tensor) -> Tensor:
+        """Squared errors of samples, drawn by counters (batch, slots): (members, batch, slots)."""
+        place = randomness.below(self.place.bits(counter), self.scores.shape[1])
+        head, relation, tail = self.triples[self.member, place].long().unbind(-1)
+        value = triple_values(backbone, batch, (head, relation, tail))
+        return (value - self.scores[self.member, place]).square()
 
-class GeneratedTerm:
+    def insert(self, batch: FactBatch, counter: Tensor, drawn: Tensor, score: Tensor, fresh: Tensor) -> None:
+        """Put the corruptions drawn into the ring where they are `fresh`: (members, batch, slots)."""
+        place = (counter % self.scores.shape[1]).expand_as(drawn)
+        heads, tails = drawn.chunk(2, -1)
+        columns = [
+            torch.cat([heads, batch.head[..., None].expand_as(heads)], -1),
+            batch.relation[..., None].expand_as(drawn),
+            torch.cat([batch.tail[..., None].expand_as(tails), tails], -1),
+        ]
+        old, old_score = self.triples[self.member, place], self.scores[self.member, place]
+        new = torch.stack(columns, -1).to(torch.int32)
+        self.triples[self.member, place] = torch.where(fresh[..., None], new, old)
+        self.scores[self.member, place] = torch.where(fresh, score, old_score)
+
+
+def generated_term(
+    backbone: Backbone,
+    corruptions: Corruptions,
+    pool: Pool,
+    weight: float,
+    share: Tensor | None,
+    batch: FactBatch,
+) -> Tensor:
     """Errors of generated triples: the target of a fresh corruption is 0, that of a pool sample is its old score.
 
-    Fresh corruptions enter the pool. `draws`: pool samples take part, in the share that the tensor `share` holds.
+    Fresh corruptions enter the pool. `share` is that of pool samples among the triples; without it there are none.
     """
-
-    def __init__(
-        self,
-        backbone: Backbone,
-        corruptions: Corruptions,
-        pool: Pool,
-        members: list[Member],
-        weight: float,
-        share: Tensor,
-        draws: bool,
-    ) -> None:
-        self.backbone, self.corruptions, self.pool = backbone, corruptions, pool
-        self.weight, self.share, self.draws = weight, share, draws
-        self.choice = Streams(members, randomness.POOL_CHOICE, share.device)
-        self.place = Streams(members, randomness.POOL_DRAW, share.device)
-        self.member = torch.arange(len(members), device=share.device).view(-1, 1, 1)
-
-    def __call__(self, batch: FactBatch) -> Tensor:
-        drawn, usable = self.corruptions(batch.head, batch.relation, batch.tail, batch.position)
-        value = corrupted_values(self.backbone, batch, drawn)
-        counter = self.corruptions.counters(batch.position)
-        fresh = torch.ones_like(usable)
-        error = value**2 * usable
-        if self.draws:
-            fresh = randomness.unit(self.choice.bits(counter)) >= self.share
-            error = torch.where(fresh, error, self._pool_error(batch, counter))
-        self._insert(batch, counter, drawn, value.detach(), fresh & (batch.weight > 0)[..., None])
-        return self.weight * (batch.weight * error.mean(-1)).sum(1)
-
-    def _pool_error(self, batch: FactBatch, counter: Tensor) -> Tensor:
-        place = randomness.below(self.place.bits(counter), self.pool.scores.shape[1])
-        triples = self.pool.triples[self.member, place].long()
-        rows = batch.lookup.rows
-        value = self.backbone.value(
-            rows("entity", triples[..., 0]),
-            rows("relation", triples[..., 1]),
-            rows("entity", triples[..., 2]),
-            batch.model,
-        )
-        return (value - self.pool.scores[self.member, place]).square()
-
-    def _insert(self, batch: FactBatch, counter: Tensor, drawn: Tensor, value: Tensor, fresh: Tensor) -> None:
-        place = (counter % self.pool.scores.shape[1]).expand_as(drawn)
-        heads, tails = drawn.chunk(2, -1)
-        new = torch.stack(
-            [
-                torch.cat([heads, batch.head[..., None].expand_as(heads)], -1),
-                batch.relation[..., None].expand_as(drawn),
-                torch.cat([batch.tail[..., None].expand_as(tails), tails], -1),
-            ],
-            -1,
-        ).to(torch.int32)
-        old, old_score = self.pool.triples[self.member, place], self.pool.scores[self.member, place]
-        self.pool.triples[self.member, place] = torch.where(fresh[..., None], new, old)
-        self.pool.scores[self.member, place] = torch.where(fresh, self.backbone.squash(value), old_score)
+    drawn, usable = corruptions(batch.head, batch.relation, batch.tail, batch.position)
+    value = corrupted_values(backbone, batch, drawn)
+    counter = corruptions.counters(batch.position)
+    fresh, error = torch.ones_like(usable), value**2 * usable
+    if share is not None:
+        fresh = randomness.unit(pool.choice.bits(counter)) >= share
+        error = torch.where(fresh, error, pool.error(backbone, batch, counter))
+    score = backbone.squash(value.detach())
+    pool.insert(batch, counter, drawn, score, fresh & (batch.weight > 0)[..., None])
+    return weight * (batch.weight * error.mean(-1)).sum(1)
 
 
 # BEUrRE: norms keep boxes small, and rules move relations but not entities.
@@ -292,65 +279,48 @@ class GeneratedTerm:
 PAIRS = 256  # entity pairs on which a composition is tried in a step
 
 
-class BoxNormTerm:
+def rules(
+    data: TrainingData, config: TrainConfig, members: list[Member], batch_size: int, world: int = 1
+) -> list[Term]:
+    """The terms of BEUrRE's rules; none for other models."""
+    weight = config.logic_weight / batch_size
+    if config.model != "beurre" or not weight:
+        return []
+    terms: list[Term] = [partial(transitive_term, data.transitive, weight)] if data.transitive.any() else []
+    streams = Streams(members, randomness.COMPOSITION, data.transitive.device)
+    return terms + [partial(composition_term, rule, streams, weight / world) for rule in data.compositions]
+
+
+def box_norm_term(side: float, other: float, batch: FactBatch) -> Tensor:
     """Norm of the side lengths x `side`, and of corners, shifts and scales x `other`, mean over the facts."""
-
-    def __init__(self, side: float, other: float) -> None:
-        self.side, self.other = side, other
-
-    def __call__(self, batch: FactBatch) -> Tensor:
-        total = torch.zeros_like(batch.weight)
-        for rows in (batch.head_rows, batch.tail_rows):
-            total = total + self.side * vector_norm(entity_box(rows).side, dim=-1)[..., 0]
-            total = total + self.other * vector_norm(rows["low"], dim=-1)[..., 0]
-        for table in batch.relation_rows.values():
-            total = total + self.other * vector_norm(table, dim=-1)[..., 0]
-        return (batch.weight * total).sum(1)
+    total = torch.zeros_like(batch.weight)
+    for rows in (batch.head_rows, batch.tail_rows):
+        total = total + side * vector_norm(entity_box(rows).side, dim=-1)[..., 0]
+        total = total + other * vector_norm(rows["low"], dim=-1)[..., 0]
+    for table in batch.relation_rows.values():
+        total = total + other * vector_norm(table, dim=-1)[..., 0]
+    return (batch.weight * total).sum(1)
 
 
-class TransitiveTerm:
-    """For facts of transitive relations the head's box should cover the tail's: weight |1 - P| / batch."""
-
-    def __init__(self, data: TrainingData, weight: float, batch_size: int) -> None:
-        self.transitive, self.weight = data.transitive, weight / batch_size
-
-    def __call__(self, batch: FactBatch) -> Tensor:
-        head, tail = _detached(batch.head_rows), _detached(batch.tail_rows)
-        share = contained(head_box(head, batch.relation_rows), tail_box(tail, batch.relation_rows))[..., 0]
-        counts = self.transitive[batch.relation] & (batch.weight > 0)
-        return self.weight * _norm((1 - share) * counts)
+def transitive_term(transitive: Tensor, weight: float, batch: FactBatch) -> Tensor:
+    """For facts of transitive relations the head's box should cover the tail's: weight |1 - P|."""
+    head, tail = _detached(batch.head_rows), _detached(batch.tail_rows)
+    share = contained(head_box(head, batch.relation_rows), tail_box(tail, batch.relation_rows))[..., 0]
+    return weight * _norm((1 - share) * (transitive[batch.relation] & (batch.weight > 0)))
 
 
-class CompositionTerm:
+def composition_term(rule: Composition, streams: Streams, weight: float, batch: FactBatch) -> Tensor:
     """The map of r1, then that of r2, should put a box where r3 puts it; tried on heads of r1 and tails of r2."""
-
-    def __init__(
-        self, rule: Composition, members: list[Member], weight: float, batch_size: int, world: int
-    ) -> None:
-        self.rule, self.weight = rule, weight / batch_size / world
-        device = rule.heads.device
-        self.streams = Streams(members, randomness.COMPOSITION, device)
-        self.slots = torch.arange(2 * PAIRS, device=device)
-        self.relations = torch.tensor([rule.first, rule.second, rule.implied], device=device)
-
-    def __call__(self, batch: FactBatch) -> Tensor:
-        bits = self.streams.bits(batch.step * (2 * PAIRS) + self.slots)
-        head_ids = self.rule.heads[randomness.below(bits[:, :PAIRS], len(self.rule.heads))]
-        tail_ids = self.rule.tails[randomness.below(bits[:, PAIRS:], len(self.rule.tails))]
-        members = len(bits)
-        relation = batch.lookup.rows("relation", self.relations.expand(members, 3))
-        loss = torch.zeros(members, device=bits.device)
-        for side, ids in (("head", head_ids), ("tail", tail_ids)):
-            entity = _detached(batch.lookup.rows("entity", ids))
-            maps = [
-                (relation[f"{side}_shift"][:, k, None], relation[f"{side}_scale"][:, k, None])
-                for k in range(3)
-            ]
-            start = entity_box(entity)
-            loss = loss + _mismatch(
-                transformed(transformed(start, *maps[0]), *maps[1]), transformed(start, *maps[2])
-            )
-        return self.weight * loss
+    bits = streams.bits(batch.step * (2 * PAIRS) + torch.arange(2 * PAIRS, device=rule.heads.device))
+    relation = batch.lookup.rows("relation", rule.relations.expand(len(bits), 3))
+    loss = torch.zeros(len(bits), device=bits.device)
+    for side, ids, part in zip(("head", "tail"), (rule.heads, rule.tails), bits.chunk(2, 1), strict=True):
+        tried = ids[randomness.below(part, len(ids))]
+        start = entity_box(_detached(batch.lookup.rows("entity", tried)))
+        shift, scale = (relation[f"{side}_{name}"][:, :, None].unbind(1) for name in ("shift", "scale"))
+        composed = transformed(transformed(start, shift[0], scale[0]), shift[1], scale[1])
+        loss = loss + _mismatch(composed, transformed(start, shift[2], scale[2]))
+    return weight * loss
 
 
 def _mismatch(first: Box, second: Box) -> Tensor:

@@ -7,6 +7,8 @@ host only counts steps. With several processes each takes its share of every bat
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -14,20 +16,22 @@ import unkgcp.training.randomness as randomness
 from unkgcp.training.batches import Engine, Lookup, TrainingData, initial_tables
 from unkgcp.training.config import Member, TrainConfig, learning_rate_at
 from unkgcp.training.losses import (
-    BoxNormTerm,
-    CompositionTerm,
     Corruptions,
     FactBatch,
-    FactTerm,
-    GeneratedTerm,
-    NegativeTerm,
-    NormTerm,
     Pool,
-    SoftLogicTerm,
+    Streams,
     Term,
-    TransitiveTerm,
+    box_norm_term,
     capacity,
+    error_of,
+    fact_batch,
+    fact_term,
+    generated_term,
+    negative_term,
+    norm_term,
+    rules,
     share_at,
+    softlogic_term,
 )
 
 EAGER_STEPS = 3  # before a capture, so that buffers that are made at first use exist by then
@@ -65,7 +69,7 @@ class TorchEngine(Engine):
             "exp_avg_sq": torch.zeros_like(self.flat),
         }
         self.share = torch.zeros((), device=device)
-        self.pool = Pool(len(members), capacity(config, n, self.batch_size), device)
+        self.pool = Pool(members, capacity(config, n, self.batch_size), device)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.start = torch.zeros(1, dtype=torch.int64, device=device)
         self.place = torch.zeros(1, dtype=torch.int64, device=device)
@@ -118,62 +122,35 @@ class TorchEngine(Engine):
 
     def _make_terms(self, phase: int) -> list[Term]:
         """The terms of the loss that autograd computes, in a phase of PASSLEAF's pool."""
-        config, data, members, backbone = self.config, self.data, self.members, self.backbone
-        terms: list[Term] = [FactTerm(backbone, members, self.device)]
+        config, data, backbone = self.config, self.data, self.backbone
+        terms: list[Term] = [partial(fact_term, backbone, error_of(self.members, self.device))]
         if config.drawn_negatives:
-            weight = config.negative_weight
-            drawn = Corruptions(data, members, config.negatives, config.filter_negatives)
+            drawn = Corruptions(data, self.members, config.negatives, config.filter_negatives)
+            weight, share = config.negative_weight, self.share if phase == 2 else None
             if phase == 0:
-                terms.append(NegativeTerm(backbone, drawn, weight))
+                terms.append(partial(negative_term, backbone, drawn, weight))
             else:
-                terms.append(
-                    GeneratedTerm(backbone, drawn, self.pool, members, weight, self.share, phase == 2)
-                )
+                terms.append(partial(generated_term, backbone, drawn, self.pool, weight, share))
         if len(data.softlogic) and config.softlogic_weight:
-            terms.append(
-                SoftLogicTerm(backbone, data.softlogic, members, config.softlogic_weight, self.world)
-            )
+            streams = Streams(self.members, randomness.SOFTLOGIC, self.device)
+            weight = config.softlogic_weight / self.world
+            terms.append(partial(softlogic_term, backbone, data.softlogic, streams, weight))
         if config.regularization:
-            terms.append(NormTerm(config.regularization))
+            terms.append(partial(norm_term, config.regularization))
         if config.model == "beurre":
-            terms.append(BoxNormTerm(config.side_regularization, config.box_regularization))
+            terms.append(partial(box_norm_term, config.side_regularization, config.box_regularization))
         return terms + self._rules()
 
     def _rules(self) -> list[Term]:
-        """BEUrRE's rules."""
-        weight, size, data = self.config.logic_weight, self.batch_size, self.data
-        if self.config.model != "beurre" or not weight:
-            return []
-        transitive = [TransitiveTerm(data, weight, size)] if bool(data.transitive.any()) else []
-        compositions = [
-            CompositionTerm(rule, self.members, weight, size, self.world) for rule in data.compositions
-        ]
-        return [*transitive, *compositions]
+        return rules(self.data, self.config, self.members, self.batch_size, self.world)
 
     def _batch(self) -> FactBatch:
         """The current batch: this process's share of it."""
-        columns = self.columns
         rows = self.order.index_select(0, self.place)[0]
         count = (rows >= 0).sum(1, keepdim=True)
-        rows = rows[:, columns]
-        weight = (rows >= 0) / count
-        rows = rows.clamp_min(0)
-        facts, lookup = self.data.facts, self.lookup
-        head, relation, tail = facts.head[rows], facts.relation[rows], facts.tail[rows]
-        return FactBatch(
-            head=head,
-            relation=relation,
-            tail=tail,
-            confidence=facts.target[rows],
-            weight=weight,
-            position=self.start + self.place * self.batch_size + columns,
-            step=self.step,
-            lookup=lookup,
-            head_rows=lookup.rows("entity", head[..., None]),
-            relation_rows=lookup.rows("relation", relation[..., None]),
-            tail_rows=lookup.rows("entity", tail[..., None]),
-            model=lookup.model(3),
-        )
+        rows = rows[:, self.columns]
+        position = self.start + self.place * self.batch_size + self.columns
+        return fact_batch(self.data, self.lookup, rows.clamp_min(0), (rows >= 0) / count, position, self.step)
 
     def _step(self) -> None:
         gradient = self.flat.grad

@@ -111,7 +111,7 @@ def completions(folders: list[str], facts: int) -> int:
             both = found["both"]
             hits = {f"Hits@{k}": share for k, share in both["hits"].items()}
             row = {"data": data.name, "ranked by": name, "facts": both["facts"], "MRR": both["mrr"], **hits}
-            rows.append({**row, "raw MRR": both["raw_mrr"], "ms": found.get("median_ms")})
+            rows.append({**row, "ms": found.get("median_ms")})
             print(rows[-1], flush=True)
     text = "\n".join([f"# {title}", "", *common.markdown(rows), ""])
     common.write("completions", {"machine": common.machine(), "results": records}, text)
@@ -142,16 +142,15 @@ def answers(folders: list[str], least: float) -> int:
             }
         )
         for level in found["levels"]:
-            for way, said in (("before", "one for all"), ("after", "per relation")):
-                row = {"data": data.name, "run": name, "level": level["confidence"], "threshold": said}
-                for side in ("tails", "heads"):
-                    own = level[side][way]
-                    row |= {side: own["coverage"], f"{side}, ties at random": own["coverage_smoothed"]}
-                    row[f"{side}, band"] = "{:.3f}-{:.3f}".format(*own["band"])
-                both = level["both"][way]
-                row |= {"mean size": both["mean_size"], "top k": both["top_k"], "gap": both["gap"]}
-                rows.append({**row, "gap, large": both["gap_large"], "CPU s": waits.first, "ms": median})
-                print(rows[-1], flush=True)
+            row = {"data": data.name, "run": name, "level": level["confidence"]}
+            for side in ("tails", "heads"):
+                own = level[side]
+                row |= {side: own["coverage"], f"{side}, ties at random": own["coverage_smoothed"]}
+                row[f"{side}, band"] = "{:.3f}-{:.3f}".format(*own["band"])
+            both = level["both"]
+            row |= {"mean size": both["mean_size"], "gap": both["gap"], "gap, large": both["gap_large"]}
+            rows.append({**row, "CPU s": waits.first, "ms": median})
+            print(rows[-1], flush=True)
     ending = f"-{least:g}" if least else ""
     text = ["# Answer sets: tails and heads of new test facts", "", *common.markdown(rows), ""]
     common.write(f"answers{ending}", {"machine": common.machine(), "results": records}, "\n".join(text))
@@ -165,8 +164,7 @@ def figures(records: list[dict[str, Any]]) -> list[common.Figure]:
         outside = [
             max(side["band"][0] - side["coverage_smoothed"], side["coverage_smoothed"] - side["band"][1], 0.0)
             for level in record["levels"]
-            for name in ("tails", "heads")
-            for side in (level[name]["before"], level[name]["after"])
+            for side in (level["tails"], level["heads"])
         ]
         what = f"answer sets, {record['data']}, {record['run']}: coverage outside its band, at any level"
         found.append(common.Figure(what, max(outside), 0.0))

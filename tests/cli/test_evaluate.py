@@ -32,7 +32,7 @@ def test_the_object(fitted: Path, run_command: Run) -> None:
         assert all(set(part) >= KEYS for part in parts)
         assert sum(of["n"] for of in positive["kinds"].values()) == positive["n"]
         for part in (positive, *positive["kinds"].values()):
-            assert set(part["worst"]) == {"most_doubtful", "doubt", "degree", "relation", "slab"}
+            assert set(part["worst"]) == {"most_doubtful", "doubt", "degree", "relation"}
         assert sum(one["n"] for one in positive["slices"]["degree"]) == positive["n"]
         assert all(one["band"][0] < one["band"][1] for one in positive["slices"]["doubt"])
         assert set(positive["ert"]) == {"both", "below"}

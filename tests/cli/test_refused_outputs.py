@@ -40,7 +40,7 @@ CALLS = [
     (["rules", "facts.tsv", "my.rules", "-o", "facts.tsv/sl.tsv"], NOT_THERE),
     (["predict", "run", "facts.tsv", "-o", "facts.tsv/x.tsv"], NOT_THERE),
     (["conformalize", "--calibration", "table.csv", "--input", "table.csv", "-o", "table.csv/x.csv"], NOT_THERE),
-    (["monitor", "run", "facts.tsv", "-o", "facts.tsv/x.svg"], NOT_THERE),
+    (["monitor", "run", "facts.tsv", "--state", "facts.tsv/x.json"], NOT_THERE),
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ HOSTILE = (
     '"><img src="https://outside.example/x.png" onerror="document.title=1">',
     "</style></title></svg><script>fetch('https://outside.example')</script>",
     "$\\frac{1}{",
-    'id="sneaky" #1f2328 url(#x)',
+    'id="sly" #1f2328 url(#x)',
     "\u202eright to left",
     "東京 & «Zürich»",
     "l" * 500,

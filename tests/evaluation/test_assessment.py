@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation import evaluate
 from unkgcp.evaluation.assessment import WORK, JudgedRows
 from unkgcp.graph import Dataset, Graph, Splits
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.methods.intervals import Intervals
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model, TrainConfig
@@ -94,7 +96,7 @@ def test_kinds_have_the_same_figures() -> None:
         assert set(of) - {"share"} == set(whole) - {
             "kinds",
             "ert",
-            "coverage_smoothed",
+            "least_possible",
             "overlap_free",
         }
     assert [kinds[kind]["coverage"] for kind in kinds] == [1.0, 1.0, 0.5]
@@ -160,3 +162,16 @@ def test_no_test_facts() -> None:
     empty = Dataset("x", Splits(TRAIN, CALIBRATION, TEST[:0], TRAIN[:0]))
     with pytest.raises(InputError, match="x has no test facts"):
         evaluate(predictor(), empty)
+
+
+def test_a_graph_of_test_facts_is_enough() -> None:
+    """Facts that the run has learned from or calibrated with are known to it, and so are their labels."""
+    asked, whole = predictor(), dataset()
+    model = replace(asked.model, facts=KnownFacts.of(TRAIN))
+    asked = calibrate(model, CALIBRATION, "cp")
+    (level,), (expected,) = (evaluate(asked, data, [0.8])["levels"] for data in (TEST, whole))
+    assert level["positive"] == expected["positive"]
+    assert level["positive"]["overlap_free"]["n"] == 3
+    assert asked.evaluate(TEST, [0.8])["levels"][0]["positive"] == level["positive"]
+    rows = [("e0", "r0", "e3", 0.9), ("stranger", "r0", "e0", 0.5)]
+    assert evaluate(asked, rows, [0.8])["unknown"]["positive"] == 1

@@ -1,4 +1,4 @@
-"""Ranking figures and decisions against plain loops, ties and repeats included."""
+"""Ranking figures against plain loops, ties and repeats included."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.worlds import random_ids, vocabulary
-from unkgcp.evaluation.assessment import decide
 from unkgcp.evaluation.completion_quality import HITS, ranking
 from unkgcp.graph import Graph
 from unkgcp.run import Predictor, calibrate
@@ -57,7 +56,7 @@ def naive(model: Model, test: Graph, known: list[Graph], at_head: bool, least: f
         return 1 + sum(v > value for v in rivals) + sum(v == value for v in rivals) / 2
 
     gains: dict[str, list[float]] = {"ndcg_linear": [], "ndcg_exponential": []}
-    weighted, raw = [], []
+    weighted = []
     for (given, r), wanted in groups.items():
         row = (model.heads([r], [given]) if at_head else model.tails([given], [r]))[0]
         candidates = [
@@ -81,16 +80,12 @@ def naive(model: Model, test: Graph, known: list[Graph], at_head: bool, least: f
             rivals = [row[x] for x in candidates if x != e and x not in wanted]
             if c >= least:
                 weighted.append((c, rank(row[e], rivals)))
-                everybody = [row[x] for x in range(ENTITIES) if model.seen_entities[x] and x != e]
-                raw.append(rank(row[e], everybody))
     total = sum(c for c, _ in weighted)
     found: dict[str, Any] = {name: float(np.mean(values)) for name, values in gains.items()}
     found |= {
         "wmrr": sum(c / k for c, k in weighted) / total,
         "mrr": float(np.mean([1 / k for _, k in weighted])),
-        "raw_mrr": float(np.mean([1 / k for k in raw])),
     }
-    found["raw_hits"] = {str(n): sum(k <= n for k in raw) / len(raw) for n in HITS}
     found["whits"] = {str(n): sum(c for c, k in weighted if k <= n) / total for n in HITS}
     return found
 
@@ -106,25 +101,3 @@ def test_figures_are_those_of_plain_loops(ties: bool, least: float) -> None:
     for side, at_head in (("tails", False), ("heads", True)):
         for name, value in naive(model, test, known, at_head, least).items():
             assert result[side][name] == pytest.approx(value, rel=1e-12), (side, name)
-
-
-def test_decisions() -> None:
-    truth = np.array([0.9, 0.9, 0.2, 0.2, 0.8, 0.0])
-    lower = np.array([0.7, 0.1, 0.0, 0.75, 0.5, 0.0])
-    upper = np.array([1.0, 0.6, 0.3, 0.9, 0.9, 1.0])
-    score = np.array([0.8, 0.3, 0.1, 0.8, 0.7, np.nan])
-    found = decide(truth, lower, upper, score, 0.7)
-    # kept rightly, dropped wrongly, dropped rightly, kept wrongly, two abstentions
-    assert found == {
-        "n": 6,
-        "kept": 2 / 6,
-        "dropped": 2 / 6,
-        "abstained": 2 / 6,
-        "accuracy": 2 / 4,
-        "precision": 1 / 2,
-        "wrong": 2 / 6,
-        "score_accuracy": 4 / 6,
-    }
-    nothing = decide(*(np.zeros(0) for _ in range(4)), 0.7)
-    assert nothing["n"] == 0
-    assert nothing["accuracy"] is None

@@ -30,10 +30,9 @@ def part(coverage: float, verdict: str | None = "kept") -> dict[str, Any]:
         "verdict": verdict,
         "knowing_nothing": {"interval_score": 0.8},
         "slices": {"doubt": slices, "degree": [], "relation": []},
-        "worst": dict.fromkeys(("most_doubtful", "doubt"), coverage)
-        | {"degree": None, "relation": None, "slab": 0.4},
+        "worst": dict.fromkeys(("most_doubtful", "doubt"), coverage) | {"degree": None, "relation": None},
         "ert": None,
-        "coverage_smoothed": 0.9,
+        "least_possible": 0.9,
         "overlap_free": NONE,
     }
 
@@ -72,14 +71,16 @@ def test_an_evaluation_fits_on_a_small_terminal() -> None:
     assert "(chance allows 88 to 93); half are narrower than 0.18." in said
     assert "Weakest: the facts that the method doubts most, 24 of 100, too few for chance." in said
     rows = {line.split("  ")[0]: line.split() for line in lines}
-    assert rows["new entities"][2:] == ["25", "%", "0.914", "0.500", "0.700", "0.800"]
-    assert rows["all test facts"][3:6] == ["100", "%", "0.914"]
+    assert rows["new entities"][2:] == ["25", "%", "0.914", "0.500", "0.700", "0.800", "0.900"]
+    assert rows["all test facts"][3:] == ["100", "%", "0.914", "0.500", "0.700", "0.800", "0.240"]
 
 
 @pytest.mark.parametrize(
     ("about", "begins", "says"),
     [
-        ({"verdict": "above"}, "More than promised: at 90 %", "ties add to it"),
+        ({"verdict": "above"}, "More than promised: at 90 %", "equal values and groups add to it"),
+        ({"verdict": "above", "least": 0.913}, "More than promised", "; 0.913 is the least possible here)"),
+        ({"width": 0.0}, "Promise kept", "half are a single value."),
         ({"verdict": "below"}, "Less than chance allows: at 90 %", "88 to 93 allowed; an assumption fails"),
         ({"verdict": None}, "At 90 % the intervals", "promised on average"),
         ({"verdict": None, "promised": False}, "At 90 % the intervals", "nothing is promised"),
@@ -91,7 +92,10 @@ def test_an_evaluation_fits_on_a_small_terminal() -> None:
     ],
 )
 def test_verdicts(about: dict[str, Any], begins: str, says: str) -> None:
-    text = summary(result(**about))
+    least, width = about.get("least", 0.9), about.get("width", 0.184)
+    made = result(**{name: value for name, value in about.items() if name not in ("least", "width")})
+    made["levels"][1]["positive"] |= {"least_possible": least, "median_width": width}
+    text = summary(made)
     assert any(line.startswith(begins) for line in text.split("\n"))
     assert says in text.replace("\n", " ")
 
@@ -105,9 +109,8 @@ def test_every_figure_is_explained() -> None:
         "worst:",
         "overlap-free:",
         "negatives:",
-        "slab:",
+        "least possible:",
         "ERT:",
-        "ties",
     ):
         assert word in text
     assert text.count("known pairs") == 2, "every level has every kind"

@@ -1,4 +1,4 @@
-"""Coverage with ties broken at random: exact, cheap, and able to tell ties from facts of another kind."""
+"""Equal scores: what coverage would be with ties broken at random, and how much of it they make unavoidable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.rounding import apart
 from tests.worlds import random_graph
 from unkgcp.conformal import rank
 from unkgcp.conformal.ranking import rank_scores
-from unkgcp.conformal.ranks import smoothed_coverages, smoothed_exceeds
+from unkgcp.conformal.ranks import smoothed_exceeds
 from unkgcp.evaluation import evaluate
 from unkgcp.evaluation.metrics import coverage_band
 from unkgcp.graph import Dataset, Graph, Splits
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 def smoothed(calibration: Floats, scores: Floats, level: float | Fraction) -> float:
-    return smoothed_coverages(rank_scores(calibration.copy()).standing(scores, None), [level])[0]
+    return float(smoothed_exceeds(*rank_scores(calibration.copy()).standing(scores, None), level).mean())
 
 
 @pytest.mark.parametrize("size", range(1, 7))
@@ -67,9 +67,7 @@ def test_the_mean_is_the_level_for_exchangeable_scores(scores: list[int]) -> Non
 
 
 def test_by_hand_with_an_unknown_fact() -> None:
-    """Scores 0.4 and 0.4 equal the largest of four: half each; 0.5 is larger than all; the unknown one is covered."""
     (level,) = evaluate(predictor(), dataset(graph((4, 0, 0.0))), [0.8])["levels"]
-    assert level["positive"]["coverage_smoothed"] == pytest.approx((0.5 + 0.5 + 0 + 1) / 4)
     low, high = coverage_band(4, 3, 0.8)
     assert level["positive"]["band"] == pytest.approx([(3 * low + 1) / 4, (3 * high + 1) / 4])
 
@@ -78,7 +76,7 @@ def test_a_method_without_ranks_has_neither() -> None:
     fisher = calibrate(predictor().model, dataset().splits.calibration, "fpi")
     (level,) = evaluate(fisher, dataset(graph((4, 0, 0.0))), [0.8])["levels"]
     assert (
-        level["positive"]["coverage_smoothed"]
+        level["positive"]["least_possible"]
         is level["positive"]["band"]
         is level["positive"]["verdict"]
         is None
@@ -106,19 +104,15 @@ def judged(test: Graph, levels: list[float], **options: Any) -> dict[str, Any]:
     return evaluate(made, data, levels)
 
 
-def test_ties_are_told_from_facts_of_another_kind() -> None:
-    """Coverage at 0.7 is 0.8 either way: the usual facts tie, the others are strange as often but in other ways."""
-    usual, shifted = (
-        judged(drawn(5000, 2, shares), [0.7])["levels"][0]["positive"]
-        for shares in (USUAL, [0.3, 0.5, 0.15, 0.05])
-    )
-    low, high = usual["band"]
-    assert usual["verdict"] == shifted["verdict"] == "above"
-    assert low <= usual["coverage_smoothed"] <= high
-    assert shifted["coverage_smoothed"] < low
+def test_the_least_possible_coverage() -> None:
+    """Single values of 0.6, 0.2, 0.15 and 0.05 of the facts: no rule covers 0.7 of them without covering 0.8."""
+    for level, least in ((0.5, 0.6), (0.7, 0.8), (0.8, 0.95)):
+        figures = judged(drawn(5000, 2, USUAL), [level])["levels"][0]["positive"]
+        assert figures["least_possible"] == pytest.approx(least, abs=0.02)
+        assert figures["verdict"] == "above"
 
 
-def test_continuous_scores_have_no_ties() -> None:
+def test_continuous_scores_reach_the_level() -> None:
     facts = random_graph(4000, VOCABULARY, seed=5, entities=5)
     model = Constant({}, VOCABULARY, TrainConfig(), 3, np.ones(6, bool), np.ones(1, bool))
     calibration, test = facts[:1000], facts[1000:]
@@ -126,4 +120,4 @@ def test_continuous_scores_have_no_ties() -> None:
     for level in evaluate(calibrate(model, calibration, "cp"), data)["levels"]:
         figures = level["positive"]
         assert figures["verdict"] == "kept"
-        assert figures["coverage_smoothed"] == pytest.approx(figures["coverage"], abs=5 / 1001)
+        assert figures["least_possible"] == pytest.approx(level["confidence"], abs=1e-3)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from unkgcp.cli.options import confidence_option, examples, reading_and_settings, share_option
+from unkgcp.cli.options import confidence_option, examples, reading_options, share_option
 from unkgcp.cli.output import Reporter, json_option, print_evaluation, print_json, print_text
 
 EXAMPLES = examples(
@@ -29,8 +29,7 @@ EXAMPLES = examples(
 @click.option(
     "--ranking",
     is_flag=True,
-    help="Also how well it ranks (nDCG, MRR and hits, plain, weighted and raw) and what keeping and dropping by the "
-    "interval is worth, where triples from the setting threshold (0.7) on are worth keeping.",
+    help="Also how well it ranks: nDCG, and mean reciprocal rank and hits, plain and weighted by confidence.",
 )
 @click.option(
     "--answers",
@@ -44,7 +43,7 @@ EXAMPLES = examples(
     "With --ranking or --answers: the confidence from which on a test fact is asked about.",
 )
 @json_option
-@reading_and_settings({"threshold": float})
+@reading_options
 def command(
     run: str,
     data: str | None,
@@ -53,7 +52,6 @@ def command(
     ranking: bool,
     answers: bool,
     min_confidence: float,
-    config: dict[str, Any],
     reading: dict[str, Any],
 ) -> None:
     """How good the intervals of RUN are on test facts: coverage, width and interval score, by kind of question.
@@ -62,7 +60,7 @@ def command(
     """
     from unkgcp.conformal.ranks import exact_levels
     from unkgcp.evaluation import evaluation_texts
-    from unkgcp.evaluation.assessment import ask, decisions, judge
+    from unkgcp.evaluation.assessment import ask, judge
     from unkgcp.run.predictor import Predictor
     from unkgcp.run.provenance import load_named
 
@@ -85,11 +83,7 @@ def command(
         splits = found.dataset.splits
         known = [splits.train, splits.validation, splits.calibration]
         result["ranking"] = rank_facts(predictor, splits.test, known, min_confidence)
-        result["decisions"] = decisions(found, config.get("threshold", 0.7))
-        texts += [
-            evaluation_texts.ranking_text(result["ranking"]),
-            evaluation_texts.decisions_text(result["decisions"]),
-        ]
+        texts.append(evaluation_texts.ranking_text(result["ranking"]))
     if answers:
         from unkgcp.evaluation.completion_quality import judge_answers
 

@@ -12,7 +12,7 @@ from unkgcp.errors import InputError, public
 
 EXAMPLES = examples(
     "unkgcp monitor run labelled.tsv",
-    "unkgcp monitor run labelled.tsv --false-alarm 0.001 -o evidence.svg",
+    "unkgcp monitor run labelled.tsv --false-alarm 0.001",
     "unkgcp monitor run week-07.tsv --state watch.json",
     "unkgcp monitor run labelled.tsv --json | jq .verdict",
 )
@@ -44,13 +44,6 @@ ALARM = 3
     metavar="FILE",
     help="Go on with the test kept in FILE, and keep it there; a new file begins one.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "plot",
-    metavar="FILE",
-    help="Draw the evidence over the facts: .svg, .png or .pdf.",
-)
 @json_option
 @reading_and_settings({"by_relation": bool})
 def command(
@@ -62,7 +55,6 @@ def command(
     shuffle: bool,
     given: str | None,
     state: str | None,
-    plot: str | None,
     config: dict[str, Any],
     reading: dict[str, Any],
 ) -> None:
@@ -81,9 +73,7 @@ def command(
 
     from unkgcp.evaluation.monitor import (
         Monitor,
-        check_target,
         describe,
-        draw,
         monitor_text,
         order_caution,
         watch,
@@ -94,11 +84,8 @@ def command(
     from unkgcp.run.predictor import Predictor
     from unkgcp.run.provenance import prefixes
 
-    if plot is not None:
-        check_target(plot)
-    for target in (plot, state):
-        if target is not None:
-            check_file(target)
+    if state is not None:
+        check_file(state)
     predictor = Predictor.load(run)
     reading.pop("data_dir", None)
     reading = {"prefixes": prefixes(predictor.provenance.get("data", {})), "symmetric": "none", **reading}
@@ -122,8 +109,6 @@ def command(
     else:
         monitor, kept = watch(predictor, facts, state, calibration=calibration, **settings)
     findings = {"run": run, "labelled": labelled, "state": kept, **describe(monitor, kept)}
-    if plot is not None:
-        draw(monitor, plot)
     print_json(findings)
     print_text(monitor_text(findings, monitor.all.path))
     if kept is not None and not kept["new"]:

@@ -1,13 +1,13 @@
 """How a run is judged: it is asked about the test facts once, and every figure is computed from these answers.
 
 What it is: `ask` collects the answers at all levels. `judge` computes the figures that `unkgcp evaluate --json` prints
-and that a run keeps as `metrics.json`; `evaluate` is both in one step. `decisions` says how good it is to keep and drop
-triples by their interval. What it is not: a table of the paper (those repeat it over seeds and models).
+and that a run keeps as `metrics.json`; `evaluate` is both in one step. What it is not: a table of the paper (those
+repeat it over seeds and models).
 
 All test facts count, those about unknown entities or relations too: where nothing is predicted for them their interval
 is the whole range, which covers at width 1, and their error is left out. `unknown` says how many these are.
 
->>> evaluate(predictor, dataset)["levels"][0]["positive"]["coverage"]     # doctest: +SKIP
+>>> evaluate(predictor, splits.test)["levels"][0]["positive"]["coverage"]     # doctest: +SKIP
 0.8031
 """
 
@@ -23,20 +23,21 @@ from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
 import unkgcp.evaluation.slices as slices
-from unkgcp.conformal.ranks import ExactLevels, exact_levels, smoothed_coverages
+from unkgcp.conformal.ranks import ExactLevels, exact_levels
 from unkgcp.errors import InputError
 from unkgcp.evaluation.query_groups import ThresholdGroups, threshold_groups
 from unkgcp.evaluation.slices import QueryFeatures
-from unkgcp.graph.facts import Graph, Triples, in_vocabulary
+from unkgcp.graph.datasets import Dataset, read
+from unkgcp.graph.facts import Graph, Splits, Triples, in_vocabulary
 from unkgcp.graph.kinds import KINDS, Kinds
 from unkgcp.graph.objects import to_triples
+from unkgcp.graph.symmetry import symmetric_as_in
 from unkgcp.methods.intervals import Intervals
 from unkgcp.methods.method import IntervalPredictor, some_rows
 from unkgcp.methods.partitions import Partitioned
 from unkgcp.run.predictor import Predictor
 
 if TYPE_CHECKING:
-    from unkgcp.graph.datasets import Dataset
     from unkgcp.progress import Progress
 
 Floats = NDArray[np.float64]
@@ -47,6 +48,7 @@ WORK = 100
 """Progress counts up to this: percent."""
 ASKED = 45
 """Where progress stands when all queries are answered, about as an evidence run takes."""
+SAMPLED = 20_000  # test facts that show how much coverage equal confidences make unavoidable
 PIECE = 1 << 16  # queries between two reports of progress; fewer are judged in a moment and reported once
 
 
@@ -220,12 +222,32 @@ def negatives_of(dataset: Dataset, seed: int) -> tuple[Graph, str]:
 
 def evaluate(
     predictor: Predictor,
-    dataset: Dataset,
+    data: Any,
     confidence: Sequence[float] = LEVELS,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Ask a run about a data set and judge its answers, see `judge`; progress goes up to `WORK`."""
-    return judge(ask(predictor, dataset, confidence, progress), progress)
+    """Ask a run about test facts and judge its answers, see `judge`; progress goes up to `WORK`.
+
+    data: a graph of test facts, a data set, of which the test part is taken, or whatever `unkgcp.read` takes.
+    """
+    return judge(ask(predictor, test_data(predictor, data), confidence, progress), progress)
+
+
+def test_data(predictor: Predictor, data: Any) -> Dataset:
+    """Test facts as a data set, beside the facts that the run has learned from and calibrated with."""
+    if isinstance(data, Dataset):
+        return data
+    model, graph = predictor.model, data if isinstance(data, Graph) else read(data, symmetric="none")
+    if graph.splits is not None:
+        return Dataset("graph", graph.splits)
+    graph, ranked = symmetric_as_in(graph, model.vocabulary), predictor.method.ranked
+    trained = None if model.facts is None else model.facts.graph(model.vocabulary)
+    used = [
+        graph[:0] if facts is None else replace(facts, vocabulary=model.vocabulary).over(graph.vocabulary)
+        for facts in (trained, ranked)
+    ]
+    train, calibration = (facts[in_vocabulary(facts)] for facts in used)
+    return Dataset("graph", Splits(train, calibration, graph, graph[:0]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -302,9 +324,9 @@ def judge(answers: AnsweredTest, progress: Progress | None = None) -> dict[str, 
 
     `positive` has, beside the figures of `JudgedRows.figures`: `band`, what chance allows coverage if the promise is
     kept, and `verdict` (see `verdict_on`); `knowing_nothing`, the figures of the two quantiles of all training
-    confidences; what `slices.judge_slices` finds; `ert`; `coverage_smoothed`, coverage with ties broken at random;
-    `overlap_free`, the figures of facts whose triple is in neither the training
-    nor the calibration facts; and `kinds`, the same for the facts of each kind with their `share` of all.
+    confidences; what `slices.judge_slices` finds; `ert`; `least_possible` (see there); `overlap_free`, the figures of
+    facts whose triple is in neither the training nor the calibration facts; and `kinds`, the same for the facts of each
+    kind with their `share` of all.
 
     Negatives are judged with the run's own threshold, calibrated on facts, which predictions use too. A run of the
     paper's protocol has a second threshold for them, calibrated on corrupted calibration facts; `negative_threshold`
@@ -313,13 +335,13 @@ def judge(answers: AnsweredTest, progress: Progress | None = None) -> dict[str, 
     in whose groups the method promises its level; None if it offers no groups.
     """
     predictor, method = answers.predictor, answers.predictor.method
-    asserted, smoothed = answers.facts.no_fact is None, _smoothed(answers)
+    asserted, least = answers.facts.no_fact is None, least_possible(answers)
     positive, levels = _judge_facts(answers, progress), []
     for place, level in enumerate(answers.levels):
         facts = answers.at(place)
         negatives = JudgedRows.of(answers.of_negatives, answers.truth_of_negatives, place)
         more = {
-            "coverage_smoothed": None if smoothed is None else smoothed[place],
+            "least_possible": None if least is None else least[place],
             "overlap_free": facts.some(answers.overlap_free).figures(level),
         }
         figures = {"confidence": level, "positive": positive[place] | more}
@@ -384,7 +406,6 @@ def _judge_part(answers: AnsweredTest, rows: Mask) -> list[dict[str, Any]]:
         (truth, answers.facts.lower[rows], answers.facts.upper[rows]),
         answers.levels,
         sizes=None if answers.sizes is None else answers.sizes[rows],
-        seed=model.seed,
     )
     cases = None
     if answers.group is not None and not method.guarantee.startswith("none"):
@@ -420,69 +441,35 @@ def verdict_on(figures: dict[str, Any]) -> str | None:
     return "above" if figures["coverage"] > figures["band"][1] + slices.SLACK else "kept"
 
 
-def _smoothed(answers: AnsweredTest) -> list[float] | None:
-    """Coverage with ties of nonconformity scores broken at random, at each level; unknown facts are covered.
+def least_possible(answers: AnsweredTest) -> list[float] | None:
+    """The coverage at each level of the smallest answers that a method may give; single values make it more than that.
 
-    None for a method that ranks no scores, and in the open world, whose hulls have two thresholds.
+    A threshold that is the score of many labels covers all of them or none. With a floor an answer holds at least the
+    mass that was asked for, and all of a single value that it reaches. Unknown facts are covered. None for a method
+    whose thresholds are no ranks.
     """
-    answered, method = answers.answered, answers.predictor.method
-    if not answered.any():
+    method, group = answers.predictor.method, answers.group
+    rows = np.flatnonzero(answers.answered)
+    rows = rows[np.random.default_rng(0).permutation(len(rows))[:SAMPLED]]
+    if group is None or not len(rows):
         return None
-    score = None if method.own_answers else answers.facts.score[answered].astype(np.float64)
-    standing = method.standing(
-        some_rows(answers.ids, np.flatnonzero(answered)), answers.truth[answered], score
-    )
-    return None if standing is None else smoothed_coverages(standing, answers.levels, int((~answered).sum()))
+    scores = method.nonconformity(some_rows(answers.ids, rows), answers.truth[rows])
+    if scores is None:
+        return None
+    scores, known = np.abs(scores), answers.answered.mean()  # the sign says on which side a label lies
+    order = np.lexsort([scores, group.code[rows]])
+    starts = np.unique(group.code[rows][order], return_index=True)[1]
+    parts, floored = np.split(scores[order], starts[1:]), method.options().get("floor", False)
+    shares = [
+        sum(_covered(part, level, level if floored else 0.0) for part in parts) / len(rows)
+        for level in answers.levels
+    ]
+    return [float(known * share + 1 - known) for share in shares]
 
 
-def decisions(answers: AnsweredTest, threshold: float) -> dict[str, Any]:
-    """Decisions about the test facts (`positive`) and about these and the negatives (`mixed`) at each level."""
-    predictor, negative = answers.predictor, answers.of_negatives
-    if predictor.negative is not None:  # a user who filters does not know which triples are negatives
-        negative = predictor.interval(answers.negatives, answers.levels)
-    parts = (answers.facts, negative)
-    truth = np.concatenate([answers.dataset.splits.test.confidence, answers.negatives.confidence])
-    score = np.concatenate([part.score for part in parts]).astype(np.float64)
-    lower = np.concatenate([part.lower for part in parts])
-    upper = np.concatenate([part.upper for part in parts])
-    rows = {"positive": slice(len(answers.facts.score)), "mixed": slice(None)}
-    return {
-        "threshold": threshold,
-        "levels": [
-            {"confidence": level}
-            | {
-                name: decide(truth[some], lower[some, place], upper[some, place], score[some], threshold)
-                for name, some in rows.items()
-            }
-            for place, level in enumerate(answers.levels)
-        ],
-    }
-
-
-def decide(truth: Floats, lower: Floats, upper: Floats, score: Floats, threshold: float) -> dict[str, Any]:
-    """How good decisions by intervals are; every column (n,), score NaN if unknown.
-
-    A triple is good if its label is at least the threshold. It is kept if its whole interval is at least the
-    threshold and dropped if its whole interval is below; otherwise there is no decision. `accuracy` is the share of
-    right decisions among those made, `precision` that of good triples among those kept, `wrong` the share of wrong
-    decisions among all triples, `score_accuracy` the accuracy of the score alone, by which an unknown triple is
-    dropped. None where there is nothing to divide by.
-    """
-    good, keep, drop = truth >= threshold, lower >= threshold, upper < threshold
-    decided, right = keep | drop, (keep & good) | (drop & ~good)
-    by_score = np.nan_to_num(score, nan=-np.inf) >= threshold
-
-    def share(rows: Mask, of: int) -> float | None:
-        return int(rows.sum()) / of if of else None
-
-    n = len(truth)
-    return {
-        "n": n,
-        "kept": share(keep, n),
-        "dropped": share(drop, n),
-        "abstained": share(~decided, n),
-        "accuracy": share(right, int(decided.sum())),
-        "precision": share(keep & good, int(keep.sum())),
-        "wrong": share(decided & ~right, n),
-        "score_accuracy": share(by_score == good, n),
-    }
+def _covered(scores: Floats, level: float, floor: float) -> float:
+    """How many of the scores, upwards, the smallest threshold reaches that reaches the level and the floor."""
+    n = len(scores)
+    threshold = max(scores[min(int(level * n), n - 1)], floor)
+    # one score at its rank is no atom
+    return max(level * n, float(np.searchsorted(scores, threshold, "right")) - 1)

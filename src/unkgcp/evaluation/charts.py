@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from unkgcp.evaluation.figure_design import BAND, COLOURS, DASHED, INK, RULE, SOFT, ReportFigure, sheet
 
 WIDTH = 4.6  # inches: two figures stand side by side on a desk, one fits on a phone
-LONGEST = 30
+LONGEST = 24
+MARGIN = 1.65  # inches for so many characters
 Bands = Sequence[tuple[float, float]]
 
 
@@ -86,8 +87,9 @@ def draw_slices(
     begins, so that several charts have the same.
     """
     share, rows = np.asarray(coverage, dtype=np.float64), np.arange(len(names))
-    figure = sheet(WIDTH, 0.95 + 0.215 * max(len(names), 3))
-    axes = figure.subplots()
+    figure = sheet(WIDTH, height := 0.95 + 0.215 * max(len(names), 3))
+    figure.set_layout_engine("none")  # the same width for all, however long their names are
+    axes = figure.add_axes((MARGIN / WIDTH, 0.55 / height, 1 - (MARGIN + 0.5) / WIDTH, 1 - 0.85 / height))
     below = np.zeros(len(rows), dtype=bool)
     if bands:
         low, high = np.array(bands, dtype=np.float64).T

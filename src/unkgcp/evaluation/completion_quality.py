@@ -3,11 +3,10 @@
 `ranking` (`unkgcp evaluate --ranking`) gives the figures that the field reports for uncertain graphs: nDCG, and mean
 reciprocal rank and hits, plain and weighted by confidence. Candidates are ranked as completions are
 (`unkgcp.run.questions.candidate_scores`). For a query (h, r, ?) every entity with a training fact is a candidate,
-except those that make a known fact of another split (training, validation, calibration); (?, r, t) the same way.
-Plain mean reciprocal ranks and hits are also given raw, where no candidate is left out. With a least confidence the
-figures are those of the test facts that have it; the candidates stay the same. Candidates with the same score share
-their mean rank. Test facts about unknown entities or relations cannot be ranked and are counted separately. A triple
-that is repeated in the test set counts once, with its mean confidence.
+except those that make a known fact of another split (training, validation, calibration); (?, r, t) the same way. With a
+least confidence the figures are those of the test facts that have it; the candidates stay the same. Candidates with the
+same score share their mean rank. Test facts about unknown entities or relations cannot be ranked and are counted
+separately. A triple that is repeated in the test set counts once, with its mean confidence.
 
 With c_i the confidences of the test tails of a query and k_i their ranks among all candidates,
 
@@ -29,7 +28,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -38,8 +36,9 @@ from numpy.typing import NDArray
 from unkgcp.conformal.ranks import smoothed_exceeds
 from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import summed_band
+from unkgcp.evaluation.query_groups import ThresholdGroups
 from unkgcp.evaluation.slices import AT_LEAST
-from unkgcp.graph.facts import Graph, Triples
+from unkgcp.graph.facts import Graph, Triples, in_vocabulary
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answer_sets import FACTS, SideSets, answer_level
@@ -66,18 +65,11 @@ class SideQuestions(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """The query of each fact and three mean ranks, (n,) each.
-
-    The ranks are among all candidates, without the other test facts of the query, and raw.
-    """
+    """The query of each fact, and its mean ranks among all candidates and without the other test facts of its query."""
 
     query: Integers
     among_all: Floats
     alone: Floats
-    raw: Floats
-
-    def some(self, rows: NDArray[np.bool_]) -> Ranks:
-        return Ranks(self.query[rows], self.among_all[rows], self.alone[rows], self.raw[rows])
 
 
 def ranking(predictor: Calibrated, test: Graph, known: Sequence[Graph], least: float = 0.0) -> dict[str, Any]:
@@ -95,20 +87,17 @@ def ranking(predictor: Calibrated, test: Graph, known: Sequence[Graph], least: f
         for place in range(3)
     ]
     confidence = test.confidence[ranked]
-    sides = {}
+    sides: dict[str, tuple[Ranks, Floats]] = {}
     for name, given, asked, taken in (("tails", head, tail, filters), ("heads", tail, head, filters[::-1])):
         facts = _distinct(given, relation, asked, confidence)
         ranks = _ranks(predictor, facts, taken, at_head=name == "heads")
         counted = facts.confidence >= least
-        sides[name] = ranks.some(counted), facts.confidence[counted]
+        some = Ranks(ranks.query[counted], ranks.among_all[counted], ranks.alone[counted])
+        sides[name] = some, facts.confidence[counted]
     (tails, of_tails), (heads, of_heads) = sides["tails"], sides["heads"]
-    first = 1 + int(tails.query.max(initial=-1))
-    both = Ranks(
-        np.concatenate([tails.query, heads.query + first]),
-        np.concatenate([tails.among_all, heads.among_all]),
-        np.concatenate([tails.alone, heads.alone]),
-        np.concatenate([tails.raw, heads.raw]),
-    )
+    heads = heads._replace(query=heads.query + 1 + int(tails.query.max(initial=-1)))
+    columns: Any = map(np.concatenate, zip(tails, heads, strict=True))
+    both = Ranks(*columns)
     sides["both"] = both, np.concatenate([of_tails, of_heads])
     return {
         "facts": len(test),
@@ -128,10 +117,8 @@ def _figures(ranks: Ranks, weight: Floats) -> dict[str, Any]:
         "ndcg_exponential": ndcg(ranks.query, ranks.among_all, np.exp2(weight) - 1),
         "wmrr": weighted_mean(1 / ranks.alone, weight),
         "mrr": weighted_mean(1 / ranks.alone, same),
-        "raw_mrr": weighted_mean(1 / ranks.raw, same),
         "whits": {str(n): weighted_mean(ranks.alone <= n, weight) for n in HITS},
         "hits": {str(n): weighted_mean(ranks.alone <= n, same) for n in HITS},
-        "raw_hits": {str(n): weighted_mean(ranks.raw <= n, same) for n in HITS},
     }
 
 
@@ -177,8 +164,7 @@ def _ranks(predictor: Calibrated, facts: SideQuestions, known: list[Integers], a
     taken = np.unique(np.stack([filtered_key[matters], known[2][matters]], axis=1), axis=0)
     own = np.isin(taken[:, 0] * entities + taken[:, 1], key * entities + facts.asked)
     taken = taken[~own]
-    above, same, taken_above, taken_same = (np.empty(len(key), np.int64) for _ in range(4))
-    score = np.empty(len(key))
+    above, same, score = np.empty(len(key), np.int64), np.empty(len(key), np.int64), np.empty(len(key))
     for some, rows in _chunks(query, max(1, CELLS // max(1, entities))):
         given, relation = queries[some] // relations, queries[some] % relations
         table = candidate_scores(predictor, given, relation, at_head)
@@ -187,24 +173,14 @@ def _ranks(predictor: Calibrated, facts: SideQuestions, known: list[Integers], a
         first = np.searchsorted(taken[:, 0], queries[some.start], side="left")
         last = np.searchsorted(taken[:, 0], queries[some.stop - 1], side="right")
         here = taken[first:last]
-        parts = [
-            slice(row, min(row + len(table), rows.stop))  # as many facts at a time as there are queries
-            for row in range(rows.start, rows.stop, len(table))
-        ]
-        for higher, equal, left_out in ((taken_above, taken_same, False), (above, same, True)):
-            if left_out:
-                table[np.searchsorted(queries[some], here[:, 0]), here[:, 1]] = -np.inf
-            for part in parts:
-                beside = table[query[part] - some.start]
-                higher[part] = np.count_nonzero(beside > score[part, None], axis=1)
-                equal[part] = np.count_nonzero(beside == score[part, None], axis=1)
+        table[np.searchsorted(queries[some], here[:, 0]), here[:, 1]] = -np.inf
+        for row in range(rows.start, rows.stop, len(table)):  # as many facts at a time as there are queries
+            part = slice(row, min(row + len(table), rows.stop))
+            beside = table[query[part] - some.start]
+            above[part] = np.count_nonzero(beside > score[part, None], axis=1)
+            same[part] = np.count_nonzero(beside == score[part, None], axis=1)
     own_above, own_same = _within(query, score)
-    return Ranks(
-        query,
-        1 + above + (same - 1) / 2,
-        1 + (above - own_above) + (same - own_same) / 2,
-        1 + taken_above + (taken_same - 1) / 2,
-    )
+    return Ranks(query, 1 + above + (same - 1) / 2, 1 + (above - own_above) + (same - own_same) / 2)
 
 
 def _chunks(query: Integers, count: int) -> Iterator[tuple[slice, slice]]:
@@ -226,33 +202,29 @@ def _within(query: Integers, score: Floats) -> tuple[Integers, Integers]:
 
 # Answer sets: whether they contain the tails and heads of test facts, and how large they are.
 #
-# They are judged with one threshold for all relations (`before`) and with one for each large relation and each group
-# of small ones (`after`): coverage and the band that holds it 999 times in 1,000 if the promise is kept, mean and
-# median size (KGCP's measures), the mean distance between the coverage of a relation and the level (CovGap of
-# CondKGCP), and the number k for which the best k candidates contain as many of the answers, found by looking at the
-# test facts. No set is empty, so that coverage lies above its level where the best candidate alone is right more often
-# than that; the band is for coverage with such ties broken at random, which is given too. Left out are test facts that
-# no promise is for: those about unknown entities or relations, those whose triple is a training fact, and those below
-# the least confidence.
+# They are judged as they are promised, with a threshold for each large relation and each group of small ones: coverage
+# and the band that holds it 999 times in 1,000 if the promise is kept, mean and median size (KGCP's measures), and the
+# mean distance between the coverage of a relation and the level (CovGap of CondKGCP). No set is empty, so that coverage
+# lies above its level where the best candidate alone is right more often than that; the band is for coverage with such
+# ties broken at random, which is given too. Left out are test facts that no promise is for: those about unknown
+# entities or relations, those whose triple is a training fact, and those below the least confidence.
 
-WAYS = ("before", "after")
 SIDES = ("tails", "heads")
 
 
 class SideAnswers(NamedTuple):
-    """Facts asked as questions of one side: relation, rank among the candidates, and group of the relation, (n,) each.
+    """Facts asked as questions of one side: their relation and the group of it, (n,) each.
 
     `covered` says whether the set contains the answer, `smoothed` the probability of it with ties broken at random,
-    `size` how large the set is: (n, levels, ways) each. `calibration`: facts that set the threshold, (n, ways).
+    `size` how large the set is: (n, levels) each. `calibration`: how many facts set the threshold, (n,).
     """
 
     relation: Integers
-    rank: Integers
+    group: Integers
+    calibration: Integers
     covered: NDArray[np.bool_]
     smoothed: Floats
     size: Integers
-    calibration: Integers
-    group: Integers
 
 
 def judge_answers(
@@ -265,7 +237,7 @@ def judge_answers(
     exactly = [answer_level(level) for level in levels]
     vocabulary = predictor.model.vocabulary
     ids = to_triples(test, vocabulary)
-    named = np.flatnonzero((ids.head >= 0) & (ids.relation >= 0) & (ids.tail >= 0))
+    named = np.flatnonzero(in_vocabulary(ids))
     facts = Graph(*Triples(*(column[named] for column in ids)), test.confidence[named], vocabulary)
     sets = predictor.answer_sets(least)
     sides = {name: sets.side(name == "heads") for name in SIDES}
@@ -278,7 +250,8 @@ def judge_answers(
     usable = len(facts)
     if completer_of(predictor) is not None and usable > FACTS:
         facts = facts[np.random.default_rng(0xA5E8).permutation(usable)[:FACTS]]
-    asked = {name: _ask(side, facts, exactly) for name, side in sides.items()}
+    asked = [_ask(side, facts, exactly) for side in sides.values()]
+    of_sides = dict(zip((*SIDES, "both"), ([asked[0]], [asked[1]], asked), strict=True))
     return {
         "facts": len(test),
         "new": usable,
@@ -288,24 +261,20 @@ def judge_answers(
         "calibration": sides["tails"].size,
         "at_least": AT_LEAST,
         "levels": [
-            {"confidence": float(level)}
-            | {name: _set_figures([part], place, float(level)) for name, part in asked.items()}
-            | {"both": _set_figures(list(asked.values()), place, float(level))}
-            for place, level in enumerate(exactly)
+            {"confidence": level}
+            | {name: _set_figures(parts, place, level) for name, parts in of_sides.items()}
+            for place, level in enumerate(map(float, exactly))
         ],
     }
 
 
 def _ask(side: SideSets, facts: Graph, levels: Sequence[Any]) -> SideAnswers:
     """Facts asked as questions of one side."""
-    ways = (replace(side, rankings=side.rankings.pooled(), groups=None), side)
-    thresholds = np.stack(
-        [[way.thresholds(facts.relation, level) for way in ways] for level in levels]
-    )  # (levels, ways, n)
+    relation = facts.relation.astype(np.int64)
+    thresholds = np.stack([side.thresholds(facts.relation, level) for level in levels])  # (levels, n)
     _, answer = side.candidates.sides(facts)
-    shape = (len(facts), len(levels), len(ways))
-    rank, strange = np.empty(len(facts), np.int64), np.empty(len(facts))
-    covered, smoothed, size = np.empty(shape, bool), np.empty(shape), np.empty(shape, np.int64)
+    shape = (len(facts), len(levels))
+    strange, covered, size = np.empty(len(facts)), np.empty(shape, bool), np.empty(shape, np.int64)
     for rows, question, table in side.candidates.blocks(facts):
         of_all, most = total(table), table.max(axis=1)
         # a question has one relation, so that any of its facts has its thresholds
@@ -313,63 +282,41 @@ def _ask(side: SideSets, facts: Graph, levels: Sequence[Any]) -> SideAnswers:
         some_fact[question] = rows
         own = table[question, answer[rows]]
         strange[rows] = strangeness(own, of_all[question], most[question])
-        for place in np.ndindex(len(levels), len(ways)):
-            least = least_weight(thresholds[place][some_fact], of_all, most)
-            count = np.count_nonzero(table >= np.maximum(least, 0.0)[:, None], axis=1)
-            size[(rows, *place)] = count[question]
-            covered[(rows, *place)] = own >= least[question]
-        for start in range(0, len(rows), len(table)):  # as many facts at a time as there are questions
-            part = slice(start, start + len(table))
-            rank[rows[part]] = np.count_nonzero(table[question[part]] >= own[part, None], axis=1)
-    relation = facts.relation.astype(np.int64)
-    for way, sets in enumerate(ways):
-        standing = sets.standing(strange, relation)
-        for at, level in enumerate(levels):
-            # a set of all candidates contains the answer, however ties are broken
-            whole = np.isinf(thresholds[at, way])
-            smoothed[:, at, way] = np.where(whole, 1.0, smoothed_exceeds(*standing, level))
-    calibration = np.stack([way.sizes(relation) for way in ways], axis=1)
+        for place, threshold in enumerate(thresholds):
+            weight = least_weight(threshold[some_fact], of_all, most)
+            count = np.count_nonzero(table >= np.maximum(weight, 0.0)[:, None], axis=1)
+            size[rows, place], covered[rows, place] = count[question], own >= weight[question]
+    standing = side.standing(strange, relation)
+    # a set of all candidates contains the answer, however ties are broken
+    smoothed = np.stack([smoothed_exceeds(*standing, level) for level in levels], axis=1)
+    smoothed[np.isinf(thresholds.T)] = 1.0
     group = np.zeros_like(relation) if side.groups is None else side.groups.of(relation).astype(np.int64)
-    return SideAnswers(relation, rank, covered, smoothed, size, calibration, group)
+    return SideAnswers(relation, group, side.sizes(relation), covered, smoothed, size)
 
 
 def _set_figures(sides: Sequence[SideAnswers], place: int, level: float) -> dict[str, Any]:
     """Figures of one side, or of both together, at one level."""
+    covered, smoothed, size = (
+        np.concatenate([getattr(side, name)[:, place] for side in sides])
+        for name in ("covered", "smoothed", "size")
+    )
     relation = np.concatenate([side.relation for side in sides])
-    rank = np.sort(np.concatenate([side.rank for side in sides]))
-    found: dict[str, Any] = {"n": len(relation)}
-    for way, name in enumerate(WAYS):
-        covered = np.concatenate([side.covered[:, place, way] for side in sides])
-        size = np.concatenate([side.size[:, place, way] for side in sides])
-        hits = int(np.count_nonzero(covered))
-        found[name] = {
-            "coverage": hits / len(covered),
-            "coverage_smoothed": float(np.mean([side.smoothed[:, place, way].mean() for side in sides])),
-            # tails and heads of the same facts are dependent, so that no law holds for both together
-            "band": _band(sides[0], way, level) if len(sides) == 1 else None,
-            "mean_size": float(size.mean()),
-            "median_size": float(np.median(size)),
-            "top_k": int(rank[hits - 1]) if hits else 0,
-            **_gaps(relation, covered, level),
-        }
-    return found
-
-
-def _band(side: SideAnswers, way: int, level: float) -> list[float]:
-    group = side.group if way else np.zeros_like(side.group)
-    cases = [
-        (int(side.calibration[rows, way][0]), int(np.count_nonzero(rows)))
-        for rows in (group == one for one in np.unique(group))
-    ]
-    return list(summed_band(cases, level))
-
-
-def _gaps(relation: Integers, covered: NDArray[np.bool_], level: float) -> dict[str, Any]:
-    """Coverage by relation: mean distance from the level, of all relations and of large ones, and the lowest there."""
-    _, place, count = np.unique(relation, return_inverse=True, return_counts=True)
-    share = np.bincount(place, covered) / count
+    _, which, count = np.unique(relation, return_inverse=True, return_counts=True)
+    share = np.bincount(which, covered) / count
     large = share[count >= AT_LEAST]
+    band = None
+    if (
+        len(sides) == 1
+    ):  # tails and heads of the same facts are dependent, so that no law holds for both together
+        groups = ThresholdGroups(sides[0].group, sides[0].calibration)
+        band = list(summed_band(groups.cases(), level))
     return {
+        "n": len(covered),
+        "coverage": float(covered.mean()),
+        "coverage_smoothed": float(smoothed.mean()),
+        "band": band,
+        "mean_size": float(size.mean()),
+        "median_size": float(np.median(size)),
         "gap": float(np.abs(share - level).mean()),
         "relations": len(share),
         "gap_large": float(np.abs(large - level).mean()) if len(large) else None,

@@ -20,7 +20,7 @@ MAIN = 0.9
 """The level of the summary, if it was asked for; else the one closest to it."""
 VERDICTS = {
     "kept": ("Promise kept", "chance allows {}"),
-    "above": ("More than promised", "chance allows {}, ties add to it"),
+    "above": ("More than promised", "chance allows {}, equal values and groups add to it"),
     "below": ("Less than chance allows", "{} allowed; an assumption fails"),
     None: ("", "promised on average, no law says how far off by chance"),
 }
@@ -29,6 +29,8 @@ COLOURS_OF_VERDICTS = {
     "More than promised": "yellow",
     "Less than chance allows": "red",
 }
+WORTH_SAYING = 0.005
+"""Coverage above the level that is said to be unavoidable."""
 SHOWN = 10
 """Slices below their band that are listed."""
 
@@ -49,7 +51,7 @@ def summary(result: dict[str, Any]) -> str:
     )
     if result["taken_in"]:
         about += f" Updates have learned from {counted(result['taken_in'], 'test fact')}, left out here."
-    table = FigureTable(["", "share", "coverage", "width", "interval score", "knowing nothing"])
+    table = FigureTable(["", "share", "coverage", "width", "interval score", "knowing nothing", "worst"])
     for kind, of_kind in figures["kinds"].items():
         table.add(plural(kind), *_summary_row(of_kind, of_kind["share"]))
     if len(figures["kinds"]) > 1:
@@ -64,9 +66,15 @@ def _wrapped(sentences: str) -> list[str]:
 
 
 def _summary_row(figures: dict[str, Any], share: float) -> list[str]:
-    mark = " below" if below_band(figures) else ""
+    mark = " low" if below_band(figures) else ""
     nothing = figures["knowing_nothing"]["interval_score"]
-    shown = (figures["coverage"], figures["sharpness"], figures["interval_score"], nothing)
+    shown = (
+        figures["coverage"],
+        figures["sharpness"],
+        figures["interval_score"],
+        nothing,
+        worst_coverage(figures),
+    )
     of_all = f"{100 * share:.0f} %" if share >= 0.01 else "<1 %"
     cells = list(map(number, shown))
     return [of_all, cells[0] + mark, *cells[1:]]
@@ -93,10 +101,13 @@ def verdict_sentences(result: dict[str, Any]) -> str:
     figures = level["positive"]
     verdict, remark = VERDICTS[figures["verdict"]]
     remark = remark.format(" to ".join(map(of_100, figures["band"] or ())))
+    least = figures["least_possible"]
+    if least is not None and least >= level["confidence"] + WORTH_SAYING and figures["verdict"] == "above":
+        remark = f"{remark.split(',')[0]}; {least:.3f} is the least possible here"
     found = (
         f"at {percent(level['confidence'])} the intervals contain the truth for {of_100(figures['coverage'])} of 100 "
-        f"test facts ({remark if result['promised'] else 'nothing is promised'}); half are narrower than "
-        f"{figures['median_width']:.2g}."
+        f"test facts ({remark if result['promised'] else 'nothing is promised'}); half are "
+        + (f"narrower than {figures['median_width']:.2g}." if figures["median_width"] else "a single value.")
     )
     return f"{verdict}: {found}" if verdict else found[0].upper() + found[1:]
 
@@ -140,7 +151,6 @@ WORST = {
     "doubt": "doubt",
     "degree": "degree",
     "relation": "relation",
-    "slab": "slab",
 }
 """The keys of `worst`, and their titles."""
 
@@ -153,17 +163,17 @@ def full_text(result: dict[str, Any]) -> str:
         f"negatives: triples taken for no facts ({result['negatives']}), judged with the threshold of "
         f"{result['negative_threshold']}; mixed: facts and negatives",
     )
-    worst = FigureTable(["lowest coverage by", *WORST.values(), "ERT", "of it below", "ties at random"])
+    rest = ("ERT", "of it below", "least possible")
+    worst = FigureTable(["lowest coverage by", *WORST.values(), *rest])
     for level in result["levels"]:
         figures = level["positive"]
         shares = [number(figures["worst"][by]) for by in WORST]
         risk = figures["ert"] or {"both": None, "below": None}
-        last = (risk["both"], risk["below"], figures["coverage_smoothed"])
+        last = (risk["both"], risk["below"], figures["least_possible"])
         worst.add(f"at {percent(level['confidence'])}", *shares, *map(number, last))
     meaning = (
-        "slab: worst tenth of the facts along any direction in score, doubt, degree and frequency of the relation",
         "ERT: how far a classifier can tell which facts are covered; 0 where coverage is the same everywhere",
-        "ties at random: coverage if equal nonconformity scores were put in random order",
+        "least possible: coverage of the smallest answers that reach the level, where many confidences are equal",
     )
     parts = [*EXPLAINED, *others, "", worst.terminal(), "", *meaning, *_slices_below(result)]
     return "\n".join([tables, "", *parts])
@@ -248,16 +258,13 @@ def ranking_text(result: dict[str, Any]) -> str:
     """The object of `completion_quality.ranking`."""
     hits = list(result["tails"]["hits"])
     weighted = FigureTable(["", "queries", "nDCG linear", "nDCG exp.", "WMRR", *(f"WHits@{n}" for n in hits)])
-    plain = FigureTable(
-        ["", "facts", "MRR", *(f"Hits@{n}" for n in hits), "raw MRR", *(f"raw Hits@{n}" for n in hits)]
-    )
+    plain = FigureTable(["", "facts", "MRR", *(f"Hits@{n}" for n in hits)])
     for side in ("tails", "heads", "both"):
         part = result[side]
         figures = [part["ndcg_linear"], part["ndcg_exponential"], part["wmrr"], *part["whits"].values()]
         weighted.add(side, f"{part['queries']:,}", *(number(figure, 4) for figure in figures))
-        figures = [part["mrr"], *part["hits"].values(), part["raw_mrr"], *part["raw_hits"].values()]
-        plain.add(side, f"{part['facts']:,}", *(number(figure, 4) for figure in figures))
-    heading = f"ranking among {result['candidates']:,} candidates, known facts left out but in raw figures"
+        plain.add(side, f"{part['facts']:,}", *(number(x, 4) for x in (part["mrr"], *part["hits"].values())))
+    heading = f"ranking among {result['candidates']:,} candidates, known facts left out"
     if result["least"]:
         heading += f"; test facts with a confidence of at least {result['least']:g}"
     if result["unknown"]:
@@ -265,53 +272,26 @@ def ranking_text(result: dict[str, Any]) -> str:
     return f"{heading}\n\n{weighted.terminal()}\n\n{plain.terminal()}"
 
 
-def decisions_text(result: dict[str, Any]) -> str:
-    """The object of `assessment.decisions`."""
-    names = ("kept", "dropped", "abstained", "accuracy", "precision", "wrong", "score_accuracy")
-    table = FigureTable(["level", *(name.replace("_", " ") for name in names)])
-    for level in result["levels"]:
-        for part in ("positive", "mixed"):
-            figures = level[part]
-            table.add(f"{level['confidence']:g} {part}", *(number(figures[name], 4) for name in names))
-    heading = f"keep or drop at {result['threshold']:g} (facts, then facts and negatives)"
-    return f"{heading}\n\n{table.terminal()}"
-
-
 def answers_text(result: dict[str, Any]) -> str:
     """The object of `completion_quality.judge_answers`."""
-    shares, sizes = ["coverage", "ties at random", "band"], ["mean size", "median", "top k"]
-    table = FigureTable(["level", "", "threshold", *shares, *sizes, "gap", "gap, large"])
+    table = FigureTable(
+        ["level", "", "coverage", "ties at random", "chance allows", "mean size", "median", "gap"]
+    )
     for level in result["levels"]:
         for side in ("tails", "heads", "both"):
-            for way, said in (("before", "one for all"), ("after", "per relation")):
-                part = level[side][way]
-                band = "-" if part["band"] is None else "-".join(f"{end:.3f}" for end in part["band"])
-                cells = [
-                    number(part["coverage"], 4),
-                    number(part["coverage_smoothed"], 4),
-                    band,
-                    f"{part['mean_size']:,.1f}",
-                    f"{part['median_size']:,.0f}",
-                    f"{part['top_k']:,}",
-                    number(part["gap"], 3),
-                    number(part["gap_large"], 3),
-                ]
-                table.add(f"{level['confidence']:g}", side, said, *cells)
+            part = level[side]
+            shares = [number(part["coverage"]), number(part["coverage_smoothed"])]
+            band = "-" if part["band"] is None else "-".join(f"{end:.3f}" for end in part["band"])
+            sizes = [f"{part['mean_size']:,.1f}", f"{part['median_size']:,.0f}", number(part["gap"])]
+            table.add(percent(level["confidence"]), side, *shares, band, *sizes)
+    least = f" with a confidence of at least {result['least']:g}" if result["least"] else ""
     heading = (
-        f"answer sets for {result['asked']:,} new test facts among {result['candidates']:,} entities, calibrated with "
-        f"{result['calibration']:,} facts"
+        f"answer sets for {result['asked']:,} of {result['new']:,} new test facts{least} among "
+        f"{result['candidates']:,} entities, calibrated with {result['calibration']:,} facts; "
+        f"{result['facts'] - result['new']:,} test facts are not new or not known and left out"
     )
-    if result["least"]:
-        heading += f"; facts with a confidence of at least {result['least']:g}"
-    if left_out := result["facts"] - result["new"]:
-        heading += f"; {left_out:,} of {result['facts']:,} test facts are unknown, training facts"
-        heading += " or below it" if result["least"] else ""
-    relations = result["levels"][0]["tails"]["after"]
-    explained = [
-        "no set is empty, so that ties lift coverage where the best candidate alone is right more often than asked;",
-        "the band is for ties broken at random. top k: the best k contain as many of the answers, for the k that these",
-        "test facts need. gap: mean distance of a relation's coverage from the level, of "
-        f"{relations['relations']:,} relations and of the {relations['large_relations']:,} with at least "
-        f"{result['at_least']} facts",
-    ]
+    explained = (
+        "ties at random: no set is empty, which lifts coverage; without that it should be what chance allows",
+        "gap: mean distance of a relation's coverage from the level",
+    )
     return "\n".join([heading, "", table.terminal(), "", *explained])

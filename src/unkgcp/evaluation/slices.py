@@ -1,8 +1,8 @@
 """Coverage of parts of the facts: those that a method doubts, those about rare entities, those of one relation.
 
 A method can keep its level on average by covering easy facts alone, and have narrow intervals because it gives up the
-hard ones. These figures show that: coverage by tenth of the method's own doubt, by fifth of degree and by relation, in
-the worst slab of the features of a query, and ERT (`excess_risk`). Facts about unknown entities have degree 0 and no
+hard ones. These figures show that: coverage by tenth of the method's own doubt, by fifth of degree and by relation, and
+ERT (`excess_risk`). Facts about unknown entities have degree 0 and no
 doubt: they take part wherever they can be placed.
 
 Each slice has a band, in which its coverage would lie if its facts were covered with the probability asked for. All
@@ -12,7 +12,6 @@ a slice is seldom outside its band by chance.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,7 +30,7 @@ Mask = NDArray[np.bool_]
 
 TENTHS, FIFTHS = 10, 5
 AT_LEAST = 50  # relations with fewer test facts are no slices: their band is nearly everything
-SLAB_SHARE, DIRECTIONS, MASS = 0.1, 100, 0.99
+MASS = 0.99
 SLACK = 1e-9  # shares of the same count computed in two ways may differ by so much
 
 
@@ -68,7 +67,7 @@ class QueryFeatures:
         return ~np.isnan(self.score + self.doubt)
 
     def table(self) -> Floats:
-        """The features for slabs and classifiers, of the queries that are `complete`: (m, 4)."""
+        """The features for a classifier, of the queries that are `complete`: (m, 4)."""
         counts = (np.log1p(self.degree), np.log1p(self.frequency))
         return np.column_stack([self.score, self.doubt, *counts])[self.complete]
 
@@ -125,7 +124,6 @@ def judge_slices(
     levels: Sequence[float],
     *,
     sizes: Ints | None,
-    seed: int,
 ) -> list[dict[str, Any]]:
     """`slices` with their figures and bands, and `worst` coverage by each quantity, at each level.
 
@@ -135,17 +133,14 @@ def judge_slices(
     """
     cut = slices_of(queries, relations)
     bands = bands_of([part.member for part in cut], sizes, levels)
-    features, complete, (truth, lower, upper), found = queries.table(), queries.complete, ends, []
+    (truth, lower, upper), found = ends, []
     for place, level in enumerate(levels):
         at = truth, lower[:, place], upper[:, place]
-        inside, rng = metrics.contains(*at), np.random.default_rng(seed)
-        slab = worst_slab_coverage(features, inside[complete], rng=rng)
-        columns = inside, metrics.widths(*at[1:]), metrics.interval_scores(*at, level)
+        columns = metrics.contains(*at), metrics.widths(*at[1:]), metrics.interval_scores(*at, level)
         rows = figures_of(cut, columns, bands[place])
         worst = {by: min((one["coverage"] for one in own), default=None) for by, own in rows.items()}
         last = rows["doubt"][-1]["coverage"] if rows["doubt"] else None
-        worst = {"most_doubtful": last, **worst, "slab": metrics.finite(slab)}
-        found.append({"slices": rows, "worst": worst})
+        found.append({"slices": rows, "worst": {"most_doubtful": last, **worst}})
     return found
 
 
@@ -219,66 +214,6 @@ def weakest(slices: dict[str, list[dict[str, Any]]]) -> tuple[str, dict[str, Any
     """The slice with the lowest coverage, with its quantity; None if there are no slices."""
     every = [(by, one) for by, rows in slices.items() for one in rows]
     return min(every, key=lambda case: case[1]["coverage"], default=None)
-
-
-# Worst-slab coverage: the lowest coverage over slabs {x : a <= v.x <= b} that hold a given share of rows.
-
-
-def worst_slab_coverage(
-    features: Floats,
-    inside: Mask,
-    *,
-    rng: np.random.Generator,
-    share: float = SLAB_SHARE,
-    directions: int = DIRECTIONS,
-) -> float:
-    """Coverage in the worst slab with at least `share` of the rows.
-
-    features: (n, d), standardised here; inside: (n,) whether each label was covered. NaN when the half on
-    which coverage is taken has no row in the slab.
-    """
-    x = np.asarray(features, dtype=np.float64)
-    if len(x) < 2:
-        return math.nan
-    spread = x.std(axis=0)
-    x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    order = rng.permutation(len(x))
-    search, judge = order[: len(x) // 2], order[len(x) // 2 :]
-    # every feature by itself, and directions between them
-    drawn = np.concatenate([np.eye(x.shape[1]), rng.standard_normal((directions, x.shape[1]))])
-    best: tuple[float, float, float, Floats] = (math.inf, 0.0, 0.0, drawn[0])
-    for direction in drawn:
-        found = worst_window(x[search] @ direction, inside[search], share)
-        if found[0] < best[0]:
-            best = (*found, direction)
-    position = x[judge] @ best[3]
-    chosen = inside[judge][(best[1] <= position) & (position <= best[2])]
-    return float(chosen.mean()) if len(chosen) else math.nan
-
-
-def worst_window(position: Floats, inside: Mask, share: float) -> tuple[float, float, float]:
-    """(coverage, a, b) of the window [a, b] of `position` (n,) that covers least and holds at least `share`.
-
-    Exact: Dinkelbach's iteration on the ratio hits / rows, whose step is one pass over prefix sums. Equal
-    positions are never cut apart.
-    """
-    values, member = np.unique(position, return_inverse=True)
-    rows = np.concatenate([[0], np.cumsum(np.bincount(member))])
-    hits = np.concatenate([[0.0], np.cumsum(np.bincount(member, weights=inside))])
-    least = max(1, math.ceil(share * len(position)))
-    # for a window's end j, its start is at most the last i with rows[j] - rows[i] >= least
-    last_start = np.searchsorted(rows, rows - least, side="right") - 1
-    ends = np.flatnonzero(last_start >= 0)
-    ratio, start, end = hits[-1] / rows[-1], 0, len(rows) - 1
-    while True:
-        gain = hits - ratio * rows
-        top = np.maximum.accumulate(gain)
-        j = int(ends[np.argmin(gain[ends] - top[last_start[ends]])])
-        i = int(np.argmax(gain[: last_start[j] + 1]))
-        found = (hits[j] - hits[i]) / (rows[j] - rows[i])
-        if found >= ratio:
-            return float(ratio), float(values[start]), float(values[end - 1])
-        ratio, start, end = found, i, j
 
 
 # Excess risk of the target coverage (ERT): how far coverage is from the level, given what is known of a query.

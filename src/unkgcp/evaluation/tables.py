@@ -130,10 +130,11 @@ class FigureTable:
 
 
 def _typeset(shown: str) -> str:
-    """A number as a page shows it: an en dash for none, a real minus sign."""
-    if isinstance(shown, Html) or shown[:1] != "-":
+    """Numbers as a page shows them: a real minus sign, an en dash for none and between two."""
+    if isinstance(shown, Html):
         return shown
-    return "\N{EN DASH}" if shown == "-" else shown.replace("-", "\N{MINUS SIGN}")
+    sign, rest = ("\N{MINUS SIGN}", shown[1:]) if shown[:1] == "-" != shown else ("", shown)
+    return sign + rest.replace("-", "\N{EN DASH}")
 
 
 def latex_text(value: str) -> str:

@@ -179,6 +179,11 @@ class Predictor:
         )  # it imports this file
         return updated
 
+    def evaluate(self, data: Any, *given: Any, **options: Any) -> dict[str, Any]:
+        """How good its intervals are on a graph of test facts or a data set; see `unkgcp.evaluate`."""
+        judged: dict[str, Any] = import_module("unkgcp.evaluation").evaluate(self, data, *given, **options)
+        return judged
+
     def plot(self, queries: Queries, confidence: Levels = (0.8, 0.9, 0.95), *, ax: Any = None) -> Any:
         """Draw the interval of each query at one level or several, nested, with the score as a dot.
 

@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 from unkgcp.evaluation.monitor.findings import (
-    check_target,
     describe,
-    draw,
     monitor_text,
     order_caution,
     sparkline,
@@ -18,9 +16,7 @@ from unkgcp.evaluation.monitor.promise_monitor import Monitor
 
 __all__ = [
     "Monitor",
-    "check_target",
     "describe",
-    "draw",
     "monitor_text",
     "order_caution",
     "sparkline",

@@ -1,4 +1,4 @@
-"""What a monitor found: one plain object, sentences, a picture."""
+"""What a monitor found: one plain object, and sentences."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.martingale import Stream
-from unkgcp.errors import InputError
-from unkgcp.evaluation.figure_design import COLOURS, INK, SOFT, design, sheet
 from unkgcp.evaluation.monitor.promise_monitor import Monitor
 from unkgcp.evaluation.tables import FigureTable, counted, number
-from unkgcp.files import atomic_path
 from unkgcp.graph.facts import Graph
 
 Floats = NDArray[np.float64]
@@ -223,38 +220,3 @@ def _sorted(column: NDArray[Any]) -> bool:
     by_chance = float((counts * (counts - 1)).sum() / len(column))
     most = len(column) - len(counts)
     return most - by_chance >= 20 and neighbours - by_chance >= 0.5 * (most - by_chance)
-
-
-ENDINGS = (".svg", ".png", ".pdf")
-
-
-def check_target(path: str) -> None:
-    """Refuse a name that says no kind of picture, before any work is done."""
-    if not path.lower().endswith(ENDINGS):
-        raise InputError(f"{path} does not end in {', '.join(ENDINGS)}; its ending says how to draw it")
-
-
-def draw(monitor: Monitor, path: str) -> None:
-    """Write a picture of the capital over the facts, and of the three relations with the most evidence against them."""
-    check_target(path)
-    with design():
-        _draw(monitor, path, sheet(7, 3.4))
-
-
-def _draw(monitor: Monitor, path: str, figure: Any) -> None:
-    axes = figure.subplots()
-    alarm, ln10 = monitor.all.log_alarm, math.log(10)
-    largest = sorted(monitor.relations.items(), key=lambda item: -item[1].martingale.log_largest)
-    for label, stream in largest[:3]:
-        # in units of its own alarm, so that one line shows the alarm of all of them
-        place = np.linspace(1, max(monitor.facts, 1), len(stream.path))
-        axes.plot(place, stream.path * (alarm / stream.log_alarm) / ln10, lw=0.8, alpha=0.7, label=label)
-    path_of_all = monitor.all.path
-    axes.plot(np.arange(1, len(path_of_all) + 1), path_of_all / ln10, color=INK, lw=1.4, label="all facts")
-    axes.axhline(alarm / ln10, color=COLOURS["red"], ls="--", lw=1, label=f"alarm ({monitor.false_alarm:g})")
-    axes.axhline(0, color=SOFT, lw=0.5)
-    axes.set(xlabel="labelled facts", ylabel="evidence against (log10 capital)")
-    axes.set_title("alarm" if monitor.broken else "no evidence against the promise", loc="left")
-    figure.legend(frameon=False, fontsize="small", loc="outside right upper")
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, format=path.lower().rsplit(".", 1)[1], dpi=150)

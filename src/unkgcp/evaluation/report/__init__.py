@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unkgcp.evaluation.assessment import evaluate
-from unkgcp.evaluation.evaluation_texts import VERDICTS, latex_table, slice_words
+from unkgcp.evaluation.evaluation_texts import VERDICTS, WORTH_SAYING, latex_table, slice_words
 from unkgcp.evaluation.figure_design import design, matplotlib
 from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose
 from unkgcp.evaluation.report.page_parts import Section, named, page, paragraph, percent, span, tiles
@@ -108,7 +108,7 @@ def report_page(d: Diagnosis) -> str:
 
 REASONS = {
     "kept": "no evidence against the promise.",
-    "above": "equal values and groups with a threshold each can add to it; no evidence against the promise.",
+    "above": "{}, which breaks no promise.",
     "below": "strong evidence that an assumption is broken.",
 }
 
@@ -126,7 +126,11 @@ def verdict_card(d: Diagnosis) -> Html:
         shared = "Several thresholds or models share the promise; the figure is what was measured."
         remark = shared if d.result["promised"] else "This method promises nothing."
     else:
-        remark = f"Chance alone allows {span(figures['band'])}: {REASONS[figures['verdict']]}"
+        least = figures["least_possible"]
+        why = "equal values and groups with a threshold each add to it"
+        if least is not None and least >= d.confidence + WORTH_SAYING:
+            why = f"single values that many facts have make {number(least)} the least possible here"
+        remark = f"Chance alone allows {span(figures['band'])}: {REASONS[figures['verdict']].format(why)}"
     head = tag("strong", f"{verdict or 'Measured'}. ", class_="verdict-word")
     return tag("p", head, reason, remark, class_=f"lead verdict {figures['verdict'] or 'open'}")
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
 from unkgcp.errors import InputError
@@ -41,7 +40,7 @@ class Diagnosis:
     rows: JudgedRows
     """The answers at the main level."""
     slices: Mapping[str, Sequence[Mapping[str, Any]]]
-    """By `doubt`, `degree`, `relation`, `prediction` and `width`: name, n, coverage, sharpness and band of each slice.
+    """By `doubt`, `degree`, `relation` and `prediction`: name, n, coverage, sharpness and band of each slice.
 
     Every relation is a slice here, the largest first.
     """
@@ -92,21 +91,17 @@ def _range(low: float, high: float, digits: int = 3) -> str:
 def _more_slices(
     answers: AnsweredTest, rows: JudgedRows, confidence: float
 ) -> dict[str, list[dict[str, Any]]]:
-    """Slices by relation, by tenth of the prediction and by tenth of the width."""
+    """Slices by relation and by tenth of the prediction."""
     relation = answers.dataset.splits.test.relation
     codes, member, n = np.unique(relation, return_inverse=True, return_counts=True)
     order = np.argsort(-n, kind="stable")
     names = readable(answers.dataset, "relations", codes[order].tolist())
     by_relation = Slices("relation", [{"name": name} for name in names], np.argsort(order)[member])
-    cut = [by_relation, _tenths("prediction", rows.prediction), _tenths("width", rows.width)]
+    tenths = equal_slices("prediction", rows.prediction, TENTHS)
+    named = [{"name": _range(row["from"], row["to"])} for row in tenths.about]
+    cut = [by_relation, Slices("prediction", named, tenths.member)]
     (bands,) = bands_of([part.member for part in cut], answers.sizes, [confidence])
     if answers.sizes is not None:  # facts without calibration facts have the whole range, which covers
         bands = [[[1.0, 1.0] if band is None else band for band in own] for own in bands]
     scores = metrics.interval_scores(rows.truth, rows.lower, rows.upper, confidence)
     return figures_of(cut, (rows.inside, rows.width, scores), bands)
-
-
-def _tenths(by: str, values: NDArray[np.float64]) -> Slices:
-    """Tenths of the values, each named from its lowest to its highest value."""
-    cut = equal_slices(by, values, TENTHS)
-    return Slices(by, [{"name": _range(row["from"], row["to"])} for row in cut.about], cut.member)

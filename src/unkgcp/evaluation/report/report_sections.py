@@ -25,10 +25,11 @@ from unkgcp.evaluation.report.page_parts import (
     readable,
     span,
 )
-from unkgcp.evaluation.slices import AT_LEAST, MASS, SLAB_SHARE, below_band
+from unkgcp.evaluation.slices import AT_LEAST, MASS, below_band
 from unkgcp.evaluation.tables import FigureTable, Html, counted, number, tag
 from unkgcp.methods.intervals import in_words
 from unkgcp.run.predictor import Predictor
+from unkgcp.training.config import NONE
 
 RELATIONS = 20  # rows of the figure by relation; the table has all
 PARTS = [
@@ -75,6 +76,8 @@ def promise_section(d: Diagnosis) -> Section:
     """What is promised, what it means and what it assumes."""
     predictor = d.answers.predictor
     method, record = predictor.method, predictor.provenance
+    looked_at = str(record.get("early_stopping", "unknown facts")).removeprefix("on ")
+    stopping = "" if predictor.model.called == NONE else f" Early stopping looked at {looked_at}."
     parts = [
         paragraph(
             tag("strong", "Promise. "),
@@ -100,8 +103,7 @@ def promise_section(d: Diagnosis) -> Section:
             ),
             paragraph(
                 tag("strong", "Assumed. "),
-                "Queries come from where the calibration facts came from: facts that somebody asserted. Early stopping "
-                f"looked at {str(record.get('early_stopping', 'unknown facts')).removeprefix('on ')}.",
+                f"Queries come from where the calibration facts came from: facts that somebody asserted.{stopping}",
             ),
         ]
     if d.figures["band"] is not None:
@@ -171,8 +173,7 @@ def level_section(d: Diagnosis) -> Section:
 
 
 def slice_section(d: Diagnosis) -> Section:
-    """Coverage by doubt, degree, relation, prediction and width, and in the worst region."""
-    every = [row for rows in d.slices.values() for row in rows]
+    """Coverage by doubt, degree, prediction and relation, and whether it can be told beforehand."""
     shown = [*(row for rows in d.slices.values() for row in rows[:RELATIONS])]
     bands = [(row["band"][0], row["band"][1]) for row in shown if row["band"] is not None]
     start = axis_start([*(row["coverage"] for row in shown), d.confidence], bands)
@@ -180,15 +181,17 @@ def slice_section(d: Diagnosis) -> Section:
         " Grey: what chance would allow if the facts of each slice were covered with that probability; with "
         f"{percent(MASS)} all slices of a picture lie in it."
     )  # fmt: skip
-    lowest = min(every, key=lambda row: row["coverage"])
     risk = d.figures["ert"]
-    ert = paragraph(
-        tag("strong", f"{number(risk['both'])} "),
-        "is the excess risk of the target coverage (ERT): how far coverage is from "
-        f"{percent(d.confidence)}, on average over the same features, as far as a classifier can tell; "
-        f"{number(risk['below'])} of it is from facts that are covered too seldom. 0 means that coverage is the same "
-        "everywhere.",
-    ) if risk else ""  # fmt: skip
+    ert = [
+        tag("h3", "Can one tell which facts are covered?"),
+        paragraph(
+            tag("strong", f"{number(max(risk['both'], 0.0))} "),
+            "is the excess risk of the target coverage (ERT): how far coverage is from "
+            f"{percent(d.confidence)} on average, as far as a classifier can tell from predicted confidence, doubt, "
+            f"degree, and frequency of the relation; {number(max(risk['below'], 0.0))} of it is from facts that are "
+            "covered too seldom. 0 means that coverage is the same everywhere.",
+        ),
+    ] if risk else []  # fmt: skip
     relations, (width_said, errors) = d.slices["relation"], _errors(d)
     shown_relations = "The only relation" if len(relations) == 1 else f"All {len(relations):,} relations"
     if len(relations) > RELATIONS:
@@ -198,31 +201,16 @@ def slice_section(d: Diagnosis) -> Section:
         paragraph(
             f"These slices show where coverage is above {percent(d.confidence)} and where it is below; all have the "
             f"same axis. A method that is narrow because it gives up the facts it doubts shows it in the first picture."
-            f"{grey} The numbers on the right count the facts of a slice. The lowest of all is "
-            f"{number(lowest['coverage'])}."
+            f"{grey} The numbers on the right count the facts of a slice."
         ),
         beside(
             _dots(d, "doubt", "against the method\u2019s own doubt", "Tenths of the facts", start),
             _dots(d, "degree", "by degree", "Fifths of the facts, by the number of training "
                   "facts of the head or of the tail, whichever has fewer", start),
             _dots(d, "prediction", "by predicted confidence", "Tenths of the facts", start),
-            _dots(d, "width", "by width of the interval", "Tenths of the facts", start),
             _dots(d, "relation", "by relation", shown_relations, start),
             errors,
-            tag(
-                "div",
-                tag("h3", "The worst region"),
-                paragraph(
-                    tag("strong", f"{number(d.figures['worst']['slab'])} "),
-                    f"is the coverage of the worst slab with at least {percent(SLAB_SHARE)} of the facts, over "
-                    "predicted confidence, doubt, degree, and frequency of the relation. "
-                    "It is searched on one half of the facts and judged on the other, so that the search itself "
-                    "does not make it look worse.",
-                ),
-                ert,
-                tag("h3", "Does width tell what is hard?"),
-                paragraph(width_said),
-            ),
+            tag("div", *ert, tag("h3", "Does width tell what is hard?"), paragraph(width_said)),
         ),
         tag("details", tag("summary", f"{some} as a table"), _relation_table(relations)),
     ]  # fmt: skip

@@ -8,6 +8,7 @@ the number of contained intervals is exactly beta-binomial (larger with ties); f
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,7 +84,7 @@ def test_joint_coverage_is_exact(
     world: tuple[Graph, Graph, Oracle], models: Models, normalised: bool
 ) -> None:
     """Fails by chance with probability 1e-6 at either end; scores tie rarely, so the upper end holds too."""
-    hits, _, lawful = replicate(Joint(models[1], normalised), models[0], world)
+    hits, _, lawful = replicate(Joint(models[1], normalised, by_kind=False), models[0], world)
     low, high = tail(hits, len(world[1]) - CALIBRATION)
     assert low > FALSE_ALARM
     assert high > FALSE_ALARM
@@ -91,8 +92,8 @@ def test_joint_coverage_is_exact(
 
 
 def test_the_union_bound_covers_and_is_wider(world: tuple[Graph, Graph, Oracle], models: Models) -> None:
-    hits, width, _ = replicate(MeanLength(models[1], True), models[0], world)
-    _, joint, _ = replicate(Joint(models[1], True), models[0], world)
+    hits, width, _ = replicate(MeanLength(models[1], True, by_kind=False), models[0], world)
+    _, joint, _ = replicate(Joint(models[1], True, by_kind=False), models[0], world)
     low, _ = tail(hits, len(world[1]) - CALIBRATION)
     assert low > FALSE_ALARM
     assert joint < width
@@ -102,9 +103,9 @@ def test_a_threshold_too_low_would_be_noticed(world: tuple[Graph, Graph, Oracle]
     """Thirty of 1,500 ranks short (two points of coverage): the test of coverage must fail."""
 
     class Short(Joint):
-        def _thresholds(self, levels: list) -> NDArray[np.float64]:  # type: ignore[type-arg]
+        def _thresholds(self, rankings: Any, triples: Any, levels: Any, doubt: Any) -> NDArray[np.float64]:
             k = rank(levels[0], self.size) - 30
-            return np.array([[self.rankings[0].scores[k - 1]]])
+            return np.full((len(triples.head), 1), rankings.scores[k - 1])
 
-    hits, _, _ = replicate(Short(models[1], True), models[0], world)
+    hits, _, _ = replicate(Short(models[1], True, by_kind=False), models[0], world)
     assert tail(hits, len(world[1]) - CALIBRATION)[0] < FALSE_ALARM

@@ -107,12 +107,13 @@ def judged(run: Predictor, queries: Graph, rng: np.random.Generator) -> tuple[fl
     asked, truth = Triples(*(column[known] for column in ids)), queries.confidence[known]
     answers = run.method.interval(asked, LEVEL)
     covered = (answers.lower <= truth) & (truth <= answers.upper)
-    kept, scores = run.method.calibration_scores(), run.method.nonconformity(asked, truth)
-    assert kept is not None
-    assert scores is not None
+    facts = run.method.calibration_facts()
+    kept, scores = (
+        np.asarray(run.method.nonconformity(*part)) for part in ((facts, facts.confidence), (asked, truth))
+    )
     size, k = run.method.size, rank(LEVEL, run.method.size)
     ties = rng.random(size + len(scores))
-    order = np.lexsort((ties, np.concatenate([kept[0], scores])))
+    order = np.lexsort((ties, np.concatenate([kept, scores])))
     limit = np.flatnonzero(order < size)[k - 1]
     inside = np.zeros(len(scores), bool)
     inside[order[:limit][order[:limit] >= size] - size] = True

@@ -256,7 +256,7 @@ def test_refusals(run: Predictor, splits: unkgcp.Splits) -> None:
     refused(replace(run, model=replace(run.model, facts=None)), week(), "does not hold its training facts")
     older = run.method.with_models(run.models())
     older.waiting = None
-    refused(replace(run, method=older), week(), "made by an older version; calibrate it again")
+    refused(replace(run, method=older), week(), "does not hold its calibration facts; calibrate it again")
     with pytest.raises(InputError, match="calibrate_on is 'some'"):
         unkgcp.update(run, week(), calibrate_on="some")
 

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph
 from unkgcp.methods.intervals import STATUSES, Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, Scorer
 
@@ -108,7 +107,7 @@ def check_promise(
     from unkgcp.graph.negatives import ALL_KINDS
     from unkgcp.methods.partitions import Partitioned, partition_names
 
-    if partition_names(per) and not issubclass(method, Partitioned):
+    if partition_names(per) and not (issubclass(method, Partitioned) and method.takes_groups):
         raise InputError(
             f"method {method.name!r} has no promise per {per}; choose cp, unkgcp, shortest or evidence"
         )
@@ -136,11 +135,7 @@ def restore(
     options: Mapping[str, Any],
     models: Mapping[str, Scorer],
     arrays: Mapping[str, NDArray[Any]],
-    held: Sequence[Graph | None] | None = None,
 ) -> IntervalPredictor:
-    """The calibrated method of a run, from its settings, all models of the run by name, and what calibration learned.
-
-    held: see `IntervalPredictor.restore`.
-    """
+    """The calibrated method of a run, from its settings, all its models by name, and what calibration learned."""
     made = create(name, **{**options, **predictor_class(name).made_of(models)})
-    return made.restore(models["model"], arrays, held)
+    return made.restore(models["model"], arrays)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import GroupRankings, Standing, largest
-from unkgcp.conformal.ranks import Confidence, exact, highest_level
+from unkgcp.conformal.ranking import GroupRankings, Standing
 from unkgcp.conformal.selection import Range
+from unkgcp.conformal.storage import to_arrays
 from unkgcp.errors import InputError
 from unkgcp.evidence.crossfit import CrossFit
 from unkgcp.evidence.distribution import Centre, Distribution
 from unkgcp.evidence.evidence_model import DOUBT_LEVEL, EvidenceModel
+from unkgcp.files import joined, under
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
@@ -67,11 +68,6 @@ class EvidenceIntervals(Partitioned):
     ranks_scores: bool = True
     default_per: tuple[str, ...] = ("doubt", "relation")
     most: int | None = MOST_CALIBRATING
-
-    relations: NDArray[np.int32]
-    """The relation of each calibration score, upwards: (l,)."""
-    columns: dict[str, NDArray[np.int32]] | None
-    """The groups of each calibration score, (l,) a partition."""
 
     def __init__(
         self,
@@ -126,12 +122,7 @@ class EvidenceIntervals(Partitioned):
             scores[part] = found.scores(facts.confidence[part])
             if "doubt" in self.per:
                 doubt[part] = found.width(DOUBT_LEVEL)
-        columns = self.group_columns(facts, doubt)
-        keys: list[NDArray[Any]] = [*(columns or {}).values(), facts.relation, scores]
-        order = np.lexsort(keys)
-        self.relations = facts.relation[order]
-        self.columns = None if columns is None else {name: codes[order] for name, codes in columns.items()}
-        self._ranked, self.reach = GroupRankings.of(scores[order], self.columns), highest_level(self.size)
+        self.rankings = GroupRankings.of(scores, self.group_columns(facts, doubt))
 
     def _group(self, name: str) -> Groups:
         """Made from the doubt and the strangeness of training facts, each asked as if it were not in the graph."""
@@ -148,15 +139,8 @@ class EvidenceIntervals(Partitioned):
         count = np.bincount(train.relation, minlength=train.n_relations)
         return group_relations(practice.relation, practice.strangeness, len(count), counts, count)
 
-    @property
-    def rankings(self) -> GroupRankings:
-        return self._ranked
-
     def options(self) -> dict[str, Any]:
         return {**super().options(), "floor": self.floor}
-
-    def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
-        return np.asarray(self.rankings.first.ranking.pooled().scores, np.float64), self.relations
 
     def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
         """The width of the distribution's own central interval: (n,)."""
@@ -185,37 +169,17 @@ class EvidenceIntervals(Partitioned):
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
         centre = np.full((len(Centre._fields), n), np.nan)
-        tables = self.rankings.tables(levels)
+        floor = np.array([float(level) if self.floor and level < 1 else 0.0 for level in levels])
         for part, own, found in self._chunks(some_rows(triples, known)):
             rows = known[part]
             score[rows] = found.centre.mean
             centre[:, rows] = found.centre
-            ends[rows] = found.bounds(self._thresholds(own, found, tables, levels))
+            doubt = found.width(DOUBT_LEVEL) if "doubt" in self.per else None
+            ends[rows] = found.bounds(np.maximum(self._thresholds(self.rankings, own, levels, doubt), floor))
         return score, ends, _told(Centre(*centre))
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         return self._answers(triples, np.arange(len(score)), levels)[1]
-
-    def _thresholds(
-        self,
-        triples: Triples,
-        found: Distribution,
-        tables: Sequence[NDArray[np.floating[Any]]],
-        levels: Sequence[Fraction],
-    ) -> Floats:
-        """The threshold of each query at each level: (n, levels)."""
-        doubt = found.width(DOUBT_LEVEL) if "doubt" in self.per else None
-        rows = largest(tables, self.rankings.places(self.group_columns(triples, doubt) or {}))
-        least = [float(level) if self.floor and level < 1 else 0.0 for level in levels]
-        columns = [np.maximum(row, floor) for row, floor in zip(rows, least, strict=True)]
-        return np.stack([np.broadcast_to(column, len(triples.head)) for column in columns], axis=1)
-
-    def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
-        (threshold,) = largest(self.rankings.pooled().tables([exact(confidence)]), [None])
-        ends = np.empty((len(triples.head), 2))
-        for part, own, found in self._chunks(triples):
-            ends[part] = found.bounds(np.full((len(own.head), 1), float(threshold)))[:, :, 0]
-        return ends
 
     def _of_each(self, triples: HasTriples, figure: Callable[[slice, Distribution], Floats]) -> Floats:
         """One figure of each triple, from the places of a chunk and its distributions: (n,)."""
@@ -239,47 +203,16 @@ class EvidenceIntervals(Partitioned):
         assert self.evidence is not None
         learned = _without_facts(self.evidence, self.model)
         model = {f"evidence.{name}": array for name, array in learned.items()}
-        scores, _ = self.calibration_scores()
-        groups = {f"group.{name}": codes for name, codes in (self.columns or {}).items()}
-        return {"scores": scores, "relations": self.relations, **groups, **self._group_arrays(), **model}
+        return joined({"ranking": to_arrays(self.rankings)}) | self._group_arrays() | model
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        if "scores" not in arrays or "relations" not in arrays:
-            raise ValueError("the calibration lacks its scores or their relations")
-        scores = np.array(arrays["scores"], np.float64)
-        self.relations = np.array(arrays["relations"])
-        if (
-            not scores.shape == self.relations.shape == (self.size,)
-            or not (scores >= 0).all()
-            or not self.size
-        ):
-            raise ValueError("the calibration scores are damaged or belong to other facts")
-        if (np.diff(scores) < 0).any() or self.relations.dtype != np.int32:
-            raise ValueError("the calibration scores are not in order")
         self.partitions = self._restored_groups(arrays)
-        self.columns = {
-            groups.name: self._restored_column(groups, arrays) for groups in self.partitions
-        } or None
-        self._ranked, self.reach = GroupRankings.of(scores, self.columns), highest_level(self.size)
-        own = {
-            name.removeprefix("evidence."): array
-            for name, array in arrays.items()
-            if name.startswith("evidence.")
-        }
+        self.rankings = self._restored_rankings(under("ranking/", arrays))
+        if self.rankings.scores.min() < 0:
+            raise ValueError("a calibration score is below zero")
         sizes = (len(self.model.seen_entities), len(self.model.seen_relations))
-        if not ((self.relations >= 0) & (self.relations < sizes[1])).all():
-            raise ValueError("the relations of the calibration scores are not in the vocabulary")
-        self.evidence = EvidenceModel.restore(_with_facts(own, self.model), *sizes, self.backbone)
-
-    def _restored_column(self, groups: Groups, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int32]:
-        codes = arrays.get(f"group.{groups.name}")
-        if codes is None or codes.shape != (self.size,) or codes.dtype != np.int32:
-            raise ValueError(f"the groups by {groups.name} of the calibration facts are missing or damaged")
-        if not ((codes >= 0) & (codes < groups.count)).all():
-            raise ValueError(
-                f"the groups by {groups.name} of the calibration facts are not those of the method"
-            )
-        return codes
+        learned = _with_facts(under("evidence.", arrays), self.model)
+        self.evidence = EvidenceModel.restore(learned, *sizes, self.backbone)
 
 
 # The model keeps the facts that evidence is learned from. Evidence has them in the same order at first, and with new
@@ -306,7 +239,7 @@ def _without_facts(evidence: EvidenceModel, model: Scorer) -> dict[str, NDArray[
 
 
 def _with_facts(arrays: dict[str, NDArray[Any]], model: Scorer) -> dict[str, NDArray[Any]]:
-    """The arrays of evidence with its facts, checked; runs of older versions hold the facts among the arrays."""
+    """The arrays of evidence with its facts, checked; they hold the facts themselves where the model has others."""
     if "order" not in arrays:
         return arrays
     kept, place = training_facts(model), arrays["order"]

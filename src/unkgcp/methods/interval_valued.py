@@ -16,17 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import Ranking, Standing, rank_scores
-from unkgcp.conformal.ranks import Confidence, exact, rank
+from unkgcp.conformal.ranking import GroupRankings, Standing
 from unkgcp.conformal.scores import EntropyResidual
+from unkgcp.conformal.storage import to_arrays
+from unkgcp.files import joined, under
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
-from unkgcp.methods.method import IntervalPredictor, Scorer
+from unkgcp.methods.method import Scorer, some_rows, status_codes
+from unkgcp.methods.partitions import Groups, KindGroups, Partitioned
 
 
-class IntervalValued(IntervalPredictor):
-    """What both methods share: the two models, sorted scores of the calibration facts, and their relations.
+class IntervalValued(Partitioned):
+    """What both methods share: the two models, and the scores of the calibration facts in order.
 
     `normalised` measures errors of the middle in units of the entropy of M, as UnKGCP does, instead of plainly.
     """
@@ -35,13 +37,14 @@ class IntervalValued(IntervalPredictor):
     names: tuple[str, ...]
     """What the sorted scores are called in a saved calibration."""
 
-    rankings: list[Ranking]
+    takes_groups: bool = False
 
-    def __init__(self, length: Scorer | None = None, normalised: bool = False) -> None:
+    def __init__(self, length: Scorer | None = None, normalised: bool = False, by_kind: bool = True) -> None:
+        super().__init__(None, by_kind)
         self.length, self.normalised = length, bool(normalised)
 
     def options(self) -> dict[str, Any]:
-        return {"normalised": self.normalised}
+        return {"normalised": self.normalised, **super().options()}
 
     def models(self) -> dict[str, Scorer]:
         return super().models() | ({} if self.length is None else {"length": self.length})
@@ -51,60 +54,54 @@ class IntervalValued(IntervalPredictor):
         return {"length": models["length"]}
 
     def half_length(self, triples: HasTriples) -> Floats:
-        """Half of the predicted length of each known triple: (n,)."""
+        """Half of the predicted length of each triple, 0 for one with an unknown entity or relation: (n,)."""
         if self.length is None:
             raise ValueError(f"method {self.name!r} needs a model of the length; train it with train_length")
-        found = self.length.score(triples.head, triples.relation, triples.tail)
-        return 0.5 * found.astype(np.float64)
+        known = np.flatnonzero(status_codes(self.model, triples) == 0)
+        half = np.zeros(len(triples.head))
+        half[known] = 0.5 * self.length.score(*some_rows(triples, known)).astype(np.float64)
+        return half
 
     def _unit(self, score: Floats) -> Floats:
-        if not self.normalised:
-            return np.ones_like(score)
-        return EntropyResidual().prepare(score).astype(np.float64, copy=False)
+        return EntropyResidual().prepare(score) if self.normalised else np.ones_like(score)
+
+    def _group(self, name: str) -> Groups:
+        return KindGroups()
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         ends = facts.ends if facts.ends is not None else _both(facts.confidence)
-        scores = self._scores(score, facts, ends)
-        self.rankings = [rank_scores(column.copy()) for column in scores]
-        self.relations = facts.relation[np.lexsort((facts.relation, scores[0]))]
+        self.partitions = tuple(self._group(name) for name in self._partition_names())
+        columns = self.group_columns(facts)
+        self.all_rankings = [GroupRankings.of(each, columns) for each in self._scores(score, facts, ends)]
+        self.rankings = self.all_rankings[0]
 
     @abstractmethod
     def _scores(self, score: Floats, triples: HasTriples, ends: Floats) -> list[Floats]:
         """The nonconformity scores of labels with these ends (n, 2), one array (n,) for each of `names`."""
 
-    def _thresholds(self, levels: list[Fraction]) -> Floats:
-        """The k-th smallest score of each ranking at each level: (rankings, levels)."""
-        return np.stack([ranking.thresholds(levels, None)[0].astype(np.float64) for ranking in self.rankings])
+    @abstractmethod
+    def _reach(self, score: Floats, triples: Triples, thresholds: list[Floats]) -> Floats:
+        """How far the interval of each triple reaches on both sides, given one threshold (n,) for each ranking."""
 
-    def caution(self, confidence: Confidence) -> str | None:
-        level = exact(confidence)
-        if level == 1 or rank(self._level(level), self.size) <= self.size:
-            return None
-        return (
-            f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
-            "every interval is the whole range"
-        )
-
-    def _level(self, level: Fraction) -> Fraction:
-        """The level at which each score is ranked so that all of them hold together at `level`."""
-        return level
+    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
+        ranked = [self.ranked_level(level) for level in levels]
+        thresholds = [self._thresholds(rankings, triples, ranked, None) for rankings in self.all_rankings]
+        ends = np.empty((len(score), 2, len(levels)))
+        for column, level in enumerate(levels):
+            at_level = [each[:, column] for each in thresholds]
+            # the set at level 0 is empty; an answer is never narrower than its score
+            reach = np.zeros(len(score)) if level == 0 else self._reach(score, triples, at_level)
+            ends[:, 0, column] = np.clip(score - reach, 0.0, 1.0)
+            ends[:, 1, column] = np.clip(score + reach, 0.0, 1.0)
+        return ends
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        scores = {name: ranking.scores for name, ranking in zip(self.names, self.rankings, strict=True)}
-        return {**scores, "relations": self.relations}
+        return joined({name: to_arrays(r) for name, r in zip(self.names, self.all_rankings, strict=True)})
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        if set(arrays) - {"relations"} != set(self.names):
-            raise ValueError(f"expected the scores {', '.join(self.names)}, found {', '.join(arrays)}")
-        self.rankings = []
-        for name in self.names:
-            scores = np.array(arrays[name], np.float64)
-            if scores.shape != (self.size,) or not self.size or not (scores[1:] >= scores[:-1]).all():
-                raise ValueError(f"the scores {name} are damaged or belong to other facts")
-            self.rankings.append(rank_scores(scores))
-        self.relations = arrays.get("relations", np.zeros(self.size, np.int32))
-        if self.relations.shape != (self.size,) or self.relations.dtype.kind != "i":
-            raise ValueError("the relations of the calibration facts do not match their scores")
+        self.partitions = self._restored_groups(arrays)
+        self.all_rankings = [self._restored_rankings(under(f"{name}/", arrays)) for name in self.names]
+        self.rankings = self.all_rankings[0]
 
 
 @register
@@ -132,27 +129,20 @@ class Joint(IntervalValued):
         reach = np.maximum(score - ends[:, 0], ends[:, 1] - score)
         return [(reach - self.half_length(triples)) / self._unit(score)]
 
-    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
-        half, unit = self.half_length(triples), self._unit(score)
-        ends = np.empty((len(score), 2, len(levels)))
-        for column, threshold in enumerate(self._thresholds(levels)[0]):
-            if levels[column] == 0:
-                ends[:, 0, column] = ends[:, 1, column] = score
-            elif threshold == np.inf:
-                ends[:, 0, column], ends[:, 1, column] = 0.0, 1.0
-            else:
-                ends[:, :, column] = _ends_at(score, half, unit, threshold)
-        return ends
+    def _reach(self, score: Floats, triples: Triples, thresholds: list[Floats]) -> Floats:
+        half, more = self.half_length(triples), thresholds[0] * self._unit(score)
+        # a score and its inverse round eight times; a label must lie in the interval at its own score
+        rounding = 4 * np.finfo(np.float64).eps * (half + np.abs(more))
+        # if the radius is below zero, no interval conforms, and the answer is the score alone
+        return np.maximum(half + more + rounding, 0.0)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         score = self._model_scores(triples)
         return self._scores(score, triples, truth if truth.ndim == 2 else _both(truth))[0]
 
     def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing:
-        return self.rankings[0].standing(self.nonconformity(triples, truth), None)
-
-    def calibration_scores(self) -> tuple[Floats, NDArray[np.int32]]:
-        return self.rankings[0].scores.astype(np.float64, copy=False), self.relations
+        places = self.rankings.places(self.group_columns(triples) or {})
+        return self.rankings.standing(self.nonconformity(triples, truth), places)
 
 
 @register
@@ -176,37 +166,20 @@ class MeanLength(IntervalValued):
     )
     names: tuple[str, ...] = ("mean", "length")
 
-    def _level(self, level: Fraction) -> Fraction:
+    def ranked_level(self, level: Fraction) -> Fraction:
         return 1 - (1 - level) / 2
 
     def _scores(self, score: Floats, triples: HasTriples, ends: Floats) -> list[Floats]:
         mean, length = ends.mean(axis=1), ends[:, 1] - ends[:, 0]
         return [np.abs(score - mean) / self._unit(score), np.abs(2 * self.half_length(triples) - length)]
 
-    def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
-        half, unit = self.half_length(triples), self._unit(score)
-        ends = np.empty((len(score), 2, len(levels)))
-        for column, (mean, length) in enumerate(self._thresholds([self._level(level) for level in levels]).T):
-            if levels[column] == 0:
-                ends[:, 0, column] = ends[:, 1, column] = score
-                continue
-            # four roundings lie between the ends of a fact and the two scores it ties with
-            reach = (mean * unit + half + 0.5 * length) * (1 + 1e-14) + 1e-15
-            ends[:, 0, column] = np.clip(score - reach, 0.0, 1.0)
-            ends[:, 1, column] = np.clip(score + reach, 0.0, 1.0)
-        return ends
+    def _reach(self, score: Floats, triples: Triples, thresholds: list[Floats]) -> Floats:
+        mean, length = thresholds
+        # four roundings lie between the ends of a fact and the two scores it ties with
+        return (mean * self._unit(score) + self.half_length(triples) + 0.5 * length) * (1 + 1e-14) + 1e-15
 
-
-def _ends_at(score: Floats, half: Floats, unit: Floats, threshold: float) -> Floats:
-    """Ends within which the whole label has a joint score of at most the threshold, cut to [0, 1]: (n, 2).
-
-    If the radius is below zero, no interval conforms, and the answer is the score alone.
-    """
-    radius = half + threshold * unit
-    # a score and its inverse round eight times; a label must lie in the interval at its own score
-    radius += 4 * np.finfo(np.float64).eps * (half + np.abs(threshold) * unit)
-    radius = np.maximum(radius, 0.0)
-    return np.clip(np.stack([score - radius, score + radius], axis=1), 0.0, 1.0)
+    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> None:
+        """None: two thresholds make an interval."""
 
 
 def _both(confidence: Floats) -> Floats:

@@ -26,6 +26,7 @@ from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.conformal.units import one_row_per_unit
 from unkgcp.errors import InputError
+from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import (
     Graph,
     HasTriples,
@@ -76,14 +77,9 @@ class TrainedScorer(Scorer, Protocol):
 
 
 Number = TypeVar("Number", int, float)
-NOT_KEPT = (
-    "the run does not hold its calibration facts, which choosing needs: it was made by an older version; "
-    "calibrate it again with unkgcp fit --from RUN"
-)
-NOT_HELD = (
-    "the run does not hold all of its calibration facts: it was made by an older version; "
-    "calibrate it again with unkgcp fit --from RUN"
-)
+NOT_KEPT = "the run does not hold its calibration facts; calibrate it again with unkgcp fit --from RUN"
+ABOUT = (Field("size", np.integer), Field("kind_counts", np.int64, (len(KINDS),), 0))
+"""What every calibration stores of itself."""
 
 
 def numbered(models: Mapping[str, Any], kind: str, number: Callable[[str], Number]) -> dict[Number, Any]:
@@ -155,7 +151,7 @@ class IntervalPredictor(ABC):
     for_open_world: bool = False
     """Whether its promise also holds for queries that are no facts."""
     ranks_scores: bool = False
-    """Whether it has `calibration_scores`, whose k-th smallest is a threshold."""
+    """Whether the k-th smallest score of calibration facts makes an interval."""
     order_free: bool = True
     """Whether the order of the calibration facts is of no consequence."""
     most: int | None = None
@@ -177,10 +173,10 @@ class IntervalPredictor(ABC):
     nonfact_kinds: tuple[str, ...] = ()
     """The kinds of triples that are no facts for which its promise also holds."""
     ranked: Graph | None = None
-    """The calibration facts that set its thresholds, in any order; None in runs of older versions."""
+    """The calibration facts that set its thresholds, in any order; None if they train its models, too."""
     waiting: Graph | None = None
     """Facts held out of training that set no threshold: no training fact is about their entities or relation yet, or
-    they were left out on purpose. An update of the run uses them again. None in runs of older versions."""
+    they were left out on purpose. An update of the run uses them again."""
 
     def calibrate(self, model: Scorer, facts: Graph) -> Self:
         """Learn what this method needs from calibration facts, none of which the model was trained on."""
@@ -344,14 +340,10 @@ class IntervalPredictor(ABC):
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         """How strange each label is beside what this method predicts for a known triple: (n,).
 
-        It is the score that calibration facts were ranked by, negative where the label lies below the prediction
-        (if the method keeps that apart), so that new facts can be compared with `calibration_scores`. truth: (n,),
-        or (n, 2) for confidences that are intervals. None for a method that ranks nothing.
+        It is the score that calibration facts were ranked by, negative where the label lies below the prediction if
+        the method keeps that apart. truth: (n,), or (n, 2) for confidences that are intervals. None for a method that
+        ranks nothing.
         """
-        return None
-
-    def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None] | None:
-        """The nonconformity of the calibration facts (l,), and their relations (l,) where these were kept."""
         return None
 
     def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing | None:
@@ -376,9 +368,9 @@ class IntervalPredictor(ABC):
         return self.ranked
 
     def held_out(self) -> Graph:
-        """All facts that were held out of training, also those that set no threshold; InputError in older runs."""
+        """All facts that were held out of training, also those that set no threshold."""
         if self.ranked is None or self.waiting is None:
-            raise InputError(NOT_HELD)
+            raise InputError(NOT_KEPT)
         return concatenate([self.ranked, self.waiting])
 
     def wrong_nonfacts(self, condition: Range) -> dict[str, Wrong]:
@@ -422,26 +414,16 @@ class IntervalPredictor(ABC):
         """
         return np.full(len(triples.head), self.size) if self.one_threshold else None
 
-    def restore(
-        self,
-        model: Scorer,
-        arrays: Mapping[str, NDArray[Any]],
-        held: Sequence[Graph | None] | None = None,
-    ) -> Self:
-        """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit. held: the ranked and
-        the waiting facts among these arrays, if the caller has made graphs of them already."""
-        if "size" not in arrays or arrays["size"].shape != () or arrays["size"].dtype.kind not in "iu":
-            raise ValueError("the calibration does not say how many facts it used")
-        self.model, self.size = model, int(arrays["size"])
-        self.kind_counts = np.asarray(arrays.get("kind_counts", np.zeros(0, np.int64)))
-        if self.kind_counts.shape != (len(KINDS),) or self.kind_counts.dtype != np.int64:
-            raise ValueError("the calibration does not say of which kinds its facts are")
-        own = {name: array for name, array in arrays.items() if not name.startswith((RANKED, WAITING))}
-        del own["size"], own["kind_counts"]
-        self.ranked, self.waiting = held or stored_facts(model, arrays, (RANKED, WAITING))
+    def restore(self, model: Scorer, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The calibrated predictor again, from what `arrays` gave; ValueError if they do not fit."""
+        rest = dict(arrays)
+        about = {field.name: rest.pop(field.name) for field in ABOUT if field.name in rest}
+        check_fields(about, ABOUT)
+        self.model, self.size, self.kind_counts = model, int(about["size"]), about["kind_counts"]
+        self.ranked, self.waiting = stored_facts(model, arrays, (RANKED, WAITING))
         if self.ranked is not None and len(self.ranked.head) != self.size:
             raise ValueError("the calibration facts are not as many as there were")
-        self._restore(own)
+        self._restore({name: array for name, array in rest.items() if not name.startswith((RANKED, WAITING))})
         return self
 
     def arrays(self) -> dict[str, NDArray[Any]]:

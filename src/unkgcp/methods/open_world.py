@@ -66,7 +66,7 @@ class OpenWorld(IntervalPredictor):
     ) -> None:
         """`scores`: for each kind of non-facts the likeness of the calibration ones, upwards.
 
-        `nonfacts`: the same triples in any order, None in runs of older versions.
+        `nonfacts`: the same triples in any order, None if they are over no vocabulary.
         """
         self.base, self.likeness = base, likeness
         self.scores, self.nonfacts, self.nonfact_kinds = dict(scores), nonfacts, tuple(scores)
@@ -165,9 +165,6 @@ class OpenWorld(IntervalPredictor):
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         return self.base.nonconformity(triples, truth)
-
-    def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None] | None:
-        return self.base.calibration_scores()
 
     def options(self) -> dict[str, Any]:
         return self.base.options()

@@ -18,7 +18,7 @@ calibration facts only fill the groups. With several partitions the promise hold
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -26,8 +26,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import GroupRankings, group_codes
+from unkgcp.conformal.ranking import GroupRankings, group_codes, largest
 from unkgcp.conformal.ranks import Confidence, exact, rank
+from unkgcp.conformal.storage import from_arrays
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import HasTriples
 from unkgcp.graph.kinds import KINDS
@@ -246,12 +247,14 @@ class RelationGroups(Groups):
 
     def of(self, relation: NDArray[np.integer[Any]]) -> Codes:
         """The group of each relation id among queries of the first kind: (n,)."""
-        found: Codes = self.code[0, self.place(relation)]
-        return found
+        codes: Codes = self.code[0, self.place(relation)]
+        return codes
 
-    def basis(self, relation: NDArray[np.integer[Any]], size: NDArray[np.int64]) -> NDArray[np.int8]:
-        """Position in `BASES` of each query of the first kind, given how many calibration facts its group has: (n,)."""
-        alone = self.own[0, self.place(relation)]
+    def basis(
+        self, relation: NDArray[np.integer[Any]], size: NDArray[np.int64], kind: NDArray[np.int8] | int = 0
+    ) -> NDArray[np.int8]:
+        """Position in `BASES` of each query, given how many calibration facts its group has: (n,)."""
+        alone = self.own[kind, self.place(relation)]
         return np.where(size == 0, 2, np.where(alone, 0, 1)).astype(np.int8)
 
     def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
@@ -350,28 +353,21 @@ class Partitioned(IntervalPredictor):
     it, queries about known entities and relations are one kind, and others are not answered.
     """
 
+    takes_groups: bool = True
+    """Whether there can be groups within kinds."""
     default_per: tuple[str, ...] = ()
     """The partitions if none are named."""
     partitions: tuple[Groups, ...] = ()
-    reach: Fraction
-    """The highest level for which its calibration facts suffice; above it every interval is the whole range."""
+    rankings: GroupRankings
+    """The calibration scores in order, in the groups of each partition."""
 
     def __init__(self, per: str | None = None, by_kind: bool = True) -> None:
         self.per = partition_names(per, self.default_per)
         self.by_kind = bool(by_kind)
 
-    @property
-    @abstractmethod
-    def rankings(self) -> GroupRankings:
-        """The calibration scores in order, in the groups of each partition."""
-
     @abstractmethod
     def _group(self, name: str) -> Groups:
         """The partition of this name, made from training facts and the number of calibration facts."""
-
-    @abstractmethod
-    def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
-        """Ends of triples at the threshold of all calibration facts, whatever their group: (n, 2)."""
 
     def _partition_names(self) -> tuple[str, ...]:
         """What calibration facts are grouped by: by their kind alone if no groups within kinds were asked for."""
@@ -406,7 +402,15 @@ class Partitioned(IntervalPredictor):
         kind = self.kinds(triples)
         return {groups.name: groups.codes(triples, kind, doubt) for groups in self.partitions}
 
-    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64]:
+    def _thresholds(
+        self, rankings: GroupRankings, triples: HasTriples, levels: Sequence[Fraction], doubt: Floats | None
+    ) -> Floats:
+        """The largest threshold of each triple's groups at each level: (n, levels)."""
+        columns = self.group_columns(triples, doubt) or {}
+        rows = largest(rankings.tables(levels), rankings.places(columns))
+        return np.stack([np.broadcast_to(row, len(triples.head)) for row in rows], axis=1)
+
+    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:
         """The size of the largest group of each triple: the thresholds of the others can only add to coverage."""
         columns = self.group_columns(triples, doubt)
         if columns is None:
@@ -427,15 +431,23 @@ class Partitioned(IntervalPredictor):
         if groups is None:
             return None
         kind = self.kinds(triples)
-        size = self._sizes("relation", groups.codes(triples, kind, None))
-        alone = groups.own[kind, groups.place(triples.relation)]
-        return np.where(size == 0, 2, np.where(alone, 0, 1)).astype(np.int8)
+        return groups.basis(
+            triples.relation, self._sizes("relation", groups.codes(triples, kind, None)), kind
+        )
+
+    def ranked_level(self, level: Fraction) -> Fraction:
+        """The level at which scores are ranked so that intervals hold at this one."""
+        return level
+
+    def _too_few(self, count: int, level: Fraction) -> bool:
+        """Whether so many calibration facts give the whole range at this level."""
+        return rank(self.ranked_level(level), count) > count
 
     def caution(self, confidence: Confidence) -> str | None:
-        level = confidence if isinstance(confidence, Fraction) else exact(confidence)
+        level = exact(confidence)
         if level == 1:
             return None
-        if level > self.reach:
+        if self._too_few(self.size, level):
             return (
                 f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
                 "every interval is the whole range"
@@ -449,7 +461,7 @@ class Partitioned(IntervalPredictor):
         few = [
             f"{count:,} about a {name}"
             for name, count in zip(KINDS, self.kind_counts.tolist(), strict=True)
-            if 0 < count < rank(level, count)
+            if count and self._too_few(count, level)
         ]
         if few:
             listed = few[0] if len(few) == 1 else f"{', '.join(few[:-1])} and {few[-1]}"
@@ -463,7 +475,7 @@ class Partitioned(IntervalPredictor):
         if groups.name == KIND:
             return
         sizes = self._sizes(groups.name, groups.of_kinds(np.flatnonzero(self.kind_counts)))
-        if wide := sum(rank(level, size) > size for size in sizes.tolist()):
+        if wide := sum(self._too_few(size, level) for size in sizes.tolist()):
             yield (
                 f"{wide:,} of {len(sizes):,} groups by {groups.name} have too few calibration facts for confidence "
                 f"{float(level)}: their intervals are the whole range"
@@ -476,3 +488,24 @@ class Partitioned(IntervalPredictor):
         """The partitions from what `_group_arrays` gave; ValueError if they do not fit."""
         shape = len(self.model.seen_entities), len(self.model.seen_relations)
         return tuple(restored(name, arrays, *shape) for name in self._partition_names())
+
+    def _restored_rankings(self, arrays: Mapping[str, NDArray[Any]]) -> GroupRankings:
+        """What `storage.to_arrays` made of rankings of its calibration facts; ValueError if they are not in order."""
+        return self._checked(from_arrays(self._partition_names() or ("",), arrays))
+
+    def _checked(self, rankings: GroupRankings) -> GroupRankings:
+        """ValueError unless all its calibration facts are ranked in the groups of its partitions."""
+        codes = {name: part.groups for name, part in rankings.partitions.items()}
+        count = {groups.name: groups.count for groups in self.partitions}
+        if len(rankings.scores) != self.size or rankings.weighted:
+            raise ValueError("the scores belong to other facts or make another promise than the method")
+        if codes.keys() != (count.keys() or {""}) or any(
+            (groups is None) == bool(count) for groups in codes.values()
+        ):
+            raise ValueError("the calibration facts are in other groups than those of the method")
+        for name, groups in codes.items():
+            if groups is not None and (
+                groups.dtype != np.int32 or not ((groups >= 0) & (groups < count[name])).all()
+            ):
+                raise ValueError(f"the groups by {name} of the calibration facts are damaged")
+        return rankings

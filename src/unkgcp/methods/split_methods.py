@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import GroupRankings, Standing
-from unkgcp.conformal.ranks import Confidence, exact, highest_level
+from unkgcp.conformal.ranking import Standing
+from unkgcp.conformal.ranks import Confidence
 from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
 from unkgcp.conformal.split import SmallCalibrationWarning, SmallGroupWarning, SplitConformal
 from unkgcp.errors import InputError
@@ -44,10 +44,6 @@ class ConformalPredictor(Partitioned):
     ranks_scores: bool = True
 
     calibration: SplitConformal
-    relations: NDArray[np.int32] | None
-    """The relation of each calibration score, upwards: (l,); None in runs of older versions."""
-    sides: NDArray[np.int8] | None
-    """1 where its confidence lies above the prediction, -1 below: (l,); None in runs of older versions."""
 
     @abstractmethod
     def score(self) -> Score | Recipe:
@@ -56,9 +52,8 @@ class ConformalPredictor(Partitioned):
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         recipe = self.score()
         learning = recipe.learning_rows(len(facts)) if isinstance(recipe, Recipe) else None
-        ranked = slice(None) if learning is None else ~learning
         if learning is not None:  # facts to learn from set no threshold
-            self.ranked, waiting = facts[ranked], facts[learning]
+            self.ranked, waiting = facts[~learning], facts[learning]
             self.size = len(self.ranked)
             self.waiting = waiting if self.waiting is None else concatenate([self.waiting, waiting])
             self.kind_counts = np.bincount(self.kinds(self.ranked), minlength=len(self.kind_counts))
@@ -70,12 +65,7 @@ class ConformalPredictor(Partitioned):
             self.calibration = SplitConformal(recipe).calibrate(
                 score, facts.confidence, group=group, kind=kind
             )
-        relation = facts.relation[ranked]
-        ranked_kind = None if kind is None else kind[ranked]
-        scores = self.calibration.scores(score[ranked], facts.confidence[ranked], kind=ranked_kind)
-        sides = np.sign(facts.confidence[ranked] - score[ranked]).astype(np.int8)
-        order = np.lexsort((sides, relation, scores))
-        self.relations, self.sides, self.reach = relation[order], sides[order], highest_level(self.size)
+        self.rankings = self.calibration.rankings
 
     def _group(self, name: str) -> Groups:
         """Made from the model's training facts; without them every relation is a group, and others are refused."""
@@ -103,10 +93,6 @@ class ConformalPredictor(Partitioned):
         strange = plain.score(guess, train.confidence, plain.prepare(guess, None))
         return group_relations(train.relation, strange, relations, self.kind_counts)
 
-    @property
-    def rankings(self) -> GroupRankings:
-        return self.calibration.rankings
-
     def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
         """The entropy of the score in bits: (n,). Like the groups, it does not depend on calibration facts."""
         return self._doubt(self._model_scores(triples) if score is None else score)
@@ -120,78 +106,36 @@ class ConformalPredictor(Partitioned):
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         score = self._model_scores(triples)
-        found = self.calibration.scores(score, truth, kind=self._kind(triples.relation))
-        strange = found.astype(np.float64, copy=False)
-        return strange if self.sides is None else strange * np.sign(truth - score)
+        strange = self.calibration.scores(score, truth, kind=self._kind(triples.relation))
+        return strange * np.sign(truth - score)
 
     def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing:
         score = self._model_scores(triples) if score is None else score
         group, kind = self._columns(triples, score), self._kind(triples.relation)
         return self.calibration.standing(score, truth, group=group, kind=kind)
 
-    def calibration_scores(self) -> tuple[Floats, NDArray[np.int32] | None]:
-        strange = self.calibration.calibration_scores.astype(np.float64, copy=False)
-        return strange if self.sides is None else strange * self.sides, self.relations
-
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
-        return self._intervals(score, triples, levels)
-
-    def _intervals(
-        self, score: Floats, triples: HasTriples, levels: list[Fraction], pooled: bool = False
-    ) -> Floats:
-        """Ends at the threshold of each triple's group, or at that of all facts: (n, 2, levels)."""
-        kind = self._kind(triples.relation)
-        if not self.partitions or pooled:
-            ends = self.calibration.pooled().interval(score, confidence=levels, kind=kind)
-        else:
-            group = self._columns(triples, score)
-            with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", SmallGroupWarning
-                )  # `caution` says how many groups it concerns
-                ends = self.calibration.interval(score, group=group, confidence=levels, kind=kind)
-        found: Floats = ends.astype(np.float64, copy=False)
+        group, kind = self._columns(triples, score), self._kind(triples.relation)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SmallGroupWarning)  # `caution` says how many groups it concerns
+            ends = self.calibration.interval(score, group=group, confidence=levels, kind=kind)
         # the set at level 0 is empty; an answer is never narrower than its score
-        for column in (place for place, level in enumerate(levels) if level == 0):
-            found[:, :, column] = score[:, None]
-        return found
-
-    def pooled(self, triples: HasTriples, confidence: Confidence) -> Floats:
-        score = self._model_scores(triples)
-        return self._intervals(score, triples, [exact(confidence)], pooled=True)[:, :, 0]
+        ends[:, :, [level == 0 for level in levels]] = score[:, None, None]
+        return ends
 
     def _kind(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]] | None:
         """What a learned score may use of a triple beside the score of the model: (n,)."""
         return None
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        known = {"relations": self.relations, "sides": self.sides}
-        kept: dict[str, NDArray[Any]] = {name: array for name, array in known.items() if array is not None}
-        return self.calibration.arrays() | kept | self._group_arrays()
+        return self.calibration.arrays() | self._group_arrays()
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        rest = dict(arrays)
-        self.relations, self.sides = rest.pop("relations", None), rest.pop("sides", None)
-        self.partitions = self._restored_groups(rest)
-        for name in self._group_arrays():
-            del rest[name]
-        score = self.score()
-        self.calibration, self.reach = SplitConformal.from_arrays(rest), highest_level(self.size)
-        for array in (self.relations, self.sides):
-            if array is not None and (array.shape != (self.size,) or array.dtype.kind != "i"):
-                raise ValueError("the relations or sides of the calibration facts do not match their scores")
-        if self.calibration.size != self.size or self.calibration.score != score:
-            raise ValueError("the calibration belongs to another method or to other facts")
-        partitions = set(self.calibration.rankings.partitions)
-        names = self._partition_names()
-        if self.calibration.grouped != bool(names) or partitions != set(names or [""]):
-            raise ValueError("the calibration facts are in other groups than those of the method")
-        for groups in self.partitions:
-            codes = self.calibration.rankings.partitions[groups.name].groups
-            if codes is None or codes.dtype != np.int32 or not ((codes >= 0) & (codes < groups.count)).all():
-                raise ValueError(f"the groups by {groups.name} of the calibration facts are damaged")
-        if self.calibration.weighted or self.calibration.training_conditional is not None:
-            raise ValueError("the calibration makes another promise than the method")
+        self.partitions = self._restored_groups(arrays)
+        self.calibration = SplitConformal.from_arrays(arrays)
+        if self.calibration.score != self.score() or self.calibration.training_conditional is not None:
+            raise ValueError("the calibration belongs to another method or makes another promise")
+        self.rankings = self._checked(self.calibration.rankings)
 
 
 @register
@@ -279,7 +223,7 @@ class ShortestIntervals(ConformalPredictor):
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         # at level 0 the answer is the smallest set there is, that of the lowest rank
         lowest = Fraction(1, self.size + 1)
-        return self._intervals(score, triples, [max(level, lowest) for level in levels])
+        return super()._ends(score, triples, [max(level, lowest) for level in levels])
 
     def caution(self, confidence: Confidence) -> str | None:
         found = super().caution(confidence)

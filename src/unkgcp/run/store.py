@@ -48,7 +48,7 @@ from unkgcp.files import (
     write_text,
 )
 from unkgcp.graph.facts import Vocabulary
-from unkgcp.graph.known_facts import RANKED, WAITING, KnownFacts, facts_from_arrays
+from unkgcp.graph.known_facts import KnownFacts
 
 if TYPE_CHECKING:
     from unkgcp.methods.method import IntervalPredictor
@@ -274,9 +274,8 @@ def _unpacked(container: Container) -> dict[str, Any]:
     from unkgcp.methods import restore
     from unkgcp.methods.method import numbered
 
-    held = facts_from_arrays(part["calibration"], (RANKED, WAITING), **sizes, vocabulary=vocabulary)
     settings = (config["method"], config["options"], models)
-    method = restore(*settings, part["calibration"], held)
+    method = restore(*settings, part["calibration"])
     if method.asks_model and config["training"]["model"] == "none":
         raise ValueError(f"there is no model, which the method {method.name} needs")
     if "nonfacts" in part:

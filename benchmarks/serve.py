@@ -101,10 +101,9 @@ def serve_with_echo(run: str) -> None:
     from unkgcp.run import Predictor
     from unkgcp.service import Settings, create_app
     from unkgcp.service.server import answer_requests, listen
-    from unkgcp.service.settings import Address
 
     settings = Settings()
-    with listen(Address("127.0.0.1", 0)) as listener:
+    with listen("127.0.0.1", 0) as listener:
         predictor = Predictor.load(run)
         app = create_app(predictor, settings)
 

@@ -25,7 +25,8 @@ from unkgcp.methods import predictor_class
 from unkgcp.run import Predictor, calibrate
 from unkgcp.run.fitting import check_model, recalibrate
 from unkgcp.run.store import RUN
-from unkgcp.service.run_queries import RunQueries
+from unkgcp.service.gate import Metrics
+from unkgcp.service.served_run import ServedRun
 from unkgcp.service.settings import Settings
 from unkgcp.training import TrainConfig
 from unkgcp.training.given_model import AT_ONCE
@@ -118,7 +119,7 @@ def test_it_is_judged_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {
         found["model"],
         describe(Monitor(own))["model"],
-        RunQueries("run", own, Settings()).about()["model"],
+        ServedRun("run", own, Settings(), Metrics()).about["model"],
     } == {"mine"}
     own.save(tmp_path / "run")
     unkgcp.write(QUERIES, tmp_path / "test.tsv")

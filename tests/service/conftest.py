@@ -22,7 +22,6 @@ from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.service import Settings, create_app
 from unkgcp.service.server import answer_requests, listen
-from unkgcp.service.settings import Address
 
 ENTITIES, RELATIONS, DIMENSION, CALIBRATION, FACTS = 60, 4, 8, 99, 400
 HOSTILE = ["<script>alert(1)</script>", "Zoë\n", 'a "quoted" \\ label', "&amp; </textarea>", "日本 🙂"]
@@ -124,7 +123,7 @@ def serving(predictors: Any, settings: Settings | None = None) -> Iterator[str]:
             super().__init__(config)
             made.append(self)
 
-    with listen(Address("127.0.0.1", 0)) as listener, pytest.MonkeyPatch.context() as patch:
+    with listen("127.0.0.1", 0) as listener, pytest.MonkeyPatch.context() as patch:
         patch.setattr("uvicorn.Server", Noticed)
         thread = threading.Thread(target=answer_requests, args=(app, listener, chosen, addresses.append))
         thread.start()

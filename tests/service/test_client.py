@@ -99,6 +99,12 @@ def test_a_graph_is_asked_by_its_labels(address: str, good: Predictor, facts: Gr
         unkgcp.Client(address).interval(np.zeros((1, 3), np.int32))
 
 
+def test_long_labels_are_sent_in_smaller_requests(good: Predictor) -> None:
+    asked = [("é" * 300, "relation 1", f"Entity {i}") for i in range(20)]
+    with serving(good, Settings(max_body=9000)) as place:
+        assert_same(unkgcp.Client(place).interval(asked), good.interval(asked))
+
+
 def test_what_cannot_be_asked_is_a_sentence(address: str) -> None:
     with pytest.raises(InputError, match="answers 422: confidence is 2"):
         unkgcp.Client(address).interval([("a", "b", "c")], 2)

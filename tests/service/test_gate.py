@@ -12,8 +12,7 @@ from fastapi.testclient import TestClient
 
 from unkgcp.service import Settings, create_app
 from unkgcp.service.app import FILES
-from unkgcp.service.gate import Gate
-from unkgcp.service.telemetry import Metrics, access_log
+from unkgcp.service.gate import Gate, Metrics, access_log
 
 TOKEN = "a-long-and-secret-token"
 
@@ -94,7 +93,7 @@ def test_a_proxy_may_show_it_under_a_path(predictor, stripped):
 
 def test_a_failure_is_a_sentence_and_one_line_in_the_log(predictor, monkeypatch, caplog):
     with TestClient(create_app(predictor, Settings())) as client:
-        monkeypatch.setattr("unkgcp.service.batching.answer", lambda *_: 1 / 0)
+        monkeypatch.setattr("unkgcp.service.served_run.answer", lambda *_: 1 / 0)
         with caplog.at_level(logging.INFO, "unkgcp.service"):
             answer = client.post("/v1/intervals", json={"triples": [["a", "b", "c"]]})
     assert answer.status_code == 500

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from unkgcp.graph import Graph, Vocabulary
 from unkgcp.run import calibrate
 from unkgcp.run.answers import masses, without
 from unkgcp.service import Settings, create_app, schema
-from unkgcp.service.batching import Batcher
+from unkgcp.service.gate import Metrics
 from unkgcp.service.lookups import Surroundings
-from unkgcp.service.run_queries import MAX_LEFT_OUT, figures_by_kind
-from unkgcp.service.telemetry import Metrics
+from unkgcp.service.served_run import MAX_LEFT_OUT, ServedRun, figures_by_kind
 
 QUERY = {"head": "Entity 10", "relation": "relation 1", "tail": "Entity 11"}
 OPEN = {"head": "Entity 10", "relation": "relation 1"}
@@ -128,10 +128,9 @@ def test_requests_that_arrive_together_share_calls_and_large_ones_let_others_pas
     metrics, asked = Metrics(), [tuple(triple) for triple in triples]
 
     async def ask():
-        batcher = Batcher("run", predictor, Settings(), metrics)
-        batcher._seconds_per_triple = 0.03 / 16  # pieces of 16 triples at first
+        run = ServedRun("run", predictor, Settings(), metrics)
         requests = [(triples * 20, 0.9), (triples[:1], 0.9), (triples, [0.5, 0.8]), (triples[::-1], 0.9)]
-        return await asyncio.gather(*(batcher.answer(*request) for request in requests))
+        return await asyncio.gather(*(run.intervals(*request) for request in requests))
 
     many, one, levels, backwards = asyncio.run(ask())
     expected = predictor.interval(asked, 0.9).lower.tolist()
@@ -192,12 +191,13 @@ def test_evidence_is_what_a_search_through_all_facts_finds(client, facts):
     for h, r, t in [*asked, ("Entity 10", "relation 0", "Entity 10"), ("nobody", "nothing", "no one")]:
         said = client.get("/v1/evidence", params={"head": h, "relation": r, "tail": t, "limit": 50}).json()
         schema.EvidenceDocument.model_validate(said)
-        for group in said["groups"]:
+        *close, paths = said["groups"]
+        for group in close:
             right = listed(row for row in rows if groups[group["name"]](row, h, r, t))
             assert (listed(group["facts"]), group["count"]) == (right, len(right))
         between = (near(h) & near(t)) - {h, t}
-        ways = list(zip(said["paths"]["facts"][::2], said["paths"]["facts"][1::2], strict=True))
-        assert said["paths"]["count"] == len(between) == len(ways)
+        ways = list(zip(paths["facts"][::2], paths["facts"][1::2], strict=True))
+        assert paths["count"] == len(between) == len(ways)
         for one, other in ways:
             (middle,) = {one["head"], one["tail"]} - {h}
             assert middle in between
@@ -268,12 +268,33 @@ def test_a_run_without_a_distribution_says_so(client):
 
 
 def test_the_closest_facts_are_tried(facts):
-    head, relation, tail = int(facts.head[0]), int(facts.relation[0]), int(facts.tail[0])
-    rows = Surroundings(facts).closest(head, relation, tail)
+    rows = Surroundings(facts).closest(*list(facts[:1].table().to_pylist()[0].values())[:3])
     assert rows[0] == 0
-    ends = {head, tail}
+    ends = {int(facts.head[0]), int(facts.tail[0])}
     touching = [row for row in range(len(facts)) if ends & {int(facts.head[row]), int(facts.tail[row])}]
     assert sorted(rows.tolist()) == touching
+
+
+def test_a_fact_of_a_symmetric_relation_is_found_from_both_sides():
+    vocabulary = replace(
+        Vocabulary.of(["a", "b", "c"], ["meets", "likes"]), symmetric=np.array([True, False])
+    )
+    facts = Graph(
+        *np.array([[0, 1, 0], [0, 0, 1], [1, 2, 1]], np.int32), np.array([0.5, 0.7, 0.9]), vocabulary
+    )
+    around = Surroundings(facts)
+    assert around.known("b", "meets", None) == around.known(None, "meets", "b") == {"a": 0.5, "c": 0.7}
+    assert (around.known("b", "likes", None), around.known(None, "likes", "b")) == ({}, {"a": 0.9})
+    for triple in (("a", "meets", "b"), ("b", "meets", "a")):
+        counts = {group["name"]: group["count"] for group in around.around(*triple, 5)["groups"]}
+        turned = triple[0] == "b"
+        beside = {
+            "pair": not turned,
+            "reversed": turned,
+            "head_relation": turned,
+            "relation_tail": not turned,
+        }
+        assert counts == {"same": 1, **beside, "paths": 0}
 
 
 def test_each_run_answers_under_its_name_and_the_first_everywhere(predictor, others, triples):
@@ -288,5 +309,4 @@ def test_each_run_answers_under_its_name_and_the_first_everywhere(predictor, oth
     assert [(run["name"], run["method"]) for run in said] == [("first", "unkgcp"), ("the other run", "cp")]
     missing = client.get("/runs/nobody/v1/about")
     assert (missing.status_code, "'nobody'" in missing.json()["detail"]) == (404, True)
-    assert 'method="cp",model="ukge",run="the other run"' in client.get("/metrics").text
     assert "the other run" not in client.get("/openapi.json").text

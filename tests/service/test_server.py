@@ -18,8 +18,7 @@ from unkgcp.errors import InputError
 from unkgcp.run import calibrate
 from unkgcp.run.store import RUN
 from unkgcp.service import Settings, create_app
-from unkgcp.service.server import listen, named_runs
-from unkgcp.service.settings import LOOPBACK_NAMES, TOKEN_VARIABLE, Address, access
+from unkgcp.service.server import LOOPBACK_NAMES, TOKEN_VARIABLE, access, listen
 
 
 @pytest.fixture(autouse=True)
@@ -29,34 +28,31 @@ def no_token_around(monkeypatch):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.9.1"])
 def test_loopback_needs_no_token_but_the_right_name(host):
-    assert access(Address(host, 8000), None, False) == (None, LOOPBACK_NAMES | {host})
-    named = access(Address(host, 8000), None, False, ("Proxy.example",))[1]
+    assert access(host, None, False) == (None, LOOPBACK_NAMES | {host})
+    named = access(host, None, False, ("Proxy.example",))[1]
     assert named == LOOPBACK_NAMES | {host, "proxy.example"}
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
 def test_an_address_others_can_reach_needs_a_token_or_a_clear_word(host):
     with pytest.raises(InputError, match="UNKGCP_WITHOUT_TOKEN"):
-        access(Address(host, 8000), None, False)
-    assert access(Address(host, 8000), None, True) == (None, None)
-    assert access(Address(host, 8000), " secret\n", False) == (b"secret", None)
+        access(host, None, False)
+    assert access(host, None, True) == (None, None)
+    assert access(host, " secret\n", False) == (b"secret", None)
 
 
 @pytest.mark.parametrize("token", ["", "\n", "two words", "two\nlines", "\xfc"])
 def test_what_is_no_token_is_refused(token):
     with pytest.raises(InputError, match="the token must be one line"):
-        access(Address("127.0.0.1", 0), token, False)
+        access("127.0.0.1", token, False)
 
 
 def test_addresses_and_names_that_cannot_be_taken_are_refused():
     for host in ("no.such.host.invalid", "x" * 300):
         with pytest.raises(InputError, match="is no address of this machine"):
-            listen(Address(host, 8000))
-    with listen(Address("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="in use"):
-        listen(Address("127.0.0.1", taken.getsockname()[1]))
-    assert named_runs(["a/one", "b/two"]) == {"one": "a/one", "two": "b/two"}
-    with pytest.raises(InputError, match="both called one"):
-        named_runs(["a/one", "b/one"])
+            listen(host, 8000)
+    with listen("127.0.0.1", 0) as taken, pytest.raises(InputError, match="in use"):
+        listen("127.0.0.1", taken.getsockname()[1])
 
 
 @pytest.fixture
@@ -120,6 +116,7 @@ REFUSED = [
     ([], {"UNKGCP_MAX_TRIPLES": "0"}, "max_triples is 0"),
     ([], {"UNKGCP_ROOT_PATH": "kg"}, "give a path such as /kg"),
     ([], {"UNKGCP_PORT": "x"}, "--port"),
+    (["other/run"], {}, "two have the same name"),
 ]
 
 

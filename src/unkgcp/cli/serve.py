@@ -83,8 +83,8 @@ def command(
     """
     import logging
 
-    from unkgcp.service.server import serve
-    from unkgcp.service.settings import TOKEN_VARIABLE, Address, Settings, access
+    from unkgcp.service.server import TOKEN_VARIABLE, access, listen, serve
+    from unkgcp.service.settings import Settings
 
     logging.basicConfig(format="%(asctime)s unkgcp: %(message)s", datefmt=TIME, level=logging.ERROR)
     logging.getLogger("unkgcp.service").setLevel(logging.WARNING)
@@ -95,12 +95,12 @@ def command(
         given["access_log"] = access_log
     given["root_path"] = given.get("root_path", "").rstrip("/")
     given["cors_origin"] = tuple(given.get("cors_origin", ()))
-    address = Address(host, port)
     secret = os.environ.get(TOKEN_VARIABLE) if token_file is None else token_file.read()
-    token, hosts = access(address, secret, given.pop("without_token", False), given.pop("allowed_host", ()))
+    token, hosts = access(host, secret, given.pop("without_token", False), given.pop("allowed_host", ()))
     settings = Settings(token, hosts, **given)
     try:
-        serve(runs, address, settings, lambda url: click.echo(f"serving {', '.join(runs)} at {url}"))
+        with listen(host, port) as listener:
+            serve(runs, listener, settings, lambda url: click.echo(f"serving {', '.join(runs)} at {url}"))
     except KeyboardInterrupt:
         note("stopped")
 

@@ -5,21 +5,16 @@ There is no `from __future__ import annotations` here, because FastAPI reads the
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from threading import Lock
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
@@ -27,15 +22,32 @@ from starlette.responses import JSONResponse, Response
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
 from unkgcp.run.predictor import Predictor
-from unkgcp.service import schema
-from unkgcp.service.batching import Batcher, busy
-from unkgcp.service.gate import Gate
-from unkgcp.service.run_queries import RunQueries
-from unkgcp.service.schema import DEFAULT_LEVEL, MAX_K, MAX_LEVELS, problems, quoted
+from unkgcp.service.gate import LOG, Gate, Metrics, access_log
+from unkgcp.service.schema import (
+    DEFAULT_LEVEL,
+    MAX_K,
+    MAX_LEVELS,
+    AboutDocument,
+    AnswersRequest,
+    CompletionColumns,
+    DistributionDocument,
+    EffectsDocument,
+    EvidenceDocument,
+    IntervalColumns,
+    IntervalsRequest,
+    Label,
+    LabelList,
+    SelectionColumns,
+    SelectRequest,
+    SetDocument,
+    Share,
+    problems,
+    quoted,
+    sentences,
+)
+from unkgcp.service.served_run import ServedRun, json_of
 from unkgcp.service.settings import Settings
-from unkgcp.service.telemetry import Metrics, access_log
 
-LOG = logging.getLogger("unkgcp.service")
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 # the files of the explorer page by their paths
 FILES = {
@@ -46,48 +58,13 @@ FILES = {
 OPEN = (*FILES, "/health", "/ready", "/openapi.json")
 
 
-class ServedRun:
-    """One run, and the threads that answer for it.
-
-    It has answered once, so that whatever is loaded, compiled or sorted at first use is there before the first request.
-    """
-
-    def __init__(self, name: str, predictor: Predictor, settings: Settings, metrics: Metrics) -> None:
-        self.predictor, self.settings = predictor, settings
-        self.queries = RunQueries(name, predictor, settings)
-        self.about = self.queries.about()
-        self.batcher = Batcher(name, predictor, settings, metrics)
-        self._threads = ThreadPoolExecutor(3, f"unkgcp-{name}")
-        self._working: set[asyncio.Future[Response]] = set()
-        for example in self.about["examples"][:1]:
-            predictor.interval([tuple(example)])
-            with suppress(InputError):  # a label such as "?" cannot be completed
-                predictor.complete(example[0], example[1], k=1)
-
-    def loaded_again(self) -> Predictor:
-        if self.predictor.folder is None:
-            raise InputError("this service was given a predictor, and not the folder of a run")
-        return Predictor.load(self.predictor.folder)
-
-    async def ask(self, work: Callable[..., Any], *arguments: Any) -> Response:
-        """The JSON of what `work` gives, made in one of the threads."""
-        if len(self._working) >= self.settings.max_questions:
-            raise busy("too many questions are waiting")
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._threads, lambda: _json(work(*arguments)))
-        # a thread cannot be stopped: it counts until it ends, even when nobody waits for it any more
-        self._working.add(future)
-        future.add_done_callback(self._working.discard)
-        return await asyncio.shield(future)
-
-
 class ServedRuns:
     """The runs by their names; the first answers where none is named. `reload` swaps all of them at once."""
 
     def __init__(self, predictors: Mapping[str, Predictor], settings: Settings) -> None:
         self.settings, self.metrics = settings, Metrics()
         self._reloading = Lock()
-        self._take(self._served(predictors))
+        self.by_name = self._served(predictors)
 
     def __getitem__(self, name: str | None) -> ServedRun:
         if name is None:
@@ -103,13 +80,13 @@ class ServedRuns:
         """
         with self._reloading:
             try:
-                served = self._served({name: one.loaded_again() for name, one in self.by_name.items()})
+                served = self._served({name: _again(one.predictor) for name, one in self.by_name.items()})
             except Exception as error:
                 self.metrics.reloads.labels("failed").inc()
                 why = " ".join(str(error).split()) or type(error).__name__
                 LOG.error("reload failed, the runs before still answer: %s", why)
                 raise InputError(f"nothing was reloaded, and what was served still is: {why}") from error
-            self._take(served)
+            self.by_name = served
             self.metrics.reloads.labels("done").inc()
             LOG.warning("reloaded %s", ", ".join(served))
             return list(served)
@@ -117,26 +94,31 @@ class ServedRuns:
     def _served(self, predictors: Mapping[str, Predictor]) -> dict[str, ServedRun]:
         return {name: ServedRun(name, one, self.settings, self.metrics) for name, one in predictors.items()}
 
-    def _take(self, served: dict[str, ServedRun]) -> None:
-        self.by_name = served
-        self.metrics.serves({name: (one.about["model"], one.about["method"]) for name, one in served.items()})
+
+def _again(predictor: Predictor) -> Predictor:
+    if predictor.folder is None:
+        raise InputError("this service was given a predictor, and not the folder of a run")
+    return Predictor.load(predictor.folder)
 
 
-def build(predictors: Mapping[str, Predictor], settings: Settings) -> FastAPI:
-    """The application over runs by their names. The first answers under /v1, and each under /runs/NAME/v1."""
+def create_app(predictor: Predictor | Mapping[str, Predictor], settings: Settings | None = None) -> FastAPI:
+    """The web application over one predictor, or over several by their names.
+
+    The first answers under /v1, and each under /runs/NAME/v1.
+    """
+    settings = settings or Settings()
+    predictors = predictor if isinstance(predictor, Mapping) else {"run": predictor}
     app = FastAPI(
         title="UnKGCP",
         version=__version__,
         summary="Confidences of facts as intervals that hold with the probability you choose.",
         docs_url=None,
         redoc_url=None,
+        exception_handlers=HANDLERS,
     )
     app.state.runs = runs = ServedRuns(predictors, settings)
-    for error, handler in HANDLERS.items():
-        app.add_exception_handler(error, handler)
-    token: dict[str, Any] = {}
-    if settings.token is not None:
-        token = {"dependencies": [Depends(HTTPBearer(auto_error=False))], "responses": problems(401)}
+    bearer = {"dependencies": [Depends(HTTPBearer(auto_error=False))], "responses": problems(401)}
+    token: dict[str, Any] = {} if settings.token is None else bearer
     app.include_router(OF_A_RUN, **token)
     app.include_router(OF_A_RUN, prefix="/runs/{run}", include_in_schema=False, **token)
     app.include_router(UPKEEP, **token)
@@ -159,33 +141,18 @@ def build(predictors: Mapping[str, Predictor], settings: Settings) -> FastAPI:
 # Paths of a run.
 
 
-async def _all_runs(request: Request) -> ServedRuns:
-    return cast("ServedRuns", request.app.state.runs)
-
-
-Runs = Annotated[ServedRuns, Depends(_all_runs)]
-
-
-async def _run(request: Request, runs: Runs) -> ServedRun:
-    return runs[request.path_params.get("run")]
-
-
-def _label(text: str) -> Any:
-    return Query(max_length=schema.LONGEST_LABEL, description=text)
+async def _run(request: Request) -> ServedRun:
+    run: ServedRun = request.app.state.runs[request.path_params.get("run")]
+    return run
 
 
 OF_A_RUN = APIRouter()
 Run = Annotated[ServedRun, Depends(_run)]
-Head = Annotated[str, _label("The head.")]
-Relation = Annotated[str, _label("The relation.")]
-Tail = Annotated[str, _label("The tail.")]
+Head = Annotated[Label, Query(description="The head.")]
+Relation = Annotated[Label, Query(description="The relation.")]
+Tail = Annotated[Label, Query(description="The tail.")]
 Flag = Literal["false", "true"]
 SENT, LOOKED_UP = problems(400, 408, 413, 422, 503), problems(404, 422, 503)
-
-
-def _json(value: Any) -> Response:
-    """JSON of plain values; what is not finite becomes null."""
-    return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")
 
 
 def _check_size(request: Request, run: ServedRun, triples: list[list[str]], remedy: str) -> None:
@@ -196,66 +163,66 @@ def _check_size(request: Request, run: ServedRun, triples: list[list[str]], reme
 
 @OF_A_RUN.post(
     "/v1/intervals",
-    response_model=schema.IntervalColumns,
+    response_model=IntervalColumns,
     responses=SENT,
     summary="Score and interval of each triple",
 )
-async def intervals(body: schema.IntervalsRequest, request: Request, run: Run) -> Response:
+async def intervals(body: IntervalsRequest, request: Request, run: Run) -> Response:
     _check_size(request, run, body.triples, "send several requests")
-    columns = await run.batcher.answer(body.triples, body.confidence)
-    return _json({"confidence": body.confidence, **columns, "notes": run.queries.notes(body.confidence)})
+    columns = await run.intervals(body.triples, body.confidence)
+    return json_of({"confidence": body.confidence, **columns, "notes": run.notes(body.confidence)})
 
 
 @OF_A_RUN.post(
     "/v1/select",
-    response_model=schema.SelectionColumns,
+    response_model=SelectionColumns,
     responses=SENT,
     summary="Candidates that fulfil a condition, with few wrong ones among the selected",
 )
-async def select(body: schema.SelectRequest, request: Request, run: Run) -> Response:
+async def select(body: SelectRequest, request: Request, run: Run) -> Response:
     # several requests are no remedy here, since the choice depends on all candidates together
     remedy = "choose among them in one file with unkgcp predict --select"
     _check_size(request, run, body.triples, remedy)
-    return await run.ask(run.queries.select, body)
+    return await run.ask(run.select, body)
 
 
 @OF_A_RUN.get(
     "/v1/complete",
-    response_model=schema.CompletionColumns,
+    response_model=CompletionColumns,
     responses=LOOKED_UP,
     summary="The best completions of (head, relation, ?) or (?, relation, tail)",
 )
 async def complete(
     run: Run,
     relation: Relation,
-    head: Annotated[str | None, _label("The head; then tails are looked for.")] = None,
-    tail: Annotated[str | None, _label("The tail; then heads are looked for.")] = None,
+    head: Annotated[Label | None, Query(description="The head; then tails are looked for.")] = None,
+    tail: Annotated[Label | None, Query(description="The tail; then heads are looked for.")] = None,
     k: Annotated[int, Query(ge=1, le=MAX_K, description="How many at most.")] = 10,
     rank_by: Annotated[Literal["score", "lower"], Query(description="What the best is.")] = "score",
     exclude_known: Annotated[Flag, Query(description="Whether known facts are left out.")] = "false",
     confidence: Annotated[
-        list[schema.Share],
+        list[Share],
         Query(min_length=1, max_length=MAX_LEVELS, description="The level; several where given again."),
     ] = [DEFAULT_LEVEL],  # noqa: B006
 ) -> Response:
     options: dict[str, Any] = {"k": k, "rank_by": rank_by, "exclude_known": exclude_known == "true"}
     options["confidence"] = confidence[0] if len(confidence) == 1 else confidence
-    return await run.ask(partial(run.queries.complete, **options), head, relation, tail)
+    return await run.ask(run.complete, head, relation, tail, **options)
 
 
 @OF_A_RUN.post(
     "/v1/answers",
-    response_model=schema.SetDocument,
+    response_model=SetDocument,
     responses=SENT,
     summary="Entities among which the answer of (head, relation, ?) or (?, relation, tail) is",
 )
-async def answers(body: schema.AnswersRequest, run: Run) -> Response:
-    return await run.ask(run.queries.answers, body)
+async def answers(body: AnswersRequest, run: Run) -> Response:
+    return await run.ask(run.answers, body)
 
 
 @OF_A_RUN.get(
     "/v1/evidence",
-    response_model=schema.EvidenceDocument,
+    response_model=EvidenceDocument,
     responses=LOOKED_UP,
     summary="The training facts around a triple",
 )
@@ -266,22 +233,22 @@ async def evidence(
     tail: Tail,
     limit: Annotated[int, Query(ge=1, le=50, description="How many facts of each group at most.")] = 5,
 ) -> Response:
-    return await run.ask(run.queries.evidence, head, relation, tail, limit)
+    return await run.ask(run.evidence, head, relation, tail, limit)
 
 
 @OF_A_RUN.get(
     "/v1/distribution",
-    response_model=schema.DistributionDocument,
+    response_model=DistributionDocument,
     responses=LOOKED_UP,
     summary="What an evidence run believes of the confidence of a triple",
 )
 async def distribution(run: Run, head: Head, relation: Relation, tail: Tail) -> Response:
-    return await run.ask(run.queries.distribution, head, relation, tail)
+    return await run.ask(run.distribution, head, relation, tail)
 
 
 @OF_A_RUN.get(
     "/v1/without",
-    response_model=schema.EffectsDocument,
+    response_model=EffectsDocument,
     responses=LOOKED_UP,
     summary="What an evidence run would answer without single training facts around a triple",
 )
@@ -290,37 +257,37 @@ async def without(
     head: Head,
     relation: Relation,
     tail: Tail,
-    confidence: Annotated[schema.Share, Query(description="The level of the intervals.")] = DEFAULT_LEVEL,
+    confidence: Annotated[Share, Query(description="The level of the intervals.")] = DEFAULT_LEVEL,
 ) -> Response:
-    return await run.ask(run.queries.effects, head, relation, tail, confidence)
+    return await run.ask(run.effects, head, relation, tail, confidence)
 
 
 @OF_A_RUN.get(
     "/v1/entities",
-    response_model=schema.LabelList,
+    response_model=LabelList,
     responses=problems(422, 503),
     summary="Labels of entities by their first letters",
 )
 @OF_A_RUN.get(
     "/v1/relations",
-    response_model=schema.LabelList,
+    response_model=LabelList,
     responses=problems(422, 503),
     summary="Labels of relations by their first letters",
 )
 async def labels(
     request: Request,
     run: Run,
-    prefix: Annotated[str, _label("What the labels begin with; any case.")] = "",
+    prefix: Annotated[Label, Query(description="What the labels begin with; any case.")] = "",
     limit: Annotated[int, Query(ge=1, le=100, description="How many labels at most.")] = 20,
     anywhere: Annotated[Flag, Query(description="Whether those follow that hold it further on.")] = "false",
 ) -> Response:
     kind = request.url.path.rpartition("/")[2]
-    return await run.ask(run.queries.labels, kind, prefix, limit, anywhere == "true")
+    return await run.ask(run.labels, kind, prefix, limit, anywhere == "true")
 
 
-@OF_A_RUN.get("/v1/about", response_model=schema.AboutDocument, summary="What is being served")
+@OF_A_RUN.get("/v1/about", response_model=AboutDocument, summary="What is being served")
 async def about(run: Run) -> Response:
-    return _json(run.about)
+    return json_of(run.about)
 
 
 # Paths for operators.
@@ -333,10 +300,10 @@ UPKEEP, PROBES = APIRouter(), APIRouter()
     response_model=dict[str, list[dict[str, str | None]]],
     summary="Name, data, model and method of the runs; the first is the one that answers under /v1",
 )
-async def all_runs(runs: Runs) -> Response:
-    abouts = {name: one.about for name, one in runs.by_name.items()}
+async def all_runs(request: Request) -> Response:
+    abouts = {name: one.about for name, one in request.app.state.runs.by_name.items()}
     names = ("data", "model", "method")
-    return _json(
+    return json_of(
         {"runs": [{"name": name, **{key: one[key] for key in names}} for name, one in abouts.items()]}
     )
 
@@ -347,11 +314,11 @@ async def all_runs(runs: Runs) -> Response:
     responses=problems(403, 409),
     summary="Load the runs again, verify them and swap",
 )
-async def reload(runs: Runs) -> Response:
-    if runs.settings.token is None:
+async def reload(request: Request) -> Response:
+    if request.app.state.runs.settings.token is None:
         raise HTTPException(403, "a reload over HTTP needs a service with a token; send it SIGHUP instead")
     try:
-        return _json({"reloaded": await asyncio.to_thread(runs.reload)})
+        return json_of({"reloaded": await asyncio.to_thread(request.app.state.runs.reload)})
     except InputError as error:
         raise HTTPException(409, str(error)) from None
 
@@ -362,8 +329,8 @@ async def reload(runs: Runs) -> Response:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-async def metrics(runs: Runs) -> Response:
-    return Response(generate_latest(runs.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+async def metrics(request: Request) -> Response:
+    return Response(generate_latest(request.app.state.runs.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @PROBES.head("/health", include_in_schema=False)
@@ -373,7 +340,7 @@ async def metrics(runs: Runs) -> Response:
     "/ready", response_model=dict[str, Literal["ok"]], summary="Whether the service answers questions"
 )
 async def probe() -> Response:
-    return _json({"status": "ok"})  # it listens before its runs are loaded, and answers when they are
+    return json_of({"status": "ok"})  # it listens before its runs are loaded, and answers when they are
 
 
 def _page(file: Any) -> Callable[[Request], Response]:
@@ -393,11 +360,8 @@ def _page(file: Any) -> Callable[[Request], Response]:
 
 
 async def _unusable(request: Request, error: Any) -> Response:
-    return JSONResponse({"detail": str(error)}, 422)
-
-
-async def _invalid(request: Request, error: Any) -> Response:
-    return JSONResponse({"detail": schema.sentences(error.errors())}, 422)
+    invalid = isinstance(error, RequestValidationError)
+    return JSONResponse({"detail": sentences(error.errors()) if invalid else str(error)}, 422)
 
 
 async def _refused(request: Request, error: Any) -> Response:
@@ -411,8 +375,8 @@ async def _refused(request: Request, error: Any) -> Response:
     return JSONResponse({"detail": sentence}, error.status_code, error.headers)
 
 
-HANDLERS: dict[type[Exception], Any] = {
+HANDLERS: dict[Any, Any] = {
     InputError: _unusable,
-    RequestValidationError: _invalid,
+    RequestValidationError: _unusable,
     HTTPException: _refused,
 }

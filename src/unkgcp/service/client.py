@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property
 from typing import Any
@@ -34,7 +34,7 @@ TYPES: dict[str, Any] = dict.fromkeys(("score", "belief", "other_belief"), np.fl
 TYPES |= dict.fromkeys(("no_fact", "presumes_fact"), np.bool_)
 CODED = {"status": ("code", STATUSES), "promise": ("basis", BASES), "kind": ("kind", KINDS)}
 LONGEST_PAUSE = 10.0  # seconds before a request is sent again
-Level = float | Iterable[float]
+Level = float | Sequence[float]
 
 
 class Client:
@@ -62,11 +62,13 @@ class Client:
 
     def interval(self, queries: Any, confidence: Level = 0.9) -> Intervals:
         """As `Predictor.interval`, for queries that are labels or a graph."""
-        labels, level = _labels(queries), _plain(confidence)
-        size = self.about["max_triples"]
+        labels, level = _labels(queries), np.asarray(confidence, float).tolist()
+        rows = _rows(labels)
+        longest = max((len(json.dumps(row)) for row in rows), default=0) + 2
+        size = min(self.about["max_triples"], self.about["max_body"] // longest - 1)
         replies = [
-            self._ask("intervals", {"triples": _rows(labels.slice(start, size)), "confidence": level})
-            for start in range(0, max(len(labels), 1), size)
+            self._ask("intervals", {"triples": rows[start : start + size], "confidence": level})
+            for start in range(0, max(len(rows), 1), size)
         ]
         columns = {name: column for name, column in replies[0].items() if name not in ("notes", "confidence")}
         joined = {name: [entry for reply in replies for entry in reply[name]] for name in columns}
@@ -77,13 +79,8 @@ class Client:
     ) -> Intervals:
         """As `Predictor.select`. The choice depends on all candidates together, so they go in one request."""
         labels = _labels(queries)
-        body = {
-            "triples": _rows(labels),
-            "confidence": _plain(confidence),
-            "condition": condition,
-            "fdr": fdr,
-        }
-        return intervals_from(self._ask("select", body), labels)
+        asked = {"condition": condition, "fdr": fdr, "confidence": np.asarray(confidence, float).tolist()}
+        return intervals_from(self._ask("select", {"triples": _rows(labels), **asked}), labels)
 
     def complete(
         self,
@@ -97,8 +94,15 @@ class Client:
         exclude_known: bool = False,
     ) -> Intervals:
         """As `Predictor.complete`."""
-        query: dict[str, Any] = {"head": head, "relation": relation, "tail": tail, "k": k, "rank_by": rank_by}
-        query |= {"exclude_known": str(exclude_known).lower(), "confidence": _plain(confidence)}
+        query = {
+            "head": head,
+            "relation": relation,
+            "tail": tail,
+            "k": k,
+            "rank_by": rank_by,
+            "exclude_known": str(exclude_known).lower(),
+            "confidence": np.asarray(confidence, float).tolist(),
+        }
         given = {name: value for name, value in query.items() if value is not None}
         reply = self._ask(f"complete?{urlencode(given, doseq=True)}")
         labels = pa.table({name: pa.array(reply[name], pa.string()) for name in LABELS})
@@ -116,8 +120,8 @@ class Client:
         per: str = "relation",
     ) -> AnswerSet:
         """As `Predictor.answers`, of which a service lists 1,000 at most."""
-        body = {"head": head, "relation": relation, "tail": tail, "confidence": confidence, "k": k}
-        reply = self._ask("answers", {**body, "min_confidence": min_confidence, "per": per})
+        options = {"confidence": confidence, "k": k, "min_confidence": min_confidence, "per": per}
+        reply = self._ask("answers", {"head": head, "relation": relation, "tail": tail, **options})
         members = reply.pop("answers")
         entities = pa.array([member["entity"] for member in members], pa.string())
         return AnswerSet(entities, np.array([member["share"] for member in members], np.float32), **reply)
@@ -171,11 +175,6 @@ def _labels(queries: Any) -> pa.Table:
 
 def _rows(labels: pa.Table) -> list[tuple[str, ...]]:
     return list(zip(*(column.to_pylist() for column in labels.columns), strict=True))
-
-
-def _plain(confidence: Level) -> float | list[float]:
-    """A level or levels as JSON has them."""
-    return [float(level) for level in confidence] if isinstance(confidence, Iterable) else float(confidence)
 
 
 def _detail(error: HTTPError) -> str:

@@ -6,19 +6,23 @@ import asyncio
 import json
 import logging
 import re
+import sys
 import time
-from collections.abc import Iterable
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping
 from hmac import compare_digest
+from logging.handlers import WatchedFileHandler
 from typing import Any
 from uuid import uuid4
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from unkgcp.errors import InputError
 from unkgcp.service.settings import Settings
-from unkgcp.service.telemetry import Metrics
 
 LOG = logging.getLogger("unkgcp.service")
 
@@ -39,6 +43,57 @@ HEADERS = [
 PROBES = ("/health", "/ready")  # answered whatever the host name is: those who ask know the address alone
 PORT = re.compile(r":\d+$")
 REQUEST_ID = re.compile(r"[\w.:-]{1,64}")
+
+
+class Metrics:
+    """Everything that is counted, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        self.requests = Counter(
+            "unkgcp_requests", "Requests by path and status.", ["path", "status"], registry=registry
+        )
+        self.seconds = Histogram(
+            "unkgcp_request_seconds", "Time to answer a request.", ["path"], registry=registry
+        )
+        self.in_flight = Gauge(
+            "unkgcp_requests_in_flight", "Requests that are being answered.", registry=registry
+        )
+        self.queries = Counter(
+            "unkgcp_queries",
+            "Triples answered with an interval, by kind and status.",
+            ["run", "kind", "status"],
+            registry=registry,
+        )
+        self.batches = Histogram(
+            "unkgcp_batch_requests",
+            "Requests answered by one call of the model.",
+            buckets=[2**power for power in range(8)],
+            registry=registry,
+        )
+        self.reloads = Counter("unkgcp_reloads", "Reloads by outcome.", ["outcome"], registry=registry)
+
+    def called(self, run: str, requests: int, columns: Mapping[str, list[Any]]) -> None:
+        """The model answered so many requests in one call, with these columns."""
+        self.batches.observe(requests)
+        statuses = columns["status"]
+        kinds = columns.get("kind", ["any"] * len(statuses))
+        for (kind, status), count in Tally(zip(kinds, statuses, strict=True)).items():
+            self.queries.labels(run, kind, status).inc(count)
+
+
+def access_log(path: str | None) -> logging.Logger:
+    """A log of bare lines, in a file that may be moved away meanwhile (log rotation), or on standard output (`-`)."""
+    log = logging.Logger("unkgcp.access")
+    if path is not None:
+        try:
+            log.addHandler(logging.StreamHandler(sys.stdout) if path == "-" else WatchedFileHandler(path))
+        except OSError as error:
+            raise InputError(
+                f"the access log {path} cannot be written ({error.strerror}); name another file"
+            ) from None
+    return log
 
 
 class Gate:
@@ -138,10 +193,11 @@ class Exchange:
         message = await self._receive()
         self._size += len(message.get("body", b""))
         if self._size > self._max_body:
-            sentence = (
-                f"the body is longer than {self._max_body:,} bytes; send the triples in several requests"
+            raise HTTPException(
+                413,
+                f"the body is longer than {self._max_body:,} bytes; send the triples in several requests",
+                {"Connection": "close"},
             )
-            raise HTTPException(413, sentence, {"Connection": "close"})
         self.body_is_there = not message.get("more_body", False)
         return message
 

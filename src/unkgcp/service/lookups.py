@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import Any
 from unicodedata import normalize
 
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 
 from unkgcp.graph.facts import Graph
 
-ABOVE_ALL = b"\xff"  # a byte that UTF-8 never has
 RowNumbers = NDArray[np.intp]
 
 
@@ -31,15 +29,11 @@ class LabelSearch:
 
         `anywhere` adds those that contain the text later on.
         """
-        key: str = _plain(pa.array([text], pa.string()))[0].as_py()
-        start, stop = (
-            bisect_left(range(len(self._lower)), end, key=lambda place: self._lower[place].as_py().encode())
-            for end in (key.encode(), key.encode() + ABOVE_ALL)
-        )
-        places = np.arange(start, min(stop, start + limit + 1))
-        if anywhere and key and len(places) <= limit:
-            within = np.flatnonzero(pc.match_substring(self._lower, key))
-            places = np.concatenate([places, within[(within < start) | (within >= stop)]])
+        key = _plain(pa.array([text], pa.string()))[0]
+        places = np.flatnonzero(begins := pc.starts_with(self._lower, key.as_py()))
+        if anywhere and len(places) <= limit:
+            within = pc.and_not(pc.match_substring(self._lower, key.as_py()), begins)
+            places = np.concatenate([places, np.flatnonzero(within)])
         return self._order[places[:limit]], len(places) > limit
 
 
@@ -54,7 +48,7 @@ class Surroundings:
     """Finds the training facts that share entities and relation with a query, by looking through all of them."""
 
     def __init__(self, facts: Graph) -> None:
-        self.facts = facts
+        self.facts = facts.with_confidence(facts.confidence)  # one number each, where they are intervals too
         both = np.concatenate([facts.head, facts.tail])
         self.counts = {
             "entities": np.bincount(both, minlength=facts.n_entities),
@@ -64,51 +58,60 @@ class Surroundings:
     def known(self, head: str | None, relation: str, tail: str | None) -> dict[str, float]:
         """Completions of (head, relation, ?) or (?, relation, tail) by training facts: label -> confidence."""
         facts, vocabulary = self.facts, self.facts.vocabulary
-        anchor = int(vocabulary.entity_ids([head or tail or ""])[0])
-        ids, others = (facts.tail, facts.head) if head is None else (facts.head, facts.tail)
-        rows = np.flatnonzero((ids == anchor) & (facts.relation == vocabulary.relation_ids([relation])[0]))
+        (anchor,), (related,) = (
+            vocabulary.entity_ids([head or tail or ""]),
+            vocabulary.relation_ids([relation]),
+        )
+        at_head, at_tail = facts.head == anchor, facts.tail == anchor
+        asked = at_head | at_tail if vocabulary.symmetric[related] else at_tail if head is None else at_head
+        rows = np.flatnonzero(asked & (facts.relation == related))
         rows = rows[np.argsort(facts.confidence[rows])]
-        labels = vocabulary.entities.take(others[rows]).to_pylist()
+        labels = vocabulary.entities.take(np.where(at_head, facts.tail, facts.head)[rows]).to_pylist()
         return dict(zip(labels, facts.confidence[rows].tolist(), strict=True))
 
     def around(self, head: str, relation: str, tail: str, limit: int) -> dict[str, Any]:
         """Groups of facts around a query, each with at most `limit` of them; unknown labels have no facts."""
-        facts = self.facts
-        h, t = facts.vocabulary.entity_ids([head, tail]).tolist()
-        from_head, to_tail = facts.head == h, facts.tail == t
-        related = facts.relation == facts.vocabulary.relation_ids([relation])[0]
+        h, r, t = self._ids(head, relation, tail)
+        from_head, to_head, from_tail, to_tail = self._touching(h, t)
+        related, symmetric = self.facts.relation == r, self.facts.vocabulary.symmetric[r]
+        same = related & (from_head & to_tail | symmetric & from_tail & to_head)
         groups = {
-            "same": from_head & to_tail & related,
+            "same": same,
             "pair": from_head & to_tail & ~related,
-            "reversed": (facts.head == t) & (facts.tail == h) & (h != t),
-            "head_relation": from_head & related & ~to_tail,
-            "relation_tail": to_tail & related & ~from_head,
+            "reversed": from_tail & to_head & ~same & (h != t),
+            "head_relation": related & (from_head | symmetric & to_head) & ~same,
+            "relation_tail": related & (to_tail | symmetric & from_tail) & ~same,
         }
+        listed = [self._group(name, np.flatnonzero(mask), limit) for name, mask in groups.items()]
         return {
-            "groups": [self._group(name, np.flatnonzero(mask), limit) for name, mask in groups.items()],
-            "paths": self._paths(h, t, limit),
-            "head": self._summary(from_head | (facts.tail == h)),
+            "groups": [*listed, self._paths(h, t, limit)],
+            "head": self._summary(from_head | to_head),
             "relation": self._summary(related),
-            "tail": self._summary(to_tail | (facts.head == t)),
+            "tail": self._summary(to_tail | from_tail),
         }
 
-    def closest(self, head: int, relation: int, tail: int) -> RowNumbers:
+    def closest(self, head: str, relation: str, tail: str) -> RowNumbers:
         """Rows of the facts around a triple: first those between its two entities, then those of its relation with one
         of them in the same place, then all others of either; of each kind the most confident first."""
-        h, r, t = self.facts.head, self.facts.relation, self.facts.tail
-        between = ((h == head) & (t == tail)) | ((h == tail) & (t == head))
-        same = (r == relation) & ((h == head) | (t == tail))
-        rows = np.flatnonzero((h == head) | (t == tail) | (h == tail) | (t == head))
+        h, r, t = self._ids(head, relation, tail)
+        from_head, to_head, from_tail, to_tail = self._touching(h, t)
+        between = from_head & to_tail | from_tail & to_head
+        same = (self.facts.relation == r) & (from_head | to_tail)
+        rows = np.flatnonzero(from_head | to_head | from_tail | to_tail)
         return rows[np.lexsort((-self.facts.confidence[rows], ~same[rows], ~between[rows]))]
+
+    def _ids(self, head: str, relation: str, tail: str) -> tuple[int, int, int]:
+        vocabulary = self.facts.vocabulary
+        h, t = vocabulary.entity_ids([head, tail]).tolist()
+        return h, int(vocabulary.relation_ids([relation])[0]), t
+
+    def _touching(self, head: int, tail: int) -> list[NDArray[np.bool_]]:
+        """Whether each fact is from the head, to the head, from the tail, to the tail."""
+        return [end == entity for entity in (head, tail) for end in (self.facts.head, self.facts.tail)]
 
     def named(self, rows: RowNumbers) -> list[dict[str, Any]]:
         """Facts as JSON has them: labels in the place of ids."""
-        facts = self.facts[rows]
-        entities, relations = facts.vocabulary.entities, facts.vocabulary.relations
-        labels = [entities.take(facts.head), relations.take(facts.relation), entities.take(facts.tail)]
-        columns = [*(column.to_pylist() for column in labels), facts.confidence.tolist()]
-        names = ("head", "relation", "tail", "confidence")
-        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return list(self.facts[rows].table().to_pylist())
 
     def examples(self) -> list[list[str]]:
         """Up to three facts of entities that have many, to begin with."""
@@ -134,7 +137,7 @@ class Surroundings:
         confidence = self.facts.confidence
         best = np.lexsort((shared, -confidence[near_rows] * confidence[far_rows]))[:limit]
         pairs = np.stack([near_rows[best], far_rows[best]], axis=1)
-        return {"count": len(shared), "facts": self.named(pairs.ravel())}
+        return {"name": "paths", "count": len(shared), "mean": None, "facts": self.named(pairs.ravel())}
 
     def _neighbours(self, entity: int) -> tuple[NDArray[Any], RowNumbers]:
         """The neighbours of an entity in order of their ids, and the row of its strongest fact with each."""

@@ -93,7 +93,6 @@ class CompletionColumns(IntervalColumns):
 
 
 class SetMember(Document):
-    rank: int
     entity: str
     share: float = Field(description="Its share of the likelihood of all candidates; no promise.")
 
@@ -137,18 +136,14 @@ class FactSummary(Document):
 
 
 class FactGroup(FactSummary):
-    name: Literal["same", "pair", "reversed", "head_relation", "relation_tail"]
+    """Facts around a triple; `paths` counts entities with a fact to either end, and lists two facts for each."""
+
+    name: Literal["same", "pair", "reversed", "head_relation", "relation_tail", "paths"]
     facts: list[FactEntry] = Field(description="The strongest of them.")
-
-
-class PathGroup(Document):
-    count: int = Field(description="Entities that have a fact with the head and one with the tail.")
-    facts: list[FactEntry] = Field(description="Two facts for each of the strongest.")
 
 
 class EvidenceDocument(Document):
     groups: list[FactGroup]
-    paths: PathGroup
     head: FactSummary
     relation: FactSummary
     tail: FactSummary
@@ -163,23 +158,22 @@ class DistributionCell(Document):
 class DistributionDocument(Document):
     """What the model believes; only intervals are promised."""
 
-    score: float
     cells: list[DistributionCell] = Field(description="From 0 to 1; their masses add up to 1.")
 
 
-class FactEffect(FactEntry):
-    """A training fact, and the answer that there would be without it."""
-
+class SingleAnswer(Document):
     score: float
     lower: float | None
     upper: float | None
+
+
+class FactEffect(FactEntry, SingleAnswer):
+    """A training fact, and the answer that there would be without it."""
+
     change: float = Field(description="The score with the fact less that without it.")
 
 
-class EffectsDocument(Document):
-    score: float
-    lower: float | None
-    upper: float | None
+class EffectsDocument(SingleAnswer):
     facts: list[FactEffect] = Field(description="Those that change the score most first.")
     note: str
 
@@ -200,7 +194,6 @@ class AboutDocument(Document):
     examples: list[list[str]] = Field(description="A few training facts to begin with.")
     max_triples: int
     max_body: int
-    max_k: int
 
 
 PROBLEMS = {

@@ -4,19 +4,23 @@ There is one process and one port for one run or several. SIGHUP loads the runs 
 `Settings.grace`. Connections are counted and closed by uvicorn; whoever faces the open internet puts a proxy in
 front (docs/deploying.md), which also waits for slow clients.
 
->>> serve(["run"], Address("127.0.0.1", 8000), Settings())     # doctest: +SKIP
+>>> with listen("127.0.0.1", 8000) as listener:                  # doctest: +SKIP
+...     serve(["run"], listener, Settings())
 """
 
 from __future__ import annotations
 
 import gc
+import ipaddress
 import os
+import re
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread, Timer
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -24,40 +28,30 @@ from fastapi import FastAPI
 from unkgcp.errors import InputError
 from unkgcp.run.predictor import Predictor
 from unkgcp.service import create_app
-from unkgcp.service.settings import Address, Settings
+from unkgcp.service.settings import Settings
 
+TOKEN_VARIABLE = "UNKGCP_TOKEN"
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 BACKLOG = 2048
 LAST_SECONDS = 2.0  # for threads to end after the last answer
 
 
 def serve(
     runs: Sequence[str],
-    address: Address,
+    listener: socket.socket,
     settings: Settings,
     announce: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Load the runs and answer until told to stop; `announce` gets the address once it listens."""
-    folders = named_runs(runs)
-    with listen(address) as listener:
-        app = create_app({name: Predictor.load(folder) for name, folder in folders.items()}, settings)
-        answer_requests(app, listener, settings, announce)
+    """Load the runs and answer what comes in at a socket until told to stop; `announce` gets the address then."""
+    folders = {Path(folder).resolve().name: folder for folder in runs}  # names are part of addresses
+    if len(folders) < len(runs):
+        raise InputError(f"of {', '.join(runs)} two have the same name; rename one of the folders")
+    app = create_app({name: Predictor.load(folder) for name, folder in folders.items()}, settings)
+    answer_requests(app, listener, settings, announce)
     # a thread cannot be stopped: what still computes for nobody must not hold the process
     last = Timer(LAST_SECONDS, os._exit, [0])
     last.daemon = True
     last.start()
-
-
-def named_runs(folders: Sequence[str]) -> dict[str, str]:
-    """The folders by their names, which are part of addresses; InputError for a name that is there twice."""
-    by_name: dict[str, str] = {}
-    for folder in folders:
-        name = Path(folder).resolve().name
-        if name in by_name:
-            raise InputError(
-                f"{by_name[name]} and {folder} are both called {name}; rename one of the folders"
-            )
-        by_name[name] = folder
-    return by_name
 
 
 def answer_requests(
@@ -88,17 +82,47 @@ def _reload(app: FastAPI) -> None:
         app.state.runs.reload()
 
 
-def listen(address: Address) -> socket.socket:
-    """A socket bound to the address; a port in use or a strange host is an `InputError`."""
-    family, kind, protocol, _, place = address.resolved()[0]
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to an address, port 0 for a free one; a port in use or a strange host is an `InputError`."""
+    family, *_, place = _places(host, port)[0]
     try:
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(place)
-        listener.listen(BACKLOG)  # from now on clients may come; they wait until the run is loaded
+        # from now on clients may come; they wait until the run is loaded
+        return socket.create_server(place, family=family, backlog=BACKLOG)
     except OSError as error:
         why = error.strerror or str(error)
         raise InputError(
-            f"cannot listen on {address.host} port {address.port} ({why}); choose another with --host or --port"
+            f"cannot listen on {host} port {port} ({why}); choose another with --host or --port"
         ) from None
-    return listener
+
+
+def _places(host: str, port: int) -> list[Any]:
+    """What `socket.getaddrinfo` says; InputError for a strange host."""
+    try:
+        return socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"--host {host} is no address of this machine ({error})") from None
+
+
+def access(
+    host: str, token: str | None, without_token: bool = False, allowed: Iterable[str] = ()
+) -> tuple[bytes | None, frozenset[str] | None]:
+    """The token to ask for and the host names to answer to, which are `allowed` where it names some.
+
+    A service that others can reach needs a token unless `without_token` says otherwise. One that only this machine can
+    reach needs none, but then answers to the names of this machine alone: otherwise any web page could have its own
+    name point here and read the answers.
+    """
+    token = None if token is None else token.strip()
+    if token is not None and not re.fullmatch("[!-~]+", token):
+        raise InputError("the token must be one line of letters, digits and signs")
+    names = frozenset(name.lower() for name in allowed)
+    places = [place[0].partition("%")[0] for *_, place in _places(host, 0)]
+    loopback = all(ipaddress.ip_address(place).is_loopback for place in places)
+    if token is None and not loopback and not without_token:
+        raise InputError(
+            f"--host {host} can be reached from other machines; give a token with --token-file or "
+            f"{TOKEN_VARIABLE}, or set UNKGCP_WITHOUT_TOKEN=yes"
+        )
+    if names or (token is None and loopback):
+        names |= LOOPBACK_NAMES | {host.lower()}
+    return None if token is None else token.encode(), names or None

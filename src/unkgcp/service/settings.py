@@ -1,21 +1,14 @@
-"""Limits of the service and who may ask it; the same record for every request.
+"""Limits of the service and who may ask it: one record for every request.
 
 Importing this file imports neither FastAPI nor uvicorn.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import re
-import socket
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from unkgcp.errors import InputError
-
-TOKEN_VARIABLE = "UNKGCP_TOKEN"
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,45 +45,3 @@ class Settings:
                 raise InputError(f"the setting {name} is {getattr(self, name)}; it must be at least 1")
         if not re.fullmatch("(/[^/?#]+)*", self.root_path):
             raise InputError(f"the setting root_path is {self.root_path!r}; give a path such as /kg")
-
-
-class Address(NamedTuple):
-    """Where to listen; port 0 takes a free one."""
-
-    host: str
-    port: int
-
-    def resolved(self) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-        """What `socket.getaddrinfo` says; InputError for a strange host."""
-        try:
-            places = socket.getaddrinfo(
-                self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-        except (OSError, UnicodeError) as error:
-            raise InputError(f"--host {self.host} is no address of this machine ({error})") from None
-        return places  # type: ignore[return-value]
-
-
-def access(
-    address: Address, token: str | None, without_token: bool, allowed: Iterable[str] = ()
-) -> tuple[bytes | None, frozenset[str] | None]:
-    """The token to ask for and the host names to answer to, which are `allowed` where it names some.
-
-    A service that others can reach needs a token unless `without_token` says otherwise. One that only this machine can
-    reach needs none, but then answers to the names of this machine alone: otherwise any web page could have its own
-    name point here and read the answers.
-    """
-    token = None if token is None else token.strip()
-    if token is not None and not re.fullmatch("[!-~]+", token):
-        raise InputError("the token must be one line of letters, digits and signs")
-    names = frozenset(name.lower() for name in allowed)
-    places = [place[0].partition("%")[0] for *_, place in address.resolved()]
-    loopback = all(ipaddress.ip_address(place).is_loopback for place in places)
-    if token is None and not loopback and not without_token:
-        raise InputError(
-            f"--host {address.host} can be reached from other machines; give a token with --token-file or "
-            f"{TOKEN_VARIABLE}, or set UNKGCP_WITHOUT_TOKEN=yes"
-        )
-    if names or (token is None and loopback):
-        names |= LOOPBACK_NAMES | {address.host.lower()}
-    return None if token is None else token.encode(), names or None

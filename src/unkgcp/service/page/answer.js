@@ -9,6 +9,7 @@ const TITLES = {
   reversed: "From tail to head",
   head_relation: "Same head and relation",
   relation_tail: "Same relation and tail",
+  paths: "Paths of two facts",
 };
 const WHY = {
   "unknown-entity": "An entity has no training fact",
@@ -163,18 +164,14 @@ export function behind(found, level) {
       ),
     ),
   );
-  const cards = groups.map((group) => card(TITLES[group.name], summed(group), group.facts, level));
-  if (found.paths.count) {
-    const between = `through ${count(found.paths.count, "entity", "entities")}`;
-    cards.push(card("Paths of two facts", between, found.paths.facts, level, "paths"));
-  }
+  const cards = groups.map((group) => card(TITLES[group.name], summed(group), group.facts, level, group.name));
   section.append(cards.length ? make("div", { class: "cards" }, ...cards) : make("p", { text: "No training fact is close to this triple." }));
   return section;
 }
 
-const summed = ({ count: n, mean }) => (n ? `${count(n, "fact", "facts")}, mean ${three(mean)}` : "no facts");
+const summed = ({ name, count: n, mean }) => (name === "paths" ? `through ${count(n, "entity", "entities")}` : n ? `${count(n, "fact", "facts")}, mean ${three(mean)}` : "no facts");
 
-function card(title, summary, facts, level, kind = "") {
+function card(title, summary, facts, level, kind) {
   return make(
     "article",
     { class: `card ${kind}` },

@@ -61,6 +61,6 @@ export const select = (body, signal) => post("v1/select", body, signal);
 export async function answers(body, signal) {
   const found = await post("v1/answers", body, signal);
   const { head, relation, tail } = body;
-  const rows = found.answers.map(({ rank, entity, share }) => ({ rank, head: head ?? entity, relation, tail: tail ?? entity, share }));
+  const rows = found.answers.map(({ entity, share }, i) => ({ rank: i + 1, head: head ?? entity, relation, tail: tail ?? entity, share }));
   return { ...found, answers: rows, more: found.size > rows.length, everything: found.size === found.candidates };
 }

@@ -13,6 +13,7 @@ makes README.md of this folder anew. Raw numbers that no page or script reads ar
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -61,6 +62,17 @@ def machine() -> dict[str, Any]:
             os.getloadavg()[0], 2
         ),  # far above the number of cores: other programs were running
     }
+
+
+def parser(about: str | None) -> argparse.ArgumentParser:
+    """Of a script whose docstring is the text of its --help."""
+    return argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def memory(name: str) -> int:
+    """Bytes of this process alone, as Linux counts them: now (VmRSS) or at its highest (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(name)))
 
 
 def unkgcp(*arguments: object) -> list[str]:
@@ -155,9 +167,9 @@ def command() -> str:
     return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *arguments])
 
 
-def judge(name: str, figures: Sequence[Figure], folder: Path = RESULTS) -> int:
+def judge(name: str, figures: Sequence[Figure]) -> int:
     """Keep the figures of a benchmark, write the table of all, say each in a line; 1 if a required one is missed."""
-    path = folder / "figures.json"
+    path = RESULTS / "figures.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
     kept[name] = {
         "date": time.strftime("%Y-%m-%d"),
@@ -165,10 +177,8 @@ def judge(name: str, figures: Sequence[Figure], folder: Path = RESULTS) -> int:
         "machine": machine(),
         "figures": [asdict(figure) for figure in figures],
     }
-    folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n")
-    if folder == RESULTS:
-        (folder.parent / "README.md").write_text(page(kept))
+    (RESULTS.parent / "README.md").write_text(page(kept))
     for figure in figures:
         print(figure.sentence())
     return 0 if all(figure.reaches(figure.required) for figure in figures) else 1

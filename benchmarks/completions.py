@@ -16,7 +16,6 @@ first question, which calibrates, and of later ones. Exits with status 1 if a co
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -172,9 +171,7 @@ def figures(records: list[dict[str, Any]]) -> list[common.Figure]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = common.parser(__doc__)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--facts", type=int, default=10**9, help="ask for this many test facts only")
     parser.add_argument("--answers", action="store_true", help="judge answer sets instead of completions")

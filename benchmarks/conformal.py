@@ -12,8 +12,6 @@ with status 1 when a target is missed.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -27,7 +25,6 @@ import numpy as np  # noqa: E402
 
 import peers  # noqa: E402
 
-CASE = Path(peers.__file__).parent / "conformal_case.py"
 # the peers get our NumPy: what is compared is the code above it
 PEERS = ("crepes==0.9.1", "mapie==1.6.0", f"numpy=={np.__version__}")
 REQUIRED, MEMORY = 3.0, 1.2
@@ -45,7 +42,6 @@ def case(library: str, job: str, calibration: int, queries: int, levels: list[fl
         "calibration": calibration,
         "queries": queries,
         "levels": levels,
-        "dtype": "float64",
         "repeats": 3,
         **more,
     }
@@ -54,14 +50,7 @@ def case(library: str, job: str, calibration: int, queries: int, levels: list[fl
 def measure(what: Case, python: Path, folder: Path) -> Case:
     """Run one case in a process of its own; adds its figures and a sample of its answers."""
     sample = folder / f"{len(list(folder.iterdir()))}.npy"
-    command = [str(python), str(CASE), json.dumps({**what, "sample": str(sample)})]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    if what["library"] == "ours":
-        environment["PYTHONPATH"] = str(peers.ROOT / "src")
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{what} failed:\n{done.stderr[-2000:]}")
-    figures = json.loads(done.stdout.strip().splitlines()[-1])
+    figures = peers.run(python, "conformal_case.py", json.dumps({**what, "sample": str(sample)}))
     seconds = {
         "calibrate": min(figures["calibrate"][1:]),
         "predict": min(figures["predict"][1:]),
@@ -119,7 +108,7 @@ def figures(rows: list[Case]) -> list[common.Figure]:
     ours = [row for row in rows if row["library"] == "ours"]
     found, apart = [], dict.fromkeys(("crepes", "mapie"), 0.0)
     for row in ours:
-        same = ("job", "calibration", "queries", "levels", "dtype")
+        same = ("job", "calibration", "queries", "levels")
         rivals = [
             other for other in rows if other["library"] != "ours" and all(other[k] == row[k] for k in same)
         ]
@@ -152,39 +141,29 @@ def _named(library: str) -> str:
     return next(pin.replace("==", " ") for pin in PEERS if pin.startswith(library))
 
 
+ABOUT = """# Calibrating and predicting intervals, two CPU cores
+
+Each row is a process of its own, best of the repeats after one call; `first` is that first call, with everything it
+has to load. Seconds; memory is the peak above the imports. `held` is input and output together (the calibration scores
+count as output). The entropy job includes the entropy: ours in the same pass, for crepes by NumPy beforehand. crepes
+and MAPIE round the ends of an interval as they come; ours are a few units in the last place wider, so that no label
+falls out by rounding. `make bench-conformal`
+"""
+
+
 def table(rows: list[Case]) -> str:
-    lines = [
-        "# Calibrating and predicting intervals, two CPU cores",
-        "",
-        "Each row is a process of its own, best of the repeats after one call; `first` is that first call, with",
-        "everything it has to load. Seconds; memory is the peak above the imports. `make bench-conformal`",
-        "",
-        "| job | calibration | queries | levels | library | calibrate | predict | both | first | peak MB | held MB |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+    shown = [
+        {name: row[name] for name in ("job", "library", "calibrate", "predict")}
+        | {"both": row["total"], "first": row["first_call"]}
+        | {name: f"{row[name]:,}" for name in ("calibration", "queries")}
+        | {"levels": len(row["levels"]), "peak MB": row["peak_mb"], "held MB": row["held_mb"]}
+        for row in rows
     ]
-    for row in rows:
-        job = row["job"] if row["dtype"] == "float64" else f"{row['job']} ({row['dtype']})"
-        figures = [row["calibrate"], row["predict"], row["total"], row["first_call"]]
-        cells = [
-            job,
-            f"{row['calibration']:,}",
-            f"{row['queries']:,}",
-            str(len(row["levels"])),
-            row["library"],
-        ]
-        cells += [f"{figure:.3f}" for figure in figures] + [str(row["peak_mb"]), str(row["held_mb"])]
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += [
-        "",
-        "`held` is input and output together (the calibration scores count as output). The entropy job includes",
-        "the entropy: ours in the same pass, for crepes by NumPy beforehand. crepes and MAPIE round the ends of an",
-        "interval as they come; ours are a few units in the last place wider, so that no label falls out by rounding.",
-        "",
-    ]
-    return "\n".join(lines)
+    return "\n".join([ABOUT, *common.markdown(shown), ""])
 
 
 def main() -> int:
+    common.parser(__doc__).parse_args()
     theirs = peers.ensure(*PEERS, folder="conformal")
     with tempfile.TemporaryDirectory() as folder:
         rows = side_by_side(theirs, Path(folder))

@@ -15,7 +15,6 @@ predict: fifty queries, beside an interpreter that only imports NumPy and Parque
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -42,14 +41,6 @@ RUNS = {
 # fit
 
 
-def fitted(model: str) -> float:
-    """Processor seconds of the command."""
-    with tempfile.TemporaryDirectory() as folder:
-        return common.timed(
-            common.unkgcp("fit", "demo", "--model", model, "-o", Path(folder) / "run")
-        ).processor
-
-
 def validation_errors(epochs: int) -> dict[str, float]:
     """After so many epochs of BEUrRE, by engine."""
     from unkgcp.graph import load_dataset
@@ -66,11 +57,13 @@ def validation_errors(epochs: int) -> dict[str, float]:
     }
 
 
-def fit(asked: argparse.Namespace) -> int:
+def fit(asked: Any) -> int:
     seconds: dict[str, list[float]] = {"ukge": [], "beurre": []}
     for turn in range(3):
         for model, taken in seconds.items():
-            took = fitted(model)
+            with tempfile.TemporaryDirectory() as folder:
+                command = common.unkgcp("fit", "demo", "--model", model, "-o", Path(folder) / "run")
+                took = common.timed(command).processor
             print(f"{model}: {took:.1f} s" + (", which may have compiled" if not turn else ""), flush=True)
             taken += [took] if turn else []
     errors = validation_errors(asked.epochs)
@@ -128,7 +121,7 @@ def predicting(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def predict(asked: argparse.Namespace) -> int:
+def predict(asked: Any) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.runs or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -143,39 +136,40 @@ def predict(asked: argparse.Namespace) -> int:
         name: (min(took.clock for took in found), min(took.processor for took in found))
         for name, found in times.items()
     }
-    lines = [
+    about = (
         f"`unkgcp predict` of {ROWS} rows, second call on a machine, in turns with `import numpy, pyarrow.parquet`; "
-        f"best of {asked.rounds}. The ratio of the clock may be {MOST:g} at most.",
-        "",
-        "| | seconds | times bare | processor seconds | times bare |",
-        "|---|---|---|---|---|",
+        f"best of {asked.rounds}. The ratio of the clock may be {MOST:g} at most."
+    )
+    rows = [
+        {
+            "command": name,
+            "seconds": clock,
+            "times bare": clock / best["bare"][0],
+            "processor seconds": processor,
+            "times bare, processor": processor / best["bare"][1],
+        }
+        for name, (clock, processor) in best.items()
     ]
-    record: dict[str, Any] = {"machine": common.machine(), "rounds": asked.rounds, "results": {}}
-    for name, (clock, processor) in best.items():
-        ratio, effort = clock / best["bare"][0], processor / best["bare"][1]
-        lines.append(f"| {name} | {clock:.3f} | {ratio:.1f} | {processor:.3f} | {effort:.1f} |")
-        record["results"][name] = {"seconds": clock, "ratio": ratio, "processor": processor, "effort": effort}
-    common.write("first-answer", record, "\n".join(lines) + "\n")
+    record = {"machine": common.machine(), "rounds": asked.rounds, "results": rows}
+    common.write("first-answer", record, "\n".join([about, "", *common.markdown(rows), ""]))
     return common.judge(
         "first-answer",
         [
             common.Figure(
-                f"predict of {ROWS} rows, {name}: times the time of importing numpy and pyarrow.parquet",
-                found["ratio"],
+                f"predict of {ROWS} rows, {row['command']}: times the time of importing numpy and pyarrow.parquet",
+                row["times bare"],
                 MOST,
                 peer="bare Python",
             )
-            for name, found in record["results"].items()
-            if name != "bare"
+            for row in rows
+            if row["command"] != "bare"
         ],
     )
 
 
 def main() -> int:
     parts = {"predict": predict, "fit": fit}
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = common.parser(__doc__)
     parser.add_argument("parts", nargs="*", choices=[*parts, []], metavar="PART", help="fit, predict")
     parser.add_argument(
         "--epochs", type=int, default=5, help="fit: after which validation errors are compared"

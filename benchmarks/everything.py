@@ -1,4 +1,4 @@
-"""Runs the benchmarks in turn, then prints one line for each of their figures; status 1 if a requirement is missed.
+"""Runs the benchmarks in turn; status 1 if a requirement is missed.
 
 A benchmark that needs data or a GPU that are not here says so and is left out; its last figures stay in README.md with
 their date. After a benchmark that fails the others still run. Two cores take about 40 minutes.
@@ -9,7 +9,6 @@ their date. After a benchmark that fails the others still run. Two cores take ab
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -46,13 +45,14 @@ def commands(folder: Path) -> dict[str, list[list[str]]]:
 
 
 def main() -> int:
-    failed = []
+    parser, failed = common.parser(__doc__), []
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    names = parser.parse_args().names
     with tempfile.TemporaryDirectory(prefix="unkgcp-bench-") as folder:
         known = commands(Path(folder))
-        asked = sys.argv[1:] or list(known)
-        if strange := [name for name in asked if name not in known]:
-            raise SystemExit(f"there is no benchmark {strange[0]!r}; there are {', '.join(known)}")
-        for name in asked:
+        if strange := set(names) - known.keys():
+            parser.error(f"there is no benchmark {min(strange)!r}; there are {', '.join(known)}")
+        for name in names or known:
             for script, *arguments in known[name]:
                 print(f"== {name}: {' '.join([script, *arguments])}", flush=True)
                 start = time.monotonic()
@@ -62,10 +62,6 @@ def main() -> int:
                 )
                 if done.returncode:
                     failed.append(name)
-    kept = json.loads((common.RESULTS / "figures.json").read_text())
-    for name, record in kept.items():
-        for each in record["figures"]:
-            print(f"{record['date']} {name}: {common.Figure(**each).sentence()}")
     print(f"missed or failed: {', '.join(dict.fromkeys(failed)) or 'none'}")
     return 1 if failed else 0
 

@@ -11,7 +11,6 @@ machine, results/evidence.json; status 1 if a requirement at 90 % is missed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -78,9 +77,7 @@ def limits(data: str, row: Row) -> list[common.Figure]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = common.parser(__doc__)
     parser.add_argument("--data", default=",".join(TARGETS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--levels", default="0.8,0.9,0.95")

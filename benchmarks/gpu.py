@@ -8,12 +8,10 @@ A first short run compiles the kernels; its time is reported separately. Every o
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,11 +27,7 @@ def main() -> None:
     from unkgcp.graph import load_dataset
     from unkgcp.training import Member, TrainConfig, config_for, train_many
 
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--results", type=Path, default=common.RESULTS)
-    options = parser.parse_args()
+    common.parser(__doc__).parse_args()
     if not torch.cuda.is_available():
         print("bench-gpu: skipped, this machine has no GPU")
         return
@@ -78,7 +72,7 @@ def main() -> None:
             "seconds": {str(seeds): round(value, 2) for seeds, value in times.items()},
             "ten_over_one": round(times[10] / times[1], 2),
         }
-    common.write("gpu", found, folder=options.results)
+    common.write("gpu", found)
     print(json.dumps(found, indent=1))
     device = torch.cuda.get_device_name()
     limits = [
@@ -91,7 +85,7 @@ def main() -> None:
         )
         for name in ("strict", "paper")
     ]
-    sys.exit(common.judge("gpu", limits, options.results))
+    sys.exit(common.judge("gpu", limits))
 
 
 if __name__ == "__main__":

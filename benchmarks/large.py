@@ -24,7 +24,6 @@ second command with few queries is timed to tell what a further query takes.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -171,28 +170,22 @@ def learn(what: str) -> dict[str, float]:
     parts = facts(int(what)).split(seed=0) if what.isdigit() else load_dataset(what).splits
     train, asked = parts.train, parts.test[np.arange(ASKED) % len(parts.test)]
     del few, parts
-    before = _memory("VmRSS")
+    before = common.memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the most memory is that from here on
     start = time.process_time()
     model = learn_evidence(train)
     learned = time.process_time()
     assert len(model.asked_again.doubt)  # what calibration asks for
-    held = _memory("VmRSS") - before
+    held = common.memory("VmRSS") - before
     start_of_answers = time.process_time()
     model.score(asked.head, asked.relation, asked.tail)
     return {
         "facts": len(train),
         "seconds": round(learned - start, 2),
-        "most_bytes": _memory("VmHWM") - before,
+        "most_bytes": common.memory("VmHWM") - before,
         "bytes_held": held,
         "microseconds_a_query": round(1e6 * (time.process_time() - start_of_answers) / len(asked), 2),
     }
-
-
-def _memory(name: str) -> int:
-    """Bytes of this process, as Linux counts them."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(name)))
 
 
 def learning(sizes: list[int]) -> int:
@@ -229,14 +222,12 @@ def learning(sizes: list[int]) -> int:
 
 def main() -> int:
     common.use_two_cores()
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = common.parser(__doc__)
     parser.add_argument("sizes", nargs="*", type=int, help="numbers of facts")
     parser.add_argument("--update", action="store_true", help="fit and update by the command line")
     parser.add_argument("--answer", action="store_true", help="fit and predict by the command line")
     parser.add_argument("--queries", type=int, default=QUERIES, help="of --answer")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--one", help="for the processes that this one starts")
     asked = parser.parse_args()
     if asked.one:
         print(json.dumps(learn(asked.one)))

@@ -12,12 +12,13 @@ import asyncio
 import json
 import re
 import statistics
-import sys
 import time
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import common
 
 PATIENCE = 10.0  # seconds for one answer
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -78,6 +79,9 @@ async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reque
 
 
 if __name__ == "__main__":
-    url, path, connections, seconds = sys.argv[1:]
-    lines = Path(path).read_bytes().splitlines()
-    print(json.dumps(asyncio.run(load(url, lines, int(connections), float(seconds)))))
+    parser = common.parser(__doc__)
+    for name, kind in (("url", str), ("bodies", Path), ("connections", int), ("seconds", float)):
+        parser.add_argument(name, type=kind)
+    asked = parser.parse_args()
+    lines = asked.bodies.read_bytes().splitlines()
+    print(json.dumps(asyncio.run(load(asked.url, lines, asked.connections, asked.seconds))))

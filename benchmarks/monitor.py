@@ -8,7 +8,6 @@ at which the alarm goes off is noted, at a false-alarm rate of 0.01. Figures go 
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -33,12 +32,12 @@ def measure(run: str) -> list[dict[str, Any]]:
         quiet = Monitor(predictor, false_alarm=RATE)
         shuffled = test[np.random.default_rng(0).permutation(len(test))]
         quiet.update(shuffled, shuffled.confidence)
-        found: dict[str, list[int]] = {"all": [], "half": []}
+        found: dict[str, list[int]] = {"negatives": [], "half negatives": []}
         for seed in range(STREAMS):
             rng = np.random.default_rng([1, seed])
             wrong = negatives[rng.permutation(len(negatives))[:LONGEST]]
             half = concatenate([wrong[: LONGEST // 2], test[rng.permutation(len(test))[: LONGEST // 2]]])
-            for kind, stream in (("all", wrong), ("half", half[rng.permutation(len(half))])):
+            for kind, stream in zip(found, (wrong, half[rng.permutation(len(half))]), strict=True):
                 monitor = Monitor(predictor, false_alarm=RATE, seed=seed, by_relation=False)
                 monitor.update(stream, stream.confidence)
                 found[kind].append(monitor.all.alarm_at or LONGEST + 1)
@@ -63,27 +62,28 @@ def measure(run: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    if len(sys.argv) == 1:
-        sys.exit("give the runs to watch: python benchmarks/monitor.py RUN [RUN ...]")
-    rows = [row for run in sys.argv[1:] for row in measure(run)]
-    about = {"streams": STREAMS, "longest": LONGEST, "false_alarm": RATE, "rows": rows}
-    lines = [
-        f"Facts until the alarm over {STREAMS} streams of negatives at a false-alarm rate of {RATE:g} "
-        f"(median / 95 % / slowest; {LONGEST + 1:,} means not found), and the verdict on the test facts.",
-        "",
-        "| data | model | method | negatives only | half negatives | test facts | coverage at 0.9 (p-value) | alarms |",
-        "|---|---|---|---|---|---|---|---|",
+    parser = common.parser(__doc__)
+    parser.add_argument("runs", nargs="+", metavar="RUN")
+    rows = [row for run in parser.parse_args().runs for row in measure(run)]
+    shown = [
+        {name: row[name] for name in ("data", "model", "method")}
+        | {
+            kind: " / ".join(f"{row[f'{kind}_{name}']:,}" for name in ("median", "p95", "last"))
+            for kind in ("negatives", "half negatives")
+        }
+        | {
+            "test facts": f"{row['test_facts']:,}",
+            "coverage at 0.9 (p-value)": f"{row['test_coverage']:.4f} ({row['test_p_value']:.2g})",
+            "alarms": ", ".join(row["test_alarms"]) or "none",
+        }
+        for row in rows
     ]
-    for row in rows:
-        delays = (
-            " / ".join(f"{row[f'{kind}_{name}']:,}" for name in ("median", "p95", "last"))
-            for kind in ("all", "half")
-        )
-        lines.append(
-            f"| {row['data']} | {row['model']} | {row['method']} | {' | '.join(delays)} | {row['test_facts']:,} | "
-            f"{row['test_coverage']:.4f} ({row['test_p_value']:.2g}) | {', '.join(row['test_alarms']) or 'none'} |"
-        )
-    common.write("monitor", about, "\n".join(lines) + "\n")
+    note = (
+        f"Facts until the alarm over {STREAMS} streams of negatives at a false-alarm rate of {RATE:g} "
+        f"(median / 95 % / slowest; {LONGEST + 1:,} means not found), and the verdict on the test facts."
+    )
+    about = {"streams": STREAMS, "longest": LONGEST, "false_alarm": RATE, "rows": rows}
+    common.write("monitor", about, "\n".join([note, "", *common.markdown(shown), ""]))
 
 
 if __name__ == "__main__":

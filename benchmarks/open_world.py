@@ -17,13 +17,11 @@ Writes results/open-world.json and .md. Exits with status 1 unless, at 90 %, fac
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -110,32 +108,26 @@ def figures(found: list[dict[str, Any]]) -> list[common.Figure]:
 
 
 def text(record: dict[str, Any]) -> str:
-    lines = [
-        "# Facts and non-facts at 90 %, the class of a query unknown",
-        "",
-        f"Evidence {'with' if record['full'] else 'without'} backbone scores, {record['cores']} cores, "
-        f"{record['processor']}, Python {record['python']}; `make bench-open-world`",
-        "",
-        "| data | seed | queries | n | coverage | hull | possibly no fact |",
-        "|---|---|---|---|---|---|---|",
+    rows = [
+        {"data": each["data"], "seed": each["seed"], "queries": kind, **row}
+        for each in record["found"]
+        for kind, row in each["asked"].items()
     ]
-    for each in record["found"]:
-        for kind, row in each["asked"].items():
-            lines.append(
-                f"| {each['data']} | {each['seed']} | {kind} | {row['n']:,} | {row['coverage']:.3f} "
-                f"| {row['hull']:.3f} | {row['possibly no fact']:.3f} |"
-            )
-    return "\n".join(lines) + "\n"
+    about = (
+        f"Evidence {'with' if record['full'] else 'without'} backbone scores, {record['cores']} cores, "
+        f"{record['processor']}, Python {record['python']}; `make bench-open-world`"
+    )
+    title = "# Facts and non-facts at 90 %, the class of a query unknown"
+    return "\n".join([title, "", about, "", *common.markdown(rows), ""])
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    options = common.parser(__doc__)
     options.add_argument("--data", default=",".join(WIDEST))
     options.add_argument("--seeds", type=int, default=1)
     options.add_argument("--per", default="none", help="groups in each of which facts are covered, as in fit")
     options.add_argument("--full", action="store_true", help="with cross-fitted backbone scores")
     options.add_argument("--device", default="auto")
-    options.add_argument("-o", "--output", default=str(common.RESULTS))
     given = options.parse_args()
     found = []
     for name in given.data.split(","):
@@ -154,8 +146,8 @@ def main() -> int:
         **common.machine(),
         "found": found,
     }
-    common.write("open-world", record, text(record), Path(given.output))
-    return common.judge("open-world", figures(found), Path(given.output))
+    common.write("open-world", record, text(record))
+    return common.judge("open-world", figures(found))
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ def figures(blocks: list[Block]) -> Iterator[tuple[str, Mean]]:
 
 
 def main() -> int:
+    common.parser(__doc__).parse_args()
     import torch
 
     if not torch.cuda.is_available():

@@ -29,7 +29,6 @@ results/predict.json and results/predict.md, and exits with status 1 when a targ
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -58,34 +57,26 @@ BLOCK = 1 << 20
 
 
 def main() -> int:
-    parts: dict[str, Callable[[Path, argparse.Namespace], Any]] = {
-        "compare": compare,
-        "grow": lambda folder, asked: grow(folder, asked.quick),
-        "calls": lambda folder, asked: calls(folder, asked.quick),
-    }
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parts: dict[str, Callable[[Path, int], Any]] = {"compare": compare, "grow": grow, "calls": calls}
+    parser = common.parser(__doc__)
     parser.add_argument("parts", nargs="*", choices=[*parts, []], metavar="PART", help=", ".join(parts))
     parser.add_argument("--folder", type=Path, help="where to keep runs and queries for the next time")
-    parser.add_argument("--compared", type=int, default=10_000_000, help="rows of compare")
-    parser.add_argument("--quick", action="store_true", help="small calls, to see that it works")
-    parser.add_argument("--results", type=Path, default=common.RESULTS)
+    parser.add_argument("--compared", type=int, default=10_000_000, help="the largest number of queries")
     parser.add_argument(
         "--scaling", type=Path, help="where to write calls too: scaling.json of a reproduction"
     )
     asked = parser.parse_args()
-    path = asked.results / "predict.json"
+    path = common.RESULTS / "predict.json"
     result = json.loads(path.read_text()) if path.exists() else {}
     with tempfile.TemporaryDirectory(prefix="unkgcp-bench-") as temporary:
         folder = asked.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for name in asked.parts or ["compare"]:
-            measured = result[name] = parts[name](folder, asked)
+            measured = result[name] = parts[name](folder, asked.compared)
             if name == "calls" and asked.scaling:
                 asked.scaling.write_text(json.dumps(measured, indent=1) + "\n")
-    common.write("predict", result, table(result), asked.results)
-    return common.judge("predict", figures(result), asked.results)
+    common.write("predict", result, table(result))
+    return common.judge("predict", figures(result))
 
 
 # Runs and queries.
@@ -167,8 +158,8 @@ TURNS = 5
 TIMES, MEMORY, LINEAR, SAME_MEMORY, SIZE, LOAD = 3.0, 1536, 1.15, 1.1, 1.5, 1.0
 
 
-def compare(folder: Path, asked: argparse.Namespace) -> Result:
-    rows, answers = asked.compared, str(folder / "answers.parquet")
+def compare(folder: Path, rows: int) -> Result:
+    answers = str(folder / "answers.parquet")
     run, own = nl27k_run(folder)
     small, large = random_run(folder, 5_000), random_run(folder, 500_000)
 
@@ -281,25 +272,17 @@ def load(run: str) -> Result:
     return {"seconds": time.perf_counter() - start}
 
 
-def _highest_memory() -> int:
-    """In MB, of this process alone: what `getrusage` says includes the process that started it."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) // 1024
-
-
 # grow: how whole commands grow.
 
 ROWS = (100_000, 1_000_000, 10_000_000)
 QUERIES = 1_000_000  # as entities grow
 
 
-def grow(folder: Path, quick: bool) -> list[Result]:
-    rows, entities = ((1_000,), (1_000,)) if quick else (ROWS, ENTITIES)
-    cases = [(NL27K, count, "local") for count in rows] + [(NL27K, count, "ray") for count in rows]
-    cases += [(count, min(QUERIES, rows[-1]), "local") for count in entities]
+def grow(folder: Path, rows: int) -> list[Result]:
+    """Of random runs; `rows` is the largest number of queries."""
+    counts = [count for count in ROWS if count <= rows]
+    cases = [(NL27K, count, engine) for engine in ("local", "ray") for count in counts]
+    cases += [(size, min(QUERIES, rows), "local") for size in ENTITIES]
     found = []
     for size, count, engine in cases:
         run, target = random_run(folder, size), folder / f"answers-{size}-{count}-{engine}"
@@ -331,11 +314,11 @@ POWER, STRAIGHT, FACTOR, FETCHING = 0.1, 0.99, 2.0, 1.0
 CALL_DIMENSION, CALL_RELATIONS, CALL_TURNS = 64, 20, 31
 
 
-def calls(folder: Path, quick: bool) -> Result:
+def calls(folder: Path, rows: int) -> Result:
+    """Of `interval`, with at most so many queries."""
     from unkgcp.run import Predictor
 
-    sizes = ((1_000, 10_000, 100_000), (100, 10_000), 10_000) if quick else (CALLS, ENTITIES, 1_000_000)
-    queries, entities, at = sizes
+    queries, at = [count for count in CALLS if count <= rows], min(QUERIES, rows)
     available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
     def use_cores(count: int) -> None:
@@ -355,8 +338,8 @@ def calls(folder: Path, quick: bool) -> Result:
     slope, r2 = line(x, y)
     exponent, log_r2 = line(np.log10(x), np.log10(y))
     use_cores(2)
-    graphs = {n: method(n) for n in entities}
-    best = {n: dict.fromkeys(("whole", "scoring", "fetching"), math.inf) for n in entities}
+    graphs = {n: method(n) for n in ENTITIES}
+    best = {n: dict.fromkeys(("whole", "scoring", "fetching"), math.inf) for n in ENTITIES}
     for turn in range(CALL_TURNS + 1):
         for n, asked in graphs.items():
             if turn == 0:
@@ -369,7 +352,7 @@ def calls(folder: Path, quick: bool) -> Result:
         for n, each in best.items()
     ]
     times = [row["seconds"] for row in by_entities]
-    power, _ = line(np.log10(entities), np.log10(times))
+    power, _ = line(np.log10(ENTITIES), np.log10(times))
     factor = max(times) / min(times)
     linear, flat = bool(abs(exponent - 1) <= POWER and r2 >= STRAIGHT), factor <= FACTOR
     found = {
@@ -471,10 +454,9 @@ def figures(result: Result) -> list[common.Figure]:
         found.append(
             common.Figure("interval: slowest over fastest graph, up to a million entities", factor, FACTOR)
         )
-        beside = called["independent"].get("beside_fetching")  # was not measured at first
-        if beside is not None:
-            what = "interval, a million entities: time of the call over that of fetching its rows"
-            found.append(common.Figure(what, beside, FETCHING, peer=f"NumPy {np.__version__}"))
+        what = "interval, a million entities: time of the call over that of fetching its rows"
+        beside = called["independent"]["beside_fetching"]
+        found.append(common.Figure(what, beside, FETCHING, peer=f"NumPy {np.__version__}"))
     return found
 
 
@@ -489,45 +471,35 @@ NAMES = {
 
 
 def table(result: Result) -> str:
-    lines = ["# Answering queries", ""]
+    lines = ["# Answering queries"]
     if compared := result.get("compare"):
         machine = compared["machine"]
-        lines += [
-            "## Beside bare pyarrow",
-            "",
+        rows = [
+            {
+                "what": title,
+                "seconds": min(run["seconds"] for run in compared["runs"][name]),
+                "highest memory, MB": max(run["mb"] for run in compared["runs"][name]),
+            }
+            for name, title in NAMES.items()
+        ]
+        about = (
             f"`make bench-predict`: {compared['rows']:,} queries, UKGE d = {DIMENSION}, {compared['run']}, "
             f"{machine['cores']} cores of {machine['processor']}, Python {machine['python']}, "
-            f"pyarrow {machine['pyarrow']}; fastest of the turns",
-            "",
-            "| | seconds | highest memory, MB |",
-            "|---|---|---|",
-        ]
-        for name, title in NAMES.items():
-            runs = compared["runs"][name]
-            best, highest = min(run["seconds"] for run in runs), max(run["mb"] for run in runs)
-            lines.append(f"| {title} | {best:.2f} | {highest} |")
-        lines.append("")
+            f"pyarrow {machine['pyarrow']}; fastest of the turns"
+        )
+        lines += ["", "## Beside bare pyarrow", "", about, "", *common.markdown(rows)]
     if grown := result.get("grow"):
-        lines += [
-            "## How whole commands grow",
-            "",
-            f"Random weights, {DIMENSION} dimensions. `python benchmarks/predict.py grow`",
-        ]
-        lines += ["", *common.markdown(grown), ""]
-    return "\n".join([*lines, *_call_lines(result.get("calls"))])
-
-
-def _call_lines(found: Result | None) -> list[str]:
-    if found is None:
-        return []
-    kept = {True: "holds", False: "does not hold"}
-    about = f"UnKGCP over {found['model']}, {found['machine']}. `python benchmarks/predict.py calls`"
-    linear, flat = kept[found["linear"]["holds"]], kept[found["independent"]["holds"]]
-    claim = (
-        f"Linear in the queries: {linear}. Independent of the size of the graph, up to a factor of {FACTOR:g}: {flat}. "
-        f"Measured: {found['result']}."
-    )
-    return ["## One call of `interval`", "", about, "", claim, ""]
+        about = f"Random weights, {DIMENSION} dimensions. `python benchmarks/predict.py grow`"
+        lines += ["", "## How whole commands grow", "", about, "", *common.markdown(grown)]
+    if called := result.get("calls"):
+        kept = {True: "holds", False: "does not hold"}
+        about = f"UnKGCP over {called['model']}, {called['machine']}. `python benchmarks/predict.py calls`"
+        claim = (
+            f"Linear in the queries: {kept[called['linear']['holds']]}. Independent of the size of the graph, up to a "
+            f"factor of {FACTOR:g}: {kept[called['independent']['holds']]}. Measured: {called['result']}."
+        )
+        lines += ["", "## One call of `interval`", "", about, "", claim]
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":
@@ -535,7 +507,7 @@ if __name__ == "__main__":
         part = {"ours": ours, "bare": bare, "load": load}[sys.argv[1].removeprefix("--child-")]
         measured = part(*sys.argv[2:])
         used = resource.getrusage(resource.RUSAGE_SELF)
-        measured |= {"mb": _highest_memory(), "cpu": round(used.ru_utime + used.ru_stime, 2)}
+        measured |= {"mb": common.memory("VmHWM") // 2**20, "cpu": round(used.ru_utime + used.ru_stime, 2)}
         print(json.dumps(measured))
         sys.exit(0)
     sys.exit(main())

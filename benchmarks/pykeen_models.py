@@ -11,7 +11,6 @@ With --runs trained models are kept there, and trained only where there is none.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -33,7 +32,7 @@ MODELS = ("pykeen:TransE", "pykeen:RotatE", "pykeen:ComplEx", "ukge")
 METHODS = ("cp", "unkgcp")
 
 
-def trained(name: str, dataset: Dataset, asked: argparse.Namespace, folder: Path) -> Predictor:
+def trained(name: str, dataset: Dataset, asked: Any, folder: Path) -> Predictor:
     """A run of the model with CP: the one in the folder, or a new one that is put there."""
     target = folder / name.replace(":", "-")
     if target.exists():
@@ -63,7 +62,7 @@ def figures_of(predictor: Predictor, dataset: Dataset) -> dict[str, Any]:
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options = common.parser(__doc__)
     preset = config_for("pykeen:RotatE")
     options.add_argument("--data", default="nl27k")
     options.add_argument("--epochs", type=int, default=preset.epochs)

@@ -20,7 +20,6 @@ two standard errors. With `--large`, seconds and memory of `predict --select` be
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -137,40 +136,21 @@ def at_the_same_share(row: dict[str, Any], place: int) -> str:
 
 
 def text(records: list[dict[str, Any]]) -> str:
-    lines = [
-        "| data | method | asked | wrong among chosen | power | `lower >= 0.7` at that share |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
+    def shown(row: dict[str, Any], place: int) -> dict[str, str]:
+        wrong = f"{row['wrong'][place]:.4f} ± {row['error'][place]:.4f}"
+        return {"wrong among chosen": wrong, "power": f"{row['power'][place]:.3f}"}
+
+    chosen, open_world = [], []
     for record in records:
         for method in ("evidence", "UKGE"):
-            row = record[method]
+            names, row = {"data": NAMES[record["data"]], "method": method}, record[method]
             for place, share in enumerate(ASKED):
-                found = f"{row['wrong'][place]:.4f} ± {row['error'][place]:.4f}"
-                other = at_the_same_share(row, place)
-                cells = [
-                    NAMES[record["data"]],
-                    method,
-                    f"{share:.2f}",
-                    found,
-                    f"{row['power'][place]:.3f}",
-                    other,
-                ]
-                lines.append(f"| {' | '.join(cells)} |")
-    lines += [
-        "",
-        "| open world | method | calibrated with | wrong among chosen at 0.10 | power |",
-        "|---|---|---|---:|---:|",
-    ]
-    place = ASKED.index(0.10)
-    for record in records:
-        for method in ("evidence", "UKGE"):
+                other = {"`lower >= 0.7` at that share": at_the_same_share(row, place)}
+                chosen.append({**names, "asked": share, **shown(row, place), **other})
             for kinds in ("every kind", "uniform"):
-                row = record[method][f"open, {kinds}"]
-                found = f"{row['wrong'][place]:.4f} ± {row['error'][place]:.4f}"
-                lines.append(
-                    f"| {NAMES[record['data']]} | {method} | {kinds} | {found} | {row['power'][place]:.3f} |"
-                )
-    return "\n".join(lines) + "\n"
+                figures = shown(row[f"open, {kinds}"], ASKED.index(0.10))
+                open_world.append({**names, "open world, calibrated with": kinds, "asked": 0.1, **figures})
+    return "\n".join([*common.markdown(chosen), "", *common.markdown(open_world), ""])
 
 
 def figures(records: list[dict[str, Any]]) -> list[common.Figure]:
@@ -207,38 +187,23 @@ def large(name: str, runs: Path, rows: int, method: str) -> dict[str, Any]:
             for start in range(0, rows, 1 << 20):
                 part = train[rng.integers(len(train), size=min(1 << 20, rows - start))]
                 tail = rng.integers(train.n_entities, size=len(part)).astype(np.int32)
-                columns = [entities.take(pa.array(part.head)), relations.take(pa.array(part.relation))]
-                columns.append(entities.take(pa.array(tail)))
-                writer.write_table(pa.table([column.cast(pa.string()) for column in columns], schema=schema))
+                columns = ((entities, part.head), (relations, part.relation), (entities, tail))
+                labels = [names.take(pa.array(ids)).cast(pa.string()) for names, ids in columns]
+                writer.write_table(pa.table(labels, schema=schema))
         record: dict[str, Any] = {"data": name, "method": method, "rows": rows}
         select = ("--select", "confidence >= 0.7", "--fdr", "0.1")
         for title, more in (("predict", ()), ("select", select)):
-            files = [str(run), str(folder / "in.parquet"), "-o", str(folder / "out.parquet")]
-            done = common.timed([sys.executable, "-c", PEAK, "predict", *files, *more])
-            record[title] = {
-                "seconds": round(done.clock, 1),
-                "MiB": round(int(done.said.split()[-1]) / 1024),
-            }
+            files = (run, folder / "in.parquet", "-o", folder / "out.parquet")
+            done = common.timed(common.unkgcp("predict", *files, *more))
+            record[title] = {"seconds": round(done.clock, 1), "MiB": round(done.megabytes)}
         found = pq.read_table(folder / "out.parquet", columns=["selected"])["selected"]
         record["selected"] = int(np.asarray(found).sum())
         record["ratio"] = round(record["select"]["seconds"] / record["predict"]["seconds"], 2)
     return record
 
 
-PEAK = """
-import resource, sys
-from unkgcp.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit as ended:
-    if ended.code:
-        raise
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser()
+    parser = common.parser(__doc__)
     parser.add_argument("--runs", type=Path, default=Path(tempfile.gettempdir()) / "selection-runs")
     parser.add_argument("--data", nargs="*", default=DATA)
     parser.add_argument("--large", type=int, help="how many candidates to measure speed and memory with")

@@ -230,6 +230,7 @@ def report(figures: dict[str, Any]) -> int:
 
 
 def main() -> int:
+    common.parser(__doc__).parse_args()
     if WRK is None:
         print("there is no wrk here (install the package wrk); load.py stands in for it", file=sys.stderr)
     with tempfile.TemporaryDirectory() as temporary:
@@ -237,7 +238,7 @@ def main() -> int:
         run = make_run(folder)
         make_bodies(folder / "bodies.txt")
         (folder / "load.lua").write_text(SCRIPT % (folder / "bodies.txt"))
-        command = [sys.executable, __file__, str(run)]
+        command = [sys.executable, __file__, "--run", str(run)]
         service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             base = service.stdout.readline().split()[-1]  # type: ignore[union-attr]
@@ -253,7 +254,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        serve_with_echo(sys.argv[1])
-        sys.exit(0)
-    sys.exit(main())
+    if sys.argv[1:2] == ["--run"]:
+        serve_with_echo(sys.argv[2])
+    else:
+        sys.exit(main())

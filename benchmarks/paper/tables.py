@@ -5,7 +5,7 @@ Where a folder holds both protocols, the names of the strict protocol's tables e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -129,6 +129,13 @@ def errors(blocks: Sequence[Block]) -> Table:
 # Tables that the paper does not print: one threshold for all queries, facts that are not repeated, levels, times.
 
 
+def by_method(blocks: Sequence[Block]) -> Iterator[tuple[Block, str, list[str]]]:
+    """Every method of every block, with the first three cells of its row."""
+    for block in blocks:
+        for method in block.methods("predictors"):
+            yield block, method, [*block.titles, PREDICTORS[method]]
+
+
 def combined(blocks: Sequence[Block]) -> Table:
     table = Table(
         "combined",
@@ -138,13 +145,11 @@ def combined(blocks: Sequence[Block]) -> Table:
         "and negatives. ✓: coverage of at least 0.90.",
         ["data", "model", "predictor", "facts: coverage", "sharpness", "negatives: coverage", "sharpness"],
     )
-    for block in blocks:
-        for method in block.methods("predictors"):
-            row = [*block.titles, PREDICTORS[method]]
-            for part in ("combined_positive", "combined_negative"):
-                share, width = (block.figure(method, part, kind) for kind in KINDS)
-                row += [mark(share), width.text()]
-            table.rows.append(row)
+    for block, method, row in by_method(blocks):
+        for part in ("combined_positive", "combined_negative"):
+            share, width = (block.figure(method, part, kind) for kind in KINDS)
+            row += [mark(share), width.text()]
+        table.rows.append(row)
     return table
 
 
@@ -156,24 +161,20 @@ def overlap_free(blocks: Sequence[Block]) -> Table:
         "triple is in neither the training nor the calibration facts.",
         ["data", "model", "predictor", "n", "of", "coverage", "all", "sharpness", "all"],
     )
-    for block in blocks:
-        n = [f"{block.cells[0]['n'][key]:,}" for key in ("overlap_free", "test")]
-        for method in block.methods("predictors"):
-            pairs = [(kind, part) for kind in KINDS for part in ("overlap_free", "positive")]
-            cells = [block.figure(method, part, kind).text() for kind, part in pairs]
-            table.rows.append([*block.titles, PREDICTORS[method], *n, *cells])
+    for block, method, row in by_method(blocks):
+        row += [f"{block.cells[0]['n'][key]:,}" for key in ("overlap_free", "test")]
+        pairs = [(kind, part) for kind in KINDS for part in ("overlap_free", "positive")]
+        table.rows.append([*row, *(block.figure(method, part, kind).text() for kind, part in pairs)])
     return table
 
 
 def levels(blocks: Sequence[Block]) -> Table:
     columns = ["data", "model", "predictor", "part", *(f"{level:g}" for level in LEVELS)]
     table = Table("levels", "Every level", f"{about(blocks)} Coverage / sharpness.", columns)
-    for block in blocks:
-        for method in block.methods("predictors"):
-            for part, called in PARTS.items():
-                pairs = [[block.figure(method, part, kind, level).mean for kind in KINDS] for level in LEVELS]
-                shown = [" / ".join(map(number, pair)) for pair in pairs]
-                table.rows.append([*block.titles, PREDICTORS[method], called, *shown])
+    for block, method, row in by_method(blocks):
+        for part, called in PARTS.items():
+            pairs = [[block.figure(method, part, kind, level).mean for kind in KINDS] for level in LEVELS]
+            table.rows.append([*row, called, *(" / ".join(map(number, pair)) for pair in pairs)])
     return table
 
 

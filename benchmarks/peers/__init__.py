@@ -45,8 +45,7 @@ def ensure(*packages: str, folder: str = "") -> Path:
 def run(python: Path, script: str, *arguments: str, threads: int = 2) -> dict[str, Any]:
     """Run a script of this folder on the CPU; the last line it prints is a JSON object."""
     limits = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
-    environment = os.environ | limits
-    environment.pop("PYTHONPATH", None)
+    environment = os.environ | limits | {"PYTHONPATH": str(ROOT / "src")}  # of ours, where ours is the script
     command = [str(python), str(Path(__file__).parent / script), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

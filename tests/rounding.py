@@ -44,41 +44,6 @@ def scores_apart(
     return linear if name == "ukge-rect" else logistic_apart(linear)
 
 
-def boxes_apart(tables: Mapping[str, Any], head: Any, relation: Any, tail: Any) -> NDArray[np.float64]:
-    """The same for the scores of BEUrRE, relative to the score, for triples given by ids (n,): (n,).
-
-    A score is exp(sum of log(side of the intersection) - sum of log(side of the box of the tail)). A side of the first
-    is off by so many roundings of numbers no larger than M = |low| + side of both boxes, and its logarithm by that
-    over the side, which softplus keeps away from 0; the logarithms are then added up.
-    """
-    import torch
-
-    from unkgcp.backbones import beurre
-
-    def rows(name: str, ids: Any) -> Any:
-        return torch.from_numpy(np.asarray(tables[name], np.float64)[ids])
-
-    of_head, of_tail = ({key: rows(key, ids) for key in ("low", "log_side")} for ids in (head, tail))
-    of_relation = {
-        key: rows(key, relation) for key in ("head_shift", "head_scale", "tail_shift", "tail_scale")
-    }
-    inner, outer = beurre.head_box(of_head, of_relation), beurre.tail_box(of_tail, of_relation)
-    largest = inner.low.abs() + inner.side + outer.low.abs() + outer.side
-    total = np.zeros(len(head))
-    for side, steps in ((beurre.intersection_side(inner, outer), 12), (outer.side, 4)):
-        volume = torch.nn.functional.softplus(side - 2 * beurre.EULER_GAMMA * beurre.BETA)
-        # exp, log1p and softplus beside plain roundings
-        terms = apart(steps + 4 * EXP_ULPS, (largest / volume).numpy())
-        logs = volume.log().abs().numpy()
-        total += terms.sum(1) + apart(side.shape[1] + 2 * EXP_ULPS, logs.sum(1))
-    return total
-
-
-def ends_apart(scores: Any, threshold: float) -> Any:
-    """The same for ends score +- threshold x entropy(score); the entropy's slope is at most 14, where it is 1e-6."""
-    return scores * (1 + 14 * threshold)
-
-
 def training_apart(learning_rate: float) -> float:
     """How far parameters may be apart after some epochs of Adam whose sums ran in another order.
 

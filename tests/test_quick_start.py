@@ -5,19 +5,15 @@ The environment is empty but for the wheel, and sees of the libraries of this on
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import signal
 import subprocess
-import sysconfig
-import venv
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
-from tests.test_release import ROOT, build
+from tests.test_release import ROOT, clean, install, run
 from unkgcp.errors import EXTRAS
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -31,90 +27,53 @@ def brought(names: set[str]) -> set[str]:
     """These distributions and all that they require."""
     packaging = pytest.importorskip("packaging.requirements")
     found: set[str] = set()
-    waiting = [(name, "") for name in names]
-    while waiting:
-        name, extra = waiting.pop()
-        if name in found:
-            continue
-        found.add(name)
-        for text in distribution(name).requires or []:
-            requirement = packaging.Requirement(text)
-            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
-                waiting.append((requirement.name, ""))
+    while names:
+        found |= names
+        texts = [text for name in names for text in distribution(name).requires or []]
+        requirements = [packaging.Requirement(text) for text in texts]
+        names = {
+            each.name for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})
+        } - found
     return found
 
 
 @pytest.fixture(scope="module")
 def smallest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("smallest")
-    built = build("wheel", folder / "dist")
-    environment, libraries = folder / "venv", folder / "libraries"
-    venv.create(environment, with_pip=False)
+    libraries = folder / "libraries"
     libraries.mkdir()
     needed = {
         re.split(r"[^\w-]", text)[0] for text in distribution("unkgcp").requires or [] if "extra" not in text
     }
     for name in brought(needed | set(EXTRAS["evidence"])):
-        for file in distribution(name).files or []:
-            top = file.parts[0]
-            if top not in ("..", "__pycache__") and not (libraries / top).exists():
+        for top in {file.parts[0] for file in distribution(name).files or []} - {"..", "__pycache__"}:
+            if not (libraries / top).exists():
                 (libraries / top).symlink_to(Path(str(distribution(name).locate_file(top))))
-    inside = {"base": str(environment), "platbase": str(environment)}
-    place = Path(sysconfig.get_path("purelib", "venv", vars=inside))
-    (place / "borrowed.pth").write_text(f"{libraries}\n")
-    shutil.unpack_archive(built, place, "zip")
-    program = environment / "bin" / "unkgcp"
-    program.write_text(f"#!{environment}/bin/python\nfrom unkgcp.cli import main\nmain()\n")
-    program.chmod(0o755)
-    return environment
-
-
-def blocks(page: str) -> list[tuple[str, str]]:
-    """(language, text) of the fenced blocks of a page, without lines that set up."""
-    found = FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
-    return [
-        (kind, "\n".join(line for line in text.splitlines() if not line.startswith(NOT_HERE)))
-        for kind, text in found
-    ]
+    return install(folder, libraries)
 
 
 @pytest.mark.parametrize("page", ["docs/index.md", "README.md"])
 def test_every_line_runs(page: str, smallest: Path, tmp_path: Path) -> None:
-    path = f"{smallest / 'bin'}:{os.environ['PATH']}"
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | {
-        "PATH": path
-    }
     (tmp_path / "venv").symlink_to(smallest)
-
-    def run(command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-euc", command], cwd=tmp_path, env=clean, text=True, capture_output=True, check=False
-        )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        return done.stdout
-
-    assert run("python -c 'import importlib.util as u; print(u.find_spec(\"torch\"))'") == "None\n"
+    torch = "python -c 'import importlib.util as u; print(u.find_spec(\"torch\"))'"
+    assert run(smallest, torch, tmp_path) == "None\n"
     if page == "README.md":
-        run("python -c \"import unkgcp as u; g = u.read('demo')[:8000]; u.write(g, 'facts.tsv')\"")
-        run("head -4 facts.tsv > queries.tsv")
-    for kind, text in blocks(page):
+        facts = "python -c \"import unkgcp as u; u.write(u.read('demo')[:8000], 'facts.tsv')\""
+        run(smallest, f"{facts}; head -4 facts.tsv > queries.tsv", tmp_path)
+    for kind, text in FENCE.findall((ROOT / page).read_text(encoding="utf-8")):
         if kind == "python":
-            run(f"python - <<'END'\n{text}\nEND")
+            run(smallest, f"python - <<'END'\n{text}\nEND", tmp_path)
             continue
         for line in text.splitlines():
             if " serve " in line:
-                command = [
-                    str(smallest / "bin" / "unkgcp"),
-                    *line.partition("#")[0].split()[1:],
-                    "--port",
-                    "0",
-                ]
+                command = [*line.partition("#")[0].split(), "--port", "0"]
                 with subprocess.Popen(
-                    command, cwd=tmp_path, env=clean, text=True, stdout=subprocess.PIPE
-                ) as served:
+                    [smallest / "bin" / command[0], *command[1:]],
+                    cwd=tmp_path, env=clean(smallest), text=True, stdout=subprocess.PIPE,
+                ) as served:  # fmt: skip
                     assert served.stdout is not None
                     assert served.stdout.readline().startswith("serving run at http://")
                     served.send_signal(signal.SIGINT)
-            elif line.strip():
-                run(line)
+            elif line.strip() and not line.startswith(NOT_HERE):
+                run(smallest, line, tmp_path)
     assert (tmp_path / "run" / "run.safetensors").is_file()

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.py"))
+sys.path.append(str(DOCS / "tools"))  # of the site, outside of the package
 
-
-def _load() -> ModuleType:
-    """The tool of the site, which lies outside of the package."""
-    spec = importlib.util.spec_from_file_location("notebooks", DOCS / "tools" / "notebooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["notebooks"] = module  # where dataclasses look for it
-    spec.loader.exec_module(module)
-    return module
-
-
-notebooks = _load()
+import notebooks  # noqa: E402
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)

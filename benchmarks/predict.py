@@ -280,13 +280,14 @@ QUERIES = 1_000_000  # as entities grow
 
 def grow(folder: Path, rows: int) -> list[Result]:
     """Of random runs; `rows` is the largest number of queries."""
-    counts = [count for count in ROWS if count <= rows]
+    counts, workers = [count for count in ROWS if count <= rows], folder / "workers.yaml"
+    workers.write_text("workers: 2\n")
     cases = [(NL27K, count, engine) for engine in ("local", "ray") for count in counts]
     cases += [(size, min(QUERIES, rows), "local") for size in ENTITIES]
     found = []
     for size, count, engine in cases:
         run, target = random_run(folder, size), folder / f"answers-{size}-{count}-{engine}"
-        options = ["--engine", "ray", "--workers", 2] if engine == "ray" else []
+        options = ["--engine", "ray", "--config", workers] if engine == "ray" else []
         target = target if options else target.with_suffix(".parquet")
         command = common.unkgcp("predict", run, make_queries(run, count), "-o", target, *options)
         took = common.timed(command)
